@@ -24,18 +24,11 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from structlog.typing import FilteringBoundLogger
 
+from cmserver.base import tenant_role
 from cmserver.base.erasure_journal import ErasureJournal, locate, take_noted
 from cmserver.base.errors import DatabaseExhausted, StatementTimeout, Unavailable
 from cmserver.base.shares import ConnectionShares
 from cmserver.base.sql import Conn, Query
-from cmserver.base.tenant_role import (
-    TENANT_ROLE,
-    TENANT_SETTINGS,
-    UnsafeConnection,
-    check_tenant_role,
-    keep_role_settings,
-    missing_request_role,
-)
 from cmserver.base.timed_connection import TimedConnection, with_connect_limit
 from cmserver.base.waiting import retry
 
@@ -270,8 +263,8 @@ class Db:
         """Raise Unavailable when row-level security does not bind requests."""
         async with self._tenant_connection(self._statement_answer_seconds) as conn:
             try:
-                await check_tenant_role(conn)
-            except UnsafeConnection as error:
+                await tenant_role.check_tenant_role(conn)
+            except tenant_role.UnsafeConnection as error:
                 raise Unavailable(str(error)) from error
 
     async def statement_in_tenant(self, act: Callable[[Conn], Awaitable[T]]) -> T:
@@ -352,8 +345,8 @@ class Db:
     async def _check_tenant(self, conn: Conn) -> None:
         """Check a new connection. The pool drops one that fails, and logs the error."""
         try:
-            await check_tenant_role(conn)
-        except UnsafeConnection as error:
+            await tenant_role.check_tenant_role(conn)
+        except tenant_role.UnsafeConnection as error:
             self._refusal = str(error)
             raise
         self._refusal = None
@@ -362,11 +355,11 @@ class Db:
 async def prepare_tenant(urls: DatabaseUrls) -> None:
     """Check the login of requests after migrations; UnsafeConnection when teams would not be kept apart."""
     if urls.pooling == "transaction" and urls.tenant is None:
-        raise missing_request_role()
+        raise tenant_role.missing_request_role()
     async with _tenant_login(urls).connection() as conn:
-        await check_tenant_role(conn)
+        await tenant_role.check_tenant_role(conn)
         if urls.tenant is not None:
-            await keep_role_settings(conn)
+            await tenant_role.keep_role_settings(conn)
 
 
 async def check_pooling(urls: DatabaseUrls) -> None:
@@ -377,17 +370,17 @@ async def check_pooling(urls: DatabaseUrls) -> None:
     urls_by_setting = {"CMSERVER_DATABASE_URL": urls.owner, "CMSERVER_DATABASE_TENANT_URL": urls.tenant}
     for setting, url in urls_by_setting.items():
         if url is not None and urls.pooling == "none" and await _passes_pooler(url):
-            raise UnsafeConnection(
+            raise tenant_role.UnsafeConnection(
                 f"CMSERVER_DATABASE_POOLING is 'none', but {setting} leads to a pooler. Set it to 'session' or 'transaction', as "
                 "the pooler is set, or connect directly."
             )
         if url is not None and urls.pooling == "session" and await _is_shared(url):
-            raise UnsafeConnection(
+            raise tenant_role.UnsafeConnection(
                 f"CMSERVER_DATABASE_POOLING is 'session', but {setting} leads to a pooler that shares its connections "
                 "between transactions. Set it to 'transaction', or the pooler to session pooling."
             )
     if urls.direct is not None and await _is_shared(urls.direct):
-        raise UnsafeConnection(
+        raise tenant_role.UnsafeConnection(
             "CMSERVER_DATABASE_DIRECT_URL leads to a pooler that shares its connections between transactions: LISTEN and locks "
             "would be lost. Let it lead past the pooler."
         )
@@ -517,7 +510,7 @@ def _tenant_login(urls: DatabaseUrls, statement_milliseconds: str | None = None)
     timeout = {"statement_timeout": statement_milliseconds} if statement_milliseconds else {}
     if urls.tenant is not None:
         return _Login(urls.tenant, urls.pooling, timeout)
-    return _Login(urls.owner, urls.pooling, {"role": TENANT_ROLE, **TENANT_SETTINGS, **timeout})
+    return _Login(urls.owner, urls.pooling, {"role": tenant_role.TENANT_ROLE, **tenant_role.TENANT_SETTINGS, **timeout})
 
 
 def with_options(url: str, options: str) -> str:

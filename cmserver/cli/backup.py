@@ -21,19 +21,9 @@ from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.output import as_called, render_json, render_table
 from cmserver.cli.restore import restore_progress
 from cmserver.embedded.files import list_clusters
+from cmserver.ops.backup import catalog
 from cmserver.ops.backup.archive import BackupError, Manifest, open_backup
 from cmserver.ops.backup.back_up import back_up
-from cmserver.ops.backup.catalog import (
-    SUFFIX,
-    DrillReport,
-    find_backup,
-    last_drill,
-    list_backups,
-    new_name,
-    newest,
-    remove_old,
-    verify_backup,
-)
 from cmserver.ops.backup.drill import run_drill
 
 
@@ -69,7 +59,7 @@ def backup(
     if manifest.credentials_sha256 is None:
         click.echo("No credentials file: the data folder has none with a key of this database.")
     click.echo(f"Written: {target} ({target.stat().st_size} bytes). Keep it secret: it contains the memory and keys.")
-    for old in remove_old(target.parent, keep, manifest.installation) if keep else ():
+    for old in catalog.remove_old(target.parent, keep, manifest.installation) if keep else ():
         click.echo(f"Removed: {old}")
 
 
@@ -79,7 +69,7 @@ def _target(folder: Path) -> Path:
         make_backup_folder(folder.absolute())
     except OSError as error:
         raise BackupError(f"The folder {folder} cannot be made: {error.strerror or error}.") from error
-    return new_name(folder.absolute())
+    return catalog.new_name(folder.absolute())
 
 
 def _named_file(file: Path, *, force: bool) -> Path:
@@ -110,7 +100,7 @@ def drill(settings: Settings, name: str | None, *, as_json: bool) -> None:
     `cmserver backups` shows. Exits 1 when the backup cannot be restored.
     """
     folder = settings.backup_folder
-    file = _newest(folder) if name is None else find_backup(folder, name)
+    file = _newest(folder) if name is None else catalog.find_backup(folder, name)
     click.echo(f"Restoring {file} into a scratch database ...", err=True)
     make_backup_folder(folder)
     with open_backup(file) as reader:
@@ -126,13 +116,13 @@ def drill(settings: Settings, name: str | None, *, as_json: bool) -> None:
 
 
 def _newest(folder: Path) -> Path:
-    stored = newest(folder)
+    stored = catalog.newest(folder)
     if stored is None:
         raise NotFound(f"There is no backup in {folder}. Make one with `cmserver backup`.")
     return stored.file
 
 
-def _drill_sentence(report: DrillReport) -> str:
+def _drill_sentence(report: catalog.DrillReport) -> str:
     if report.passed:
         return (
             f"Passed: {report.backup} was restored in {report.seconds:g} s; {report.rows} rows and all checksums are as backed up."
@@ -156,7 +146,7 @@ def backups(context: click.Context, settings: Settings) -> None:
 def list_command(settings: Settings, *, as_json: bool = False) -> None:
     """List the backups, the newest first, and the last drill."""
     folder = settings.backup_folder
-    stored, report = list_backups(folder), last_drill(folder)
+    stored, report = catalog.list_backups(folder), catalog.last_drill(folder)
     if as_json:
         rows = [
             {
@@ -200,15 +190,15 @@ def verify_command(settings: Settings, names: tuple[str, ...]) -> None:
     Exits 1 when one is damaged. Whether it can be restored is what `cmserver backup drill` says.
     """
     folder = settings.backup_folder
-    files = [find_backup(folder, name) for name in names] or [backup.file for backup in list_backups(folder)]
+    files = [catalog.find_backup(folder, name) for name in names] or [backup.file for backup in catalog.list_backups(folder)]
     if not files:
-        raise NotFound(f"There is no file *{SUFFIX} in {folder}. Make one with `cmserver backup`.")
+        raise NotFound(f"There is no file *{catalog.SUFFIX} in {folder}. Make one with `cmserver backup`.")
     problems = [problem for file in files if (problem := _verify(file)) is not None]
     if problems:
         sys.exit(ExitCode.FAILURE)
 
 
 def _verify(file: Path) -> str | None:
-    problem = verify_backup(file)
+    problem = catalog.verify_backup(file)
     click.echo(f"{file}: whole" if problem is None else problem, err=problem is not None)
     return problem

@@ -27,15 +27,8 @@ from cmserver.base.db import DatabaseUrls
 from cmserver.base.errors import CmserverError, Invalid
 from cmserver.base.process import return_freed_memory
 from cmserver.base.settings import Settings
+from cmserver.cli import process
 from cmserver.cli.exit_codes import exit_code
-from cmserver.cli.process import (
-    DatabaseConnections,
-    divide_pool,
-    open_connections,
-    run_jobs,
-    run_until_stopped,
-    stop_on_signals,
-)
 from cmserver.providers import registry
 from cmserver.providers.model import Provider
 
@@ -89,15 +82,15 @@ def main() -> None:
 
 
 async def _run(order: ChildOrder) -> None:
-    settings, stop = order.settings, stop_on_signals()
+    settings, stop = order.settings, process.stop_on_signals()
     loop = asyncio.get_running_loop()
     threading.Thread(target=_watch_parent, args=(loop, stop, settings.drain_seconds), daemon=True).start()
-    pool_size = divide_pool(settings) if order.role == "api" else None
-    async with open_connections(settings, order.urls, is_embedded=order.is_embedded, pool_size=pool_size) as connections:
+    pool_size = process.divide_pool(settings) if order.role == "api" else None
+    async with process.open_connections(settings, order.urls, is_embedded=order.is_embedded, pool_size=pool_size) as connections:
         if order.role == "worker":
             os.nice(WORKER_NICENESS)
-            working = asyncio.create_task(run_jobs(settings, connections, _load_providers(settings), stop))
-            await run_until_stopped(connections, stop, working)
+            working = asyncio.create_task(process.run_jobs(settings, connections, _load_providers(settings), stop))
+            await process.run_until_stopped(connections, stop, working)
             await working
         else:
             await _serve(order, connections, stop)
@@ -110,7 +103,7 @@ def _load_providers(settings: Settings) -> list[Provider]:
         raise BadSetting(str(error)) from error
 
 
-async def _serve(order: ChildOrder, connections: DatabaseConnections, stop: asyncio.Event) -> None:
+async def _serve(order: ChildOrder, connections: process.DatabaseConnections, stop: asyncio.Event) -> None:
     # What the worker does not need takes 15 MB.
     from cmserver.cli.api_server import open_api_server  # noqa: PLC0415
     from cmserver.generation.queue_monitor import QueueMonitor  # noqa: PLC0415
@@ -120,7 +113,7 @@ async def _serve(order: ChildOrder, connections: DatabaseConnections, stop: asyn
     server = await open_api_server(order.settings, connections, socket.socket(fileno=order.listener), monitor)
     tasks = [await server.start(), asyncio.create_task(monitor.run(stop))]
     log.info("process.ready", pid=os.getpid())
-    await run_until_stopped(connections, stop, *tasks)
+    await process.run_until_stopped(connections, stop, *tasks)
     server.stop()
     await asyncio.gather(*tasks)
     await server.flush()

@@ -11,16 +11,8 @@ from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command, is_interactive, present
 from cmserver.cli.observations import explain_scope, headline, path_of
 from cmserver.cli.output import Cell, format_time, render_table
+from cmserver.consolidation import wire as consolidation_wire
 from cmserver.consolidation.model import ModelRefusal, WordedBy
-from cmserver.consolidation.wire import (
-    HistoryOut,
-    MergeOut,
-    ObservationVersionOut,
-    ResolvedSuggestionOut,
-    SuggestionOut,
-    SuggestionsOut,
-    UndoOut,
-)
 from cmserver.observations.history.model import MergeStrategy
 from cmserver.recall.wire import ReadersOut
 
@@ -67,10 +59,10 @@ async def merge(client: ApiClient, target: str, source: tuple[str, ...], strateg
         answer = await client.post(f"{path_of(target)}/merge", {"sources": list(source), "strategy": strategy})
     except Forbidden as error:
         raise explain_scope(error) from error
-    client.show(answer, MergeOut, _render_merge)
+    client.show(answer, consolidation_wire.MergeOut, _render_merge)
 
 
-def _render_merge(result: MergeOut) -> str:
+def _render_merge(result: consolidation_wire.MergeOut) -> str:
     lines = [headline(result.observation)]
     if result.merged:
         lines.append(f"Merged into it: {', '.join(f'#{number}' for number in result.merged)}.")
@@ -92,10 +84,10 @@ def _describe_wording(worded_by: WordedBy | None, refusal: ModelRefusal | None) 
 async def history(client: ApiClient, observation_id: str, limit: int | None) -> None:
     """Show what became of an observation: corrections, merges and what was undone, the last first."""
     answer = await client.get(f"{path_of(observation_id)}/history", {"limit": limit})
-    client.show(answer, HistoryOut, _render_history)
+    client.show(answer, consolidation_wire.HistoryOut, _render_history)
 
 
-def _render_history(result: HistoryOut) -> str:
+def _render_history(result: consolidation_wire.HistoryOut) -> str:
     state = f"It was merged into #{result.superseded_by}." if result.superseded_by else f"It is version {result.version}."
     table = render_table(
         ["VERSION", "WHEN", "WHAT", "BY", "BEFORE"],
@@ -106,7 +98,7 @@ def _render_history(result: HistoryOut) -> str:
     return f"{table}\n{state}"
 
 
-def _version_cells(version: ObservationVersionOut) -> list[Cell]:
+def _version_cells(version: consolidation_wire.ObservationVersionOut) -> list[Cell]:
     what = version.action if version.undone_at_epoch is None else f"{version.action}, undone"
     before = version.before
     text = (before.title or before.content) if before else ""
@@ -125,10 +117,10 @@ async def undo(client: ApiClient, observation_id: str) -> None:
         answer = await client.post(f"{path_of(observation_id)}/undo", {})
     except Forbidden as error:
         raise explain_scope(error) from error
-    client.show(answer, UndoOut, _render_undo)
+    client.show(answer, consolidation_wire.UndoOut, _render_undo)
 
 
-def _render_undo(result: UndoOut) -> str:
+def _render_undo(result: consolidation_wire.UndoOut) -> str:
     restored = ", ".join(f"#{number}" for number in result.restored)
     return headline(result.observation) + (f"\nShown again: {restored}." if restored else "")
 
@@ -190,9 +182,9 @@ async def review(
         raise click.UsageError("Name the suggestion: `cmserver review` lists their ids.")
     answer = await client.get("/v1/suggestions", {"project": project})
     if client.as_json or not is_interactive():
-        client.show(answer, SuggestionsOut, _render_suggestions)
+        client.show(answer, consolidation_wire.SuggestionsOut, _render_suggestions)
         return
-    suggestions = answer.read(SuggestionsOut).suggestions
+    suggestions = answer.read(consolidation_wire.SuggestionsOut).suggestions
     for suggestion in suggestions:
         click.echo(_describe(suggestion))
         choice = click.prompt(
@@ -210,17 +202,17 @@ async def _resolve(client: ApiClient, suggestion_id: str, status: str, strategy:
         answer = await client.patch(f"/v1/suggestions/{suggestion_id}", body)
     except Forbidden as error:
         raise explain_scope(error) from error
-    client.show(answer, ResolvedSuggestionOut, _render_resolved)
+    client.show(answer, consolidation_wire.ResolvedSuggestionOut, _render_resolved)
 
 
-def _render_resolved(result: ResolvedSuggestionOut) -> str:
+def _render_resolved(result: consolidation_wire.ResolvedSuggestionOut) -> str:
     if result.observation is not None:
         lines = [f"Merged: {headline(result.observation)}", *_describe_wording(result.worded_by, result.model_refused)]
         return "\n".join(lines)
     return f"The suggestion is {result.suggestion.status}."
 
 
-def _render_suggestions(result: SuggestionsOut) -> str:
+def _render_suggestions(result: consolidation_wire.SuggestionsOut) -> str:
     return render_table(
         ["SUGGESTION", "REASON", "ALIKE", "PAIR", "TITLES"],
         [
@@ -239,7 +231,7 @@ def _render_suggestions(result: SuggestionsOut) -> str:
     )
 
 
-def _describe(suggestion: SuggestionOut) -> str:
+def _describe(suggestion: consolidation_wire.SuggestionOut) -> str:
     left = f"#{suggestion.left_number} {sanitize_line(suggestion.left_title or '')}"
     right = f"#{suggestion.right_number} {sanitize_line(suggestion.right_title or '')}"
     return f"\n{suggestion.reason} ({suggestion.similarity:.2f})\n  {left}\n  {right}"

@@ -13,20 +13,9 @@ from cmserver.base.errors import Forbidden
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
 from cmserver.cli.output import Cell, format_time, render_fields, render_table
+from cmserver.generation import wire as generation_wire
 from cmserver.generation.model import Status
 from cmserver.generation.operate.model import LaneState
-from cmserver.generation.wire import (
-    CancelledJobOut,
-    JobCallsOut,
-    JobDetailOut,
-    JobEventsOut,
-    JobsOut,
-    LanesOut,
-    RetriedJobOut,
-    RunOut,
-    SelectedJobsOut,
-    WorkersOut,
-)
 from cmserver.ops.wire import InfoOut
 
 _MAX_STEPS = 1000
@@ -88,10 +77,10 @@ async def failed(client: ApiClient, project: str | None, limit: int) -> None:
 
 async def _list(client: ApiClient, query: Mapping[str, str | None], limit: int) -> None:
     answer = await client.pages("/v1/jobs", "jobs", query, limit=limit)
-    client.show(answer, JobsOut, _table)
+    client.show(answer, generation_wire.JobsOut, _table)
 
 
-def _table(page: JobsOut) -> str:
+def _table(page: generation_wire.JobsOut) -> str:
     return render_table(
         ("project", "session", "of", "status", "tries", "created", "id", "error"),
         [
@@ -125,17 +114,17 @@ async def show(client: ApiClient, job_id: str, *, with_answer: bool) -> None:
     """Show one job, its newest provider call, and its history."""
     answer = await client.get(_path(job_id), {"include": "payload"} if with_answer else None)
     if client.as_json:
-        client.show(answer, JobDetailOut, _lines)
+        client.show(answer, generation_wire.JobDetailOut, _lines)
         return
-    history = (await client.pages(f"{_path(job_id)}/events", "events", limit=_MAX_STEPS)).read(JobEventsOut)
+    history = (await client.pages(f"{_path(job_id)}/events", "events", limit=_MAX_STEPS)).read(generation_wire.JobEventsOut)
     client.show(
         answer,
-        JobDetailOut,
+        generation_wire.JobDetailOut,
         lambda detail: f"{_lines(detail)}\n\n{_render_history(history)}{_answer(detail.run) if with_answer else ''}",
     )
 
 
-def _lines(detail: JobDetailOut) -> str:
+def _lines(detail: generation_wire.JobDetailOut) -> str:
     job = detail.generation_job
     return render_fields(
         ("id", job.id),
@@ -156,7 +145,7 @@ def _lines(detail: JobDetailOut) -> str:
     )
 
 
-def _run_fields(run: RunOut) -> tuple[tuple[str, Cell], ...]:
+def _run_fields(run: generation_wire.RunOut) -> tuple[tuple[str, Cell], ...]:
     cost = "" if run.cost_usd is None else f", ${run.cost_usd}"
     error = {"reason": run.error_class, "message": run.error_message}
     return (
@@ -166,7 +155,7 @@ def _run_fields(run: RunOut) -> tuple[tuple[str, Cell], ...]:
     )
 
 
-def _render_history(history: JobEventsOut) -> str:
+def _render_history(history: generation_wire.JobEventsOut) -> str:
     return render_table(
         ("when", "what", "details"),
         [
@@ -182,7 +171,7 @@ def _render_history(history: JobEventsOut) -> str:
     )
 
 
-def _answer(run: RunOut | None) -> str:
+def _answer(run: generation_wire.RunOut | None) -> str:
     text = run.answer if run else None
     return "\n\n" + ("\n".join(map(sanitize_line, text.splitlines())) if isinstance(text, str) else "No answer is stored.")
 
@@ -194,10 +183,10 @@ def _answer(run: RunOut | None) -> str:
 async def calls(client: ApiClient, job_id: str, *, with_answer: bool) -> None:
     """List the provider calls of a job, newest first."""
     answer = await client.get(f"{_path(job_id)}/calls", {"include": "payload"} if with_answer else None)
-    client.show(answer, JobCallsOut, lambda page: _render_calls(page, with_answer=with_answer))
+    client.show(answer, generation_wire.JobCallsOut, lambda page: _render_calls(page, with_answer=with_answer))
 
 
-def _render_calls(page: JobCallsOut, *, with_answer: bool) -> str:
+def _render_calls(page: generation_wire.JobCallsOut, *, with_answer: bool) -> str:
     if not page.calls:
         return "No provider was called for the job."
     return "\n\n".join(
@@ -214,10 +203,10 @@ def _render_calls(page: JobCallsOut, *, with_answer: bool) -> str:
 async def lanes(client: ApiClient, project: str | None, state: str | None, limit: int) -> None:
     """List the lanes that have work, and what they wait for. A lane is the queue of one session."""
     answer = await client.get("/v1/lanes", {"project": project, "state": state, "limit": limit})
-    client.show(answer, LanesOut, _lanes_table)
+    client.show(answer, generation_wire.LanesOut, _lanes_table)
 
 
-def _lanes_table(page: LanesOut) -> str:
+def _lanes_table(page: generation_wire.LanesOut) -> str:
     return render_table(
         ("project", "session", "state", "queued", "due", "held until", "because", "lane"),
         [
@@ -242,10 +231,10 @@ def _lanes_table(page: LanesOut) -> str:
 @api_command
 async def workers(client: ApiClient) -> None:
     """List the workers of the server and their leases; needs the scope `*`."""
-    client.show(await client.get("/v1/workers"), WorkersOut, _workers_table)
+    client.show(await client.get("/v1/workers"), generation_wire.WorkersOut, _workers_table)
 
 
-def _workers_table(page: WorkersOut) -> str:
+def _workers_table(page: generation_wire.WorkersOut) -> str:
     return render_table(
         ("worker", "label", "state", "lanes", "heartbeat", "lease", "started"),
         [
@@ -300,11 +289,11 @@ def _add_verb(verb: str, type_: type[Out], render: Callable[[Out], str], text: s
     jobs.command(verb, help=text)(command)
 
 
-def _retry_line(result: RetriedJobOut) -> str:
+def _retry_line(result: generation_wire.RetriedJobOut) -> str:
     return f"The job {result.generation_job.id} {'was queued already' if result.already_queued else 'is queued again'}."
 
 
-def _cancel_line(result: CancelledJobOut) -> str:
+def _cancel_line(result: generation_wire.CancelledJobOut) -> str:
     job = result.generation_job
     if job.status == "processing":
         return f"The job {job.id} is being stopped; it writes nothing."
@@ -313,13 +302,13 @@ def _cancel_line(result: CancelledJobOut) -> str:
 
 _add_verb(
     "retry",
-    RetriedJobOut,
+    generation_wire.RetriedJobOut,
     _retry_line,
     "Put a failed or cancelled job back into the queue; with --all every failed one, after a question with their number.",
 )
 _add_verb(
     "cancel",
-    CancelledJobOut,
+    generation_wire.CancelledJobOut,
     _cancel_line,
     "Take a job out of the queue; a running one is stopped and writes nothing. With --all every queued or running one.",
 )
@@ -337,16 +326,16 @@ def _read_selection(job_id: str | None, conditions: Mapping[str, str | None], *,
 async def _act_on_many(client: ApiClient, verb: str, selection: Mapping[str, object], *, yes: bool) -> None:
     """Ask with the number of jobs, then act."""
     path = f"/v1/jobs/{verb}"
-    count = (await client.post(path, {**selection, "dryRun": True})).read(SelectedJobsOut)
+    count = (await client.post(path, {**selection, "dryRun": True})).read(generation_wire.SelectedJobsOut)
     many = (
         "more than 1,000 jobs; 1,000 at a time" if count.has_more else f"{count.matched:,} job{'' if count.matched == 1 else 's'}"
     )
     if count.matched:
         confirm(f"{verb.capitalize()} {many}?", yes=yes)
-    client.show(await client.post(path, selection), SelectedJobsOut, lambda result: _selected_line(result, verb))
+    client.show(await client.post(path, selection), generation_wire.SelectedJobsOut, lambda result: _selected_line(result, verb))
 
 
-def _selected_line(result: SelectedJobsOut, verb: str) -> str:
+def _selected_line(result: generation_wire.SelectedJobsOut, verb: str) -> str:
     what = "queued again" if verb == "retry" else "cancelled"
     more = " There are more: run the command again." if result.has_more else ""
     return f"{result.changed:,} job{' is' if result.changed == 1 else 's are'} {what}.{more}"

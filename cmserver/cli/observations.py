@@ -13,31 +13,14 @@ import click
 from cmserver.access.wire import OneProjectOut
 from cmserver.base.errors import Forbidden, Gone, NotFound
 from cmserver.base.lookalikes import sanitize_line
-from cmserver.cli.api_client import (
-    ApiClient,
-    api_command,
-    confirm,
-    in_current_project,
-    is_interactive,
-    path_segment,
-    present,
-    yes_option,
-)
+from cmserver.cli import api_client
 from cmserver.cli.output import Cell, as_called, format_time, render_fields
 from cmserver.client.server_api import ApiAnswer
 from cmserver.consolidation.model import list_others
 from cmserver.consolidation.wire import StoredObservationOut
+from cmserver.observations import wire as observations_wire
 from cmserver.observations.model import INSTRUCTION_IMPORTANCE, ObservationType, compose
 from cmserver.observations.plain import SUMMARY_LABELS, one_line
-from cmserver.observations.wire import (
-    BatchReadOut,
-    DeletedObservationOut,
-    ObservationOut,
-    OnDuplicate,
-    OneObservationOut,
-    SourceOut,
-    type_shown,
-)
 from cmserver.recall.search.wire import TITLE_CHARS
 from cmserver.sessions.turns.wire import OneTurnOut
 
@@ -61,8 +44,8 @@ _numbers = click.argument("observation_id", metavar="NUMBER...", nargs=-1, requi
 
 @click.command()
 @_numbers
-@api_command
-async def show(client: ApiClient, observation_id: tuple[str, ...]) -> None:
+@api_client.api_command
+async def show(client: api_client.ApiClient, observation_id: tuple[str, ...]) -> None:
     """Show observations and turns whole, by their numbers (12, "#12") or ids.
 
     With --json each one is a JSON document of its own.
@@ -78,7 +61,7 @@ async def show(client: ApiClient, observation_id: tuple[str, ...]) -> None:
             continue
         except NotFound:
             try:
-                turn = await client.get(f"/v1/turns/{path_segment(name)}")
+                turn = await client.get(f"/v1/turns/{api_client.path_segment(name)}")
             except NotFound:
                 missing.append(name)
                 continue
@@ -87,15 +70,17 @@ async def show(client: ApiClient, observation_id: tuple[str, ...]) -> None:
             client.show(turn, OneTurnOut, _render_turn)
             continue
         if client.as_json:
-            client.show(answer, OneObservationOut, headline_of_answer)
+            client.show(answer, observations_wire.OneObservationOut, headline_of_answer)
             continue
-        project_id = answer.read(OneObservationOut).observation.project_id
+        project_id = answer.read(observations_wire.OneObservationOut).observation.project_id
         if project_id not in project_names:
             project_names[project_id] = await _find_project_name(client, project_id)
         if place > len(missing) + len(gone):
             click.echo()
         project = project_names[project_id]
-        client.show(answer, OneObservationOut, lambda result, project=project: _render(result.observation, project))
+        client.show(
+            answer, observations_wire.OneObservationOut, lambda result, project=project: _render(result.observation, project)
+        )
     if gone:
         raise Gone("\n".join(gone))
     _raise_missing(missing)
@@ -118,9 +103,9 @@ def _render_turn(result: OneTurnOut) -> str:
     return "\n\n".join([f"#{turn.number} {sanitize_line(one_line(turn.prompt, TITLE_CHARS))}\n{known}", *paragraphs])
 
 
-def _render(observation: ObservationOut, project: str) -> str:
+def _render(observation: observations_wire.ObservationOut, project: str) -> str:
     fields: list[tuple[str, Cell]] = [
-        ("type", type_shown(observation.observation_kind, observation.type)),
+        ("type", observations_wire.type_shown(observation.observation_kind, observation.type)),
         ("state", _state(observation)),
         ("project", f"{project} (shared with the team)" if observation.scope == "team" else project),
         ("session", observation.server_session_id),
@@ -140,7 +125,7 @@ def _render(observation: ObservationOut, project: str) -> str:
     return "\n\n".join([f"{headline(observation)}\n{known}", *paragraphs])
 
 
-def _list_texts(observation: ObservationOut) -> Iterator[str]:
+def _list_texts(observation: observations_wire.ObservationOut) -> Iterator[str]:
     """All texts but the title; the content only where it is not composed of the others."""
     facts = observation.facts
     if observation.subtitle:
@@ -158,17 +143,17 @@ def _list_texts(observation: ObservationOut) -> Iterator[str]:
         yield "\n".join(f"- {sanitize_line(fact)}" for fact in facts)
 
 
-def headline_of_answer(result: OneObservationOut) -> str:
+def headline_of_answer(result: observations_wire.OneObservationOut) -> str:
     return headline(result.observation)
 
 
-def headline(observation: ObservationOut) -> str:
+def headline(observation: observations_wire.ObservationOut) -> str:
     """The number, and the title or the beginning of the text."""
     title = one_line(observation.title or observation.narrative or observation.content, TITLE_CHARS)
     return f"#{observation.number} {sanitize_line(title)}"
 
 
-def _state(observation: ObservationOut) -> str | None:
+def _state(observation: observations_wire.ObservationOut) -> str | None:
     if observation.state is None:
         return None
     by = f" with #{observation.closed_by}" if observation.closed_by else ""
@@ -176,7 +161,7 @@ def _state(observation: ObservationOut) -> str | None:
     return f"{observation.state}{by}{at}"
 
 
-def _sources(sources: Sequence[SourceOut]) -> str:
+def _sources(sources: Sequence[observations_wire.SourceOut]) -> str:
     """How many there are of each kind; a single one by its id."""
     if len(sources) == 1:
         return f"{sources[0].source_type} {sources[0].source_id}"
@@ -184,7 +169,7 @@ def _sources(sources: Sequence[SourceOut]) -> str:
     return ", ".join(f"{count} {source_type}" for source_type, count in counts.items())
 
 
-async def _find_project_name(client: ApiClient, project_id: UUID) -> str:
+async def _find_project_name(client: api_client.ApiClient, project_id: UUID) -> str:
     try:
         return (await client.get(f"/v1/projects/{project_id}")).read(OneProjectOut).project.canonical_id
     except NotFound:  # of another project, which shares it with the team
@@ -200,7 +185,7 @@ async def _find_project_name(client: ApiClient, project_id: UUID) -> str:
 @click.option("--project", metavar="PROJECT", help="Where it belongs. [default: the project of the key, or of the current folder]")
 @click.option(
     "--on-duplicate",
-    type=click.Choice(get_args(OnDuplicate)),
+    type=click.Choice(get_args(observations_wire.OnDuplicate)),
     default="suggest",
     show_default=True,
     help="What becomes of a text that says what is there already: keep it, suggest to merge it, or merge it.",
@@ -209,14 +194,14 @@ async def _find_project_name(client: ApiClient, project_id: UUID) -> str:
     "--importance", type=click.FloatRange(0, 1), help="0 to 1; from 0.8 on it is not let expire. [default: 0.5, of a decision 0.9]"
 )
 @expires_after_option
-@api_command
+@api_client.api_command
 async def remember(
-    client: ApiClient,
+    client: api_client.ApiClient,
     text: str,
     title: str | None,
     type_: ObservationType,
     project: str | None,
-    on_duplicate: OnDuplicate,
+    on_duplicate: observations_wire.OnDuplicate,
     importance: float | None,
     expires_after: int | None,
 ) -> None:
@@ -242,7 +227,7 @@ async def remember(
             "importance": importance,
             "ttlSeconds": lifetime_seconds(expires_after),
         }
-        return await client.post("/v1/observations", present(body))
+        return await client.post("/v1/observations", api_client.present(body))
 
     async def write_or_make(project: str | None) -> ApiAnswer:
         """Write it; into a new project where the one that is named does not exist."""
@@ -256,7 +241,7 @@ async def remember(
         return await write(project)
 
     try:
-        answer = await (write_or_make(project) if project else in_current_project(write_or_make))
+        answer = await (write_or_make(project) if project else api_client.in_current_project(write_or_make))
     except Forbidden as error:
         raise explain_scope(error) from error
     client.show(answer, StoredObservationOut, _render_stored)
@@ -275,8 +260,8 @@ _ACTIONS = {"created": "", "repeated": "It was there already: ", "merged": "Merg
 
 @click.command()
 @_numbers
-@api_command
-async def promote(client: ApiClient, observation_id: tuple[str, ...]) -> None:
+@api_client.api_command
+async def promote(client: api_client.ApiClient, observation_id: tuple[str, ...]) -> None:
     """Make observations that expire permanent, by their numbers (12, "#12") or ids; also expired ones that are not purged yet.
 
     The key needs the scope observations:write.
@@ -286,8 +271,8 @@ async def promote(client: ApiClient, observation_id: tuple[str, ...]) -> None:
 
 @click.command()
 @_numbers
-@api_command
-async def expire(client: ApiClient, observation_id: tuple[str, ...]) -> None:
+@api_client.api_command
+async def expire(client: api_client.ApiClient, observation_id: tuple[str, ...]) -> None:
     """End the time of observations now, by their numbers (12, "#12") or ids: they are shown no longer, and purged later.
 
     `cmserver undo` brings one back, for good. The key needs the scope observations:write.
@@ -295,7 +280,7 @@ async def expire(client: ApiClient, observation_id: tuple[str, ...]) -> None:
     await _change_lives(client, observation_id, "expire", "Expired")
 
 
-async def _change_lives(client: ApiClient, names: Sequence[str], verb: str, done: str) -> None:
+async def _change_lives(client: api_client.ApiClient, names: Sequence[str], verb: str, done: str) -> None:
     missing: list[str] = []
     for name in dict.fromkeys(name.removeprefix("#") for name in names):
         try:
@@ -305,26 +290,28 @@ async def _change_lives(client: ApiClient, names: Sequence[str], verb: str, done
         except Forbidden as error:
             raise explain_scope(error) from error
         else:
-            client.show(answer, OneObservationOut, lambda result: f"{done}: {headline(result.observation)}")
+            client.show(answer, observations_wire.OneObservationOut, lambda result: f"{done}: {headline(result.observation)}")
     _raise_missing(missing)
 
 
 @click.command()
 @_numbers
-@yes_option
-@api_command
-async def forget(client: ApiClient, observation_id: tuple[str, ...], *, yes: bool) -> None:
+@api_client.yes_option
+@api_client.api_command
+async def forget(client: api_client.ApiClient, observation_id: tuple[str, ...], *, yes: bool) -> None:
     """Delete observations for ever, by their numbers (12, "#12") or ids; the events that they were made of stay.
 
     The key needs the scope observations:write.
     """
     names = list(dict.fromkeys(name.removeprefix("#") for name in observation_id))
-    if not yes and is_interactive():
-        batch = (await client.post("/v1/observations/batch", {"ids": names})).read(BatchReadOut)
+    if not yes and api_client.is_interactive():
+        batch = (await client.post("/v1/observations/batch", {"ids": names})).read(observations_wire.BatchReadOut)
         _raise_missing([str(name) for name in batch.missing])
         for observation in batch.observations:
             click.echo(headline(observation), err=True)
-    confirm(f"Delete {'this observation' if len(names) == 1 else f'these {len(names)} observations'}, for ever?", yes=yes)
+    api_client.confirm(
+        f"Delete {'this observation' if len(names) == 1 else f'these {len(names)} observations'}, for ever?", yes=yes
+    )
     missing: list[str] = []
     for name in names:
         try:
@@ -334,7 +321,7 @@ async def forget(client: ApiClient, observation_id: tuple[str, ...], *, yes: boo
         except Forbidden as error:
             raise explain_scope(error) from error
         else:
-            client.show(answer, DeletedObservationOut, lambda _, name=name: f"Deleted {_shown_name(name)}.")
+            client.show(answer, observations_wire.DeletedObservationOut, lambda _, name=name: f"Deleted {_shown_name(name)}.")
     _raise_missing(missing)
 
 
@@ -355,4 +342,4 @@ def _shown_name(name: str) -> str:
 
 def path_of(name: str) -> str:
     """The route of the observation with that number or id."""
-    return f"/v1/observations/{path_segment(name)}"
+    return f"/v1/observations/{api_client.path_segment(name)}"

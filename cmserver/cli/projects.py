@@ -10,15 +10,9 @@ from cmserver.access.model import Consolidation
 from cmserver.access.projects import canonical_id
 from cmserver.access.wire import OneProjectOut, ProjectOut, ProjectsOut
 from cmserver.base.errors import NotFound
+from cmserver.cli import policy as cli_policy
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
 from cmserver.cli.output import format_time, render_erasure, render_fields, render_table
-from cmserver.cli.policy import (
-    change_policy,
-    policy_fields,
-    policy_options,
-    retention_fields,
-    retention_options,
-)
 from cmserver.graph.overviews.wire import ProjectOverviewOut
 from cmserver.ops.activity.wire import ProjectActivityOut
 from cmserver.ops.erasure.wire import DeletedProjectOut, PurgedProjectOut
@@ -68,7 +62,7 @@ def _lines(result: OneProjectOut) -> str:
         ("project", project.canonical_id),
         ("name", project.name),
         ("aliases", ", ".join(project.aliases)),
-        *policy_fields(project.generation_policy),
+        *cli_policy.policy_fields(project.generation_policy),
         ("search language", project.search_language),
         ("consolidation", project.consolidation),
         ("merges worded by", "model" if project.merge_with_model else "rules"),
@@ -237,34 +231,34 @@ async def separate(client: ApiClient, project: str) -> None:
 
 @projects.command()
 @click.argument("project")
-@policy_options
+@cli_policy.policy_options
 @api_command
 async def policy(client: ApiClient, project: str, **options: object) -> None:
     """Set when observations are made of a project's events, and how they are worded; without options show it."""
     answer = await client.get(_path(project))
-    if (changed := change_policy(answer.read(OneProjectOut).project.generation_policy, options)) is not None:
+    if (changed := cli_policy.change_policy(answer.read(OneProjectOut).project.generation_policy, options)) is not None:
         answer = await client.patch(_path(project), {"generationPolicy": changed})
     client.show(answer, OneProjectOut, _policy_lines)
 
 
 def _policy_lines(result: OneProjectOut) -> str:
-    return render_fields(("project", result.project.canonical_id), *policy_fields(result.project.generation_policy))
+    return render_fields(("project", result.project.canonical_id), *cli_policy.policy_fields(result.project.generation_policy))
 
 
 @projects.command()
 @click.argument("project")
-@retention_options
+@cli_policy.retention_options
 @api_command
 async def retention(client: ApiClient, project: str, **options: object) -> None:
     """Set how long what of a project is kept, in days (0: for good); without options show it."""
     answer = await client.get(_path(project))
-    if (changed := change_policy(answer.read(OneProjectOut).project.retention, options)) is not None:
+    if (changed := cli_policy.change_policy(answer.read(OneProjectOut).project.retention, options)) is not None:
         answer = await client.patch(_path(project), {"retention": changed})
     client.show(answer, OneProjectOut, _retention_lines)
 
 
 def _retention_lines(result: OneProjectOut) -> str:
-    return render_fields(("project", result.project.canonical_id), *retention_fields(result.project.retention))
+    return render_fields(("project", result.project.canonical_id), *cli_policy.retention_fields(result.project.retention))
 
 
 @projects.command()

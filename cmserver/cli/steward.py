@@ -11,18 +11,8 @@ import msgspec
 from cmserver.base.tolerant_json import array
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
 from cmserver.cli.output import format_time, render_fields, render_table
+from cmserver.steward import wire as steward_wire
 from cmserver.steward.model import JOB_TYPES, JobStatus, Mode, RunStatus
-from cmserver.steward.wire import (
-    OnePolicyChangeOut,
-    OneStewardJobOut,
-    PoliciesOut,
-    QueuedJobsOut,
-    StewardJobsOut,
-    StewardRunDetailOut,
-    StewardRunsOut,
-    StewardStatusOut,
-    UndoneRunOut,
-)
 
 
 @click.group()
@@ -34,10 +24,10 @@ def steward() -> None:
 @api_command
 async def status(client: ApiClient) -> None:
     """Show the mode, what waits, and how the last runs went."""
-    client.show(await client.get("/v1/steward"), StewardStatusOut, _status_lines)
+    client.show(await client.get("/v1/steward"), steward_wire.StewardStatusOut, _status_lines)
 
 
-def _status_lines(status: StewardStatusOut) -> str:
+def _status_lines(status: steward_wire.StewardStatusOut) -> str:
     metrics, queue, breaker = status.metrics, status.queue, status.breaker
     rate = "no runs" if metrics.success_rate is None else f"{metrics.success_rate:.0%} of {metrics.runs}"
     failures = ", ".join(f"{row.reason} ({row.count})" for row in metrics.top_failures)
@@ -78,7 +68,7 @@ async def mode(
     """Switch it off, to a dry run (it decides and writes nothing), or to writing. Needs the scope admin."""
     chosen = [] if no_executors else list(executors) or None
     body = present({"mode": mode, "paused": paused, "executors": chosen, "project": project})
-    client.show(await client.put("/v1/steward/mode", body), StewardStatusOut, _status_lines)
+    client.show(await client.put("/v1/steward/mode", body), steward_wire.StewardStatusOut, _status_lines)
 
 
 @steward.command()
@@ -89,7 +79,7 @@ async def run(client: ApiClient, project: str | None, executors: Sequence[str]) 
     """Queue all that there is to do, at once."""
     body = present({"project": project, "executors": list(executors) or None})
     answer = await client.post("/v1/steward/run", body)
-    client.show(answer, QueuedJobsOut, lambda queued: f"{len(queued.queued)} jobs were queued.")
+    client.show(answer, steward_wire.QueuedJobsOut, lambda queued: f"{len(queued.queued)} jobs were queued.")
 
 
 @steward.command()
@@ -101,10 +91,10 @@ async def run(client: ApiClient, project: str | None, executors: Sequence[str]) 
 async def runs(client: ApiClient, project: str | None, status: str | None, executor: str | None, limit: int) -> None:
     """List what it did, newest first."""
     query = {"project": project, "status": status, "jobType": executor}
-    client.show(await client.pages("/v1/steward/runs", "runs", query, limit=limit), StewardRunsOut, _runs_table)
+    client.show(await client.pages("/v1/steward/runs", "runs", query, limit=limit), steward_wire.StewardRunsOut, _runs_table)
 
 
-def _runs_table(page: StewardRunsOut) -> str:
+def _runs_table(page: steward_wire.StewardRunsOut) -> str:
     return render_table(
         ("when", "executor", "project", "status", "decision", "tokens", "id"),
         [
@@ -141,10 +131,10 @@ async def jobs(client: ApiClient, project: str | None, status: str | None, execu
     """List its jobs, newest first."""
     query = {"project": project, "status": status, "jobType": executor}
     answer = await client.pages("/v1/steward/jobs", "jobs", query, limit=limit)
-    client.show(answer, StewardJobsOut, _jobs_table)
+    client.show(answer, steward_wire.StewardJobsOut, _jobs_table)
 
 
-def _jobs_table(page: StewardJobsOut) -> str:
+def _jobs_table(page: steward_wire.StewardJobsOut) -> str:
     return render_table(
         ("created", "executor", "status", "tries", "error", "id"),
         [
@@ -169,10 +159,10 @@ def _jobs_table(page: StewardJobsOut) -> str:
 @api_command
 async def show(client: ApiClient, run_id: str) -> None:
     """Show one run: what it looked at, decided and wrote, and the steps of its job."""
-    client.show(await client.get(_run_path(run_id)), StewardRunDetailOut, _detail_lines)
+    client.show(await client.get(_run_path(run_id)), steward_wire.StewardRunDetailOut, _detail_lines)
 
 
-def _detail_lines(detail: StewardRunDetailOut) -> str:
+def _detail_lines(detail: steward_wire.StewardRunDetailOut) -> str:
     run = detail.run
     model = (
         f"{run.provider} ({run.model}), {run.prompt_tokens:,} tokens in, {run.completion_tokens:,} out" if run.provider else None
@@ -211,10 +201,10 @@ async def undo(client: ApiClient, run_id: str, *, yes: bool) -> None:
     """Take back all that a run wrote, or say what stands in the way."""
     confirm(f"Take back all that the run {run_id} wrote?", yes=yes)
     answer = await client.post(f"{_run_path(run_id)}/undo", {})
-    client.show(answer, UndoneRunOut, _undone_lines)
+    client.show(answer, steward_wire.UndoneRunOut, _undone_lines)
 
 
-def _undone_lines(undone: UndoneRunOut) -> str:
+def _undone_lines(undone: steward_wire.UndoneRunOut) -> str:
     return render_table(
         ("what", "of", "shown again"),
         [
@@ -230,7 +220,7 @@ def _undone_lines(undone: UndoneRunOut) -> str:
 @api_command
 async def retry(client: ApiClient, job_id: str) -> None:
     """Queue a job again that failed or was cancelled."""
-    client.show(await client.post(f"{_job_path(job_id)}/retry", {}), OneStewardJobOut, _job_line)
+    client.show(await client.post(f"{_job_path(job_id)}/retry", {}), steward_wire.OneStewardJobOut, _job_line)
 
 
 @steward.command()
@@ -238,10 +228,10 @@ async def retry(client: ApiClient, job_id: str) -> None:
 @api_command
 async def cancel(client: ApiClient, job_id: str) -> None:
     """End a queued job; a running one stops and writes nothing."""
-    client.show(await client.post(f"{_job_path(job_id)}/cancel", {}), OneStewardJobOut, _job_line)
+    client.show(await client.post(f"{_job_path(job_id)}/cancel", {}), steward_wire.OneStewardJobOut, _job_line)
 
 
-def _job_line(answer: OneStewardJobOut) -> str:
+def _job_line(answer: steward_wire.OneStewardJobOut) -> str:
     stops = " It is being stopped." if answer.job.cancel_requested_at_epoch and answer.job.status == "running" else ""
     return f"The job is {answer.job.status}.{stops}"
 
@@ -253,12 +243,14 @@ async def policies(client: ApiClient, rollback: str | None) -> None:
     """Show the thresholds and their changes, or take one back."""
     if rollback is not None:
         answer = await client.post(f"/v1/steward/policies/{path_segment(rollback)}/rollback", {})
-        client.show(answer, OnePolicyChangeOut, lambda one: f"{one.change.policy_key} is {one.change.new_value:g} again.")
+        client.show(
+            answer, steward_wire.OnePolicyChangeOut, lambda one: f"{one.change.policy_key} is {one.change.new_value:g} again."
+        )
         return
-    client.show(await client.get("/v1/steward/policies"), PoliciesOut, _policy_lines)
+    client.show(await client.get("/v1/steward/policies"), steward_wire.PoliciesOut, _policy_lines)
 
 
-def _policy_lines(page: PoliciesOut) -> str:
+def _policy_lines(page: steward_wire.PoliciesOut) -> str:
     values = render_table(
         ("policy", "value", "usual", "bounds", "meaning"),
         [(row.key, f"{row.value:g}", f"{row.usual:g}", f"{row.least:g} to {row.most:g}", row.meaning) for row in page.policies],

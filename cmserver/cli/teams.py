@@ -7,34 +7,10 @@ from typing import Literal
 import click
 import msgspec
 
-from cmserver.access.wire import (
-    MembersOut,
-    NewTeamOut,
-    OneMemberOut,
-    OneTeamOut,
-    RemovedMemberOut,
-    TeamOut,
-    TeamsOut,
-    team_out,
-)
-from cmserver.cli.api_client import (
-    ApiClient,
-    api_command,
-    confirm,
-    limit_option,
-    path_segment,
-    present,
-    team_command,
-    yes_option,
-)
+from cmserver.access import wire as access_wire
+from cmserver.cli import api_client
+from cmserver.cli import policy as cli_policy
 from cmserver.cli.output import format_time, render_erasure, render_fields, render_table
-from cmserver.cli.policy import (
-    change_policy,
-    policy_fields,
-    policy_options,
-    retention_fields,
-    retention_options,
-)
 from cmserver.client.server_api import ApiAnswer
 from cmserver.ops.erasure.wire import DeletedTeamOut
 
@@ -45,19 +21,21 @@ def teams() -> None:
 
 
 @teams.command("list")
-@limit_option
-@team_command
-async def list_teams(client: ApiClient, limit: int) -> None:
+@api_client.limit_option
+@api_client.team_command
+async def list_teams(client: api_client.ApiClient, limit: int) -> None:
     """List the key's own team; with --operator and no --team all teams."""
     if client.operator is not None and not client.operator.has_team:
         teams = (await client.operator.all_teams())[:limit]
-        answer = ApiAnswer(msgspec.json.encode(TeamsOut(teams=[team_out(team) for team in teams], next_cursor=None)))
+        answer = ApiAnswer(
+            msgspec.json.encode(access_wire.TeamsOut(teams=[access_wire.team_out(team) for team in teams], next_cursor=None))
+        )
     else:
         answer = await client.get("/v1/teams")
-    client.show(answer, TeamsOut, _table)
+    client.show(answer, access_wire.TeamsOut, _table)
 
 
-def _table(page: TeamsOut) -> str:
+def _table(page: access_wire.TeamsOut) -> str:
     return render_table(
         ("id", "name", "requests/min", "events/month", "created", "archived"),
         [
@@ -80,25 +58,27 @@ def _table(page: TeamsOut) -> str:
 @teams.command()
 @click.argument("name")
 @click.option("--quiet", is_flag=True, help="Print only the team's first key.")
-@team_command
-async def create(client: ApiClient, name: str, *, quiet: bool) -> None:
+@api_client.team_command
+async def create(client: api_client.ApiClient, name: str, *, quiet: bool) -> None:
     """Create a team and print its first key, once. Operator only: --operator, or a key with the scope *."""
     if client.operator is not None:
         client.operator.act_for_no_team()
     answer = await client.post("/v1/teams", {"name": name})
     if quiet:
-        click.echo(answer.read(NewTeamOut).api_key)
+        click.echo(answer.read(access_wire.NewTeamOut).api_key)
     else:
-        client.show(answer, NewTeamOut, lambda result: f"{_lines(result.team)}\nfirst key, shown only now:\n{result.api_key}")
+        client.show(
+            answer, access_wire.NewTeamOut, lambda result: f"{_lines(result.team)}\nfirst key, shown only now:\n{result.api_key}"
+        )
 
 
-def _lines(team: TeamOut) -> str:
+def _lines(team: access_wire.TeamOut) -> str:
     return render_fields(
         ("id", team.id),
         ("name", team.name),
         ("requests/min", team.requests_per_minute),
         ("events/month", team.events_per_month),
-        *policy_fields(team.generation_policy),
+        *cli_policy.policy_fields(team.generation_policy),
         ("created", format_time(team.created_at_epoch)),
         ("archived", format_time(team.archived_at_epoch)),
     )
@@ -106,18 +86,18 @@ def _lines(team: TeamOut) -> str:
 
 @teams.command()
 @click.argument("team", required=False)
-@team_command
-async def show(client: ApiClient, team: str | None) -> None:
+@api_client.team_command
+async def show(client: api_client.ApiClient, team: str | None) -> None:
     """Show one team, by name or id. [default: the key's own]"""
     await client.act_for_team(team)
-    client.show(await client.get(await _path(client, team)), OneTeamOut, lambda result: _lines(result.team))
+    client.show(await client.get(await _path(client, team)), access_wire.OneTeamOut, lambda result: _lines(result.team))
 
 
 @teams.command()
 @click.argument("team")
 @click.argument("name")
-@team_command
-async def rename(client: ApiClient, team: str, name: str) -> None:
+@api_client.team_command
+async def rename(client: api_client.ApiClient, team: str, name: str) -> None:
     """Rename a team. Operator only: --operator, or a key with the scope *."""
     await _patch(client, team, name=name)
 
@@ -127,13 +107,13 @@ async def rename(client: ApiClient, team: str, name: str) -> None:
 @click.option("--requests-per-minute", type=click.IntRange(1), help="For all keys of the team together.")
 @click.option("--events-per-month", type=click.IntRange(0), help="For all keys of the team together.")
 @click.option("--clear", is_flag=True, help="Remove the limits that no other option sets.")
-@team_command
+@api_client.team_command
 async def limits(
-    client: ApiClient, team: str, requests_per_minute: int | None, events_per_month: int | None, *, clear: bool
+    client: api_client.ApiClient, team: str, requests_per_minute: int | None, events_per_month: int | None, *, clear: bool
 ) -> None:
     """Set a team's limits. Operator only: --operator, or a key with the scope *."""
     limits = {"requestsPerMinute": requests_per_minute, "eventsPerMonth": events_per_month}
-    changes = limits if clear else present(limits)
+    changes = limits if clear else api_client.present(limits)
     if not changes:
         raise click.UsageError("Pass --requests-per-minute, --events-per-month or --clear.")
     await _patch(client, team, **changes)
@@ -141,78 +121,78 @@ async def limits(
 
 @teams.command()
 @click.argument("team")
-@policy_options
-@team_command
-async def policy(client: ApiClient, team: str, **options: object) -> None:
+@cli_policy.policy_options
+@api_client.team_command
+async def policy(client: api_client.ApiClient, team: str, **options: object) -> None:
     """Set when observations are made in a team's projects, and how they are worded; without options show it."""
     await client.act_for_team(team)
     answer = await client.get(await _path(client, team))
-    if (changed := change_policy(answer.read(OneTeamOut).team.generation_policy, options)) is not None:
+    if (changed := cli_policy.change_policy(answer.read(access_wire.OneTeamOut).team.generation_policy, options)) is not None:
         answer = await client.patch(await _path(client, team), {"generationPolicy": changed})
-    client.show(answer, OneTeamOut, _policy_lines)
+    client.show(answer, access_wire.OneTeamOut, _policy_lines)
 
 
-def _policy_lines(result: OneTeamOut) -> str:
-    return render_fields(("team", result.team.name), *policy_fields(result.team.generation_policy))
+def _policy_lines(result: access_wire.OneTeamOut) -> str:
+    return render_fields(("team", result.team.name), *cli_policy.policy_fields(result.team.generation_policy))
 
 
 @teams.command()
 @click.argument("team")
-@retention_options
-@team_command
-async def retention(client: ApiClient, team: str, **options: object) -> None:
+@cli_policy.retention_options
+@api_client.team_command
+async def retention(client: api_client.ApiClient, team: str, **options: object) -> None:
     """Set how long what is kept in a team's projects, in days (0: for good); without options show it."""
     await client.act_for_team(team)
     answer = await client.get(await _path(client, team))
-    if (changed := change_policy(answer.read(OneTeamOut).team.retention, options)) is not None:
+    if (changed := cli_policy.change_policy(answer.read(access_wire.OneTeamOut).team.retention, options)) is not None:
         answer = await client.patch(await _path(client, team), {"retention": changed})
-    client.show(answer, OneTeamOut, _retention_lines)
+    client.show(answer, access_wire.OneTeamOut, _retention_lines)
 
 
-def _retention_lines(result: OneTeamOut) -> str:
-    return render_fields(("team", result.team.name), *retention_fields(result.team.retention))
+def _retention_lines(result: access_wire.OneTeamOut) -> str:
+    return render_fields(("team", result.team.name), *cli_policy.retention_fields(result.team.retention))
 
 
 @teams.command()
 @click.argument("team")
-@yes_option
-@team_command
-async def archive(client: ApiClient, team: str, *, yes: bool) -> None:
+@api_client.yes_option
+@api_client.team_command
+async def archive(client: api_client.ApiClient, team: str, *, yes: bool) -> None:
     """Archive a team: its keys stop working, nothing is deleted. Only the operator can undo it."""
-    confirm(f"Archive the team {team}? None of its keys will work.", yes=yes)
+    api_client.confirm(f"Archive the team {team}? None of its keys will work.", yes=yes)
     await _patch(client, team, archived=True)
 
 
 @teams.command()
 @click.argument("team")
-@team_command
-async def unarchive(client: ApiClient, team: str) -> None:
+@api_client.team_command
+async def unarchive(client: api_client.ApiClient, team: str) -> None:
     """Restore an archived team. Needs --operator: the team's own keys do not work."""
     await _patch(client, team, archived=False)
 
 
 @teams.command()
 @click.argument("team")
-@yes_option
-@team_command
-async def delete(client: ApiClient, team: str, *, yes: bool) -> None:
+@api_client.yes_option
+@api_client.team_command
+async def delete(client: api_client.ApiClient, team: str, *, yes: bool) -> None:
     """Delete a team with its projects and their memory for ever."""
-    confirm(f"Delete the team {team}, all its projects and all their memory, for ever?", yes=yes)
+    api_client.confirm(f"Delete the team {team}, all its projects and all their memory, for ever?", yes=yes)
     await client.act_for_team(team)
     answer = await client.delete(await _path(client, team))
     client.show(answer, DeletedTeamOut, lambda result: render_erasure(f"The team {team} is deleted.", result.counts))
 
 
-async def _patch(client: ApiClient, team: str, **changes: object) -> None:
+async def _patch(client: api_client.ApiClient, team: str, **changes: object) -> None:
     await client.act_for_team(team)
-    client.show(await client.patch(await _path(client, team), changes), OneTeamOut, lambda result: _lines(result.team))
+    client.show(await client.patch(await _path(client, team), changes), access_wire.OneTeamOut, lambda result: _lines(result.team))
 
 
-async def _path(client: ApiClient, team: str | None = None) -> str:
+async def _path(client: api_client.ApiClient, team: str | None = None) -> str:
     """The path of the team, or of the one that the key belongs to."""
     if team is None:
-        team = str((await client.get("/v1/teams")).read(TeamsOut).teams[0].id)
-    return f"/v1/teams/{path_segment(team)}"
+        team = str((await client.get("/v1/teams")).read(access_wire.TeamsOut).teams[0].id)
+    return f"/v1/teams/{api_client.path_segment(team)}"
 
 
 @teams.group()
@@ -221,14 +201,14 @@ def members() -> None:
 
 
 @members.command("list")
-@limit_option
-@api_command
-async def list_members(client: ApiClient, limit: int) -> None:
+@api_client.limit_option
+@api_client.api_command
+async def list_members(client: api_client.ApiClient, limit: int) -> None:
     """List the members of the team."""
-    client.show(await client.pages(f"{await _path(client)}/members", "members", limit=limit), MembersOut, _members)
+    client.show(await client.pages(f"{await _path(client)}/members", "members", limit=limit), access_wire.MembersOut, _members)
 
 
-def _members(page: MembersOut) -> str:
+def _members(page: access_wire.MembersOut) -> str:
     return render_table(
         ("user", "role", "since"),
         [(member.user_id, member.role, format_time(member.created_at_epoch)) for member in page.members],
@@ -241,19 +221,21 @@ def _members(page: MembersOut) -> str:
 @members.command("set")
 @click.argument("user")
 @click.option("--role", type=click.Choice(["owner", "member"]), default="member", show_default=True, help="Their role.")
-@api_command
-async def set_member(client: ApiClient, user: str, role: Literal["owner", "member"]) -> None:
+@api_client.api_command
+async def set_member(client: api_client.ApiClient, user: str, role: Literal["owner", "member"]) -> None:
     """Add a member, or change a member's role."""
-    answer = await client.put(f"{await _path(client)}/members/{path_segment(user)}", {"role": role})
-    client.show(answer, OneMemberOut, lambda result: f"{result.member.user_id} is {result.member.role} of the team.")
+    answer = await client.put(f"{await _path(client)}/members/{api_client.path_segment(user)}", {"role": role})
+    client.show(answer, access_wire.OneMemberOut, lambda result: f"{result.member.user_id} is {result.member.role} of the team.")
 
 
 @members.command("remove")
 @click.argument("user")
-@yes_option
-@api_command
-async def remove_member(client: ApiClient, user: str, *, yes: bool) -> None:
+@api_client.yes_option
+@api_client.api_command
+async def remove_member(client: api_client.ApiClient, user: str, *, yes: bool) -> None:
     """Remove a member and revoke the keys that were made for them."""
-    confirm(f"Remove {user} from the team and revoke their keys?", yes=yes)
-    answer = await client.delete(f"{await _path(client)}/members/{path_segment(user)}")
-    client.show(answer, RemovedMemberOut, lambda result: f"{result.user_id} is removed; keys revoked: {result.revoked_keys}.")
+    api_client.confirm(f"Remove {user} from the team and revoke their keys?", yes=yes)
+    answer = await client.delete(f"{await _path(client)}/members/{api_client.path_segment(user)}")
+    client.show(
+        answer, access_wire.RemovedMemberOut, lambda result: f"{result.user_id} is removed; keys revoked: {result.revoked_keys}."
+    )

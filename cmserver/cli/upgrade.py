@@ -17,17 +17,7 @@ from cmserver.cli.database import database_urls
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.output import as_called
 from cmserver.cli.restore import restore_data_dir
-from cmserver.embedded.files import (
-    Binaries,
-    SetupError,
-    binaries_of,
-    find_binaries,
-    find_set_aside,
-    list_clusters,
-    lock_data_dir,
-    other_major,
-    remove_unfinished,
-)
+from cmserver.embedded import files as embedded_files
 from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.ops.backup.archive import open_backup
 from cmserver.ops.backup.back_up import back_up
@@ -44,16 +34,16 @@ def upgrade(settings: Settings, *, check: bool) -> None:
     into the new one; the old one is moved aside, not deleted. Stop the server for that.
     """
     is_own = settings.database_url is not None
-    if not is_own and not check and find_set_aside(settings.data_dir):
-        lock = lock_data_dir(settings.data_dir)
+    if not is_own and not check and embedded_files.find_set_aside(settings.data_dir):
+        lock = embedded_files.lock_data_dir(settings.data_dir)
         try:
-            remove_unfinished(settings.data_dir)
+            embedded_files.remove_unfinished(settings.data_dir)
         finally:
             lock.release()
-    if not is_own and find_set_aside(settings.data_dir):
+    if not is_own and embedded_files.find_set_aside(settings.data_dir):
         click.echo(as_called("A restore was interrupted: `cmserver upgrade` and the next start bring the database of before back."))
         sys.exit(ExitCode.FAILURE)
-    if not is_own and not list_clusters(settings.data_dir):
+    if not is_own and not embedded_files.list_clusters(settings.data_dir):
         click.echo(f"The data folder {settings.data_dir} holds no database: the first start makes it.")
         return
     old = None if is_own else _find_old(settings)
@@ -78,23 +68,24 @@ def upgrade(settings: Settings, *, check: bool) -> None:
     sys.exit(ExitCode.FAILURE)
 
 
-def _find_old(settings: Settings) -> Binaries | None:
+def _find_old(settings: Settings) -> embedded_files.Binaries | None:
     """The programs of the data folder's PostgreSQL, when new ones would run it. SetupError when they are not installed."""
-    major = other_major(settings.data_dir)
+    major = embedded_files.other_major(settings.data_dir)
     if major is None:
         return None
-    binaries = binaries_of(major)
+    binaries = embedded_files.binaries_of(major)
     if binaries is None:
-        raise SetupError(
+        raise embedded_files.SetupError(
             f"The data folder {settings.data_dir} holds a database of PostgreSQL {major}, which is not installed. Install it "
             f"for the upgrade, on Debian: apt-get install postgresql-{major}."
         )
     return binaries
 
 
-def _describe(old: Binaries | None, missing: list[Migration]) -> Iterator[str]:
+def _describe(old: embedded_files.Binaries | None, missing: list[Migration]) -> Iterator[str]:
     if old is not None:
-        yield f"PostgreSQL {old.major} becomes {find_binaries().major}: the database is backed up, and restored into the new one."
+        new = embedded_files.find_binaries()
+        yield f"PostgreSQL {old.major} becomes {new.major}: the database is backed up, and restored into the new one."
     for migration in missing:
         what, duration = _read_comment(migration.text)
         yield f"Migration {migration.name}: {what}{f' {duration}' if duration else ''}"
@@ -107,7 +98,7 @@ def _read_comment(text: str) -> tuple[str, str]:
     return next(iter(lines), ""), duration
 
 
-def _take_over(settings: Settings, old: Binaries) -> None:
+def _take_over(settings: Settings, old: embedded_files.Binaries) -> None:
     """Back up the database with its own programs, and restore it into a cluster of the new ones."""
     make_backup_folder(settings.backup_folder)
     file = new_name(settings.backup_folder)

@@ -7,16 +7,7 @@ from typing import get_args
 import click
 
 from cmserver.access.model import PersonRole
-from cmserver.access.people.wire import (
-    AccountsOut,
-    InvitationsOut,
-    NewInvitationOut,
-    OnePersonOut,
-    PeopleOut,
-    RemovedPersonOut,
-    ResetOut,
-    WithdrawnInvitationOut,
-)
+from cmserver.access.people import wire as people_wire
 from cmserver.cli.api_client import ApiClient, api_command, confirm, path_segment, yes_option
 from cmserver.cli.output import format_time, render_table
 
@@ -34,12 +25,12 @@ def users() -> None:
 async def list_users(client: ApiClient, *, all_accounts: bool) -> None:
     """List the people of the team."""
     if all_accounts:
-        client.show(await client.get("/v1/users/accounts"), AccountsOut, _accounts)
+        client.show(await client.get("/v1/users/accounts"), people_wire.AccountsOut, _accounts)
     else:
-        client.show(await client.get("/v1/users"), PeopleOut, _people)
+        client.show(await client.get("/v1/users"), people_wire.PeopleOut, _people)
 
 
-def _people(page: PeopleOut) -> str:
+def _people(page: people_wire.PeopleOut) -> str:
     return render_table(
         ("name", "role", "operator", "last seen", "since"),
         [
@@ -57,7 +48,7 @@ def _people(page: PeopleOut) -> str:
     )
 
 
-def _accounts(page: AccountsOut) -> str:
+def _accounts(page: people_wire.AccountsOut) -> str:
     return render_table(
         ("name", "operator", "password", "since"),
         [
@@ -82,17 +73,17 @@ def _accounts(page: AccountsOut) -> str:
 async def invite(client: ApiClient, role: str, note: str, *, server_operator: bool) -> None:
     """Print a link that makes somebody a member of the team. It works once, within a week."""
     answer = await client.post("/v1/users/invitations", {"role": role, "note": note, "operator": server_operator})
-    client.show(answer, NewInvitationOut, lambda result: _link(client, result.path, result.url))
+    client.show(answer, people_wire.NewInvitationOut, lambda result: _link(client, result.path, result.url))
 
 
 @users.command()
 @api_command
 async def invitations(client: ApiClient) -> None:
     """List the invitations that nobody has used."""
-    client.show(await client.get("/v1/users/invitations"), InvitationsOut, _invitations)
+    client.show(await client.get("/v1/users/invitations"), people_wire.InvitationsOut, _invitations)
 
 
-def _invitations(page: InvitationsOut) -> str:
+def _invitations(page: people_wire.InvitationsOut) -> str:
     return render_table(
         ("id", "role", "operator", "note", "by", "expires"),
         [
@@ -117,7 +108,7 @@ def _invitations(page: InvitationsOut) -> str:
 async def withdraw(client: ApiClient, invitation: str) -> None:
     """Withdraw an invitation, by its id."""
     answer = await client.delete(f"/v1/users/invitations/{path_segment(invitation)}")
-    client.show(answer, WithdrawnInvitationOut, lambda result: f"The link of {result.id} works no more.")
+    client.show(answer, people_wire.WithdrawnInvitationOut, lambda result: f"The link of {result.id} works no more.")
 
 
 @users.command()
@@ -127,7 +118,7 @@ async def withdraw(client: ApiClient, invitation: str) -> None:
 async def role(client: ApiClient, name: str, role: str) -> None:
     """Change what a person is in the team: owner, member or viewer."""
     answer = await client.patch(f"/v1/users/{path_segment(name)}", {"role": role})
-    client.show(answer, OnePersonOut, lambda result: f"{result.user.name} is {result.user.role}.")
+    client.show(answer, people_wire.OnePersonOut, lambda result: f"{result.user.name} is {result.user.role}.")
 
 
 @users.command()
@@ -139,7 +130,7 @@ async def operator(client: ApiClient, name: str, *, off: bool) -> None:
     answer = await client.patch(f"/v1/users/{path_segment(name)}", {"operator": not off})
     client.show(
         answer,
-        OnePersonOut,
+        people_wire.OnePersonOut,
         lambda result: f"{result.user.name} is {'an' if result.user.is_operator else 'no'} operator of this server.",
     )
 
@@ -150,7 +141,7 @@ async def operator(client: ApiClient, name: str, *, off: bool) -> None:
 async def reset(client: ApiClient, name: str) -> None:
     """Print a link for a new password. It works once, within a day. Operator only: --operator, or a key with the scope *."""
     answer = await client.post(f"/v1/users/{path_segment(name)}/reset", {})
-    client.show(answer, ResetOut, lambda result: _link(client, result.path, result.url))
+    client.show(answer, people_wire.ResetOut, lambda result: _link(client, result.path, result.url))
 
 
 @users.command()
@@ -161,7 +152,11 @@ async def remove(client: ApiClient, name: str, *, yes: bool) -> None:
     """Take a person out of the team, and revoke the keys that they made for themselves in it."""
     confirm(f"Take {name} out of the team, and revoke their keys?", yes=yes)
     answer = await client.delete(f"/v1/users/{path_segment(name)}")
-    client.show(answer, RemovedPersonOut, lambda result: f"{result.name} is out of the team. Keys revoked: {result.revoked_keys}.")
+    client.show(
+        answer,
+        people_wire.RemovedPersonOut,
+        lambda result: f"{result.name} is out of the team. Keys revoked: {result.revoked_keys}.",
+    )
 
 
 def _link(client: ApiClient, path: str, url: str) -> str:

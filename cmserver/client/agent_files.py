@@ -10,16 +10,8 @@ import msgspec
 
 from cmserver.base.errors import Conflict
 from cmserver.base.tolerant_json import texts
+from cmserver.client import json_settings
 from cmserver.client.json_edit import Addition, add_values, remove_values
-from cmserver.client.json_settings import (
-    IsOurs,
-    Json,
-    hook_command,
-    hook_group,
-    install_hooks,
-    json_object,
-    uninstall_hooks,
-)
 
 SERVER_NAME = "cmserver"
 """Of the MCP server in an agent's settings."""
@@ -38,7 +30,7 @@ class Hook(msgspec.Struct, frozen=True):
     """What the hook client is called with, where that is not the event: it knows the start of a session as SessionStart."""
 
     def command(self, program: Path) -> str:
-        return hook_command(program, self.argument or self.event)
+        return json_settings.hook_command(program, self.argument or self.event)
 
 
 class AgentPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +44,7 @@ class AgentPlace(msgspec.Struct, frozen=True, kw_only=True):
     hook: Path
     """The hook client."""
     hooks: tuple[Hook, ...]
-    is_our_hook: IsOurs
+    is_our_hook: json_settings.IsOurs
     mcp_command: tuple[str, ...]
     """Starts the MCP bridge; empty where the server has no MCP."""
 
@@ -97,15 +89,15 @@ class GroupedHooks(msgspec.Struct, frozen=True, kw_only=True):
     """Hooks in the form of Claude Code: groups with a matcher, by event, below `hooks`."""
 
     path: Path
-    groups: Sequence[tuple[str, Json]]
-    is_ours: IsOurs
+    groups: Sequence[tuple[str, json_settings.Json]]
+    is_ours: json_settings.IsOurs
 
     def install(self, text: str | None) -> Installation:
-        return Installation(text=install_hooks(text, self.path, self.groups, self.is_ours))
+        return Installation(text=json_settings.install_hooks(text, self.path, self.groups, self.is_ours))
 
     def uninstall(self, text: str | None, made: Sequence[str]) -> str | None:
         del made
-        return uninstall_hooks(text, self.path, self.is_ours)
+        return json_settings.uninstall_hooks(text, self.path, self.is_ours)
 
 
 class JsonFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,11 +162,13 @@ class OwnFile(msgspec.Struct, frozen=True, kw_only=True):
 # -- what the files of several agents have in common
 
 
-def mcp_server(place: AgentPlace, path: Path, container: str, build_entry: Callable[[Sequence[str]], Json]) -> JsonFile:
+def mcp_server(
+    place: AgentPlace, path: Path, container: str, build_entry: Callable[[Sequence[str]], json_settings.Json]
+) -> JsonFile:
     """The file with the MCP server `cmserver`, which starts the bridge with the agent's own key."""
 
     def is_ours(value: object) -> bool:
-        entry = json_object(value)
+        entry = json_settings.json_object(value)
         words = [*texts(entry.get("command")), *texts(entry.get("args"))]  # a list, or a program with a list
         return any(words[at : at + 3] == ["mcp", "--agent", place.name] for at in range(len(words)))
 
@@ -186,7 +180,8 @@ def grouped_hooks(place: AgentPlace, path: Path, *, names_hooks: bool) -> Groupe
     """The file with hooks in the form of Claude Code."""
     name = SERVER_NAME if names_hooks else None
     groups = [
-        (hook.event, hook_group(hook.command(place.hook), hook.timeout, matcher=hook.matcher, name=name)) for hook in place.hooks
+        (hook.event, json_settings.hook_group(hook.command(place.hook), hook.timeout, matcher=hook.matcher, name=name))
+        for hook in place.hooks
     ]
     return GroupedHooks(path=path, groups=groups, is_ours=place.is_our_hook)
 
@@ -195,7 +190,7 @@ def listed_hooks(place: AgentPlace, path: Path) -> JsonFile:
     """The file with hooks in the form of Cursor: a list of commands by event, below `hooks`."""
 
     def is_ours(value: object) -> bool:
-        command = json_object(value).get("command")
+        command = json_settings.json_object(value).get("command")
         return isinstance(command, str) and place.is_our_hook(command)
 
     def is_version(value: object) -> bool:

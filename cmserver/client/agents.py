@@ -11,16 +11,7 @@ from typing import cast
 import msgspec
 
 from cmserver.base.tolerant_json import array
-from cmserver.client.agent_files import (
-    AgentFile,
-    AgentPlace,
-    Hook,
-    OwnFile,
-    TextBlock,
-    grouped_hooks,
-    listed_hooks,
-    mcp_server,
-)
+from cmserver.client import agent_files
 from cmserver.client.json_settings import Json, json_object
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -50,14 +41,14 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """Relative to the user's home folder."""
     settings_name: str = ""
     """The settings file of the user, relative to `home_folder`. Empty where `build_files` says which files there are."""
-    build_files: Callable[[AgentPlace], list[AgentFile]] | None = None
+    build_files: Callable[[agent_files.AgentPlace], list[agent_files.AgentFile]] | None = None
     """The files that connecting changes. None for one file with hooks; the agent's own command then adds the MCP server."""
     folder_variable: str = ""
     """What the agent sets for its hooks to the folder in which it works; empty where that is the working folder."""
     session_variable: str = ""
     """What the agent sets for its hooks to the session's id; empty where only the payload has it."""
-    hooks: tuple[Hook, ...] = ()
-    read_hook: Hook | None = None
+    hooks: tuple[agent_files.Hook, ...] = ()
+    read_hook: agent_files.Hook | None = None
     """Runs before a file is read, and only with --on-file: it costs every read the start of a program."""
     names_hooks: bool = False
     """Whether a hook has a name in the settings."""
@@ -74,12 +65,12 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
         moved = environ.get(self.home_variable)
         return (Path(moved) if moved else home / self.home_folder) / self.settings_name
 
-    def files(self, place: AgentPlace, settings_file: Path | None = None) -> list[AgentFile]:
+    def files(self, place: agent_files.AgentPlace, settings_file: Path | None = None) -> list[agent_files.AgentFile]:
         """The files that connecting changes; with `settings_file` that one in place of the user's own settings."""
         if self.build_files is not None:
             return self.build_files(place)
         file = (settings_file or self.settings_file(place.environ, place.home)).expanduser().absolute()
-        return [grouped_hooks(place, file, names_hooks=self.names_hooks)]
+        return [agent_files.grouped_hooks(place, file, names_hooks=self.names_hooks)]
 
 
 def _find_claude_code_problems(settings: Json, file: Path) -> list[str]:
@@ -153,57 +144,60 @@ def _opencode_entry(command: Sequence[str]) -> Json:
     return {"type": "local", "command": list(command), "enabled": True}
 
 
-def _cursor_files(place: AgentPlace) -> list[AgentFile]:
+def _cursor_files(place: agent_files.AgentPlace) -> list[agent_files.AgentFile]:
     folder = place.home / ".cursor"
-    return [listed_hooks(place, folder / "hooks.json"), mcp_server(place, folder / "mcp.json", "mcpServers", _editor_entry)]
+    return [
+        agent_files.listed_hooks(place, folder / "hooks.json"),
+        agent_files.mcp_server(place, folder / "mcp.json", "mcpServers", _editor_entry),
+    ]
 
 
-def _windsurf_files(place: AgentPlace) -> list[AgentFile]:
+def _windsurf_files(place: agent_files.AgentPlace) -> list[agent_files.AgentFile]:
     folder = place.home / ".codeium" / "windsurf"
     return [
-        mcp_server(place, folder / "mcp_config.json", "mcpServers", _stdio_entry),
-        TextBlock(path=folder / "memories" / "global_rules.md", block=RULES),
+        agent_files.mcp_server(place, folder / "mcp_config.json", "mcpServers", _stdio_entry),
+        agent_files.TextBlock(path=folder / "memories" / "global_rules.md", block=RULES),
     ]
 
 
-def _antigravity_files(place: AgentPlace) -> list[AgentFile]:
+def _antigravity_files(place: agent_files.AgentPlace) -> list[agent_files.AgentFile]:
     folder = place.home / ".gemini"
     return [
-        mcp_server(place, folder / "config" / "mcp_config.json", "mcpServers", _stdio_entry),
-        TextBlock(path=folder / "GEMINI.md", block=RULES),
+        agent_files.mcp_server(place, folder / "config" / "mcp_config.json", "mcpServers", _stdio_entry),
+        agent_files.TextBlock(path=folder / "GEMINI.md", block=RULES),
     ]
 
 
-def _claude_desktop_files(place: AgentPlace) -> list[AgentFile]:
-    return [mcp_server(place, place.config_home / "Claude" / "claude_desktop_config.json", "mcpServers", _stdio_entry)]
+def _claude_desktop_files(place: agent_files.AgentPlace) -> list[agent_files.AgentFile]:
+    return [agent_files.mcp_server(place, place.config_home / "Claude" / "claude_desktop_config.json", "mcpServers", _stdio_entry)]
 
 
-def _vscode_files(place: AgentPlace) -> list[AgentFile]:
+def _vscode_files(place: agent_files.AgentPlace) -> list[agent_files.AgentFile]:
     copilot = Path(place.environ.get("COPILOT_HOME") or place.home / ".copilot")
     rules = f'---\ndescription: Memory of earlier sessions\napplyTo: "**"\n---\n\n{RULES}'
     return [
-        mcp_server(place, place.config_home / "Code" / "User" / "mcp.json", "servers", _vscode_entry),
-        OwnFile(path=copilot / "instructions" / "cmserver.instructions.md", text=rules, mark="(cmserver)"),
+        agent_files.mcp_server(place, place.config_home / "Code" / "User" / "mcp.json", "servers", _vscode_entry),
+        agent_files.OwnFile(path=copilot / "instructions" / "cmserver.instructions.md", text=rules, mark="(cmserver)"),
     ]
 
 
-def _opencode_files(place: AgentPlace) -> list[AgentFile]:
+def _opencode_files(place: agent_files.AgentPlace) -> list[agent_files.AgentFile]:
     """The plugin gives the rules: a global AGENTS.md would replace the user's CLAUDE.md, and opencode.jsonc our `instructions`."""
     folder = place.xdg_config_home / "opencode"
     plugin = (TEMPLATES / "opencode-plugin.js").read_text(encoding="utf-8")
     for name, value in (("@HOOK@", str(place.hook)), ("@RULES@", RULES)):
         plugin = plugin.replace(name, json.dumps(value))
     return [
-        mcp_server(place, folder / "opencode.json", "mcp", _opencode_entry),
-        OwnFile(path=folder / "plugins" / "cmserver.js", text=plugin, mark="`cmserver connect opencode`"),
+        agent_files.mcp_server(place, folder / "opencode.json", "mcp", _opencode_entry),
+        agent_files.OwnFile(path=folder / "plugins" / "cmserver.js", text=plugin, mark="`cmserver connect opencode`"),
     ]
 
 
 # -- the table
 
 
-def _hooks(timeout: int, *events: str) -> list[Hook]:
-    return [Hook(event, timeout) for event in events]
+def _hooks(timeout: int, *events: str) -> list[agent_files.Hook]:
+    return [agent_files.Hook(event, timeout) for event in events]
 
 
 AGENTS: dict[str, Agent] = {
@@ -223,9 +217,9 @@ AGENTS: dict[str, Agent] = {
                     5, "SessionStart", "UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "SubagentStart", "SubagentStop"
                 ),
                 *_hooks(5, "PreCompact", "PostCompact", "Stop", "StopFailure"),  # and not PostToolBatch, which repeats PostToolUse
-                Hook("SessionEnd", 10),  # without a timeout, all hooks of this event share 1.5 seconds
+                agent_files.Hook("SessionEnd", 10),  # without a timeout, all hooks of this event share 1.5 seconds
             ),
-            read_hook=Hook("PreToolUse", 5, matcher="Read"),
+            read_hook=agent_files.Hook("PreToolUse", 5, matcher="Read"),
             has_plugins=True,
             find_problems=_find_claude_code_problems,
             add_mcp=lambda command: ["mcp", "add", "--scope", "user", "cmserver", "--", *command],
@@ -240,7 +234,7 @@ AGENTS: dict[str, Agent] = {
             hooks=(
                 *_hooks(5, "SessionStart", "UserPromptSubmit", "PostToolUse", "SubagentStart", "SubagentStop"),
                 *_hooks(5, "PreCompact", "PostCompact", "Stop", "StopFailure"),
-                Hook("SessionEnd", 3),
+                agent_files.Hook("SessionEnd", 3),
             ),
             find_problems=_find_codex_problems,
             add_mcp=lambda command: ["mcp", "add", "cmserver", "--", *command],
@@ -256,7 +250,7 @@ AGENTS: dict[str, Agent] = {
             session_variable="GEMINI_SESSION_ID",
             hooks=(
                 *_hooks(5_000, "SessionStart", "BeforeAgent", "AfterTool", "AfterAgent", "PreCompress"),
-                Hook("SessionEnd", 10_000),
+                agent_files.Hook("SessionEnd", 10_000),
             ),
             names_hooks=True,
             find_problems=_find_gemini_problems,
@@ -269,7 +263,7 @@ AGENTS: dict[str, Agent] = {
             build_files=_cursor_files,
             folder_variable="CURSOR_PROJECT_DIR",
             hooks=(
-                Hook("sessionStart", 5, argument="SessionStart"),
+                agent_files.Hook("sessionStart", 5, argument="SessionStart"),
                 *_hooks(5, "beforeSubmitPrompt", "postToolUse", "postToolUseFailure", "preCompact"),
                 *_hooks(5, "afterAgentResponse", "sessionEnd"),  # and not stop, which says no more than the reply before it
             ),

@@ -15,20 +15,10 @@ from cmserver.base import credentials
 from cmserver.base.configuration import BadSetting
 from cmserver.base.errors import Conflict
 from cmserver.base.settings import Settings
-from cmserver.client import json_settings
+from cmserver.client import hook_key, json_settings
 from cmserver.client.agents import CLAUDE_MEM
 from cmserver.client.client_folder import ClientFolder, Connection, clients_folder, home_folder
 from cmserver.client.dialog import Dialog
-from cmserver.client.hook_key import (
-    ConnectTarget,
-    HookKey,
-    check_server,
-    ensure_project,
-    key_name,
-    make_key,
-    resolve_target,
-    revoke_own_key,
-)
 from cmserver.client.json_settings import Json
 from cmserver.client.server_api import is_local
 
@@ -57,11 +47,11 @@ def connect(
     old = folder.connection()
     file = _settings_file(settings_file)
     before = json_settings.read_settings(file)
-    target: ConnectTarget | None = None
-    agent_key: HookKey | None = None
+    target: hook_key.ConnectTarget | None = None
+    agent_key: hook_key.HookKey | None = None
     if project is not None:
-        target = resolve_target(settings, url, key, folder, old)
-        agent_key = asyncio.run(check_server(target, old)).key
+        target = hook_key.resolve_target(settings, url, key, folder, old)
+        agent_key = asyncio.run(hook_key.check_server(target, old)).key
         address = target.url
     else:
         address = _find_local_server(settings, url)
@@ -75,12 +65,12 @@ def connect(
         return
     dialog.report(f"Server: {address}")
     if agent_key is not None and agent_key.text is None:
-        dialog.report(f"Make a key: {key_name(CLAUDE_MEM)}")
+        dialog.report(f"Make a key: {hook_key.key_name(CLAUDE_MEM)}")
     dialog.report(json_settings.render_diff(file, before, edit.text, secrets=_find_secrets(file, before, values)))
     if not dialog.confirm("Connect claude-mem?"):
         return
     if target is not None and agent_key is not None and agent_key.text is None:
-        agent_key = asyncio.run(make_key(target, CLAUDE_MEM))
+        agent_key = asyncio.run(hook_key.make_key(target, CLAUDE_MEM))
         values = _build_values(address, target, agent_key, project)
         edit = set_values(file, before, values)
     if agent_key is not None and agent_key.text is not None:
@@ -119,7 +109,7 @@ def disconnect(settings_file: Path | None, dialog: Dialog) -> None:
     if after is not None and after != before:
         backup = json_settings.replace_settings(file, before, after, secret=_KEY_NAME in old.written)
         dialog.report(f"Written: {file} (backup: {backup})")
-    revoke_own_key(old, folder.key(), dialog.report)
+    hook_key.revoke_own_key(old, folder.key(), dialog.report)
     folder.remove(purge=True)
     dialog.report("claude-mem is disconnected.")
 
@@ -212,7 +202,9 @@ def _is_running(pid: int) -> bool:
     return True
 
 
-def _build_values(url: str, target: ConnectTarget | None, key: HookKey | None, project: str | None) -> dict[str, str]:
+def _build_values(
+    url: str, target: hook_key.ConnectTarget | None, key: hook_key.HookKey | None, project: str | None
+) -> dict[str, str]:
     """What is written. Before the key is made, words take the place of the key and of the project's id."""
     values: dict[str, str] = {}
     if is_local(url):
@@ -224,7 +216,9 @@ def _build_values(url: str, target: ConnectTarget | None, key: HookKey | None, p
             "CLAUDE_MEM_RUNTIME": "server",
             "CLAUDE_MEM_SERVER_URL": url,
             _KEY_NAME: key.text or "(a new key)",
-            "CLAUDE_MEM_SERVER_PROJECT_ID": asyncio.run(ensure_project(target, project)) if key.text else "(the project's id)",
+            "CLAUDE_MEM_SERVER_PROJECT_ID": asyncio.run(hook_key.ensure_project(target, project))
+            if key.text
+            else "(the project's id)",
         }
     return values
 

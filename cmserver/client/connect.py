@@ -16,32 +16,11 @@ from msgspec import structs
 from cmserver.base.errors import CmserverError
 from cmserver.base.own_command import build_launcher_command
 from cmserver.base.settings import Settings
-from cmserver.client import plugin
+from cmserver.client import hook_key, json_settings, plugin
 from cmserver.client.agent_files import AgentFile, AgentPlace, Hook
 from cmserver.client.agents import Agent
 from cmserver.client.client_folder import ClientFolder, Connection, build_config, clients_folder, home_folder
 from cmserver.client.dialog import Dialog, Report
-from cmserver.client.hook_key import (
-    READING_SCOPES,
-    SCOPES,
-    WRITING_SCOPE,
-    ConnectTarget,
-    ServerCheck,
-    check_server,
-    key_name,
-    make_key,
-    resolve_target,
-    revoke_key,
-    revoke_own_key,
-)
-from cmserver.client.json_settings import (
-    Json,
-    list_hook_targets,
-    parse_settings,
-    read_settings,
-    render_diff,
-    replace_settings,
-)
 from cmserver.client.server_api import is_local
 
 _HOOK_ROUTE = "/v1/hooks/"
@@ -84,8 +63,8 @@ class ConnectPlan(msgspec.Struct, frozen=True, kw_only=True):
     agent: Agent
     folder: ClientFolder
     old: Connection | None
-    target: ConnectTarget
-    server: ServerCheck
+    target: hook_key.ConnectTarget
+    server: hook_key.ServerCheck
     edits: tuple[SettingsFileEdit, ...]
     """The first one is of the settings."""
     config: dict[str, str]
@@ -98,9 +77,9 @@ class ConnectPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.edits[0].path
 
     @property
-    def settings(self) -> Json:
+    def settings(self) -> json_settings.Json:
         """What the settings are now."""
-        return parse_settings(self.file, self.edits[0].before)
+        return json_settings.parse_settings(self.file, self.edits[0].before)
 
     @property
     def settings_change(self) -> bool:
@@ -130,7 +109,8 @@ class ConnectPlan(msgspec.Struct, frozen=True, kw_only=True):
         lines = [f"Server: {self.target.url}, team {self.server.team}", *self.find_warnings()]
         if key.text is None:
             lines.append(
-                f"Make a key for every project of the team: {key_name(self.agent.name, key.scopes)} ({', '.join(key.scopes)})"
+                f"Make a key for every project of the team: {hook_key.key_name(self.agent.name, key.scopes)} "
+                f"({', '.join(key.scopes)})"
             )
         elif not key.is_ours:
             lines.append("The agent uses the given key, which cannot make another one.")
@@ -140,13 +120,13 @@ class ConnectPlan(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(f"Write the plugin into {self.marketplace}, and install it with `claude plugin`")
         if self.plugin_goes:
             lines.append("Uninstall the plugin: the hooks will be in the settings")
-        lines += [render_diff(edit.path, edit.before, edit.after or "") for edit in self.edits if edit.is_change]
+        lines += [json_settings.render_diff(edit.path, edit.before, edit.after or "") for edit in self.edits if edit.is_change]
         return lines
 
     def find_warnings(self) -> list[str]:
         """Warnings: hooks that would send events twice, and an address without encryption."""
         warnings: list[str] = []
-        targets = list_hook_targets(self.settings.get("hooks"))
+        targets = json_settings.list_hook_targets(self.settings.get("hooks"))
         others = [target for target in targets if _HOOK_ROUTE in target and not self.folder.is_ours(target)]
         if others:
             warnings.append(
@@ -176,7 +156,7 @@ def plan_connect(agent: Agent, request: ConnectRequest, settings: Settings, repo
     files = agent.files(_find_place(agent, folder, agent.hooks), request.settings_file)
     for edit in _plan_edits(files):
         if edit.path.suffix == ".json":
-            parse_settings(edit.path, edit.before)
+            json_settings.parse_settings(edit.path, edit.before)
     file = files[0].path
     if shutil.which(agent.program) is None and not file.parent.exists():
         report(
@@ -185,12 +165,12 @@ def plan_connect(agent: Agent, request: ConnectRequest, settings: Settings, repo
             err=True,
         )
 
-    target = resolve_target(settings, request.url, request.key, folder, old)
+    target = hook_key.resolve_target(settings, request.url, request.key, folder, old)
     allow_writing = _keep(request.allow_writing, old.allow_writing if old else None)
     if old is not None and old.key_is_ours and old.allow_writing and not allow_writing:
         target = structs.replace(target, agent_key=None)  # the key that it has may do more than it should
-    scopes = SCOPES if agent.records else READING_SCOPES
-    server = asyncio.run(check_server(target, old, (*scopes, WRITING_SCOPE) if allow_writing else scopes))
+    scopes = hook_key.SCOPES if agent.records else hook_key.READING_SCOPES
+    server = asyncio.run(hook_key.check_server(target, old, (*scopes, hook_key.WRITING_SCOPE) if allow_writing else scopes))
     brings_tools = request.plugin is not None or agent.build_files is not None
     config = build_config(agent, folder.config(), target.url, request.exclude, has_tools=brings_tools and server.mcp.is_open)
     on_file = _keep(request.on_file, old.on_file if old else None)
@@ -242,7 +222,7 @@ def connect(plan: ConnectPlan, report: Report) -> None:
     install = plan.plugin_changes or (plan.marketplace is not None and old is None)
     key = plan.server.key
     if key.text is None:
-        key = asyncio.run(make_key(plan.target, plan.agent.name, key.scopes))
+        key = asyncio.run(hook_key.make_key(plan.target, plan.agent.name, key.scopes))
     assert key.text is not None
     try:
         folder.install(plan.config, key.text)
@@ -253,14 +233,16 @@ def connect(plan: ConnectPlan, report: Report) -> None:
             plugin.write_marketplace(plan.marketplace, plan.plugin_files)
     except (CmserverError, OSError):
         if plan.server.key.text is None and (old is None or not old.key_is_ours):
-            asyncio.run(revoke_key(plan.target.url, key.text))
+            asyncio.run(hook_key.revoke_key(plan.target.url, key.text))
         raise
     if plan.marketplace is not None and install:
         plugin.install_plugin(plan.marketplace, report)
     if plan.plugin_goes and old is not None:
         _remove_plugin(old, report)
     if old is not None and old_key != key.text:
-        revoke_own_key(old, old_key, report, only=plan.server.key.text is not None)  # a user may have rotated it to the new one
+        hook_key.revoke_own_key(
+            old, old_key, report, only=plan.server.key.text is not None
+        )  # a user may have rotated it to the new one
 
 
 def disconnect(agent: Agent, settings_file: Path | None, dialog: Dialog, *, purge: bool) -> None:
@@ -281,7 +263,7 @@ def disconnect(agent: Agent, settings_file: Path | None, dialog: Dialog, *, purg
     keeps_plugin = settings_file is not None and old is not None and old.plugin is not None
     is_last = not other_files and not keeps_plugin
     for edit in edits:
-        dialog.report(render_diff(edit.path, edit.before, edit.after or ""))
+        dialog.report(json_settings.render_diff(edit.path, edit.before, edit.after or ""))
     if old is not None and is_last:
         if old.plugin is not None:
             dialog.report(f"Uninstall the plugin {plugin.FULL_NAME}, and remove {old.plugin}")
@@ -302,7 +284,7 @@ def disconnect(agent: Agent, settings_file: Path | None, dialog: Dialog, *, purg
 def _remove(folder: ClientFolder, old: Connection | None, report: Report, *, purge: bool) -> None:
     if old is not None:
         _remove_plugin(old, report)
-        revoke_own_key(old, folder.key(), report)
+        hook_key.revoke_own_key(old, folder.key(), report)
     if folder.remove(purge=purge):
         report(f"Calls that could not be sent stay in {folder.path}: they are sent when you connect again. --purge deletes them.")
 
@@ -338,7 +320,7 @@ def _plan_edits(files: Sequence[AgentFile], made: dict[str, list[str]] | None = 
     """The edits that put our part into the files. What is made for it besides is added to `made`, by path."""
     edits: list[SettingsFileEdit] = []
     for file in files:
-        before = read_settings(file.path)
+        before = json_settings.read_settings(file.path)
         installed = file.install(before)
         if made is not None and installed.made:
             made[str(file.path)] = [*dict.fromkeys([*made.get(str(file.path), []), *installed.made])]
@@ -348,7 +330,7 @@ def _plan_edits(files: Sequence[AgentFile], made: dict[str, list[str]] | None = 
 
 def _plan_removal(files: Sequence[AgentFile], made: Mapping[str, list[str]]) -> tuple[SettingsFileEdit, ...]:
     """The edits that take our part out of the files."""
-    texts = [(file, read_settings(file.path)) for file in files]
+    texts = [(file, json_settings.read_settings(file.path)) for file in files]
     return tuple(
         SettingsFileEdit(path=file.path, before=before, after=file.uninstall(before, made.get(str(file.path), [])))
         for file, before in texts
@@ -358,5 +340,5 @@ def _plan_removal(files: Sequence[AgentFile], made: Mapping[str, list[str]]) -> 
 def _apply(edit: SettingsFileEdit, report: Report) -> None:
     if not edit.is_change:
         return
-    backup = replace_settings(edit.path, edit.before, edit.after)
+    backup = json_settings.replace_settings(edit.path, edit.before, edit.after)
     report(f"{'Removed' if edit.after is None else 'Written'}: {edit.path}{f' (backup: {backup})' if backup else ''}")

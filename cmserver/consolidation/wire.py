@@ -11,20 +11,7 @@ from msgspec import Meta
 from cmserver.base.paging import Limit
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key, Text
-from cmserver.consolidation.model import (
-    DEPTH_MOST,
-    SOURCES_MOST,
-    Merge,
-    ModelRefusal,
-    Relation,
-    Relationship,
-    SkipReason,
-    Strength,
-    Suggestion,
-    SuggestionReason,
-    SuggestionStatus,
-    WordedBy,
-)
+from cmserver.consolidation import model
 from cmserver.consolidation.store import StoreResult
 from cmserver.observations.history.model import Action, Measure, MergeStrategy, ObservationVersion
 from cmserver.observations.wire import ObservationOut, observation_out
@@ -86,7 +73,7 @@ class MergeIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     `smart_merge` keeps each fact and sentence once, `append` the whole texts, `latest_wins` only the newest.
     """
 
-    sources: Annotated[list[Name], Meta(min_length=1, max_length=SOURCES_MOST)]
+    sources: Annotated[list[Name], Meta(min_length=1, max_length=model.SOURCES_MOST)]
     strategy: MergeStrategy = "smart_merge"
 
 
@@ -94,7 +81,7 @@ class SkippedSourceOut(msgspec.Struct, frozen=True, kw_only=True):
     """A source that was not merged, as it was named."""
 
     name: int | str
-    reason: SkipReason
+    reason: model.SkipReason
 
 
 class MergeOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -107,8 +94,8 @@ class MergeOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     merged: list[int]
     skipped: list[SkippedSourceOut]
     strategy: MergeStrategy
-    worded_by: WordedBy
-    model_refused: ModelRefusal | None
+    worded_by: model.WordedBy
+    model_refused: model.ModelRefusal | None
 
 
 class UndoOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,8 +110,8 @@ class RelationIn(msgspec.Struct, rename={"from_": "from"}, kw_only=True, forbid_
 
     from_: Name
     to: Name
-    relationship: Relationship
-    strength: Strength = 0.5
+    relationship: model.Relationship
+    strength: model.Strength = 0.5
     context: Annotated[Text, Meta(max_length=2_000)] | None = None
 
 
@@ -159,7 +146,7 @@ class RelationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`type` is one relationship, or several with commas; `depth` is over how many relations to go."""
 
     type: Text | None = None
-    depth: Annotated[int, Meta(ge=1, le=DEPTH_MOST)] = 1
+    depth: Annotated[int, Meta(ge=1, le=model.DEPTH_MOST)] = 1
 
 
 class RelatedObservationsOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,7 +160,7 @@ class SuggestionsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     """Without `project`, of all that the key sees. `contradictions=true` lists only those, and false only the others."""
 
     project: str | None = None
-    status: SuggestionStatus | None = "open"
+    status: model.SuggestionStatus | None = "open"
     contradictions: bool | None = None
     limit: Limit = 50
     cursor: str | None = None
@@ -193,8 +180,8 @@ class SuggestionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     right_title: str | None
     similarity: float
     measured_by: Literal["vector", "words"]
-    reason: SuggestionReason
-    status: SuggestionStatus
+    reason: model.SuggestionReason
+    status: model.SuggestionStatus
     created_at_epoch: int
     resolved_at_epoch: int | None
     resolved_by: str | None
@@ -223,8 +210,8 @@ class ResolvedSuggestionOut(msgspec.Struct, rename="camel", frozen=True, kw_only
 
     suggestion: SuggestionOut
     observation: ObservationOut | None
-    worded_by: WordedBy | None
-    model_refused: ModelRefusal | None
+    worded_by: model.WordedBy | None
+    model_refused: model.ModelRefusal | None
 
 
 class StoreResultOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -267,7 +254,7 @@ def version_out(version: ObservationVersion) -> ObservationVersionOut:
     return reshape(version, ObservationVersionOut, before=texts)
 
 
-def merge_out(merge: Merge) -> MergeOut:
+def merge_out(merge: model.Merge) -> MergeOut:
     return MergeOut(
         observation=observation_out(merge.observation),
         merged=[source.number for source in merge.merged],
@@ -278,7 +265,7 @@ def merge_out(merge: Merge) -> MergeOut:
     )
 
 
-def resolved_out(suggestion: Suggestion, merge: Merge | None) -> ResolvedSuggestionOut:
+def resolved_out(suggestion: model.Suggestion, merge: model.Merge | None) -> ResolvedSuggestionOut:
     return ResolvedSuggestionOut(
         suggestion=suggestion_out(suggestion),
         observation=observation_out(merge.observation) if merge else None,
@@ -287,9 +274,9 @@ def resolved_out(suggestion: Suggestion, merge: Merge | None) -> ResolvedSuggest
     )
 
 
-def relation_out(relation: Relation) -> RelationOut:
+def relation_out(relation: model.Relation) -> RelationOut:
     return reshape(relation, RelationOut)
 
 
-def suggestion_out(suggestion: Suggestion) -> SuggestionOut:
+def suggestion_out(suggestion: model.Suggestion) -> SuggestionOut:
     return reshape(suggestion, SuggestionOut)

@@ -31,22 +31,7 @@ from psycopg.rows import TupleRow
 from cmserver.base.credentials import sync_folder
 from cmserver.base.db import DatabaseUrls
 from cmserver.base.tenant_role import REQUEST_ROLE, TENANT_ROLE
-from cmserver.embedded.files import (
-    PORT,
-    SYSTEM_USER,
-    Binaries,
-    LockFile,
-    SetupError,
-    binaries_of,
-    copy_binaries,
-    find_binaries,
-    list_clusters,
-    lock_data_dir,
-    remove_unfinished,
-    socket_folder,
-    system_user,
-    user_name,
-)
+from cmserver.embedded import files
 from cmserver.embedded.leftover import Leftover
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -77,7 +62,7 @@ PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
 
 
-class StillInUse(SetupError):
+class StillInUse(files.SetupError):
     """A PostgreSQL that an earlier process started still uses the cluster."""
 
 
@@ -103,20 +88,20 @@ class EmbeddedPostgres:
     def __init__(
         self,
         data_dir: Path,
-        binaries: Binaries | None = None,
+        binaries: files.Binaries | None = None,
         *,
         settings: Mapping[str, str] | None = None,
         durable: bool = True,
     ) -> None:
         self.data_dir = data_dir.resolve()
-        self.binaries = binaries or find_binaries()
+        self.binaries = binaries or files.find_binaries()
         self.cluster = self.data_dir / f"pg{self.binaries.major}"
-        self.sockets = socket_folder(self.data_dir)
+        self.sockets = files.socket_folder(self.data_dir)
         self.log_file = self.data_dir / "postgres.log"
         self._durable = durable
         self._settings = {**SETTINGS, **({} if durable else NOT_DURABLE), **(settings or {})}
         self._identity = Identity()
-        self._lock: LockFile | None = None
+        self._lock: files.LockFile | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._leftover = Leftover(self.cluster, self.sockets)
         self._log_offset = 0
@@ -141,7 +126,7 @@ class EmbeddedPostgres:
 
     def url_for(self, database: str, role: str = "cmserver") -> str:
         host = quote(str(self.sockets), safe="")
-        return f"postgresql://{quote(role)}@/{quote(database, safe='')}?host={host}&port={PORT}"
+        return f"postgresql://{quote(role)}@/{quote(database, safe='')}?host={host}&port={files.PORT}"
 
     @property
     def pid(self) -> int:
@@ -152,7 +137,7 @@ class EmbeddedPostgres:
         """Start, and return when the database `cmserver` is ready. Call it from the main thread: postgres ends with its thread."""
         started_at = time.monotonic()
         self._stopping = False
-        self._lock = lock_data_dir(self.data_dir)
+        self._lock = files.lock_data_dir(self.data_dir)
         try:
             self._prepare()
             self._launch()
@@ -201,7 +186,7 @@ class EmbeddedPostgres:
             except StillInUse:
                 pause = min(pause * 2, LONGEST_PAUSE_WHILE_IN_USE_SECONDS)  # its old backends are ending
                 continue
-            except (SetupError, OSError) as error:
+            except (files.SetupError, OSError) as error:
                 log.error("postgres.restart_failed", error=str(error))  # noqa: TRY400 - a sentence, no bug
             else:
                 log.info("postgres.restarted", pid=fresh.pid)
@@ -273,23 +258,23 @@ class EmbeddedPostgres:
     def _prepare(self) -> None:
         """Make the folders, the programs for another user, and the cluster; SetupError when they cannot be used."""
         if os.geteuid() == 0:
-            user = system_user()
+            user = files.system_user()
             self._identity = Identity(user=user.pw_uid, group=user.pw_gid, extra_groups=[])
             for folder in (*reversed(self.data_dir.parents), self.data_dir):
                 if not self._can_execute(folder):
-                    raise SetupError(
-                        f"As root, PostgreSQL runs as user {SYSTEM_USER}, who cannot get through {folder} to the data "
+                    raise files.SetupError(
+                        f"As root, PostgreSQL runs as user {files.SYSTEM_USER}, who cannot get through {folder} to the data "
                         f"folder {self.data_dir}. Set CMSERVER_DATA_DIR to a folder elsewhere, such as "
                         "/var/lib/cmserver."
                     )
             if not self._can_execute(self.binaries.bin / "postgres"):
-                self.binaries = copy_binaries(self.binaries, self.data_dir)
+                self.binaries = files.copy_binaries(self.binaries, self.data_dir)
         self._ensure_private_folder(self.sockets)
         if os.path.lexists(self.log_file) and not stat.S_ISREG(self.log_file.lstat().st_mode):
-            raise SetupError(f"{self.log_file} is not a file. Move it away: PostgreSQL's log is written there.")
+            raise files.SetupError(f"{self.log_file} is not a file. Move it away: PostgreSQL's log is written there.")
         if self.log_file.exists() and self.log_file.stat().st_size > LOG_KEPT_BYTES:
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
-        remove_unfinished(self.data_dir)
+        files.remove_unfinished(self.data_dir)
         if not self.cluster.exists():
             self._make_cluster()
         self._ensure_private_folder(self.cluster)
@@ -307,18 +292,18 @@ class EmbeddedPostgres:
             os.chown(path, uid, gid, follow_symlinks=False)
             status = path.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != uid:
-            raise SetupError(
-                f"The folder {path} belongs to {user_name(status.st_uid)}, but PostgreSQL would run as "
-                f"{user_name(uid)}. Run cmserver as the user who made it, or set CMSERVER_DATA_DIR to another folder."
+            raise files.SetupError(
+                f"The folder {path} belongs to {files.user_name(status.st_uid)}, but PostgreSQL would run as "
+                f"{files.user_name(uid)}. Run cmserver as the user who made it, or set CMSERVER_DATA_DIR to another folder."
             )
         if path == self.sockets and status.st_mode & 0o077:
-            raise SetupError(f"The folder {path} is open to other users, who could use the database. chmod 700 it.")
+            raise files.SetupError(f"The folder {path} is open to other users, who could use the database. chmod 700 it.")
 
     def _make_cluster(self) -> None:
-        if clusters := list_clusters(self.data_dir):
+        if clusters := files.list_clusters(self.data_dir):
             major = int(clusters[0].name.removeprefix("pg"))
-            what_to_do = "Install that version again" if binaries_of(major) is None else "Run `cmserver upgrade`"
-            raise SetupError(
+            what_to_do = "Install that version again" if files.binaries_of(major) is None else "Run `cmserver upgrade`"
+            raise files.SetupError(
                 f"The data folder {self.data_dir} holds a database of PostgreSQL {major}, but the programs in "
                 f"{self.binaries.bin} are of version {self.binaries.major}. {what_to_do}, or set CMSERVER_DATA_DIR to another "
                 "folder."
@@ -334,7 +319,7 @@ class EmbeddedPostgres:
         if "invalid locale name" in result.stderr:
             result = self._run([*command, "--locale=C"])
         if result.returncode != 0:
-            raise SetupError(f"The database could not be made in {fresh}. initdb said: {result.stderr.strip()}")
+            raise files.SetupError(f"The database could not be made in {fresh}. initdb said: {result.stderr.strip()}")
         fresh.rename(self.cluster)
         sync_folder(self.data_dir)
 
@@ -377,7 +362,7 @@ class EmbeddedPostgres:
             self._log_offset = os.fstat(output).st_size
             self._started_at = time.monotonic()
             self._process = subprocess.Popen(  # noqa: S603 - our own programs
-                [program, "-D", str(self.cluster), "-k", str(self.sockets), "-p", str(PORT), *options],
+                [program, "-D", str(self.cluster), "-k", str(self.sockets), "-p", str(files.PORT), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -404,7 +389,7 @@ class EmbeddedPostgres:
                 if "starting up" in str(error) or "not yet accepting" in str(error):
                     limit = RECOVERY_SECONDS
                 if time.monotonic() - started_at > limit:
-                    raise SetupError(
+                    raise files.SetupError(
                         f"PostgreSQL did not answer within {limit:.0f} s ({error}). Its log is {self.log_file}."
                     ) from error
             else:
@@ -412,7 +397,7 @@ class EmbeddedPostgres:
                 return
             time.sleep(0.02)
 
-    def _find_start_error(self, code: int) -> SetupError:
+    def _find_start_error(self, code: int) -> files.SetupError:
         """Why PostgreSQL ended while it started, from its log."""
         with self.log_file.open("rb") as file:
             file.seek(self._log_offset)
@@ -422,7 +407,7 @@ class EmbeddedPostgres:
         last = " / ".join(output.splitlines()[-5:])
         if shutil.disk_usage(self.data_dir).free < LEAST_FREE_BYTES:  # its log may have had no room for the reason
             last = f"No space left on device: make room on the disk of {self.data_dir}. {last}".strip()
-        return SetupError(f"PostgreSQL ended while starting (code {code}): {last}. Its log is {self.log_file}.")
+        return files.SetupError(f"PostgreSQL ended while starting (code {code}): {last}. Its log is {self.log_file}.")
 
 
 def _statement(text: LiteralString, *names: str) -> sql.Composed:

@@ -26,7 +26,7 @@ from cmserver.base.paging import Limit
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key
-from cmserver.generation import reindex
+from cmserver.generation import reindex, wire
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.model import Job, Status
@@ -34,24 +34,6 @@ from cmserver.generation.operate import manage as manage_jobs
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.manage import SelectionResult
 from cmserver.generation.operate.model import MAX_SELECTED, JobFilter, JobSelection, LaneState, Payload, SourceType
-from cmserver.generation.wire import (
-    CancelledJobOut,
-    JobCallsOut,
-    JobDetailOut,
-    JobEventsOut,
-    JobsOut,
-    LanesOut,
-    RetriedJobOut,
-    SelectedJobsOut,
-    SingleJobOut,
-    WorkerRowOut,
-    WorkersOut,
-    job_event_out,
-    job_out_with_details,
-    lane_out,
-    listed_job_out,
-    run_out,
-)
 from cmserver.observations.read import NO_SUCH as NO_SUCH_OBSERVATION
 from cmserver.observations.read import find_observation
 from cmserver.sessions import repository as sessions
@@ -153,9 +135,9 @@ async def get_job(request: Request) -> Response:
         payloads = await _load_payloads(conn, principal, [job], params.include)
         runs = await queue.runs(conn, job, limit=1, with_answer=params.include is not None)
     return answer(
-        JobDetailOut(
-            generation_job=job_out_with_details(job, payloads.get(job.id)),
-            run=run_out(runs[0], with_answer=params.include is not None) if runs else None,
+        wire.JobDetailOut(
+            generation_job=wire.job_out_with_details(job, payloads.get(job.id)),
+            run=wire.run_out(runs[0], with_answer=params.include is not None) if runs else None,
         )
     )
 
@@ -167,7 +149,7 @@ async def get_job_events(request: Request) -> Response:
     async with db(request).tenant(principal.team_id) as conn:
         job_id = str(request.path_params["id"])
         events, cursor = await manage_jobs.list_job_events(conn, principal, job_id, limit=params.limit, cursor=params.cursor)
-    return answer(JobEventsOut(events=[job_event_out(event) for event in events], next_cursor=cursor))
+    return answer(wire.JobEventsOut(events=[wire.job_event_out(event) for event in events], next_cursor=cursor))
 
 
 async def get_job_calls(request: Request) -> Response:
@@ -177,7 +159,7 @@ async def get_job_calls(request: Request) -> Response:
     _check_include(principal, params.include)
     async with db(request).tenant(principal.team_id) as conn:
         runs = await manage_jobs.list_runs(conn, principal, str(request.path_params["id"]), with_answer=params.include is not None)
-    return answer(JobCallsOut(calls=[run_out(run, with_answer=params.include is not None) for run in runs]))
+    return answer(wire.JobCallsOut(calls=[wire.run_out(run, with_answer=params.include is not None) for run in runs]))
 
 
 async def get_lanes(request: Request) -> Response:
@@ -194,9 +176,9 @@ async def get_lanes(request: Request) -> Response:
             session_ids = {lane.session_id for lane in lanes if lane.session_id}
             labels = await sessions.labels(conn, principal.team_id, session_ids, unless_isolated=project_id is None)
     return answer(
-        LanesOut(
+        wire.LanesOut(
             lanes=[
-                lane_out(lane, projects.get(lane.project_id), labels.get(lane.session_id) if lane.session_id else None)
+                wire.lane_out(lane, projects.get(lane.project_id), labels.get(lane.session_id) if lane.session_id else None)
                 for lane in lanes
             ]
         )
@@ -208,7 +190,7 @@ async def get_workers(request: Request) -> Response:
     await caller(request, Principal)
     async with db(request).system() as conn:
         workers = await leases.workers(conn)
-    return answer(WorkersOut(workers=[reshape(worker, WorkerRowOut) for worker in workers]))
+    return answer(wire.WorkersOut(workers=[reshape(worker, wire.WorkerRowOut) for worker in workers]))
 
 
 async def post_jobs_retry(request: Request) -> Response:
@@ -236,7 +218,7 @@ async def _change_jobs(request: Request, change: Callable[..., Coroutine[None, N
 
 def _answer_selected(result: SelectionResult) -> Response:
     changed = len(result.changed)
-    return answer(reshape(result, SelectedJobsOut, changed=changed, has_more=result.has_more, request_id=audit.request_id()))
+    return answer(reshape(result, wire.SelectedJobsOut, changed=changed, has_more=result.has_more, request_id=audit.request_id()))
 
 
 async def _resolve_selection(request: Request, principal: Principal, body: JobSelectionIn) -> JobSelection:
@@ -266,8 +248,8 @@ async def post_job_retry(request: Request) -> Response:
     if is_new:
         dependency(request, JobNotifier).notify_due()
     return answer(
-        RetriedJobOut(
-            generation_job=job_out_with_details(job),
+        wire.RetriedJobOut(
+            generation_job=wire.job_out_with_details(job),
             retried_count=int(is_new),
             already_queued=not is_new,
             request_id=audit.request_id(),
@@ -285,7 +267,9 @@ async def post_job_cancel(request: Request) -> Response:
     elif is_new:
         dependency(request, JobNotifier).notify_cancelled(job.id)
     return answer(
-        CancelledJobOut(generation_job=job_out_with_details(job), already_cancelled=not is_new, request_id=audit.request_id())
+        wire.CancelledJobOut(
+            generation_job=wire.job_out_with_details(job), already_cancelled=not is_new, request_id=audit.request_id()
+        )
     )
 
 
@@ -296,7 +280,7 @@ async def post_reindex(request: Request) -> Response:
     job, is_new = await db(request).in_tenant(principal.team_id, lambda conn: reindex.request_reindex(conn, principal, target))
     if is_new:
         dependency(request, JobNotifier).notify_due()
-    return answer(SingleJobOut(generation_job=job_out_with_details(job)), 202)
+    return answer(wire.SingleJobOut(generation_job=wire.job_out_with_details(job)), 202)
 
 
 async def _list_jobs(request: Request, principal: Principal, params: JobsQuery, project_id: UUID | None) -> Response:
@@ -317,9 +301,9 @@ async def _list_jobs(request: Request, principal: Principal, params: JobsQuery, 
         payloads = await _load_payloads(conn, principal, page.jobs, params.include)
         projects, labels = await _load_names(conn, principal, page.jobs, project_id)
     return answer(
-        JobsOut(
+        wire.JobsOut(
             jobs=[
-                listed_job_out(
+                wire.listed_job_out(
                     job,
                     payloads.get(job.id),
                     projects.get(job.project_id),
@@ -389,17 +373,17 @@ async def _load_payloads(conn: Conn, principal: Principal, jobs: Sequence[Job], 
 
 
 routes = [
-    get("/v1/jobs", get_jobs, "jobs:read", JobsOut, query=JobsQuery),
-    post("/v1/jobs/retry", post_jobs_retry, "jobs:write", SelectedJobsOut, body=JobSelectionIn),
-    post("/v1/jobs/cancel", post_jobs_cancel, "jobs:write", SelectedJobsOut, body=JobSelectionIn),
-    get("/v1/jobs/{id}", get_job, "jobs:read", JobDetailOut, query=JobQuery),
-    get("/v1/jobs/{id}/events", get_job_events, "jobs:read", JobEventsOut, query=JobEventsQuery),
-    get("/v1/jobs/{id}/calls", get_job_calls, "jobs:read", JobCallsOut, query=JobQuery),
-    get("/v1/lanes", get_lanes, "jobs:read", LanesOut, query=LanesQuery),
-    get("/v1/workers", get_workers, "*", WorkersOut),
-    post("/v1/jobs/{id}/retry", post_job_retry, "jobs:write", RetriedJobOut),
-    post("/v1/jobs/{id}/cancel", post_job_cancel, "jobs:write", CancelledJobOut),
-    get("/v1/teams/{team}/jobs", get_team_jobs, "jobs:read", JobsOut, query=JobsQuery),
-    get("/v1/projects/{project:path}/jobs", get_project_jobs, "jobs:read", JobsOut, query=JobsQuery),
-    post("/v1/reindex", post_reindex, "jobs:write", SingleJobOut, status=202, body=ReindexIn),
+    get("/v1/jobs", get_jobs, "jobs:read", wire.JobsOut, query=JobsQuery),
+    post("/v1/jobs/retry", post_jobs_retry, "jobs:write", wire.SelectedJobsOut, body=JobSelectionIn),
+    post("/v1/jobs/cancel", post_jobs_cancel, "jobs:write", wire.SelectedJobsOut, body=JobSelectionIn),
+    get("/v1/jobs/{id}", get_job, "jobs:read", wire.JobDetailOut, query=JobQuery),
+    get("/v1/jobs/{id}/events", get_job_events, "jobs:read", wire.JobEventsOut, query=JobEventsQuery),
+    get("/v1/jobs/{id}/calls", get_job_calls, "jobs:read", wire.JobCallsOut, query=JobQuery),
+    get("/v1/lanes", get_lanes, "jobs:read", wire.LanesOut, query=LanesQuery),
+    get("/v1/workers", get_workers, "*", wire.WorkersOut),
+    post("/v1/jobs/{id}/retry", post_job_retry, "jobs:write", wire.RetriedJobOut),
+    post("/v1/jobs/{id}/cancel", post_job_cancel, "jobs:write", wire.CancelledJobOut),
+    get("/v1/teams/{team}/jobs", get_team_jobs, "jobs:read", wire.JobsOut, query=JobsQuery),
+    get("/v1/projects/{project:path}/jobs", get_project_jobs, "jobs:read", wire.JobsOut, query=JobsQuery),
+    post("/v1/reindex", post_reindex, "jobs:write", wire.SingleJobOut, status=202, body=ReindexIn),
 ]

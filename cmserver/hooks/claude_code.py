@@ -10,24 +10,8 @@ from __future__ import annotations
 import re
 from typing import cast
 
+from cmserver.hooks import payload as hook_payload
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
-from cmserver.hooks.payload import (
-    MAX_PATH_CHARS,
-    TRANSCRIPT_END,
-    Fields,
-    build_event,
-    build_tool_use,
-    parse_fields,
-    parse_transcript_end,
-    read_file_path,
-    read_list,
-    read_object,
-    read_session_start,
-    read_text,
-    read_texts,
-    require_text,
-    to_snake_case,
-)
 from cmserver.tooluse.typed_prompt import typed_text
 
 _TOOL_USES = {"PostToolUse": "tool_use", "PostToolUseFailure": "tool_use_failure"}
@@ -49,25 +33,27 @@ _FAILED = re.compile(r"<tool_use_error>|(?:Error: )?Exit code [1-9]\d*+(?:\n|$)"
 
 def parse(payload: object, delivery_id: str | None) -> HookCall:
     """What a hook of Claude Code reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
-    fields = parse_fields(payload)
-    name, session_id = require_text(fields, "hook_event_name"), require_text(fields, "session_id")
-    if name == TRANSCRIPT_END:
-        return parse_transcript_end(fields, session_id)
+    fields = hook_payload.parse_fields(payload)
+    name, session_id = hook_payload.require_text(fields, "hook_event_name"), hook_payload.require_text(fields, "session_id")
+    if name == hook_payload.TRANSCRIPT_END:
+        return hook_payload.parse_transcript_end(fields, session_id)
     # A whole session can have a type as well, when it was started as such an agent.
-    is_subagent = read_text(fields, "agent_id") is not None or name in {"SubagentStart", "SubagentStop"}
+    is_subagent = hook_payload.read_text(fields, "agent_id") is not None or name in {"SubagentStart", "SubagentStop"}
     prompt = _read_user_prompt(fields) if name == "UserPromptSubmit" and not is_subagent else None
-    file = read_file_path(fields) if name == "PreToolUse" else None
+    file = hook_payload.read_file_path(fields) if name == "PreToolUse" else None
     return HookCall(
         name=name,
         session_id=session_id,
-        cwd=read_text(fields, "cwd", MAX_PATH_CHARS),
+        cwd=hook_payload.read_text(fields, "cwd", hook_payload.MAX_PATH_CHARS),
         moment=_find_moment(name, prompt=prompt, file=file, is_subagent=is_subagent),
         events=_build_events(name, fields, delivery_id, is_users=prompt is not None, is_subagent=is_subagent),
-        source=read_session_start(fields),
+        source=hook_payload.read_session_start(fields),
         prompt=prompt,
         file=file,
         is_subagent=is_subagent,
-        metadata=read_texts(fields, "cwd", "source", "model", max_chars=MAX_PATH_CHARS) if name == "SessionStart" else {},
+        metadata=hook_payload.read_texts(fields, "cwd", "source", "model", max_chars=hook_payload.MAX_PATH_CHARS)
+        if name == "SessionStart"
+        else {},
     )
 
 
@@ -81,18 +67,20 @@ def _find_moment(name: str, *, prompt: str | None, file: str | None, is_subagent
     return "prompt" if prompt is not None else "file" if file is not None else "other"
 
 
-def _read_user_prompt(fields: Fields) -> str | None:
+def _read_user_prompt(fields: hook_payload.Fields) -> str | None:
     """The user's prompt; None for one that the program sends in the user's place."""
-    prompt = read_text(fields, "prompt", None) or ""
+    prompt = hook_payload.read_text(fields, "prompt", None) or ""
     return None if prompt.strip() and not typed_text(prompt) else prompt
 
 
-def _build_events(name: str, fields: Fields, delivery_id: str | None, *, is_users: bool, is_subagent: bool) -> list[HookEvent]:
+def _build_events(
+    name: str, fields: hook_payload.Fields, delivery_id: str | None, *, is_users: bool, is_subagent: bool
+) -> list[HookEvent]:
     """The events of a hook; none for a hook that is of no interest."""
     if name in _IGNORED_HOOKS:
         return []
     if name in _TOOL_USES:
-        return build_tool_use(_TOOL_USES[name], fields, delivery_id)
+        return hook_payload.build_tool_use(_TOOL_USES[name], fields, delivery_id)
     if name == "PostToolBatch":
         return _build_batch(fields, delivery_id)
     match name:
@@ -103,22 +91,22 @@ def _build_events(name: str, fields: Fields, delivery_id: str | None, *, is_user
         case "StopFailure":
             event_type = "turn_failed"
         case _:
-            event_type = to_snake_case(name)
-    return build_event(event_type, fields, delivery_id)
+            event_type = hook_payload.to_snake_case(name)
+    return hook_payload.build_event(event_type, fields, delivery_id)
 
 
-def _build_batch(fields: Fields, delivery_id: str | None) -> list[HookEvent]:
+def _build_batch(fields: hook_payload.Fields, delivery_id: str | None) -> list[HookEvent]:
     """One event for each call. Most have been sent alone as well, with the same id."""
-    common = read_texts(fields, *_BATCH_FIELDS, max_chars=MAX_PATH_CHARS)
+    common = hook_payload.read_texts(fields, *_BATCH_FIELDS, max_chars=hook_payload.MAX_PATH_CHARS)
     events: list[HookEvent] = []
-    for index, call in enumerate(read_list(fields.get("tool_calls"))[:_MAX_BATCH_CALLS]):
+    for index, call in enumerate(hook_payload.read_list(fields.get("tool_calls"))[:_MAX_BATCH_CALLS]):
         if not isinstance(call, dict):
             continue
-        use = {**common, **read_object(cast("object", call))}
+        use = {**common, **hook_payload.read_object(cast("object", call))}
         event_type, response = "tool_use", use.get("tool_response")
         if isinstance(response, str) and _FAILED.match(response):
             event_type, use["error"] = "tool_use_failure", use.pop("tool_response")
-        events += build_tool_use(event_type, use, delivery_id, index)
+        events += hook_payload.build_tool_use(event_type, use, delivery_id, index)
     return events
 
 

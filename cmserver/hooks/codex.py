@@ -7,21 +7,8 @@ https://developers.openai.com/codex/hooks
 
 from __future__ import annotations
 
+from cmserver.hooks import payload as hook_payload
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
-from cmserver.hooks.payload import (
-    MAX_PATH_CHARS,
-    TRANSCRIPT_END,
-    Fields,
-    build_event,
-    build_tool_use,
-    parse_fields,
-    parse_transcript_end,
-    read_session_start,
-    read_text,
-    read_texts,
-    require_text,
-    to_snake_case,
-)
 
 _TYPES = {"UserPromptSubmit": "user_prompt", "Stop": "assistant_message", "StopFailure": "turn_failed"}
 _SUBAGENT_TYPES = {"UserPromptSubmit": "machine_prompt", "Stop": "subagent_stop"}
@@ -32,34 +19,36 @@ _MOMENTS: dict[str, Moment] = {"SessionStart": "start", "UserPromptSubmit": "pro
 
 def parse(payload: object, delivery_id: str | None) -> HookCall:
     """What a hook of Codex reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
-    fields = parse_fields(payload)
-    name, session_id = require_text(fields, "hook_event_name"), require_text(fields, "session_id")
-    if name == TRANSCRIPT_END:
-        return parse_transcript_end(fields, session_id)
-    is_subagent = read_text(fields, "agent_id") is not None or name in {"SubagentStart", "SubagentStop"}
+    fields = hook_payload.parse_fields(payload)
+    name, session_id = hook_payload.require_text(fields, "hook_event_name"), hook_payload.require_text(fields, "session_id")
+    if name == hook_payload.TRANSCRIPT_END:
+        return hook_payload.parse_transcript_end(fields, session_id)
+    is_subagent = hook_payload.read_text(fields, "agent_id") is not None or name in {"SubagentStart", "SubagentStop"}
     moment = _MOMENTS.get(name, "other")
     if is_subagent and moment in {"prompt", "turn_end"}:
         moment = "other"
     return HookCall(
         name=name,
         session_id=session_id,
-        cwd=read_text(fields, "cwd", MAX_PATH_CHARS),
+        cwd=hook_payload.read_text(fields, "cwd", hook_payload.MAX_PATH_CHARS),
         moment=moment,
         events=_build_events(name, fields, delivery_id, is_subagent=is_subagent),
-        source=read_session_start(fields),
-        prompt=read_text(fields, "prompt", None) or "" if moment == "prompt" else None,
+        source=hook_payload.read_session_start(fields),
+        prompt=hook_payload.read_text(fields, "prompt", None) or "" if moment == "prompt" else None,
         is_subagent=is_subagent,
-        metadata=read_texts(fields, "cwd", "source", "model", max_chars=MAX_PATH_CHARS) if name == "SessionStart" else {},
+        metadata=hook_payload.read_texts(fields, "cwd", "source", "model", max_chars=hook_payload.MAX_PATH_CHARS)
+        if name == "SessionStart"
+        else {},
     )
 
 
-def _build_events(name: str, fields: Fields, delivery_id: str | None, *, is_subagent: bool) -> list[HookEvent]:
+def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | None, *, is_subagent: bool) -> list[HookEvent]:
     if name in _IGNORED_HOOKS:
         return []
     if name in _TOOL_USES:
-        return build_tool_use(_TOOL_USES[name], fields, delivery_id)
-    event_type = (_SUBAGENT_TYPES.get(name) if is_subagent else None) or _TYPES.get(name) or to_snake_case(name)
-    return build_event(event_type, fields, delivery_id)
+        return hook_payload.build_tool_use(_TOOL_USES[name], fields, delivery_id)
+    event_type = (_SUBAGENT_TYPES.get(name) if is_subagent else None) or _TYPES.get(name) or hook_payload.to_snake_case(name)
+    return hook_payload.build_event(event_type, fields, delivery_id)
 
 
 ADAPTER = Adapter(

@@ -10,19 +10,8 @@ from __future__ import annotations
 
 from cmserver.base.errors import Invalid
 from cmserver.base.json_text import MAX_DEPTH, decode_json
+from cmserver.hooks import payload as hook_payload
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
-from cmserver.hooks.payload import (
-    MAX_PATH_CHARS,
-    Fields,
-    build_event,
-    build_tool_use,
-    parse_fields,
-    read_list,
-    read_text,
-    read_texts,
-    require_text,
-    to_snake_case,
-)
 
 _TYPES = {"beforeSubmitPrompt": "user_prompt", "afterAgentResponse": "assistant_message"}
 _TOOL_USES = {"postToolUse": "tool_use", "postToolUseFailure": "tool_use_failure"}
@@ -41,34 +30,37 @@ _MOMENTS: dict[str, Moment] = {
 
 def parse(payload: object, delivery_id: str | None) -> HookCall:
     """What a hook of Cursor reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
-    fields = {name: value for name, value in parse_fields(payload).items() if name != "user_email"}
-    name = require_text(fields, "hook_event_name")
-    session_id = read_text(fields, "conversation_id") or require_text(fields, "session_id")
-    roots = [root for root in read_list(fields.get("workspace_roots")) if isinstance(root, str)]
+    fields = {name: value for name, value in hook_payload.parse_fields(payload).items() if name != "user_email"}
+    name = hook_payload.require_text(fields, "hook_event_name")
+    session_id = hook_payload.read_text(fields, "conversation_id") or hook_payload.require_text(fields, "session_id")
+    roots = [root for root in hook_payload.read_list(fields.get("workspace_roots")) if isinstance(root, str)]
     return HookCall(
         name=name,
         session_id=session_id,
-        cwd=read_text({"root": roots[0]} if roots else {}, "root", MAX_PATH_CHARS) or read_text(fields, "cwd", MAX_PATH_CHARS),
+        cwd=hook_payload.read_text({"root": roots[0]} if roots else {}, "root", hook_payload.MAX_PATH_CHARS)
+        or hook_payload.read_text(fields, "cwd", hook_payload.MAX_PATH_CHARS),
         moment=_MOMENTS.get(name, "other"),
         events=_build_events(name, fields, delivery_id),
-        prompt=read_text(fields, "prompt", None) or "" if name == "beforeSubmitPrompt" else None,
-        metadata=read_texts(fields, "model", "composer_mode", max_chars=MAX_PATH_CHARS) if name == "sessionStart" else {},
+        prompt=hook_payload.read_text(fields, "prompt", None) or "" if name == "beforeSubmitPrompt" else None,
+        metadata=hook_payload.read_texts(fields, "model", "composer_mode", max_chars=hook_payload.MAX_PATH_CHARS)
+        if name == "sessionStart"
+        else {},
     )
 
 
-def _build_events(name: str, fields: Fields, delivery_id: str | None) -> list[HookEvent]:
+def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | None) -> list[HookEvent]:
     """The events of a hook; none for a hook that is of no interest."""
     if name in _IGNORED_HOOKS:
         return []
     if name in _TOOL_USES:
-        added: Fields = {"error": fields.get("error_message")} if "error_message" in fields else {}
+        added: hook_payload.Fields = {"error": fields.get("error_message")} if "error_message" in fields else {}
         if "tool_output" in fields:
             added["tool_response"] = _read_output(fields["tool_output"])
         kept = {key: value for key, value in fields.items() if key != "tool_output"}
-        return build_tool_use(_TOOL_USES[name], {**kept, **added}, delivery_id)
+        return hook_payload.build_tool_use(_TOOL_USES[name], {**kept, **added}, delivery_id)
     if name == "afterAgentResponse":
         fields = {**fields, "last_assistant_message": fields.get("text")}  # where a summary looks for it
-    return build_event(_TYPES.get(name) or to_snake_case(name), fields, delivery_id)
+    return hook_payload.build_event(_TYPES.get(name) or hook_payload.to_snake_case(name), fields, delivery_id)
 
 
 def _read_output(output: object) -> object:

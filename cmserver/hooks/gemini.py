@@ -7,21 +7,8 @@ https://geminicli.com/docs/hooks/reference
 
 from __future__ import annotations
 
+from cmserver.hooks import payload as hook_payload
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
-from cmserver.hooks.payload import (
-    MAX_PATH_CHARS,
-    Fields,
-    build_event,
-    build_tool_use,
-    parse_fields,
-    read_file_path,
-    read_object,
-    read_session_start,
-    read_text,
-    read_texts,
-    require_text,
-    to_snake_case,
-)
 
 _TYPES = {"BeforeAgent": "user_prompt", "AfterAgent": "assistant_message", "PreCompress": "pre_compact"}
 _IGNORED_HOOKS = {"BeforeTool", "BeforeModel", "AfterModel", "BeforeToolSelection", "Notification"}
@@ -30,44 +17,46 @@ _MOMENTS: dict[str, Moment] = {"SessionStart": "start", "BeforeAgent": "prompt",
 
 def parse(payload: object, delivery_id: str | None) -> HookCall:
     """What a hook of Gemini CLI reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
-    fields = parse_fields(payload)
-    name, session_id = require_text(fields, "hook_event_name"), require_text(fields, "session_id")
-    file = read_file_path(fields) if name == "AfterTool" and _read_error(fields) is None else None
+    fields = hook_payload.parse_fields(payload)
+    name, session_id = hook_payload.require_text(fields, "hook_event_name"), hook_payload.require_text(fields, "session_id")
+    file = hook_payload.read_file_path(fields) if name == "AfterTool" and _read_error(fields) is None else None
     return HookCall(
         name=name,
         session_id=session_id,
-        cwd=read_text(fields, "cwd", MAX_PATH_CHARS),
+        cwd=hook_payload.read_text(fields, "cwd", hook_payload.MAX_PATH_CHARS),
         moment="file" if file is not None else _MOMENTS.get(name, "other"),
         events=_build_events(name, fields, delivery_id),
-        source=read_session_start(fields),
-        prompt=read_text(fields, "prompt", None) or "" if name == "BeforeAgent" else None,
+        source=hook_payload.read_session_start(fields),
+        prompt=hook_payload.read_text(fields, "prompt", None) or "" if name == "BeforeAgent" else None,
         file=file,
-        metadata=read_texts(fields, "cwd", "source", max_chars=MAX_PATH_CHARS) if name == "SessionStart" else {},
+        metadata=hook_payload.read_texts(fields, "cwd", "source", max_chars=hook_payload.MAX_PATH_CHARS)
+        if name == "SessionStart"
+        else {},
     )
 
 
-def _build_events(name: str, fields: Fields, delivery_id: str | None) -> list[HookEvent]:
+def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | None) -> list[HookEvent]:
     """The events of a hook; none for a hook that is of no interest."""
     if name in _IGNORED_HOOKS:
         return []
     if name == "AfterTool":
         error = _read_error(fields)
         if error is None:
-            return build_tool_use("tool_use", fields, delivery_id)
-        return build_tool_use("tool_use_failure", {**fields, "error": error}, delivery_id)
+            return hook_payload.build_tool_use("tool_use", fields, delivery_id)
+        return hook_payload.build_tool_use("tool_use_failure", {**fields, "error": error}, delivery_id)
     if name == "AfterAgent":
         fields = {**fields, "last_assistant_message": fields.get("prompt_response")}  # where a summary looks for it
-    return build_event(_TYPES.get(name) or to_snake_case(name), fields, delivery_id)
+    return hook_payload.build_event(_TYPES.get(name) or hook_payload.to_snake_case(name), fields, delivery_id)
 
 
-def _read_error(fields: Fields) -> str | None:
+def _read_error(fields: hook_payload.Fields) -> str | None:
     """Why a tool failed: what it printed, if that is text, else the error's message."""
-    response = read_object(fields.get("tool_response"))
+    response = hook_payload.read_object(fields.get("tool_response"))
     error = response.get("error")
     if not error:
         return None
-    message = error if isinstance(error, str) else read_text(read_object(error), "message", None)
-    return read_text(response, "llmContent", None) or message or "failed"
+    message = error if isinstance(error, str) else hook_payload.read_text(hook_payload.read_object(error), "message", None)
+    return hook_payload.read_text(response, "llmContent", None) or message or "failed"
 
 
 ADAPTER = Adapter(

@@ -18,18 +18,9 @@ from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.wire import job_out
-from cmserver.ingest import session_lifecycle
+from cmserver.ingest import session_lifecycle, wire
 from cmserver.ingest.intake import EventIntake
 from cmserver.ingest.record import EventRecorder, EventSubmission
-from cmserver.ingest.wire import (
-    BATCH_MOST,
-    EventBatchOut,
-    EventIn,
-    EventResultOut,
-    RecordOptions,
-    SessionChangeOut,
-    SessionStartIn,
-)
 from cmserver.redaction.clean import clean_aside
 from cmserver.redaction.identifiers import Identifiers
 from cmserver.sessions.model import NewSession, Session
@@ -44,7 +35,7 @@ async def post_session_start(request: Request) -> Response:
     """
     principal = await caller(request, Principal)
     raw = await body(request)
-    start = convert(decode_json(raw or b"{}"), SessionStartIn)
+    start = convert(decode_json(raw or b"{}"), wire.SessionStartIn)
     project = await dependency(request, Projects).named_or_own(principal, start.project_id, at="$.projectId", make=True)
     max_chars = dependency(request, Settings).field_max_chars
     metadata = await clean_aside(start.metadata, field_max_chars=max_chars, size_bytes=len(raw), at="$.metadata")
@@ -64,12 +55,12 @@ async def post_session_start(request: Request) -> Response:
     prompt = start.metadata.get("prompt")
     if isinstance(prompt, str) and prompt and principal.may("events:write"):
         await _record_prompt(request, principal, project, session, prompt)
-    return answer(SessionChangeOut(session=reshape(session, SessionOut)), 201 if is_new else 200)
+    return answer(wire.SessionChangeOut(session=reshape(session, SessionOut)), 201 if is_new else 200)
 
 
 async def _record_prompt(request: Request, principal: Principal, project: Project, session: Session, prompt: str) -> None:
     """Record the prompt of a session's start: agents such as claude-mem's send it nowhere else."""
-    event = EventIn(
+    event = wire.EventIn(
         event_type="user_prompt",
         source_type="hook",
         payload={"prompt": prompt},
@@ -91,15 +82,15 @@ async def post_session_end(request: Request) -> Response:
     session, job = await session_lifecycle.end_session_or_turn(
         db(request), dependency(request, JobNotifier), dependency(request, Settings), principal, session_id
     )
-    return answer(SessionChangeOut(session=reshape(session, SessionOut), generation_job=job_out(job) if job else UNSET))
+    return answer(wire.SessionChangeOut(session=reshape(session, SessionOut), generation_job=job_out(job) if job else UNSET))
 
 
 async def post_event(request: Request) -> Response:
     """Record an event; `?generate=false` stores only, `?wait=true` answers when its observations are there."""
     principal = await caller(request, Principal)
-    options = query(request, RecordOptions)
+    options = query(request, wire.RecordOptions)
     raw = await body(request)
-    events = {"$": convert(decode_json(raw), EventIn)}
+    events = {"$": convert(decode_json(raw), wire.EventIn)}
     (recorded,) = await dependency(request, EventIntake).accept(principal, events, options, size_bytes=len(raw))
     return answer(recorded, 201)
 
@@ -107,30 +98,32 @@ async def post_event(request: Request) -> Response:
 async def post_events_batch(request: Request) -> Response:
     """Record up to 500 events, all or none; the same options."""
     principal = await caller(request, Principal)
-    options = query(request, RecordOptions)
+    options = query(request, wire.RecordOptions)
     raw = await body(request)
-    events = {f"$[{place}]": event for place, event in enumerate(batch(raw, EventIn, max_items=BATCH_MOST, noun="events"))}
+    events = {
+        f"$[{place}]": event for place, event in enumerate(batch(raw, wire.EventIn, max_items=wire.BATCH_MOST, noun="events"))
+    }
     recorded = await dependency(request, EventIntake).accept(principal, events, options, size_bytes=len(raw))
-    return answer(EventBatchOut(events=recorded), 201)
+    return answer(wire.EventBatchOut(events=recorded), 201)
 
 
 routes = [
-    post("/v1/events", post_event, "events:write", EventResultOut, status=201, query=RecordOptions, body=EventIn),
+    post("/v1/events", post_event, "events:write", wire.EventResultOut, status=201, query=wire.RecordOptions, body=wire.EventIn),
     post(
         "/v1/events/batch",
         post_events_batch,
         "events:write",
-        EventBatchOut,
+        wire.EventBatchOut,
         status=201,
-        query=RecordOptions,
-        body=Annotated[list[EventIn], Meta(min_length=1, max_length=BATCH_MOST)],
+        query=wire.RecordOptions,
+        body=Annotated[list[wire.EventIn], Meta(min_length=1, max_length=wire.BATCH_MOST)],
     ),
     post(
         "/v1/sessions/start",
         post_session_start,
         "sessions:write",
-        {200: SessionChangeOut, 201: SessionChangeOut},
-        body=SessionStartIn,
+        {200: wire.SessionChangeOut, 201: wire.SessionChangeOut},
+        body=wire.SessionStartIn,
     ),
-    post("/v1/sessions/{id}/end", post_session_end, "sessions:write", SessionChangeOut),
+    post("/v1/sessions/{id}/end", post_session_end, "sessions:write", wire.SessionChangeOut),
 ]

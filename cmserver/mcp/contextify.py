@@ -14,22 +14,12 @@ from cmserver.base.lookalikes import remove_invisible
 from cmserver.base.text import Key, Text
 from cmserver.consolidation.model import SOURCES_MOST
 from cmserver.mcp.call import Call, Tool, handle
+from cmserver.memories import wire as memories_wire
 from cmserver.memories.change import change_memory, delete_memory, promote_memory, read_memory
 from cmserver.memories.consolidate import list_suggestions, merge_memories, read_related, relate_memories
 from cmserver.memories.find import find_similar, read_context, search_memories
 from cmserver.memories.memories import Memories, MemoryCaller
 from cmserver.memories.store import store_memory
-from cmserver.memories.wire import (
-    Count,
-    Fraction,
-    MemoryChangeIn,
-    MemoryFiltersIn,
-    MemoryRecordOut,
-    MemoryRelationIn,
-    MemorySearchIn,
-    NewMemoryIn,
-    page_size,
-)
 from cmserver.observations.history.model import MergeStrategy
 from cmserver.observations.plain import defuse_tags
 
@@ -46,13 +36,13 @@ class MemoryIdArguments(msgspec.Struct, kw_only=True):
     memory_id: UUID
 
 
-class MemorySearchArguments(MemoryFiltersIn, kw_only=True):
+class MemorySearchArguments(memories_wire.MemoryFiltersIn, kw_only=True):
     """Without `query`, what the filters leave, newest first."""
 
     query: Text | None = None
 
 
-class MemoryChangeArguments(MemoryChangeIn, kw_only=True):
+class MemoryChangeArguments(memories_wire.MemoryChangeIn, kw_only=True):
     """Which memory, and what to change of it."""
 
     memory_id: UUID
@@ -81,7 +71,7 @@ class MemoryMergeArguments(msgspec.Struct, kw_only=True):
 class SimilarMemoriesArguments(MemoryIdArguments, kw_only=True):
     """Which memory, how near others must be (0 to 1), and how many of them."""
 
-    threshold: Fraction = 0.75
+    threshold: memories_wire.Fraction = 0.75
     limit: Annotated[int, Meta(ge=1, le=50)] = 5
 
 
@@ -89,18 +79,18 @@ class MemorySuggestionsArguments(msgspec.Struct, kw_only=True):
     """Of which project."""
 
     project_id: Key | None = None
-    limit: Count = 10
+    limit: memories_wire.Count = 10
 
 
 class MergedMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
     """The merged memory, and how many went into it."""
 
-    memory: MemoryRecordOut
+    memory: memories_wire.MemoryRecordOut
     merged_count: int
     message: str
 
 
-async def _store(memories: Memories, caller: MemoryCaller, arguments: NewMemoryIn) -> str:
+async def _store(memories: Memories, caller: MemoryCaller, arguments: memories_wire.NewMemoryIn) -> str:
     result = await store_memory(memories, caller, arguments)
     memory = result.memory
     if result.action == "created_with_suggestions":
@@ -110,11 +100,11 @@ async def _store(memories: Memories, caller: MemoryCaller, arguments: NewMemoryI
     return _plain(f"Stored memory: {memory.title} ({memory.id}, {memory.type}, long-term: {_is_permanent(memory)})")
 
 
-def _is_permanent(memory: MemoryRecordOut) -> str:
+def _is_permanent(memory: memories_wire.MemoryRecordOut) -> str:
     return "false" if isinstance(memory.ttl_seconds, int) else "true"
 
 
-async def _recall(memories: Memories, caller: MemoryCaller, arguments: MemorySearchIn) -> str:
+async def _recall(memories: Memories, caller: MemoryCaller, arguments: memories_wire.MemorySearchIn) -> str:
     return _json(await search_memories(memories, caller, arguments.query, arguments, by_meaning=True))
 
 
@@ -138,7 +128,7 @@ async def _delete(memories: Memories, caller: MemoryCaller, arguments: MemoryIdA
     return f"Deleted memory: {arguments.memory_id}"
 
 
-async def _relate(memories: Memories, caller: MemoryCaller, arguments: MemoryRelationIn) -> str:
+async def _relate(memories: Memories, caller: MemoryCaller, arguments: memories_wire.MemoryRelationIn) -> str:
     relation = await relate_memories(memories, caller, arguments)
     ends = f"{relation.from_memory_id} -[{relation.relationship}]-> {relation.to_memory_id}"
     return f"Created relationship: {ends} (id: {relation.id})"
@@ -169,7 +159,7 @@ async def _similar(memories: Memories, caller: MemoryCaller, arguments: SimilarM
 
 
 async def _suggest(memories: Memories, caller: MemoryCaller, arguments: MemorySuggestionsArguments) -> str:
-    limit = page_size(arguments.limit)
+    limit = memories_wire.page_size(arguments.limit)
     return _json(await list_suggestions(memories, caller, project=arguments.project_id, status="pending", limit=limit))
 
 
@@ -215,7 +205,7 @@ CONTEXTIFY: list[Tool] = [
     _tool(
         "store_memory",
         "Store a memory; one that says the same already is merged with it.",
-        NewMemoryIn,
+        memories_wire.NewMemoryIn,
         _store,
         {
             "title": "",
@@ -235,7 +225,7 @@ CONTEXTIFY: list[Tool] = [
     _tool(
         "recall_memories",
         "Find memories by meaning.",
-        MemorySearchIn,
+        memories_wire.MemorySearchIn,
         _recall,
         {"query": "", **_FILTERS},
         project_field="project_id",
@@ -261,7 +251,7 @@ CONTEXTIFY: list[Tool] = [
     _tool(
         "create_relationship",
         "Relate two memories.",
-        MemoryRelationIn,
+        memories_wire.MemoryRelationIn,
         _relate,
         {"from_memory_id": "", "to_memory_id": "", "relationship": "SOLVES, CAUSES, ...", "strength": "0 to 1", "context": ""},
         writes=True,

@@ -12,24 +12,9 @@ from cmserver.consolidation import repository as consolidation
 from cmserver.consolidation.combine import MergeWording, merge_observations
 from cmserver.consolidation.model import Relation, SuggestionStatus
 from cmserver.consolidation.review import resolve_suggestion
-from cmserver.memories import repository
+from cmserver.memories import repository, wire
 from cmserver.memories.memories import Memories, MemoryCaller, by_ids, memories_out, memory_id
 from cmserver.memories.model import relationship_word
-from cmserver.memories.wire import (
-    STATUSES,
-    MemoryConsolidationIn,
-    MemoryRecordOut,
-    MemoryRelationIn,
-    MemoryRelationOut,
-    MemorySuggestionsOut,
-    MergeLogEntryOut,
-    MergeResultOut,
-    RelatedMemoriesOut,
-    RequestedStatus,
-    memory_relation_out,
-    memory_suggestion_out,
-    merge_log_entry_out,
-)
 from cmserver.observations import repository as observations
 from cmserver.observations.history.model import MergeStrategy
 from cmserver.observations.read import audit_read, find_any_observation
@@ -39,7 +24,7 @@ _NO_WORD = "A relationship is a word of letters, digits and _, such as SOLVES or
 
 async def merge_memories(
     memories: Memories, caller: MemoryCaller, target_id: UUID, source_ids: Sequence[UUID], strategy: MergeStrategy
-) -> tuple[MemoryRecordOut, int]:
+) -> tuple[wire.MemoryRecordOut, int]:
     """The merged memory, and how many went into it. Those that cannot, as of another project, are left out. NotFound as usual."""
     names = [str(source_id) for source_id in source_ids]
     wording = await memories.merge_writer.word_merge(caller.principal, str(target_id), names, strategy)
@@ -53,8 +38,8 @@ async def _merge(
     names: Sequence[str],
     strategy: MergeStrategy,
     wording: MergeWording | None = None,
-) -> tuple[MemoryRecordOut, int]:
-    async def act(conn: Conn) -> tuple[MemoryRecordOut, int]:
+) -> tuple[wire.MemoryRecordOut, int]:
+    async def act(conn: Conn) -> tuple[wire.MemoryRecordOut, int]:
         merge = await merge_observations(conn, caller.principal, str(target_id), names, strategy, wording)
         (memory,) = await memories_out(conn, caller.principal, [merge.observation])
         return memory, len(merge.merged)
@@ -62,9 +47,9 @@ async def _merge(
     return await memories.db.in_tenant(caller.team_id, act)
 
 
-async def merge_several(memories: Memories, caller: MemoryCaller, request: MemoryConsolidationIn) -> list[MergeResultOut]:
+async def merge_several(memories: Memories, caller: MemoryCaller, request: wire.MemoryConsolidationIn) -> list[wire.MergeResultOut]:
     """Each operation by itself, in its own transaction and by rules: the memory, or why it is none."""
-    results: list[MergeResultOut] = []
+    results: list[wire.MergeResultOut] = []
     for operation in request.operations:
         try:
             target = memory_id(operation.target_id, "$.target_id")
@@ -72,17 +57,17 @@ async def merge_several(memories: Memories, caller: MemoryCaller, request: Memor
             if not sources:
                 raise Invalid.at("$.source_ids", "source_ids are required.")
             memory, _ = await _merge(memories, caller, target, sources, request.strategy or "smart_merge")
-            results.append(MergeResultOut(target_id=operation.target_id, memory=memory))
+            results.append(wire.MergeResultOut(target_id=operation.target_id, memory=memory))
         except Unavailable:
             raise
         except CmserverError as error:
-            results.append(MergeResultOut(target_id=operation.target_id, error=str(error)))
+            results.append(wire.MergeResultOut(target_id=operation.target_id, error=str(error)))
     return results
 
 
 async def list_merge_log(
     memories: Memories, caller: MemoryCaller, *, target_id: UUID | None, limit: int, offset: int
-) -> list[MergeLogEntryOut]:
+) -> list[wire.MergeLogEntryOut]:
     """A page of the merges, the last first."""
     async with memories.db.tenant(caller.team_id) as conn:
         merges = await consolidation.merges(
@@ -90,10 +75,10 @@ async def list_merge_log(
         )
         rows = await observations.any_by_names(conn, caller.team_id, {merge.observation_id for merge in merges})
         await audit_read(conn, caller.principal, caller.principal.project_id, "history", rows)
-    return [*map(merge_log_entry_out, merges)]
+    return [*map(wire.merge_log_entry_out, merges)]
 
 
-async def relate_memories(memories: Memories, caller: MemoryCaller, new: MemoryRelationIn) -> MemoryRelationOut:
+async def relate_memories(memories: Memories, caller: MemoryCaller, new: wire.MemoryRelationIn) -> wire.MemoryRelationOut:
     """The relation. The same once more keeps its id, and gets the new strength and context."""
     word = relationship_word(new.relationship)
     if word is None:
@@ -105,12 +90,12 @@ async def relate_memories(memories: Memories, caller: MemoryCaller, new: MemoryR
             conn, caller.principal, str(new.from_memory_id), str(new.to_memory_id), word, strength, new.context or None
         ),
     )
-    return memory_relation_out(relation)
+    return wire.memory_relation_out(relation)
 
 
 async def read_related(
     memories: Memories, caller: MemoryCaller, memory: UUID, *, relationships: Sequence[str] | None = None
-) -> RelatedMemoriesOut:
+) -> wire.RelatedMemoriesOut:
     """The relations of the memory, both ways, the strongest first, and their other ends; also what was merged into it."""
     async with memories.db.tenant(caller.team_id) as conn:
         start = await find_any_observation(conn, caller.principal, str(memory))
@@ -126,9 +111,9 @@ async def read_related(
         ]
         rows = [row for _, row in shown]
         await audit_read(conn, caller.principal, start.project_id, "related", rows)
-        return RelatedMemoriesOut(
+        return wire.RelatedMemoriesOut(
             memories=await memories_out(conn, caller.principal, rows),
-            relationships=[memory_relation_out(relation) for relation, _ in shown],
+            relationships=[wire.memory_relation_out(relation) for relation, _ in shown],
         )
 
 
@@ -137,11 +122,11 @@ def _other_end(relation: Relation, id_: UUID) -> UUID:
 
 
 async def list_suggestions(
-    memories: Memories, caller: MemoryCaller, *, project: str | None, status: RequestedStatus, limit: int, offset: int = 0
-) -> MemorySuggestionsOut:
+    memories: Memories, caller: MemoryCaller, *, project: str | None, status: wire.RequestedStatus, limit: int, offset: int = 0
+) -> wire.MemorySuggestionsOut:
     """A page of pairs that may say the same, the most similar first."""
     project_id = await memories.project_to_count(caller.principal, project)
-    wanted: SuggestionStatus = STATUSES[status]
+    wanted: SuggestionStatus = wire.STATUSES[status]
     async with memories.db.tenant(caller.team_id) as conn:
         pairs = await repository.suggestions(conn, caller.team_id, project_id=project_id, status=wanted, limit=limit, offset=offset)
         total = await repository.count_suggestions(conn, caller.team_id, project_id=project_id, status=wanted)
@@ -149,11 +134,11 @@ async def list_suggestions(
         await audit_read(conn, caller.principal, project_id, "suggestions", list(rows.values()))
         outs = {out.id: out for out in await memories_out(conn, caller.principal, list(rows.values()))}
     suggestions = [
-        memory_suggestion_out(pair, outs[pair.left_id], outs[pair.right_id])
+        wire.memory_suggestion_out(pair, outs[pair.left_id], outs[pair.right_id])
         for pair in pairs
         if pair.left_id in outs and pair.right_id in outs
     ]
-    return MemorySuggestionsOut(suggestions=suggestions, total=total)
+    return wire.MemorySuggestionsOut(suggestions=suggestions, total=total)
 
 
 async def resolve(memories: Memories, caller: MemoryCaller, suggestion_id: UUID, *, is_accepted: bool) -> None:

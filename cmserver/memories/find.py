@@ -15,16 +15,9 @@ from cmserver.consolidation.comparison import repository as comparison
 from cmserver.consolidation.marks import read_marks
 from cmserver.consolidation.similarity import lexical_similarity
 from cmserver.consolidation.store import compared_text
-from cmserver.memories import repository
+from cmserver.memories import repository, wire
 from cmserver.memories.memories import Memories, MemoryCaller, memories_out, record
 from cmserver.memories.model import MemoryFilters, TelemetryEvent, labels_of
-from cmserver.memories.wire import (
-    MemoryFiltersIn,
-    MemoryHitOut,
-    MemoryRecordOut,
-    SimilarMemoryOut,
-    page_size,
-)
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding.model import ObservationText, QueryVector, document_text
 from cmserver.observations.model import TYPE_FAMILIES, ManualObservation, Observation
@@ -51,15 +44,15 @@ _MATCHES: dict[MatchType, Literal["keyword", "semantic", "hybrid"]] = {
 
 
 async def search_memories(
-    memories: Memories, caller: MemoryCaller, query: str, filters: MemoryFiltersIn, *, by_meaning: bool = False
-) -> list[MemoryHitOut]:
+    memories: Memories, caller: MemoryCaller, query: str, filters: wire.MemoryFiltersIn, *, by_meaning: bool = False
+) -> list[wire.MemoryHitOut]:
     """The best results first; with a query of `*` or without words, all that the filters leave, newest first.
 
     Without an embedder, or while it does not answer, only words count. What is shown counts as read. An unknown project has what
     the team shares.
     """
     started = time.monotonic()
-    limit, offset = page_size(filters.limit), filters.offset or 0
+    limit, offset = wire.page_size(filters.limit), filters.offset or 0
     project_ids = await memories.projects_to_read(caller.principal, filters.project_id)
     conditions = _conditions(filters)
     query = query.strip()
@@ -68,7 +61,7 @@ async def search_memories(
             rows = await repository.listed(conn, caller.team_id, project_ids, conditions, limit=limit, offset=offset)
             await audit_read(conn, caller.principal, _only(project_ids), "list", rows)
             outs = await memories_out(conn, caller.principal, rows)
-        return [MemoryHitOut(memory=out, score=0.0, match_type="list") for out in outs]
+        return [wire.MemoryHitOut(memory=out, score=0.0, match_type="list") for out in outs]
     ranking = memories.ranking
     if by_meaning:
         ranking = msgspec.structs.replace(ranking, meaning_weight=max(ranking.meaning_weight, _RECALL_MEANING))
@@ -81,7 +74,7 @@ async def search_memories(
         min_score=_MIN_SCORE,
     )
 
-    async def find(conn: Conn) -> list[MemoryHitOut]:
+    async def find(conn: Conn) -> list[wire.MemoryHitOut]:
         page = await find_page(conn, caller.principal, request, ranking, vector)
         hits = page.hits[offset:]
         outs = await _read(conn, caller, _only(project_ids), hits)
@@ -91,7 +84,7 @@ async def search_memories(
     return await memories.db.in_tenant(caller.team_id, find)
 
 
-async def _read(conn: Conn, caller: MemoryCaller, project_id: UUID | None, hits: list[Hit]) -> list[MemoryHitOut]:
+async def _read(conn: Conn, caller: MemoryCaller, project_id: UUID | None, hits: list[Hit]) -> list[wire.MemoryHitOut]:
     """The results as they are after they were read, which extends the lives of those that expire."""
     rows = [hit.observation for hit in hits if hit.observation]
     await audit_read(conn, caller.principal, project_id, "search.full", rows)
@@ -99,7 +92,7 @@ async def _read(conn: Conn, caller: MemoryCaller, project_id: UUID | None, hits:
     now = {row.id: row for row in await observations.by_ids(conn, caller.team_id, list(expiring))} if expiring else {}
     outs = await memories_out(conn, caller.principal, [now.get(row.id, row) for row in rows])
     return [
-        MemoryHitOut(memory=out, score=round(hit.score, 4), match_type=_MATCHES[hit.match_type])
+        wire.MemoryHitOut(memory=out, score=round(hit.score, 4), match_type=_MATCHES[hit.match_type])
         for hit, out in zip([hit for hit in hits if hit.observation], outs, strict=True)
     ]
 
@@ -107,7 +100,7 @@ async def _read(conn: Conn, caller: MemoryCaller, project_id: UUID | None, hits:
 async def _record_search(
     conn: Conn,
     caller: MemoryCaller,
-    filters: MemoryFiltersIn,
+    filters: wire.MemoryFiltersIn,
     query: str,
     project_ids: list[UUID] | None,
     hit_count: int,
@@ -127,7 +120,7 @@ async def _record_search(
     await record(conn, caller, [event, *hit])
 
 
-async def read_context(memories: Memories, caller: MemoryCaller, project: str) -> list[MemoryRecordOut]:
+async def read_context(memories: Memories, caller: MemoryCaller, project: str) -> list[wire.MemoryRecordOut]:
     """The most important memories of the project and of what the team shares, up to 50. They do not count as read."""
     if not project.strip():
         raise Invalid.at("$.project_id", "project_id is required.")
@@ -140,7 +133,7 @@ async def read_context(memories: Memories, caller: MemoryCaller, project: str) -
 
 async def find_similar(
     memories: Memories, caller: MemoryCaller, memory_id: UUID, *, threshold: float, limit: int
-) -> list[SimilarMemoryOut]:
+) -> list[wire.SimilarMemoryOut]:
     """The memories of the same project, scope and type that are nearest to it, without itself: by meaning, else by words."""
     async with memories.db.tenant(caller.team_id) as conn:
         observation = await find_observation(conn, caller.principal, str(memory_id))
@@ -151,7 +144,9 @@ async def find_similar(
         near = [(row, similarity) for row, similarity in near if similarity >= threshold][:limit]
         await audit_read(conn, caller.principal, observation.project_id, "search.full", [row for row, _ in near])
         outs = await memories_out(conn, caller.principal, [row for row, _ in near])
-    return [SimilarMemoryOut(memory=out, similarity=round(similarity, 4)) for out, (_, similarity) in zip(outs, near, strict=True)]
+    return [
+        wire.SimilarMemoryOut(memory=out, similarity=round(similarity, 4)) for out, (_, similarity) in zip(outs, near, strict=True)
+    ]
 
 
 async def _nearest(
@@ -174,7 +169,7 @@ async def _nearest(
     return sorted(near, key=lambda pair: (-pair[1], pair[0].number))
 
 
-def _conditions(filters: MemoryFiltersIn) -> MemoryFilters:
+def _conditions(filters: wire.MemoryFiltersIn) -> MemoryFilters:
     return MemoryFilters(
         labels=labels_of(filters.type) if filters.type else None,
         scope=("team" if filters.scope == "global" else "project") if filters.scope else None,

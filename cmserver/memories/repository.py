@@ -11,19 +11,7 @@ import msgspec
 from cmserver.access.model import FOUND_ELSEWHERE, IN_REACH_O
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.consolidation.model import SuggestionStatus
-from cmserver.memories.model import (
-    AgentTokens,
-    FunnelCounts,
-    FunnelDay,
-    FunnelGroup,
-    FunnelRange,
-    LabelCount,
-    MemoryFilters,
-    MemorySuggestion,
-    TelemetryEvent,
-    UsageDay,
-    UsageTotals,
-)
+from cmserver.memories import model
 from cmserver.observations.model import LABEL, LIVE_O, MEMORY_CONDITIONS, OBSERVATION_COLUMNS, Observation
 
 OWNS = {"memory_telemetry"}
@@ -70,7 +58,7 @@ _SUGGESTIONS: LiteralString = f"""
 """
 
 SUGGESTIONS = Query(
-    MemorySuggestion,
+    model.MemorySuggestion,
     f"""
     SELECT s.id, s.project_id, s.left_id, s.right_id, s.similarity, s.status, s.created_at, s.resolved_at
     {_SUGGESTIONS}
@@ -84,7 +72,7 @@ SUGGESTION_COUNT = Query(int, f"SELECT count(*) {_SUGGESTIONS}", prepare=False)
 # -- statistics
 
 LABEL_COUNTS = Query(
-    LabelCount,
+    model.LabelCount,
     f"""
     SELECT {LABEL} AS label, o.scope, coalesce(o.agent, 'unknown') AS agent, count(*) AS memory_count,
            count(*) FILTER (WHERE o.expires_at IS NOT NULL) AS short_term_count,
@@ -99,7 +87,7 @@ LABEL_COUNTS = Query(
 _TOKENS: LiteralString = "((length(o.content) + 3) / 4)::bigint"
 
 USAGE_TOTALS = Query(
-    UsageTotals,
+    model.UsageTotals,
     f"""
     SELECT coalesce(sum({_TOKENS}), 0)::bigint AS tokens_stored,
            coalesce(sum({_TOKENS} * o.access_count), 0)::bigint AS tokens_saved,
@@ -122,7 +110,7 @@ TOP_READ = Query(
 )
 
 TOKENS_BY_AGENT = Query(
-    AgentTokens,
+    model.AgentTokens,
     f"""
     SELECT coalesce(o.agent, 'unknown') AS agent, sum({_TOKENS})::bigint AS tokens
       FROM observations o
@@ -134,7 +122,7 @@ TOKENS_BY_AGENT = Query(
 
 # Days of UTC on which nothing happened are left out.
 USAGE_DAYS = Query(
-    UsageDay,
+    model.UsageDay,
     f"""
     SELECT day AS date, sum(created)::bigint AS created, sum(hits)::bigint AS hits
       FROM (SELECT (o.created_at AT TIME ZONE 'UTC')::date AS day, 1 AS created, 0 AS hits
@@ -179,10 +167,10 @@ _EVENTS: LiteralString = f"""
        AND (%(last)s::date IS NULL OR t.created_at < (%(last)s::date + 1)::timestamp AT TIME ZONE 'UTC')
 """
 
-FUNNEL = Query(FunnelCounts, f"SELECT {_COUNTS} FROM memory_telemetry t {_EVENTS}", prepare=False)
+FUNNEL = Query(model.FunnelCounts, f"SELECT {_COUNTS} FROM memory_telemetry t {_EVENTS}", prepare=False)
 
 FUNNEL_DAYS = Query(
-    FunnelDay,
+    model.FunnelDay,
     f"""
     SELECT (t.created_at AT TIME ZONE 'UTC')::date AS date, {_COUNTS}
       FROM memory_telemetry t {_EVENTS} GROUP BY 1 ORDER BY 1
@@ -191,7 +179,7 @@ FUNNEL_DAYS = Query(
 )
 
 FUNNEL_AGENTS = Query(
-    FunnelGroup,
+    model.FunnelGroup,
     f"""
     SELECT coalesce(t.agent, 'unknown') AS key, {_COUNTS}
       FROM memory_telemetry t {_EVENTS} GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT %(limit)s
@@ -200,7 +188,7 @@ FUNNEL_AGENTS = Query(
 )
 
 FUNNEL_PROJECTS = Query(
-    FunnelGroup,
+    model.FunnelGroup,
     f"""
     SELECT coalesce(p.canonical_id, 'unknown') AS key, {_COUNTS}
       FROM memory_telemetry t LEFT JOIN projects p ON p.id = t.project_id AND p.team_id = t.team_id
@@ -222,7 +210,7 @@ ERASE = Query(
 
 
 async def listed(
-    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, filters: MemoryFilters, *, limit: int, offset: int
+    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, filters: model.MemoryFilters, *, limit: int, offset: int
 ) -> list[Observation]:
     """Newest first: of these projects and what the team shares; None for all projects."""
     return await LISTED.all(
@@ -242,7 +230,7 @@ async def most_important(conn: Conn, team_id: UUID, project_ids: Sequence[UUID],
 
 async def suggestions(
     conn: Conn, team_id: UUID, *, project_id: UUID | None, status: SuggestionStatus, limit: int, offset: int
-) -> list[MemorySuggestion]:
+) -> list[model.MemorySuggestion]:
     """The most similar first."""
     return await SUGGESTIONS.all(conn, team_id=team_id, project_id=project_id, status=status, limit=limit, offset=offset)
 
@@ -251,11 +239,11 @@ async def count_suggestions(conn: Conn, team_id: UUID, *, project_id: UUID | Non
     return await SUGGESTION_COUNT.one(conn, team_id=team_id, project_id=project_id, status=status)
 
 
-async def label_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[LabelCount]:
+async def label_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[model.LabelCount]:
     return await LABEL_COUNTS.all(conn, team_id=team_id, project_id=project_id)
 
 
-async def usage_totals(conn: Conn, team_id: UUID, project_id: UUID | None) -> UsageTotals:
+async def usage_totals(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.UsageTotals:
     return await USAGE_TOTALS.one(conn, team_id=team_id, project_id=project_id)
 
 
@@ -264,34 +252,34 @@ async def top_read(conn: Conn, team_id: UUID, project_id: UUID | None, limit: in
     return await TOP_READ.all(conn, team_id=team_id, project_id=project_id, limit=limit)
 
 
-async def tokens_by_agent(conn: Conn, team_id: UUID, project_id: UUID | None, limit: int) -> list[AgentTokens]:
+async def tokens_by_agent(conn: Conn, team_id: UUID, project_id: UUID | None, limit: int) -> list[model.AgentTokens]:
     return await TOKENS_BY_AGENT.all(conn, team_id=team_id, project_id=project_id, limit=limit)
 
 
-async def usage_days(conn: Conn, team_id: UUID, project_id: UUID | None, days: int) -> list[UsageDay]:
+async def usage_days(conn: Conn, team_id: UUID, project_id: UUID | None, days: int) -> list[model.UsageDay]:
     """The last so many days, the first of them first."""
     return await USAGE_DAYS.all(conn, team_id=team_id, project_id=project_id, days=days)
 
 
-async def record(conn: Conn, team_id: UUID, events: Sequence[TelemetryEvent]) -> None:
+async def record(conn: Conn, team_id: UUID, events: Sequence[model.TelemetryEvent]) -> None:
     """Store the events."""
     await RECORD.run(conn, team_id=team_id, rows=Jsonb(list(events)))
 
 
-async def funnel(conn: Conn, team_id: UUID, within: FunnelRange) -> FunnelCounts:
+async def funnel(conn: Conn, team_id: UUID, within: model.FunnelRange) -> model.FunnelCounts:
     return await FUNNEL.one(conn, team_id=team_id, **_of(within))
 
 
-async def funnel_days(conn: Conn, team_id: UUID, within: FunnelRange) -> list[FunnelDay]:
+async def funnel_days(conn: Conn, team_id: UUID, within: model.FunnelRange) -> list[model.FunnelDay]:
     """The days with events, the first of them first."""
     return await FUNNEL_DAYS.all(conn, team_id=team_id, **_of(within))
 
 
-async def funnel_agents(conn: Conn, team_id: UUID, within: FunnelRange, limit: int) -> list[FunnelGroup]:
+async def funnel_agents(conn: Conn, team_id: UUID, within: model.FunnelRange, limit: int) -> list[model.FunnelGroup]:
     return await FUNNEL_AGENTS.all(conn, team_id=team_id, limit=limit, **_of(within))
 
 
-async def funnel_projects(conn: Conn, team_id: UUID, within: FunnelRange, limit: int) -> list[FunnelGroup]:
+async def funnel_projects(conn: Conn, team_id: UUID, within: model.FunnelRange, limit: int) -> list[model.FunnelGroup]:
     return await FUNNEL_PROJECTS.all(conn, team_id=team_id, limit=limit, **_of(within))
 
 
@@ -300,5 +288,5 @@ async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
     return await ERASE.run(conn, team_id=team_id, project_id=project_id)
 
 
-def _of(within: FunnelRange) -> dict[str, object]:
+def _of(within: model.FunnelRange) -> dict[str, object]:
     return msgspec.structs.asdict(within)

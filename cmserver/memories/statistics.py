@@ -9,20 +9,9 @@ from msgspec import UNSET
 
 from cmserver.base.errors import Invalid
 from cmserver.base.structs import reshape
-from cmserver.memories import repository
+from cmserver.memories import repository, wire
 from cmserver.memories.memories import Memories, MemoryCaller
 from cmserver.memories.model import FunnelRange, label_of, memory_type
-from cmserver.memories.wire import (
-    FunnelOut,
-    FunnelQuery,
-    MemoryAnalyticsOut,
-    MemoryStatisticsOut,
-    TopMemoryOut,
-    UsageDayOut,
-    funnel_day_out,
-    funnel_group_out,
-    title_of,
-)
 from cmserver.observations.model import Observation, estimate_tokens
 from cmserver.observations.read import audit_read
 
@@ -32,7 +21,7 @@ _TIMELINE_DAYS = 30
 _USUAL_DAYS = 30
 
 
-async def count_memories(memories: Memories, caller: MemoryCaller) -> MemoryStatisticsOut:
+async def count_memories(memories: Memories, caller: MemoryCaller) -> wire.MemoryStatisticsOut:
     """How many memories there are, by type, scope and author."""
     only = caller.principal.project_id
     async with memories.db.tenant(caller.team_id) as conn:
@@ -44,7 +33,7 @@ async def count_memories(memories: Memories, caller: MemoryCaller) -> MemoryStat
         by_scope["global" if group.scope == "team" else "project"] += group.memory_count
         by_agent[group.agent] += group.memory_count
     total, short = by_scope.total(), sum(group.short_term_count for group in groups)
-    return MemoryStatisticsOut(
+    return wire.MemoryStatisticsOut(
         total_memories=total,
         by_type=dict(by_type),
         by_scope=dict(by_scope),
@@ -56,7 +45,7 @@ async def count_memories(memories: Memories, caller: MemoryCaller) -> MemoryStat
     )
 
 
-async def analyse_usage(memories: Memories, caller: MemoryCaller) -> MemoryAnalyticsOut:
+async def analyse_usage(memories: Memories, caller: MemoryCaller) -> wire.MemoryAnalyticsOut:
     """What memories take, and what is read of them."""
     only = caller.principal.project_id
     async with memories.db.tenant(caller.team_id) as conn:
@@ -65,21 +54,21 @@ async def analyse_usage(memories: Memories, caller: MemoryCaller) -> MemoryAnaly
         await audit_read(conn, caller.principal, only, "list", top)
         agents = await repository.tokens_by_agent(conn, caller.team_id, only, _GROUPS)
         days = await repository.usage_days(conn, caller.team_id, only, _TIMELINE_DAYS)
-    return MemoryAnalyticsOut(
+    return wire.MemoryAnalyticsOut(
         total_tokens_stored=totals.tokens_stored,
         total_tokens_saved=totals.tokens_saved,
         total_hits=totals.hits,
         hit_rate=_share(totals.read_count, totals.memory_count),
         top_accessed_memories=[*map(_top_memory_out, top)],
         tokens_by_agent={row.agent: row.tokens for row in agents},
-        timeline=[reshape(day, UsageDayOut) for day in days],
+        timeline=[reshape(day, wire.UsageDayOut) for day in days],
     )
 
 
-def _top_memory_out(observation: Observation) -> TopMemoryOut:
-    return TopMemoryOut(
+def _top_memory_out(observation: Observation) -> wire.TopMemoryOut:
+    return wire.TopMemoryOut(
         id=observation.id,
-        title=title_of(observation),
+        title=wire.title_of(observation),
         type=memory_type(label_of(observation)),
         access_count=observation.access_count,
         token_count=estimate_tokens(observation.content),
@@ -87,7 +76,7 @@ def _top_memory_out(observation: Observation) -> TopMemoryOut:
     )
 
 
-async def read_funnel(memories: Memories, caller: MemoryCaller, query: FunnelQuery) -> FunnelOut:
+async def read_funnel(memories: Memories, caller: MemoryCaller, query: wire.FunnelQuery) -> wire.FunnelOut:
     """How often something was looked for and found, offered and kept. Invalid for a range that is none."""
     first, last = _parse_range(query)
     within = FunnelRange(
@@ -104,16 +93,16 @@ async def read_funnel(memories: Memories, caller: MemoryCaller, query: FunnelQue
         projects = await repository.funnel_projects(conn, caller.team_id, within, _GROUPS)
     return reshape(
         total,
-        FunnelOut,
+        wire.FunnelOut,
         recall_hit_rate=_share(total.recall_hits, total.recall_attempts),
         store_capture_rate=_share(total.store_actions, total.store_opportunities),
-        timeline=[*map(funnel_day_out, days)],
-        by_agent=[*map(funnel_group_out, agents)],
-        by_project=[*map(funnel_group_out, projects)],
+        timeline=[*map(wire.funnel_day_out, days)],
+        by_agent=[*map(wire.funnel_group_out, agents)],
+        by_project=[*map(wire.funnel_group_out, projects)],
     )
 
 
-def _parse_range(query: FunnelQuery) -> tuple[date | None, date | None]:
+def _parse_range(query: wire.FunnelQuery) -> tuple[date | None, date | None]:
     """The days from and to; none when only a number of days is there."""
     if (query.first is None) != (query.last is None):
         raise Invalid.at("$.to" if query.last is None else "$.from", "Send both `from` and `to` (YYYY-MM-DD), or `days`.")

@@ -11,15 +11,8 @@ from cmserver.base.errors import Invalid
 from cmserver.base.sql import Conn
 from cmserver.consolidation.model import Suggestion
 from cmserver.consolidation.store import StoreResult, store_observations
+from cmserver.memories import model
 from cmserver.memories.memories import Memories, MemoryCaller, by_ids, memories_out, record
-from cmserver.memories.model import (
-    DEFAULT_TTL_SECONDS,
-    PERMANENT_IMPORTANCE,
-    StoreAction,
-    TelemetryEvent,
-    our_type,
-    parse_type,
-)
 from cmserver.memories.wire import NewMemoryIn, NewMemoryOut, SimilarMemoryOut
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
@@ -63,7 +56,7 @@ async def store_memory(memories: Memories, caller: MemoryCaller, new: NewMemoryI
         if result.action == "repeated":
             stored = await _adopt(conn, caller, stored, tags=tags.concepts or [], importance=_importance(new))
         out = await _out(conn, caller, result, stored)
-        event = TelemetryEvent(
+        event = model.TelemetryEvent(
             event_type="store_opportunity", project_id=project.id, observation_id=stored.id, agent=new.agent_source or None
         )
         action = msgspec.structs.replace(event, event_type="store_action", action=out.action)
@@ -74,12 +67,12 @@ async def store_memory(memories: Memories, caller: MemoryCaller, new: NewMemoryI
 
 
 def _observation(new: NewMemoryIn, project_id: str) -> ObservationIn:
-    type_ = parse_type(new.type)
+    type_ = model.parse_type(new.type)
     importance = _importance(new)
-    lifetime = None if importance >= PERMANENT_IMPORTANCE else new.ttl_seconds or DEFAULT_TTL_SECONDS
+    lifetime = None if importance >= model.PERMANENT_IMPORTANCE else new.ttl_seconds or model.DEFAULT_TTL_SECONDS
     return ObservationIn(
         project_id=project_id,
-        type=our_type(type_),
+        type=model.our_type(type_),
         caller_type=type_,
         title=new.title,
         subtitle=new.summary,
@@ -120,7 +113,7 @@ async def _out(conn: Conn, caller: MemoryCaller, result: StoreResult, stored: Ob
         similarity = UNSET if result.similarity is None else round(result.similarity, _ROUNDING)
         return NewMemoryOut(memory=memory, action="updated", updated_existing=memory, similarity=similarity)
     suggestions = await _similar(conn, caller, stored, result.suggestions)
-    action: StoreAction = "created_with_suggestions" if suggestions else "created"
+    action: model.StoreAction = "created_with_suggestions" if suggestions else "created"
     return NewMemoryOut(memory=memory, action=action, suggestions=suggestions or UNSET)
 
 

@@ -12,16 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cmserver.base.structs import reshape
 from cmserver.base.text import KEY_MOST, Key, Label, Text
 from cmserver.consolidation.model import SOURCES_MOST, MergeRecord, Relation, SuggestionStatus
-from cmserver.memories.model import (
-    FunnelDay,
-    FunnelGroup,
-    MemoryScope,
-    MemorySuggestion,
-    MemoryType,
-    StoreAction,
-    label_of,
-    memory_type,
-)
+from cmserver.memories import model
 from cmserver.observations.history.model import MergeStrategy
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import one_line
@@ -67,7 +58,7 @@ class NewMemoryIn(msgspec.Struct, kw_only=True):
     content: NonEmptyText
     summary: str | None = None
     type: str | None = None
-    scope: MemoryScope | Literal[""] | None = None
+    scope: model.MemoryScope | Literal[""] | None = None
     project_id: ProjectName | None = None
     agent_source: AgentName | None = None
     tags: Tags | None = None
@@ -82,7 +73,7 @@ class MemoryChangeIn(msgspec.Struct, kw_only=True):
     content: NonEmptyText | UnsetType | None = UNSET
     summary: str | UnsetType | None = UNSET
     type: str | UnsetType | None = UNSET
-    scope: MemoryScope | UnsetType | None = UNSET
+    scope: model.MemoryScope | UnsetType | None = UNSET
     tags: Tags | UnsetType | None = UNSET
     importance: Importance | UnsetType | None = UNSET
     version: Annotated[int, Meta(ge=1)] | None = None
@@ -92,8 +83,8 @@ class MemoryFiltersIn(msgspec.Struct, kw_only=True):
     """Conditions on the results. Without `project_id`, all projects that the caller sees; all of `tags` must be there."""
 
     tags: Annotated[list[Text], Meta(max_length=100)] | None = None
-    type: MemoryType | Literal[""] | None = None
-    scope: MemoryScope | Literal[""] | None = None
+    type: model.MemoryType | Literal[""] | None = None
+    scope: model.MemoryScope | Literal[""] | None = None
     project_id: ProjectName | None = None
     agent_source: AgentName | None = None
     min_importance: Fraction | None = None
@@ -208,8 +199,8 @@ class MemoryRecordOut(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     content: str
     summary: str | UnsetType = UNSET
-    type: MemoryType
-    scope: MemoryScope
+    type: model.MemoryType
+    scope: model.MemoryScope
     project_id: str | UnsetType = UNSET
     agent_source: str | UnsetType = UNSET
     tags: list[str]
@@ -235,7 +226,7 @@ class NewMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a memory: `created`; `created_with_suggestions`, which are near to it; or `updated`, the one that said it."""
 
     memory: MemoryRecordOut
-    action: StoreAction
+    action: model.StoreAction
     suggestions: list[SimilarMemoryOut] | UnsetType = UNSET
     updated_existing: MemoryRecordOut | UnsetType = UNSET
     similarity: float | UnsetType = UNSET
@@ -343,7 +334,7 @@ class TopMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
 
     id: UUID
     title: str
-    type: MemoryType
+    type: model.MemoryType
     access_count: int
     token_count: int
     agent_source: str | UnsetType = UNSET
@@ -419,7 +410,7 @@ def memory_out(observation: Observation, project: str | UnsetType) -> MemoryReco
         title=title_of(observation),
         content=observation.content,
         summary=observation.subtitle or UNSET,
-        type=memory_type(label_of(observation)),
+        type=model.memory_type(model.label_of(observation)),
         scope="global" if observation.scope == "team" else "project",
         project_id=project,
         agent_source=observation.agent or UNSET,
@@ -467,7 +458,7 @@ def merge_log_entry_out(merge: MergeRecord) -> MergeLogEntryOut:
     )
 
 
-def memory_suggestion_out(suggestion: MemorySuggestion, left: MemoryRecordOut, right: MemoryRecordOut) -> MemorySuggestionOut:
+def memory_suggestion_out(suggestion: model.MemorySuggestion, left: MemoryRecordOut, right: MemoryRecordOut) -> MemorySuggestionOut:
     return MemorySuggestionOut(
         id=suggestion.id,
         memory_a_id=left.id,
@@ -482,9 +473,9 @@ def memory_suggestion_out(suggestion: MemorySuggestion, left: MemoryRecordOut, r
     )
 
 
-def funnel_day_out(day: FunnelDay) -> FunnelDayOut:
+def funnel_day_out(day: model.FunnelDay) -> FunnelDayOut:
     return reshape(day, FunnelDayOut)
 
 
-def funnel_group_out(group: FunnelGroup) -> FunnelGroupOut:
+def funnel_group_out(group: model.FunnelGroup) -> FunnelGroupOut:
     return reshape(group, FunnelGroupOut)

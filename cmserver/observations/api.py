@@ -13,6 +13,7 @@ from cmserver.base.http.wire import answer, caller, db, dependency, query, read_
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.events.read import find_event
+from cmserver.observations import wire
 from cmserver.observations.model import Correction
 from cmserver.observations.plain import render_observation
 from cmserver.observations.read import (
@@ -21,24 +22,13 @@ from cmserver.observations.read import (
     read_observation,
 )
 from cmserver.observations.tidy import tidy_correction
-from cmserver.observations.wire import (
-    CorrectionIn,
-    DeletedObservationOut,
-    EventObservationsOut,
-    ObservationsOut,
-    ObservationsQuery,
-    OneObservationOut,
-    observation_out,
-    read_lifetime,
-    source_out,
-)
 from cmserver.observations.write import correct, delete, expire, promote
 
 
 async def get_observations(request: Request) -> Response:
     """A page of observations, newest first."""
     principal = await caller(request, Principal)
-    filters = query(request, ObservationsQuery)
+    filters = query(request, wire.ObservationsQuery)
     project_id = await dependency(request, Projects).within(principal, filters.project)
     async with db(request).tenant(principal.team_id) as conn:
         observations, next_cursor = await list_observations(
@@ -53,7 +43,7 @@ async def get_observations(request: Request) -> Response:
             state=filters.state,
             cursor=filters.cursor,
         )
-    return answer(ObservationsOut(observations=[*map(observation_out, observations)], next_cursor=next_cursor))
+    return answer(wire.ObservationsOut(observations=[*map(wire.observation_out, observations)], next_cursor=next_cursor))
 
 
 async def get_observation(request: Request) -> Response:
@@ -63,7 +53,7 @@ async def get_observation(request: Request) -> Response:
         observation, sources = await read_observation(conn, principal, str(request.path_params["id"]))
     if wants_text(request):
         return PlainTextResponse(render_observation(observation))
-    return answer(OneObservationOut(observation=observation_out(observation, sources=[*map(source_out, sources)])))
+    return answer(wire.OneObservationOut(observation=wire.observation_out(observation, sources=[*map(wire.source_out, sources)])))
 
 
 async def get_event_observations(request: Request) -> Response:
@@ -72,20 +62,20 @@ async def get_event_observations(request: Request) -> Response:
     async with db(request).tenant(principal.team_id) as conn:
         event = await find_event(conn, principal, str(request.path_params["id"]))
         linked = await read_event_observations(conn, principal, event.project_id, event.id)
-    observations = [observation_out(observation, link=link) for observation, link in linked]
-    return answer(EventObservationsOut(event_id=event.id, observations=observations))
+    observations = [wire.observation_out(observation, link=link) for observation, link in linked]
+    return answer(wire.EventObservationsOut(event_id=event.id, observations=observations))
 
 
 async def patch_observation(request: Request) -> Response:
     """Correct an observation; what it was before is kept as a version."""
     principal = await caller(request, Principal)
-    sent, size_bytes = await read_sized(request, CorrectionIn)
+    sent, size_bytes = await read_sized(request, wire.CorrectionIn)
     field_max_chars = dependency(request, Settings).field_max_chars
-    correction = reshape(sent, Correction, ttl_seconds=read_lifetime(sent, "$"))
+    correction = reshape(sent, Correction, ttl_seconds=wire.read_lifetime(sent, "$"))
     correction = await tidy_correction(correction, field_max_chars=field_max_chars, size_bytes=size_bytes)
     name = str(request.path_params["id"])
     corrected = await db(request).in_tenant(principal.team_id, lambda conn: correct(conn, principal, name, correction))
-    return answer(OneObservationOut(observation=observation_out(corrected)))
+    return answer(wire.OneObservationOut(observation=wire.observation_out(corrected)))
 
 
 async def post_promote(request: Request) -> Response:
@@ -93,7 +83,7 @@ async def post_promote(request: Request) -> Response:
     principal = await caller(request, Principal)
     name = str(request.path_params["id"])
     promoted = await db(request).in_tenant(principal.team_id, lambda conn: promote(conn, principal, name))
-    return answer(OneObservationOut(observation=observation_out(promoted)))
+    return answer(wire.OneObservationOut(observation=wire.observation_out(promoted)))
 
 
 async def post_expire(request: Request) -> Response:
@@ -101,7 +91,7 @@ async def post_expire(request: Request) -> Response:
     principal = await caller(request, Principal)
     name = str(request.path_params["id"])
     expired = await db(request).in_tenant(principal.team_id, lambda conn: expire(conn, principal, name))
-    return answer(OneObservationOut(observation=observation_out(expired)))
+    return answer(wire.OneObservationOut(observation=wire.observation_out(expired)))
 
 
 async def delete_observation(request: Request) -> Response:
@@ -109,19 +99,19 @@ async def delete_observation(request: Request) -> Response:
     principal = await caller(request, Principal)
     name = str(request.path_params["id"])
     deleted = await db(request).in_tenant(principal.team_id, lambda conn: delete(conn, principal, name))
-    return answer(DeletedObservationOut(id=deleted))
+    return answer(wire.DeletedObservationOut(id=deleted))
 
 
 _PLAIN = operation.TextAnswer("text/plain", "As an agent reads it, when only text/plain is accepted.")
 
 routes = [
-    get("/v1/observations", get_observations, "observations:read", ObservationsOut, query=ObservationsQuery),
-    get("/v1/observations/{id}", get_observation, "observations:read", (OneObservationOut, _PLAIN)),
-    patch("/v1/observations/{id}", patch_observation, "observations:write", OneObservationOut, body=CorrectionIn),
+    get("/v1/observations", get_observations, "observations:read", wire.ObservationsOut, query=wire.ObservationsQuery),
+    get("/v1/observations/{id}", get_observation, "observations:read", (wire.OneObservationOut, _PLAIN)),
+    patch("/v1/observations/{id}", patch_observation, "observations:write", wire.OneObservationOut, body=wire.CorrectionIn),
     Operation(
-        "DELETE", "/v1/observations/{id}", delete_observation, scope="observations:write", answers={200: DeletedObservationOut}
+        "DELETE", "/v1/observations/{id}", delete_observation, scope="observations:write", answers={200: wire.DeletedObservationOut}
     ),
-    post("/v1/observations/{id}/promote", post_promote, "observations:write", OneObservationOut),
-    post("/v1/observations/{id}/expire", post_expire, "observations:write", OneObservationOut),
-    get("/v1/events/{id}/observations", get_event_observations, "observations:read", EventObservationsOut),
+    post("/v1/observations/{id}/promote", post_promote, "observations:write", wire.OneObservationOut),
+    post("/v1/observations/{id}/expire", post_expire, "observations:write", wire.OneObservationOut),
+    get("/v1/events/{id}/observations", get_event_observations, "observations:read", wire.EventObservationsOut),
 ]

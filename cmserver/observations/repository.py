@@ -9,30 +9,11 @@ from uuid import UUID
 
 from cmserver.access.model import IN_REACH
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.observations.model import (
-    BY_USER,
-    LIVE,
-    LIVE_O,
-    MIN_INSTRUCTION_IMPORTANCE,
-    NEW_OBSERVATION_COLUMNS,
-    OBSERVATION_COLUMNS,
-    DerivedObservation,
-    EventLink,
-    EventObservation,
-    GoneObservation,
-    NewObservation,
-    NewSource,
-    Observation,
-    ObservationCounts,
-    ObservationSource,
-    ObservationState,
-    Place,
-    StoredObservation,
-)
+from cmserver.observations import model
 
 OWNS = {"observations", "observation_sources", "observation_counters"}
 
-_O_COLUMNS: LiteralString = "o." + OBSERVATION_COLUMNS.replace(", ", ", o.")
+_O_COLUMNS: LiteralString = "o." + model.OBSERVATION_COLUMNS.replace(", ", ", o.")
 
 # Its row lock is held until the transaction ends: take numbers last.
 TAKE_NUMBERS = Query(
@@ -47,11 +28,11 @@ TAKE_NUMBERS = Query(
 
 # The project is held as its reference will do, but before its language is read: so no text is stored by a language of before.
 INSERT = Query(
-    StoredObservation,
+    model.StoredObservation,
     f"""
-    INSERT INTO observations ({NEW_OBSERVATION_COLUMNS}, project_id, team_id, created_at, expires_at, turn_number, actor_id,
+    INSERT INTO observations ({model.NEW_OBSERVATION_COLUMNS}, project_id, team_id, created_at, expires_at, turn_number, actor_id,
                               search_language)
-    SELECT {NEW_OBSERVATION_COLUMNS}, %(project_id)s, %(team_id)s, coalesce(n.created_at, now()),
+    SELECT {model.NEW_OBSERVATION_COLUMNS}, %(project_id)s, %(team_id)s, coalesce(n.created_at, now()),
            now() + make_interval(secs => n.ttl_seconds),
            (SELECT t.number FROM turns t
              WHERE t.server_session_id = n.server_session_id AND t.prompt_number = n.prompt_number AND t.team_id = %(team_id)s),
@@ -72,7 +53,7 @@ AFTER_NOW = Query(
 )
 
 BY_GENERATION_KEYS = Query(
-    StoredObservation,
+    model.StoredObservation,
     """
     SELECT id, number, generation_key FROM observations
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND generation_key = ANY(%(keys)s)
@@ -91,22 +72,24 @@ INSERT_SOURCES = Query(
     """,
 )
 
-BY_ID = Query(Observation, f"SELECT {OBSERVATION_COLUMNS} FROM observations WHERE id = %(id)s AND team_id = %(team_id)s")
+BY_ID = Query(
+    model.Observation, f"SELECT {model.OBSERVATION_COLUMNS} FROM observations WHERE id = %(id)s AND team_id = %(team_id)s"
+)
 
 BY_NUMBER = Query(
-    Observation,
+    model.Observation,
     f"""
-    SELECT {OBSERVATION_COLUMNS} FROM observations WHERE number = %(number)s AND team_id = %(team_id)s
+    SELECT {model.OBSERVATION_COLUMNS} FROM observations WHERE number = %(number)s AND team_id = %(team_id)s
     """,
 )
 
 # Newest first; `before` and `before_id` are the keyset of the last one on the page before.
 NEWEST = Query(
-    Observation,
+    model.Observation,
     f"""
-    SELECT {OBSERVATION_COLUMNS}
+    SELECT {model.OBSERVATION_COLUMNS}
       FROM observations
-     WHERE team_id = %(team_id)s AND {LIVE}
+     WHERE team_id = %(team_id)s AND {model.LIVE}
        AND created_at > '-infinity' -- all are: the index by type says it, see migration 0008
        AND {IN_REACH}
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
@@ -121,10 +104,13 @@ NEWEST = Query(
     prepare=False,
 )
 
-LOCK = Query(Observation, f"SELECT {OBSERVATION_COLUMNS} FROM observations WHERE id = %(id)s AND team_id = %(team_id)s FOR UPDATE")
+LOCK = Query(
+    model.Observation,
+    f"SELECT {model.OBSERVATION_COLUMNS} FROM observations WHERE id = %(id)s AND team_id = %(team_id)s FOR UPDATE",
+)
 
 CORRECT = Query(
-    Observation,
+    model.Observation,
     f"""
     UPDATE observations
        SET type = %(type)s, scope = %(scope)s, title = %(title)s, subtitle = %(subtitle)s, narrative = %(narrative)s,
@@ -134,7 +120,7 @@ CORRECT = Query(
            state = %(state)s, closed_by = %(closed_by)s, closed_at = %(closed_at)s,
            stale = %(stale)s, version = version + 1, updated_at = now()
      WHERE id = %(id)s AND team_id = %(team_id)s
-    RETURNING {OBSERVATION_COLUMNS}
+    RETURNING {model.OBSERVATION_COLUMNS}
     """,
 )
 
@@ -174,7 +160,7 @@ HOLDERS_OF_DERIVED = Query(
 )
 
 DERIVED_FROM = Query(
-    DerivedObservation,
+    model.DerivedObservation,
     """
     SELECT DISTINCT o.id, o.number, o.project_id
       FROM observation_derivations d
@@ -217,34 +203,34 @@ HOLD_PROJECTS = Query(
 )
 
 OF_EVENT = Query(
-    Observation,
+    model.Observation,
     f"""
     SELECT {_O_COLUMNS}
       FROM observation_sources s
       JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
-     WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s AND {LIVE_O}
+     WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s AND {model.LIVE_O}
      ORDER BY o.number
     """,
 )
 
 MADE_OF_EVENTS = Query(
-    EventObservation,
+    model.EventObservation,
     f"""
     SELECT wanted.event_id, o.id, o.number
       FROM unnest(%(event_ids)s::uuid[]) AS wanted (event_id)
       JOIN observation_sources s ON s.agent_event_id = wanted.event_id AND s.team_id = %(team_id)s
       JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
-     WHERE {LIVE_O}
+     WHERE {model.LIVE_O}
      ORDER BY o.number
     """,
 )
 
 # Through all that the project has: asked for when files were deleted, moved or edited.
 NAMING_FILES = Query(
-    Observation,
+    model.Observation,
     f"""
-    SELECT {OBSERVATION_COLUMNS} FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind <> 'summary' AND stale IS NULL AND {LIVE}
+    SELECT {model.OBSERVATION_COLUMNS} FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind <> 'summary' AND stale IS NULL AND {model.LIVE}
        AND EXISTS (SELECT FROM unnest(%(names)s::text[]) AS name WHERE strpos(content, name) > 0)
      ORDER BY number DESC LIMIT %(limit)s
     """,
@@ -257,46 +243,47 @@ NUMBERS_OF_JOB = Query(
     SELECT o.number
       FROM observation_sources s
       JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
-     WHERE s.generation_job_id = %(job_id)s AND s.team_id = %(team_id)s AND {LIVE_O}
+     WHERE s.generation_job_id = %(job_id)s AND s.team_id = %(team_id)s AND {model.LIVE_O}
      ORDER BY o.number
     """,
 )
 
 LINKS_OF_EVENT = Query(
-    EventLink,
+    model.EventLink,
     f"""
     SELECT s.id, s.observation_id, s.source_type, s.source_id, s.generation_job_id, o.generation_key, s.created_at
       FROM observation_sources s
       JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
-     WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s AND {LIVE_O}
+     WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s AND {model.LIVE_O}
     """,
 )
 
 BY_IDS = Query(
-    Observation,
-    f"SELECT {OBSERVATION_COLUMNS} FROM observations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND {LIVE}",
+    model.Observation,
+    f"SELECT {model.OBSERVATION_COLUMNS} FROM observations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND {model.LIVE}",
 )
 
 ANY_BY_NAMES = Query(
-    Observation,
+    model.Observation,
     f"""
-    SELECT {OBSERVATION_COLUMNS} FROM observations
+    SELECT {model.OBSERVATION_COLUMNS} FROM observations
      WHERE (number = ANY(%(numbers)s::bigint[]) OR id = ANY(%(ids)s::uuid[])) AND team_id = %(team_id)s
     """,
 )
 
 GONE = Query(
-    GoneObservation,
+    model.GoneObservation,
     f"""
     SELECT o.id, o.number, o.project_id, o.scope, s.number AS superseded_by,
            CASE WHEN o.superseded_at IS NULL THEN o.expires_at END AS expired_at
       FROM observations o LEFT JOIN observations s ON s.id = o.superseded_by AND s.team_id = o.team_id
-     WHERE (o.number = ANY(%(numbers)s::bigint[]) OR o.id = ANY(%(ids)s::uuid[])) AND o.team_id = %(team_id)s AND NOT ({LIVE_O})
+     WHERE (o.number = ANY(%(numbers)s::bigint[]) OR o.id = ANY(%(ids)s::uuid[])) AND o.team_id = %(team_id)s
+       AND NOT ({model.LIVE_O})
     """,
 )
 
 SOURCES = Query(
-    ObservationSource,
+    model.ObservationSource,
     """
     SELECT id, observation_id, source_type, source_id, generation_job_id, created_at FROM observation_sources
      WHERE observation_id = ANY(%(observation_ids)s) AND team_id = %(team_id)s
@@ -305,22 +292,22 @@ SOURCES = Query(
 )
 
 OF_SESSION = Query(
-    Observation,
+    model.Observation,
     f"""
-    SELECT {OBSERVATION_COLUMNS}
+    SELECT {model.OBSERVATION_COLUMNS}
       FROM observations
      WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'observation'
-       AND {LIVE}
+       AND {model.LIVE}
      ORDER BY created_at DESC, number DESC LIMIT %(limit)s
     """,
 )
 
 OPEN_ENDS = Query(
-    Observation,
+    model.Observation,
     f"""
-    SELECT {OBSERVATION_COLUMNS}
+    SELECT {model.OBSERVATION_COLUMNS}
       FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND state = 'open' AND {LIVE}
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND state = 'open' AND {model.LIVE}
      ORDER BY number DESC LIMIT %(limit)s
     """,
 )
@@ -332,7 +319,7 @@ CLOSE = Query(
     WITH ending AS (
         SELECT id FROM observations
          WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND number = ANY(%(numbers)s) AND state = 'open'
-           AND number <> %(closed_by)s AND {LIVE}
+           AND number <> %(closed_by)s AND {model.LIVE}
          ORDER BY number FOR UPDATE SKIP LOCKED
     )
     UPDATE observations o SET state = %(state)s, closed_by = %(closed_by)s, closed_at = now(), updated_at = now()
@@ -342,10 +329,10 @@ CLOSE = Query(
 
 # What users laid down or decided, the newest first.
 LAID_DOWN = Query(
-    Observation,
+    model.Observation,
     f"""
-    SELECT {OBSERVATION_COLUMNS} FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND type = 'decision' AND scope = 'project' AND {LIVE}
+    SELECT {model.OBSERVATION_COLUMNS} FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND type = 'decision' AND scope = 'project' AND {model.LIVE}
        AND created_at > '-infinity' -- all are: the index of types says it
        AND (importance > %(importance)s OR kind = 'manual' OR metadata -> %(by_user)s = 'true')
      ORDER BY created_at DESC, id DESC LIMIT %(limit)s
@@ -357,41 +344,41 @@ LAST_SUMMARY = Query(
     f"""
     SELECT content FROM observations
      WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'summary'
-       AND {LIVE}
+       AND {model.LIVE}
      ORDER BY created_at DESC, number DESC LIMIT 1
     """,
 )
 
 SUMMARIES_OF_SESSIONS = Query(
-    Observation,
+    model.Observation,
     f"""
     SELECT summary.*
       FROM unnest(%(session_ids)s::uuid[], %(project_ids)s::uuid[]) AS session(id, project_id)
      CROSS JOIN LATERAL (
-           SELECT {OBSERVATION_COLUMNS} FROM observations
+           SELECT {model.OBSERVATION_COLUMNS} FROM observations
             WHERE project_id = session.project_id AND server_session_id = session.id AND team_id = %(team_id)s AND kind = 'summary'
-              AND {LIVE}
+              AND {model.LIVE}
             ORDER BY created_at DESC, number DESC LIMIT 1) summary
     """,
     prepare=False,
 )
 
 PROJECT_SUMMARY = Query(
-    Observation,
+    model.Observation,
     f"""
-    SELECT {OBSERVATION_COLUMNS} FROM observations
+    SELECT {model.OBSERVATION_COLUMNS} FROM observations
      WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND kind = 'summary' AND server_session_id IS NULL
-       AND origin = 'api' AND {LIVE}
+       AND origin = 'api' AND {model.LIVE}
      ORDER BY created_at DESC, id DESC LIMIT 1
     """,
 )
 
 BY_NUMBERS = Query(
-    Observation,
+    model.Observation,
     f"""
-    SELECT {OBSERVATION_COLUMNS}
+    SELECT {model.OBSERVATION_COLUMNS}
       FROM observations
-     WHERE number = ANY(%(numbers)s::bigint[]) AND team_id = %(team_id)s AND {LIVE}
+     WHERE number = ANY(%(numbers)s::bigint[]) AND team_id = %(team_id)s AND {model.LIVE}
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
     """,
     prepare=False,
@@ -400,11 +387,11 @@ BY_NUMBERS = Query(
 # By offset, as clients of claude-mem turn pages. What was recorded without a session, or without a word of whose it is, counts as
 # Claude's, as it does there.
 LISTED = Query(
-    Observation,
+    model.Observation,
     f"""
-    SELECT {OBSERVATION_COLUMNS}
+    SELECT {model.OBSERVATION_COLUMNS}
       FROM observations o
-     WHERE team_id = %(team_id)s AND {LIVE_O}
+     WHERE team_id = %(team_id)s AND {model.LIVE_O}
        AND {IN_REACH}
        AND (kind = 'summary') = %(summaries)s::boolean
        AND (%(platform)s::text IS NULL
@@ -418,13 +405,13 @@ LISTED = Query(
 
 # Without their kind, those of a project are counted by its index alone.
 COUNTS = Query(
-    ObservationCounts,
+    model.ObservationCounts,
     f"""
     SELECT every.count - summaries.count AS observations, summaries.count AS summaries, every.first_at
       FROM (SELECT count(*) AS count, min(created_at) AS first_at FROM observations
-             WHERE team_id = %(team_id)s AND {IN_REACH} AND {LIVE}) every,
+             WHERE team_id = %(team_id)s AND {IN_REACH} AND {model.LIVE}) every,
            (SELECT count(*) AS count FROM observations
-             WHERE team_id = %(team_id)s AND {IN_REACH} AND {LIVE} AND kind = 'summary') summaries
+             WHERE team_id = %(team_id)s AND {IN_REACH} AND {model.LIVE} AND kind = 'summary') summaries
     """,
     prepare=False,
 )
@@ -443,7 +430,7 @@ COUNT_FOR_REINDEX = Query(
 )
 
 REINDEX = Query(
-    Place,
+    model.Place,
     """
     WITH chunk AS (
         SELECT id FROM observations
@@ -466,7 +453,9 @@ async def take_numbers(conn: Conn, team_id: UUID, count: int, *, for_turns: bool
     return range(last - count + 1, last + 1)
 
 
-async def insert(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[NewObservation]) -> list[StoredObservation]:
+async def insert(
+    conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[model.NewObservation]
+) -> list[model.StoredObservation]:
     """Store them; one whose generation key is known already is answered with the row that is there."""
     stored = await INSERT.all(conn, team_id=team_id, project_id=project_id, rows=Jsonb(list(rows)))
     missing = {row.generation_key for row in rows if row.generation_key} - {row.generation_key for row in stored}
@@ -480,16 +469,16 @@ async def after_now(conn: Conn, moments: Collection[datetime]) -> set[datetime]:
     return set(await AFTER_NOW.all(conn, moments=list(moments)))
 
 
-async def insert_sources(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[NewSource]) -> None:
+async def insert_sources(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[model.NewSource]) -> None:
     """Link observations to their sources; a link that exists is left alone."""
     await INSERT_SOURCES.run(conn, team_id=team_id, project_id=project_id, rows=Jsonb(list(rows)))
 
 
-async def by_id(conn: Conn, team_id: UUID, observation_id: UUID) -> Observation | None:
+async def by_id(conn: Conn, team_id: UUID, observation_id: UUID) -> model.Observation | None:
     return await BY_ID.first(conn, id=observation_id, team_id=team_id)
 
 
-async def by_number(conn: Conn, team_id: UUID, number: int) -> Observation | None:
+async def by_number(conn: Conn, team_id: UUID, number: int) -> model.Observation | None:
     return await BY_NUMBER.first(conn, number=number, team_id=team_id)
 
 
@@ -507,7 +496,7 @@ async def newest(
     before: datetime | None = None,
     before_id: UUID | None = None,
     offset: int = 0,
-) -> list[Observation]:
+) -> list[model.Observation]:
     """A page of observations, newest first; None for no filter."""
     return await NEWEST.all(
         conn,
@@ -525,12 +514,12 @@ async def newest(
     )
 
 
-async def lock(conn: Conn, team_id: UUID, observation_id: UUID) -> Observation | None:
+async def lock(conn: Conn, team_id: UUID, observation_id: UUID) -> model.Observation | None:
     """The observation, locked until the transaction ends."""
     return await LOCK.first(conn, id=observation_id, team_id=team_id)
 
 
-async def correct(conn: Conn, team_id: UUID, to: Observation) -> Observation:
+async def correct(conn: Conn, team_id: UUID, to: model.Observation) -> model.Observation:
     """Store the changed observation as its next version."""
     return await CORRECT.one(
         conn,
@@ -554,7 +543,7 @@ async def holders_of_derived(conn: Conn, team_id: UUID, observation_ids: Collect
 
 async def derived_from(
     conn: Conn, team_id: UUID, observation_ids: Collection[UUID] = (), *, session_id: UUID | None = None
-) -> list[DerivedObservation]:
+) -> list[model.DerivedObservation]:
     """What the steward derived from these observations, and from those of the session."""
     return await DERIVED_FROM.all(conn, team_id=team_id, ids=list(observation_ids), session_id=session_id)
 
@@ -574,13 +563,13 @@ async def hold_projects(conn: Conn, team_id: UUID, project_ids: Collection[UUID]
     return set(await HOLD_PROJECTS.all(conn, team_id=team_id, ids=list(project_ids)))
 
 
-async def of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[Observation]:
+async def of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[model.Observation]:
     return await OF_EVENT.all(conn, team_id=team_id, event_id=event_id)
 
 
-async def made_of_events(conn: Conn, team_id: UUID, event_ids: Sequence[UUID]) -> dict[UUID, list[EventObservation]]:
+async def made_of_events(conn: Conn, team_id: UUID, event_ids: Sequence[UUID]) -> dict[UUID, list[model.EventObservation]]:
     """The observations made of the events, by event, in the order of their numbers."""
-    observations_by_event: dict[UUID, list[EventObservation]] = {}
+    observations_by_event: dict[UUID, list[model.EventObservation]] = {}
     for row in await MADE_OF_EVENTS.all(conn, team_id=team_id, event_ids=list(event_ids)):
         observations_by_event.setdefault(row.event_id, []).append(row)
     return observations_by_event
@@ -591,55 +580,62 @@ async def numbers_of_job(conn: Conn, team_id: UUID, job_id: UUID) -> list[int]:
     return await NUMBERS_OF_JOB.all(conn, team_id=team_id, job_id=job_id)
 
 
-async def links_of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[EventLink]:
+async def links_of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[model.EventLink]:
     return await LINKS_OF_EVENT.all(conn, team_id=team_id, event_id=event_id)
 
 
-async def by_ids(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[Observation]:
+async def by_ids(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[model.Observation]:
     """The observations with these ids, those that exist, in no order."""
     return await BY_IDS.all(conn, team_id=team_id, ids=list(ids))
 
 
-async def any_by_names(conn: Conn, team_id: UUID, names: Collection[int | UUID]) -> list[Observation]:
+async def any_by_names(conn: Conn, team_id: UUID, names: Collection[int | UUID]) -> list[model.Observation]:
     """The observations with these numbers and ids, those that exist, shown or not, in no order."""
     numbers = [name for name in names if isinstance(name, int)]
     ids = [name for name in names if isinstance(name, UUID)]
     return await ANY_BY_NAMES.all(conn, team_id=team_id, numbers=numbers, ids=ids)
 
 
-async def gone(conn: Conn, team_id: UUID, *, numbers: Collection[int] = (), ids: Collection[UUID] = ()) -> list[GoneObservation]:
+async def gone(
+    conn: Conn, team_id: UUID, *, numbers: Collection[int] = (), ids: Collection[UUID] = ()
+) -> list[model.GoneObservation]:
     """Those of these numbers and ids that are stored, but superseded or expired."""
     return await GONE.all(conn, team_id=team_id, numbers=list(numbers), ids=list(ids))
 
 
-async def of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, limit: int) -> list[Observation]:
+async def of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, limit: int) -> list[model.Observation]:
     """The newest `limit` observations that were generated in the session, oldest first."""
     rows = await OF_SESSION.all(conn, team_id=team_id, project_id=project_id, session_id=session_id, limit=limit)
     return rows[::-1]
 
 
-async def open_ends(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[Observation]:
+async def open_ends(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[model.Observation]:
     """What is open in the project, oldest first; at most the newest `limit`."""
     rows = await OPEN_ENDS.all(conn, team_id=team_id, project_id=project_id, limit=limit)
     return rows[::-1]
 
 
 async def close(
-    conn: Conn, team_id: UUID, project_id: UUID, numbers: Sequence[int], closed_by: int, state: ObservationState
+    conn: Conn, team_id: UUID, project_id: UUID, numbers: Sequence[int], closed_by: int, state: model.ObservationState
 ) -> None:
     """Mark those of them that are open as done or dropped by the observation of the number `closed_by`."""
     await CLOSE.run(conn, team_id=team_id, project_id=project_id, numbers=list(numbers), closed_by=closed_by, state=state)
 
 
-async def project_summary(conn: Conn, team_id: UUID, project_id: UUID) -> Observation | None:
+async def project_summary(conn: Conn, team_id: UUID, project_id: UUID) -> model.Observation | None:
     """The newest summary of the project itself, which somebody wrote."""
     return await PROJECT_SUMMARY.first(conn, team_id=team_id, project_id=project_id)
 
 
-async def laid_down(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[Observation]:
+async def laid_down(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[model.Observation]:
     """What users laid down or decided in the project, the newest first."""
     return await LAID_DOWN.all(
-        conn, team_id=team_id, project_id=project_id, importance=MIN_INSTRUCTION_IMPORTANCE, by_user=BY_USER, limit=limit
+        conn,
+        team_id=team_id,
+        project_id=project_id,
+        importance=model.MIN_INSTRUCTION_IMPORTANCE,
+        by_user=model.BY_USER,
+        limit=limit,
     )
 
 
@@ -648,30 +644,32 @@ async def last_summary(conn: Conn, team_id: UUID, project_id: UUID, session_id: 
     return await LAST_SUMMARY.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)
 
 
-async def summaries_of_sessions(conn: Conn, team_id: UUID, projects: Mapping[UUID, UUID]) -> list[Observation]:
+async def summaries_of_sessions(conn: Conn, team_id: UUID, projects: Mapping[UUID, UUID]) -> list[model.Observation]:
     """The newest summary of each of the sessions that has one. `projects` has the project of each session."""
     return await SUMMARIES_OF_SESSIONS.all(conn, team_id=team_id, session_ids=list(projects), project_ids=list(projects.values()))
 
 
-async def sources(conn: Conn, team_id: UUID, observation_ids: Sequence[UUID]) -> list[ObservationSource]:
+async def sources(conn: Conn, team_id: UUID, observation_ids: Sequence[UUID]) -> list[model.ObservationSource]:
     return await SOURCES.all(conn, team_id=team_id, observation_ids=list(observation_ids))
 
 
-async def by_numbers(conn: Conn, team_id: UUID, numbers: Collection[int], *, project_id: UUID | None = None) -> list[Observation]:
+async def by_numbers(
+    conn: Conn, team_id: UUID, numbers: Collection[int], *, project_id: UUID | None = None
+) -> list[model.Observation]:
     """The observations with these numbers, those that exist (in the project, if one is given), in no order."""
     return await BY_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers), project_id=project_id)
 
 
 async def listed(
     conn: Conn, team_id: UUID, *, project_id: UUID | None, summaries: bool, platform: str | None, limit: int, offset: int
-) -> list[Observation]:
+) -> list[model.Observation]:
     """Newest first: only summaries, or all but them. `platform` is part of the name of the agent whose session it was."""
     return await LISTED.all(
         conn, team_id=team_id, project_id=project_id, summaries=summaries, platform=platform, limit=limit, offset=offset
     )
 
 
-async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> ObservationCounts:
+async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.ObservationCounts:
     return await COUNTS.one(conn, team_id=team_id, project_id=project_id)
 
 
@@ -691,9 +689,9 @@ async def reindex(
     *,
     session_id: UUID | None,
     observation_id: UUID | None,
-    after: Place | None,
+    after: model.Place | None,
     limit: int,
-) -> list[Place]:
+) -> list[model.Place]:
     """Recompute the search columns of the next observations (of the project, a session, or only one); returns their places."""
     return await REINDEX.all(
         conn,
@@ -707,6 +705,6 @@ async def reindex(
     )
 
 
-async def naming_files(conn: Conn, team_id: UUID, project_id: UUID, names: Collection[str], limit: int) -> list[Observation]:
+async def naming_files(conn: Conn, team_id: UUID, project_id: UUID, names: Collection[str], limit: int) -> list[model.Observation]:
     """The newest of the project whose text has one of these names of files and folders, and which are not stale yet."""
     return await NAMING_FILES.all(conn, team_id=team_id, project_id=project_id, names=list(names), limit=limit)

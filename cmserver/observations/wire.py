@@ -15,21 +15,7 @@ from cmserver.base.ids import EpochMs
 from cmserver.base.paging import Limit
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key, Label
-from cmserver.observations.model import (
-    ITEM_MOST,
-    ITEMS_MOST,
-    LISTS,
-    TEXT_MOST,
-    TITLE_MOST,
-    EventLink,
-    Kind,
-    Observation,
-    ObservationSource,
-    ObservationState,
-    ObservationType,
-    Scope,
-    StaleMark,
-)
+from cmserver.observations import model
 from cmserver.sessions.turns.wire import TurnOut
 
 BATCH_MOST = 500
@@ -37,12 +23,12 @@ BATCH_MOST = 500
 READ_MOST = 100
 """How many observations one request may read by their ids."""
 
-Title = Annotated[str, Meta(max_length=TITLE_MOST)]
-Words = Annotated[str, Meta(max_length=TEXT_MOST)]
+Title = Annotated[str, Meta(max_length=model.TITLE_MOST)]
+Words = Annotated[str, Meta(max_length=model.TEXT_MOST)]
 OnDuplicate = Literal["keep", "suggest", "merge"]
 Importance = Annotated[float, Meta(ge=0, le=1)]
 LifetimeSeconds = Annotated[int, Meta(ge=1, le=3_155_760_000)]
-Items = Annotated[list[Annotated[str, Meta(max_length=ITEM_MOST)]], Meta(max_length=ITEMS_MOST)]
+Items = Annotated[list[Annotated[str, Meta(max_length=model.ITEM_MOST)]], Meta(max_length=model.ITEMS_MOST)]
 
 # Clients of claude-mem look for these in the metadata of a generated observation.
 _IN_METADATA = ("title", "subtitle", "facts", "narrative", "concepts", "files_read", "files_modified")
@@ -53,10 +39,10 @@ class ObservationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
 
     project: str | None = None
     session: UUID | None = None
-    kind: Kind | None = None
-    type: ObservationType | None = None
-    scope: Scope | None = None
-    state: ObservationState | None = None
+    kind: model.Kind | None = None
+    type: model.ObservationType | None = None
+    scope: model.Scope | None = None
+    state: model.ObservationState | None = None
     limit: Limit = 50
     cursor: str | None = None
 
@@ -73,7 +59,7 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     """
 
     project_id: Key | None = None
-    type: ObservationType = "discovery"
+    type: model.ObservationType = "discovery"
     title: Title | None = None
     subtitle: Words | None = None
     narrative: Words | None = None
@@ -82,7 +68,7 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     concepts: Items = []
     files_read: Items = []
     files_modified: Items = []
-    scope: Scope = "project"
+    scope: model.Scope = "project"
     importance: Importance = 0.5
     ttl_seconds: LifetimeSeconds | None = None
     expires_at_epoch: EpochMs | None = None
@@ -103,7 +89,7 @@ class CorrectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     null for good. `stale: null` takes the mark of a stale observation away, as does another text.
     """
 
-    type: ObservationType | UnsetType = UNSET
+    type: model.ObservationType | UnsetType = UNSET
     title: Title | UnsetType | None = UNSET
     subtitle: Words | UnsetType | None = UNSET
     narrative: Words | UnsetType | None = UNSET
@@ -113,9 +99,9 @@ class CorrectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     ttl_seconds: LifetimeSeconds | UnsetType | None = UNSET
     expires_at_epoch: EpochMs | UnsetType | None = UNSET
     concepts: Items | UnsetType = UNSET
-    scope: Scope | UnsetType = UNSET
+    scope: model.Scope | UnsetType = UNSET
     metadata: dict[str, object] | UnsetType = UNSET
-    state: ObservationState | UnsetType | None = UNSET
+    state: model.ObservationState | UnsetType | None = UNSET
     stale: UnsetType | None = UNSET
 
 
@@ -196,10 +182,10 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     quote: str | None
     quote_event_id: UUID | None
     anchors: list[str]
-    state: ObservationState | None
+    state: model.ObservationState | None
     closed_by: int | None
     closed_at_epoch: int | None
-    stale: StaleMark | None
+    stale: model.StaleMark | None
     content: str
     read_tokens: int | None
     discovery_tokens: int | None
@@ -286,7 +272,7 @@ def state_shown(state: str | None, closed_by: int | None) -> str:
     return f" ({state})" if state else ""
 
 
-def describe_stale(mark: StaleMark) -> str:
+def describe_stale(mark: model.StaleMark) -> str:
     """In a sentence, why an observation does not hold any more."""
     match mark.reason:
         case "deleted":
@@ -299,20 +285,20 @@ def describe_stale(mark: StaleMark) -> str:
             return f"{mark.name} was changed in {mark.path} since."
 
 
-def source_out(source: ObservationSource) -> SourceOut:
+def source_out(source: model.ObservationSource) -> SourceOut:
     """A source on the wire."""
     return reshape(source, SourceOut)
 
 
 def observation_out(
-    observation: Observation,
+    observation: model.Observation,
     *,
     score: float | UnsetType = UNSET,
     sources: list[SourceOut] | UnsetType = UNSET,
-    link: EventLink | None = None,
+    link: model.EventLink | None = None,
 ) -> ObservationOut:
     """An observation on the wire, with what the answer at hand adds to it."""
-    lists: dict[str, list[str]] = {name: getattr(observation, name) or [] for name in LISTS}
+    lists: dict[str, list[str]] = {name: getattr(observation, name) or [] for name in model.LISTS}
     return reshape(
         observation,
         ObservationOut,
@@ -335,10 +321,10 @@ def _summary_out(summary: dict[str, str | None] | None) -> SummaryOut | None:
     return SummaryOut(**{name: summary.get(name) for name in SummaryOut.__struct_fields__})
 
 
-def _metadata_out(observation: Observation) -> dict[str, object]:
+def _metadata_out(observation: model.Observation) -> dict[str, object]:
     """The metadata with the structured fields added; a stored key wins. Metadata written by hand comes back as it was sent."""
     if observation.kind == "manual":
         return observation.metadata
     structured: dict[str, object] = {name: getattr(observation, name) for name in _IN_METADATA}
-    missing_lists = {name: list[str]() for name in _IN_METADATA if name in LISTS and structured[name] is None}
+    missing_lists = {name: list[str]() for name in _IN_METADATA if name in model.LISTS and structured[name] is None}
     return structured | missing_lists | observation.metadata

@@ -22,21 +22,11 @@ from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.events.model import Origin
-from cmserver.observations import repository
+from cmserver.observations import model, repository
 from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import SYSTEM, Change
 from cmserver.observations.lifetime import repository as lifetime
 from cmserver.observations.lifetime.extend import record_promotion
-from cmserver.observations.model import (
-    PROMOTE_IMPORTANCE,
-    Correction,
-    DerivedObservation,
-    ManualObservation,
-    NewObservation,
-    Observation,
-    compose,
-    estimate_tokens,
-)
 from cmserver.observations.read import NO_SUCH, find_observation
 from cmserver.observations.tidy import tidy_observation
 from cmserver.observations.wire import ObservationIn, read_lifetime
@@ -47,7 +37,7 @@ _NOT_FOR_TEAM = "This key is bound to one project and may not write what the who
 
 async def clean_observation(
     projects: Projects, principal: Principal, observation: ObservationIn, at: str, field_max_chars: int, size_bytes: int
-) -> ManualObservation:
+) -> model.ManualObservation:
     """The observation fit to be stored, in a project that the key sees. Errors have the path `at`."""
     try:
         project = await projects.named_or_own(principal, observation.project_id, at=f"{at}.projectId")
@@ -55,7 +45,7 @@ async def clean_observation(
         raise NotFound(str(error), [] if at == "$" else [Issue(f"{at}.projectId", str(error))]) from error
     draft = reshape(
         observation,
-        ManualObservation,
+        model.ManualObservation,
         project_id=project.id,
         server_session_id=observation.session_id,
         ttl_seconds=read_lifetime(observation, at),
@@ -65,8 +55,8 @@ async def clean_observation(
 
 
 async def write(
-    conn: Conn, principal: Principal, observations: Sequence[ManualObservation], *, origin: Origin = "api"
-) -> list[Observation]:
+    conn: Conn, principal: Principal, observations: Sequence[model.ManualObservation], *, origin: Origin = "api"
+) -> list[model.Observation]:
     """Store all of these tidy observations or none; returns them as stored, in the same order."""
     if principal.project_id is not None and any(observation.scope == "team" for observation in observations):
         raise Forbidden(_NOT_FOR_TEAM)
@@ -96,9 +86,9 @@ async def write(
 
 async def write_summary(
     conn: Conn, principal: Principal, project_id: UUID, session_id: UUID | None, content: str, *, origin: Origin = "api"
-) -> Observation:
+) -> model.Observation:
     """Store a clean summary that somebody wrote, of the session or else of the project."""
-    row = NewObservation(
+    row = model.NewObservation(
         id=new_id(),
         server_session_id=session_id,
         kind="summary",
@@ -106,7 +96,7 @@ async def write_summary(
         origin=origin,
         actor_id=principal.actor_id,
         content=content,
-        read_tokens=estimate_tokens(content),
+        read_tokens=model.estimate_tokens(content),
     )
     ids = [str(row.id)]
     await audit.record(conn, principal, "observations.created", "project", project_id, project_id=project_id, observations=ids)
@@ -120,7 +110,7 @@ async def write_summary(
     return stored
 
 
-async def correct(conn: Conn, principal: Principal, name: str, correction: Correction) -> Observation:
+async def correct(conn: Conn, principal: Principal, name: str, correction: model.Correction) -> model.Observation:
     """Change the fields that are set in the correction; returns the stored observation. Its former state becomes a version."""
     old = await _lock_writable(conn, principal, name)
     if correction.scope == "team":
@@ -137,7 +127,7 @@ async def correct(conn: Conn, principal: Principal, name: str, correction: Corre
     except errors.ProgramLimitExceeded:
         _too_many_words()
     await history.add(conn, old, corrected, Change(action="corrected", performed_by=principal.actor_id))
-    is_raised = old.importance < PROMOTE_IMPORTANCE <= corrected.importance
+    is_raised = old.importance < model.PROMOTE_IMPORTANCE <= corrected.importance
     if is_raised and correction.ttl_seconds is UNSET and corrected.ttl_seconds is not None:
         corrected = await _make_permanent(conn, principal, corrected, performed_by=SYSTEM)
     await audit.record(
@@ -147,7 +137,7 @@ async def correct(conn: Conn, principal: Principal, name: str, correction: Corre
     return corrected
 
 
-async def promote(conn: Conn, principal: Principal, name: str) -> Observation:
+async def promote(conn: Conn, principal: Principal, name: str) -> model.Observation:
     """Make the observation permanent, also one that has expired and is not purged yet; nothing changes of a permanent one.
 
     Gone for one that was merged into another.
@@ -160,7 +150,7 @@ async def promote(conn: Conn, principal: Principal, name: str) -> Observation:
     return promoted
 
 
-async def expire(conn: Conn, principal: Principal, name: str) -> Observation:
+async def expire(conn: Conn, principal: Principal, name: str) -> model.Observation:
     """End the observation's time now: it is shown no longer, and is purged as others that have expired. Undoing brings it back."""
     old = await _lock_writable(conn, principal, name)
     expired = await lifetime.expire(conn, principal.team_id, old.id)
@@ -169,22 +159,22 @@ async def expire(conn: Conn, principal: Principal, name: str) -> Observation:
     return expired
 
 
-async def _make_permanent(conn: Conn, principal: Principal, old: Observation, *, performed_by: str) -> Observation:
+async def _make_permanent(conn: Conn, principal: Principal, old: model.Observation, *, performed_by: str) -> model.Observation:
     promoted = await lifetime.promote(conn, principal.team_id, old.id)
     await record_promotion(conn, principal, old, promoted, performed_by=performed_by)
     return promoted
 
 
-def _apply(old: Observation, correction: Correction) -> Observation:
+def _apply(old: model.Observation, correction: model.Correction) -> model.Observation:
     """The corrected observation. A content that only repeats the other texts is composed of them again."""
     new = msgspec.structs.replace(old, **{name: getattr(correction, name) for name in correction.fields})
     if "content" in correction.fields:
         if "narrative" not in correction.fields and old.narrative == old.content:
             new = msgspec.structs.replace(new, narrative=new.content)  # search reads the narrative where there is a title
-    elif old.content == compose(old.title, old.subtitle, old.narrative, old.facts) and (
+    elif old.content == model.compose(old.title, old.subtitle, old.narrative, old.facts) and (
         old.title is not None or not {"subtitle", "narrative", "facts"}.isdisjoint(correction.fields)
     ):
-        new = msgspec.structs.replace(new, content=compose(new.title, new.subtitle, new.narrative, new.facts))
+        new = msgspec.structs.replace(new, content=model.compose(new.title, new.subtitle, new.narrative, new.facts))
     if not new.content:
         message = "No text would be left"
         raise Invalid(f"{message}: correct it, or delete the observation.", [Issue(f"$.{correction.fields[0]}", message)])
@@ -196,7 +186,7 @@ def _apply(old: Observation, correction: Correction) -> Observation:
     if new.state != old.state:
         closed_at = datetime.now(UTC) if new.state in {"done", "dropped"} else None
         new = msgspec.structs.replace(new, closed_by=None, closed_at=closed_at)
-    return new if new.content == old.content else msgspec.structs.replace(new, read_tokens=estimate_tokens(new.content))
+    return new if new.content == old.content else msgspec.structs.replace(new, read_tokens=model.estimate_tokens(new.content))
 
 
 async def delete(conn: Conn, principal: Principal, name: str) -> UUID:
@@ -209,7 +199,7 @@ async def delete(conn: Conn, principal: Principal, name: str) -> UUID:
     return old.id
 
 
-async def delete_found(conn: Conn, principal: Principal, observation: Observation) -> None:
+async def delete_found(conn: Conn, principal: Principal, observation: model.Observation) -> None:
     """Delete the observation and what was merged into it, and what was derived from them; audit log and journal name all of them.
 
     Conflict when something that was derived was merged into another one, which holds its texts.
@@ -226,7 +216,7 @@ async def delete_found(conn: Conn, principal: Principal, observation: Observatio
     await record_deleted(conn, principal, [observation, *derived])
 
 
-async def record_deleted(conn: Conn, principal: Principal, deleted: Iterable[Observation | DerivedObservation]) -> None:
+async def record_deleted(conn: Conn, principal: Principal, deleted: Iterable[model.Observation | model.DerivedObservation]) -> None:
     """Name the deleted observations in the audit log, and so to the live stream and in the journal of erasures."""
     for row in deleted:
         await audit.record(
@@ -235,7 +225,7 @@ async def record_deleted(conn: Conn, principal: Principal, deleted: Iterable[Obs
     await announce.notify_stream(conn)
 
 
-async def _lock_writable(conn: Conn, principal: Principal, name: str, *, also_expired: bool = False) -> Observation:
+async def _lock_writable(conn: Conn, principal: Principal, name: str, *, also_expired: bool = False) -> model.Observation:
     """The observation, locked. Forbidden where the key is bound to another project."""
     observation = await find_observation(conn, principal, name, also_expired=also_expired)
     if not principal.sees(observation.project_id):
@@ -248,7 +238,7 @@ async def _lock_writable(conn: Conn, principal: Principal, name: str, *, also_ex
     return locked
 
 
-async def _check_times(conn: Conn, observations: Sequence[ManualObservation]) -> None:
+async def _check_times(conn: Conn, observations: Sequence[model.ManualObservation]) -> None:
     """Raise Invalid, with the path, for an observation that is dated in the future."""
     times = {observation.created_at for observation in observations if observation.created_at}
     future_times = await repository.after_now(conn, times) if times else set[datetime]()
@@ -258,7 +248,7 @@ async def _check_times(conn: Conn, observations: Sequence[ManualObservation]) ->
             raise Invalid(f"{message} (at {observation.at}).", [Issue(f"{observation.at}.createdAtEpoch", message)])
 
 
-async def _check_projects_and_sessions(conn: Conn, principal: Principal, observations: Sequence[ManualObservation]) -> None:
+async def _check_projects_and_sessions(conn: Conn, principal: Principal, observations: Sequence[model.ManualObservation]) -> None:
     """Raise NotFound for a project that does not exist, or a session that is not of it. Locks the projects against deletion."""
     held = await repository.hold_projects(conn, principal.team_id, {observation.project_id for observation in observations})
     session_ids = {observation.server_session_id for observation in observations if observation.server_session_id}
@@ -270,23 +260,23 @@ async def _check_projects_and_sessions(conn: Conn, principal: Principal, observa
             raise _not_found("Session not found in this project.", observation, "sessionId")
 
 
-def _not_found(message: str, observation: ManualObservation, field: str) -> NotFound:
+def _not_found(message: str, observation: model.ManualObservation, field: str) -> NotFound:
     """The error, with the field's path where it is one of a batch. A single observation has another field name in some routes."""
     return NotFound(message, [] if observation.at == "$" else [Issue(f"{observation.at}.{field}", message)])
 
 
-def _new_observation(principal: Principal, observation: ManualObservation, origin: Origin) -> NewObservation:
+def _new_observation(principal: Principal, observation: model.ManualObservation, origin: Origin) -> model.NewObservation:
     """The row to insert, with a new id and its token estimate."""
     content = observation.content or ""
     return reshape(
         observation,
-        NewObservation,
+        model.NewObservation,
         id=new_id(),
         kind="manual",
         origin=origin,
         actor_id=principal.actor_id,
         content=content,
-        read_tokens=estimate_tokens(content),
+        read_tokens=model.estimate_tokens(content),
     )
 
 

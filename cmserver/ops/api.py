@@ -28,24 +28,10 @@ from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import KindCount, QueueCounts
 from cmserver.generation.queue_monitor import QueueMonitor
 from cmserver.observations.embedding.status import read_status
-from cmserver.ops import repository
+from cmserver.ops import repository, wire
 from cmserver.ops.deployment import Deployment, read_deployment
 from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
 from cmserver.ops.readiness import Readiness
-from cmserver.ops.wire import (
-    BoundariesOut,
-    BoundaryOut,
-    InfoOut,
-    LaneOut,
-    OwnTeamOut,
-    PostgresOut,
-    ProviderOut,
-    ProvidersOut,
-    QueueOut,
-    ResumedProviderOut,
-    StewardOut,
-    pause_out,
-)
 from cmserver.providers.registry import chain_models
 from cmserver.sessions import repository as sessions
 from cmserver.steward import repository as steward
@@ -94,10 +80,10 @@ async def get_info(request: Request) -> Response:
     async with db(request).system() as conn:
         schema = await repository.schema(conn)
         pauses = [pause for pause in await calls.pauses(conn) if pause.seconds_left > 0]
-    info = InfoOut(
+    info = wire.InfoOut(
         version=__version__,
         schema_version=schema.number,
-        postgres=PostgresOut(
+        postgres=wire.PostgresOut(
             version=schema.postgres,
             embedded=settings.database_url is None,
             vectors=schema.vectors,
@@ -110,13 +96,15 @@ async def get_info(request: Request) -> Response:
     )
     if principal is not None:
         chain = chain_models(settings)
-        provider = ProviderOut(
+        provider = wire.ProviderOut(
             name=chain[0].name,
             model=chain[0].model,
             chain=[model.name for model in chain],
-            pauses=[pause_out(pause, principal) for pause in pauses],
+            pauses=[wire.pause_out(pause, principal) for pause in pauses],
         )
-        info = msgspec.structs.replace(info, provider=provider, team=OwnTeamOut(id=principal.team_id, name=principal.team_name))
+        info = msgspec.structs.replace(
+            info, provider=provider, team=wire.OwnTeamOut(id=principal.team_id, name=principal.team_name)
+        )
     if principal is not None and principal.may("jobs:read"):
         async with db(request).tenant(principal.team_id) as conn:
             counts = await queue.queue_counts(conn, principal.team_id, principal.project_id)
@@ -127,12 +115,12 @@ async def get_info(request: Request) -> Response:
             health = await steward.queue_health(conn, principal.team_id, principal.project_id)
         info = msgspec.structs.replace(
             info,
-            queue=reshape(counts, QueueOut, warning=monitor.warning(counts)),
+            queue=reshape(counts, wire.QueueOut, warning=monitor.warning(counts)),
             active_sessions=active_sessions,
             memory_bytes=resident_bytes(),
             queue_lanes=_lanes_out(counts, kinds),
             embeddings=embeddings,
-            steward=reshape(health, StewardOut, mode=team.mode, paused=team.is_paused),
+            steward=reshape(health, wire.StewardOut, mode=team.mode, paused=team.is_paused),
         )
     return answer(info)
 
@@ -144,10 +132,10 @@ async def _find_caller(request: Request) -> Principal | None:
     return None
 
 
-def _boundaries_out(workers: int) -> BoundariesOut:
-    return BoundariesOut(
-        queue_manager=BoundaryOut(status="active", reason="The queue is in PostgreSQL.", details={}),
-        generation_worker_manager=BoundaryOut(
+def _boundaries_out(workers: int) -> wire.BoundariesOut:
+    return wire.BoundariesOut(
+        queue_manager=wire.BoundaryOut(status="active", reason="The queue is in PostgreSQL.", details={}),
+        generation_worker_manager=wire.BoundaryOut(
             status="active" if workers else "disabled",
             reason="A worker runs." if workers else "No worker runs: events are stored and wait.",
             details={"workers": workers},
@@ -155,7 +143,7 @@ def _boundaries_out(workers: int) -> BoundariesOut:
     )
 
 
-def _lanes_out(counts: QueueCounts, kinds: Sequence[KindCount]) -> list[LaneOut]:
+def _lanes_out(counts: QueueCounts, kinds: Sequence[KindCount]) -> list[wire.LaneOut]:
     """Return the lanes of events and of summaries; an event job is any job that is not of another kind."""
     totals = {
         "waiting": counts.waiting,
@@ -174,8 +162,8 @@ def _lanes_out(counts: QueueCounts, kinds: Sequence[KindCount]) -> list[LaneOut]
     return [_lane_out("event", JOB_FOR_EVENT, events), _lane_out("summary", JOB_FOR_SUMMARY, summaries)]
 
 
-def _lane_out(kind: Literal["event", "summary"], name: str, jobs: Counter[str]) -> LaneOut:
-    return LaneOut(
+def _lane_out(kind: Literal["event", "summary"], name: str, jobs: Counter[str]) -> wire.LaneOut:
+    return wire.LaneOut(
         kind=kind,
         name=name,
         waiting=jobs["waiting"],
@@ -196,7 +184,7 @@ async def get_server(request: Request) -> Response:
 async def get_providers(request: Request) -> Response:
     """The providers that generate observations, in the order in which they are tried, with their pauses."""
     principal = await caller(request, Principal)
-    return answer(ProvidersOut(providers=await list_providers(db(request), principal, dependency(request, Settings))))
+    return answer(wire.ProvidersOut(providers=await list_providers(db(request), principal, dependency(request, Settings))))
 
 
 async def post_resume(request: Request) -> Response:
@@ -206,14 +194,14 @@ async def post_resume(request: Request) -> Response:
     is_resumed = await resume_paused_provider(
         db(request), dependency(request, JobNotifier), principal, name, dependency(request, Settings)
     )
-    return answer(ResumedProviderOut(resumed=is_resumed, name=name))
+    return answer(wire.ResumedProviderOut(resumed=is_resumed, name=name))
 
 
 routes = [
     get("/v1/server", get_server, "*", Deployment),
     get("/healthz", get_healthz, None, HealthOut),
     get("/readyz", get_readyz, None, ReadyOut),
-    get("/v1/info", get_info, None, InfoOut, key_optional=True),
-    get("/v1/providers", get_providers, "", ProvidersOut),
-    post("/v1/providers/{provider}/resume", post_resume, "*", ResumedProviderOut),
+    get("/v1/info", get_info, None, wire.InfoOut, key_optional=True),
+    get("/v1/providers", get_providers, "", wire.ProvidersOut),
+    post("/v1/providers/{provider}/resume", post_resume, "*", wire.ResumedProviderOut),
 ]

@@ -16,6 +16,7 @@ from cmserver.base.http.wire import answer, caller, db, dependency, query, read,
 from cmserver.base.ids import epoch_ms
 from cmserver.observations.model import estimate_tokens
 from cmserver.observations.plain import fence, render_observations
+from cmserver.recall import wire
 from cmserver.recall.context import render_requested_context
 from cmserver.recall.model import ContextBudget, Index
 from cmserver.recall.readers import read_readers
@@ -35,46 +36,35 @@ from cmserver.recall.search.wire import (
 )
 from cmserver.recall.timeline.timeline import Timelines, render_timeline
 from cmserver.recall.timeline.wire import TimelineIn, TimelineOut, item_out
-from cmserver.recall.wire import (
-    ContextQuery,
-    IndexOut,
-    ReadersOut,
-    ReceiptsOut,
-    ReceiptsQuery,
-    explained_out,
-    line_out,
-    readers_out,
-    receipt_out,
-)
 from cmserver.sessions.read import find_session
 
 
 async def get_context(request: Request) -> Response:
     """The index that a session of the project is shown when it starts; `format=text` gives only the text."""
     principal = await caller(request, Principal)
-    parameters = query(request, ContextQuery)
+    parameters = query(request, wire.ContextQuery)
     budget, projects = dependency(request, ContextBudget), dependency(request, Projects)
     context = await render_requested_context(db(request), projects, budget, principal, parameters)
     if parameters.format == "text" or (parameters.format is None and wants_text(request)):
         return PlainTextResponse(context.text)
     index = context.index or Index()
-    explained = explained_out(index) if parameters.explain else UNSET
-    lines = [line_out(entry) for entry in index.entries]
-    return answer(IndexOut(context=context.text, observations=lines, tokens=context.tokens, explained=explained))
+    explained = wire.explained_out(index) if parameters.explain else UNSET
+    lines = [wire.line_out(entry) for entry in index.entries]
+    return answer(wire.IndexOut(context=context.text, observations=lines, tokens=context.tokens, explained=explained))
 
 
 async def get_session_context(request: Request) -> Response:
     """What the session was shown of the memory, newest first: receipts, without the texts."""
     principal = await caller(request, Principal)
-    parameters = query(request, ReceiptsQuery)
+    parameters = query(request, wire.ReceiptsQuery)
     team_id, limit = principal.team_id, parameters.limit
     before, before_id = paging.place(parameters.cursor)
     async with db(request).tenant(team_id) as conn:
         session = await find_session(conn, principal, str(request.path_params["id"]))
         rows = await receipts.of_session(conn, team_id, session.id, before=before, before_id=before_id, limit=limit + 1)
     page, next_cursor = paging.page(rows, limit, lambda receipt: (receipt.created_at, receipt.id))
-    shown = [receipt_out(receipt, explain=parameters.explain) for receipt in page]
-    return answer(ReceiptsOut(receipts=shown, next_cursor=next_cursor))
+    shown = [wire.receipt_out(receipt, explain=parameters.explain) for receipt in page]
+    return answer(wire.ReceiptsOut(receipts=shown, next_cursor=next_cursor))
 
 
 async def get_readers(request: Request) -> Response:
@@ -82,7 +72,7 @@ async def get_readers(request: Request) -> Response:
     principal = await caller(request, Principal)
     async with db(request).tenant(principal.team_id) as conn:
         readers = await read_readers(conn, principal, str(request.path_params["id"]))
-    return answer(readers_out(readers))
+    return answer(wire.readers_out(readers))
 
 
 _TEXT = operation.TextAnswer("text/plain", "The index as text, when `format=text` or only text/plain is accepted.")
@@ -155,9 +145,9 @@ _TIMELINE_LINES = operation.TextAnswer(
 )
 
 routes = [
-    get("/v1/context", get_context, "observations:read", (IndexOut, _TEXT), query=ContextQuery),
-    get("/v1/sessions/{id}/context", get_session_context, "observations:read", ReceiptsOut, query=ReceiptsQuery),
-    get("/v1/observations/{id}/readers", get_readers, "observations:read", ReadersOut),
+    get("/v1/context", get_context, "observations:read", (wire.IndexOut, _TEXT), query=wire.ContextQuery),
+    get("/v1/sessions/{id}/context", get_session_context, "observations:read", wire.ReceiptsOut, query=wire.ReceiptsQuery),
+    get("/v1/observations/{id}/readers", get_readers, "observations:read", wire.ReadersOut),
     post("/v1/search", post_search, "observations:read", (SearchOut, SearchIndexOut, _HIT_LINES), body=SearchIn),
     post("/v1/context", post_context, "observations:read", ContextOut, body=ContextIn),
     post("/v1/timeline", post_timeline, "observations:read", (TimelineOut, _TIMELINE_LINES), body=TimelineIn),

@@ -10,24 +10,12 @@ from msgspec.structs import asdict
 
 from cmserver.access.model import IN_REACH
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.sessions.model import (
-    MAX_LABEL_CHARS,
-    SESSION_COLUMNS,
-    NewSession,
-    PlatformOfProject,
-    Session,
-    SessionAndLastPrompt,
-    SessionBrief,
-    SessionCounts,
-    SessionLabel,
-    SessionOfTeam,
-    SessionPlace,
-)
+from cmserver.sessions import model
 
 OWNS = {"server_sessions"}
 
 INSERT = Query(
-    Session,
+    model.Session,
     f"""
     INSERT INTO server_sessions (id, project_id, origin_project_id, team_id, external_session_id, content_session_id, agent_id,
                                  agent_type, actor_id, platform_source, metadata, started_at, from_hooks)
@@ -35,17 +23,17 @@ INSERT = Query(
             %(content_session_id)s, %(agent_id)s, %(agent_type)s, %(actor_id)s, %(platform_source)s, %(metadata)s,
             time_of_event(coalesce(%(started_at)s::timestamptz, now()), now()), %(from_hooks)s)
     ON CONFLICT DO NOTHING
-    RETURNING {SESSION_COLUMNS}
+    RETURNING {model.SESSION_COLUMNS}
     """,
 )
 
-BY_ID = Query(Session, f"SELECT {SESSION_COLUMNS} FROM server_sessions WHERE id = %(id)s AND team_id = %(team_id)s")
+BY_ID = Query(model.Session, f"SELECT {model.SESSION_COLUMNS} FROM server_sessions WHERE id = %(id)s AND team_id = %(team_id)s")
 
 # By the id the agent gave it; without a platform, the newest of any platform.
 BY_EXTERNAL_ID = Query(
-    Session,
+    model.Session,
     f"""
-    SELECT {SESSION_COLUMNS}
+    SELECT {model.SESSION_COLUMNS}
       FROM server_sessions
      WHERE coalesce(origin_project_id, project_id) = %(key_id)s AND team_id = %(team_id)s
        AND (external_session_id = %(external_id)s OR content_session_id = %(external_id)s)
@@ -57,9 +45,9 @@ BY_EXTERNAL_ID = Query(
 # The one that a hook called before; else the one of the API that was alive last, which the hook's call makes its own. The index has
 # the id at the agent behind the team.
 BY_HOOK = Query(
-    Session,
+    model.Session,
     f"""
-    SELECT {SESSION_COLUMNS}
+    SELECT {model.SESSION_COLUMNS}
       FROM server_sessions
      WHERE team_id = %(team_id)s AND content_session_id = %(external_id)s AND coalesce(platform_source, '') = %(platform_source)s
        AND (%(only)s::uuid IS NULL OR project_id = %(only)s::uuid)
@@ -81,11 +69,12 @@ ADOPT = Query(
 
 # NO KEY: a foreign key's check on the session, which every ingest makes while it holds its lane, must not wait for this.
 LOCK = Query(
-    Session, f"SELECT {SESSION_COLUMNS} FROM server_sessions WHERE id = %(id)s AND team_id = %(team_id)s FOR NO KEY UPDATE"
+    model.Session,
+    f"SELECT {model.SESSION_COLUMNS} FROM server_sessions WHERE id = %(id)s AND team_id = %(team_id)s FOR NO KEY UPDATE",
 )
 
 END = Query(
-    Session,
+    model.Session,
     f"""
     UPDATE server_sessions
        SET ended_at = CASE WHEN %(anew)s OR ended_at IS NULL
@@ -94,30 +83,30 @@ END = Query(
            updated_at = CASE WHEN %(anew)s OR ended_at IS NULL THEN now() ELSE updated_at END,
            idle_from = NULL
      WHERE id = %(id)s AND team_id = %(team_id)s
-    RETURNING {SESSION_COLUMNS}
+    RETURNING {model.SESSION_COLUMNS}
     """,
 )
 
 RENAME = Query(
-    Session,
+    model.Session,
     f"""
     UPDATE server_sessions SET title = %(title)s, updated_at = now()
      WHERE id = %(id)s AND team_id = %(team_id)s
-    RETURNING {SESSION_COLUMNS}
+    RETURNING {model.SESSION_COLUMNS}
     """,
 )
 
 RESUME = Query(
-    Session,
+    model.Session,
     f"""
     UPDATE server_sessions SET ended_at = NULL, idle_from = now(), updated_at = now()
      WHERE id = %(id)s AND team_id = %(team_id)s AND ended_at IS NOT NULL
-    RETURNING {SESSION_COLUMNS}
+    RETURNING {model.SESSION_COLUMNS}
     """,
 )
 
 PLACES = Query(
-    SessionPlace,
+    model.SessionPlace,
     """
     SELECT id, project_id, coalesce(origin_project_id, project_id) AS key_id
       FROM server_sessions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
@@ -167,9 +156,9 @@ MARK_PROCESSING = Query(
 
 # Newest first; `before` and `before_id` are the keyset of the last one on the page before.
 NEWEST = Query(
-    Session,
+    model.Session,
     f"""
-    SELECT {SESSION_COLUMNS}
+    SELECT {model.SESSION_COLUMNS}
       FROM server_sessions
      WHERE team_id = %(team_id)s AND started_at > '-infinity' -- all are: the index of this list says it, see migration 0008
        AND {IN_REACH}
@@ -188,7 +177,7 @@ NEWS = Query(int, "UPDATE server_sessions SET idle_from = now() WHERE id = %(id)
 
 # Sessions of archived projects are left alone: nothing would be generated for them.
 SEEM_IDLE = Query(
-    SessionOfTeam,
+    model.SessionOfTeam,
     """
     SELECT s.id, s.team_id FROM server_sessions s
       JOIN projects p ON p.id = s.project_id AND p.team_id = s.team_id AND p.archived_at IS NULL
@@ -199,9 +188,9 @@ SEEM_IDLE = Query(
 )
 
 LOCK_IDLE = Query(
-    Session,
+    model.Session,
     f"""
-    SELECT {SESSION_COLUMNS}
+    SELECT {model.SESSION_COLUMNS}
       FROM server_sessions
      WHERE id = %(id)s AND team_id = %(team_id)s AND idle_from < now() - make_interval(secs => %(idle_seconds)s)
        FOR NO KEY UPDATE SKIP LOCKED
@@ -218,7 +207,7 @@ STILL_ALIVE = Query(
 )
 
 BRIEFS = Query(
-    SessionBrief,
+    model.SessionBrief,
     """
     SELECT id, coalesce(content_session_id, external_session_id) AS external_id, platform_source
       FROM server_sessions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
@@ -226,7 +215,7 @@ BRIEFS = Query(
 )
 
 PLATFORMS = Query(
-    PlatformOfProject,
+    model.PlatformOfProject,
     """
     SELECT DISTINCT project_id, platform_source FROM server_sessions
      WHERE project_id = ANY(%(project_ids)s) AND team_id = %(team_id)s
@@ -234,7 +223,7 @@ PLATFORMS = Query(
 )
 
 COUNTS = Query(
-    SessionCounts,
+    model.SessionCounts,
     f"""
     SELECT count(*) AS sessions, count(*) FILTER (WHERE ended_at IS NULL) AS active FROM server_sessions
      WHERE team_id = %(team_id)s AND {IN_REACH}
@@ -255,7 +244,7 @@ OPEN_COUNT = Query(
 OPEN_COUNT_OF_ALL = Query(int, "SELECT count(*) FROM server_sessions WHERE ended_at IS NULL")
 
 LABELS = Query(
-    SessionLabel,
+    model.SessionLabel,
     """
     SELECT s.id, s.title, left(p.prompt, %(max_chars)s) AS first_prompt
       FROM server_sessions s
@@ -267,9 +256,9 @@ LABELS = Query(
 
 # The index has the id at the agent behind the team.
 BY_CONTENT_ID = Query(
-    Session,
+    model.Session,
     f"""
-    SELECT {SESSION_COLUMNS}
+    SELECT {model.SESSION_COLUMNS}
       FROM server_sessions
      WHERE team_id = %(team_id)s AND content_session_id = %(external_id)s
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
@@ -278,7 +267,7 @@ BY_CONTENT_ID = Query(
 )
 
 SESSION_AND_LAST_PROMPT = Query(
-    SessionAndLastPrompt,
+    model.SessionAndLastPrompt,
     """
     SELECT s.id, s.project_id, coalesce(p.prompt_number, 0) AS prompt_count,
            coalesce(p.prompt ~ '^(\\s|\\[redacted:private\\])*$', false) AS is_private,
@@ -295,29 +284,35 @@ SESSION_AND_LAST_PROMPT = Query(
 )
 
 
-async def insert(conn: Conn, session_id: UUID, team_id: UUID, project_id: UUID, key_id: UUID, new: NewSession) -> Session | None:
+async def insert(
+    conn: Conn, session_id: UUID, team_id: UUID, project_id: UUID, key_id: UUID, new: model.NewSession
+) -> model.Session | None:
     """The new session, or None when the agent's id is taken. `key_id` is the project's by whose name it came."""
     fields = asdict(new) | {"metadata": Jsonb(new.metadata)}
     return await INSERT.first(conn, id=session_id, team_id=team_id, project_id=project_id, key_id=key_id, **fields)
 
 
-async def by_id(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:
+async def by_id(conn: Conn, team_id: UUID, session_id: UUID) -> model.Session | None:
     return await BY_ID.first(conn, id=session_id, team_id=team_id)
 
 
-async def by_content_id(conn: Conn, team_id: UUID, external_id: str, *, project_id: UUID | None) -> Session | None:
+async def by_content_id(conn: Conn, team_id: UUID, external_id: str, *, project_id: UUID | None) -> model.Session | None:
     """The newest with that id at its agent, in the project or else in any."""
     return await BY_CONTENT_ID.first(conn, team_id=team_id, external_id=external_id, project_id=project_id)
 
 
-async def by_external_id(conn: Conn, team_id: UUID, key_id: UUID, external_id: str, platform_source: str | None) -> Session | None:
+async def by_external_id(
+    conn: Conn, team_id: UUID, key_id: UUID, external_id: str, platform_source: str | None
+) -> model.Session | None:
     """The session that its agent gave that id, in the project by whose `key_id` it was made, wherever it is now."""
     return await BY_EXTERNAL_ID.first(
         conn, team_id=team_id, key_id=key_id, external_id=external_id, platform_source=platform_source
     )
 
 
-async def by_hook(conn: Conn, team_id: UUID, external_id: str, platform_source: str | None, *, only: UUID | None) -> Session | None:
+async def by_hook(
+    conn: Conn, team_id: UUID, external_id: str, platform_source: str | None, *, only: UUID | None
+) -> model.Session | None:
     """The session that a hook means by its agent and the agent's id, in the project `only` or else in any."""
     return await BY_HOOK.first(conn, team_id=team_id, external_id=external_id, platform_source=platform_source or "", only=only)
 
@@ -327,12 +322,14 @@ async def adopt(conn: Conn, team_id: UUID, session_id: UUID) -> None:
     await ADOPT.first(conn, id=session_id, team_id=team_id)
 
 
-async def lock(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:
+async def lock(conn: Conn, team_id: UUID, session_id: UUID) -> model.Session | None:
     """The session, locked until the transaction ends."""
     return await LOCK.first(conn, id=session_id, team_id=team_id)
 
 
-async def end(conn: Conn, team_id: UUID, session_id: UUID, *, anew: bool = False, occurred_at: datetime | None = None) -> Session:
+async def end(
+    conn: Conn, team_id: UUID, session_id: UUID, *, anew: bool = False, occurred_at: datetime | None = None
+) -> model.Session:
     """Ended now, or when its client says, if that was delivered late.
 
     One that had ended already keeps its time, unless something has happened in it since: then it ends `anew`.
@@ -340,17 +337,17 @@ async def end(conn: Conn, team_id: UUID, session_id: UUID, *, anew: bool = False
     return await END.one(conn, id=session_id, team_id=team_id, anew=anew, occurred_at=occurred_at)
 
 
-async def rename(conn: Conn, team_id: UUID, session_id: UUID, title: str | None) -> Session:
+async def rename(conn: Conn, team_id: UUID, session_id: UUID, title: str | None) -> model.Session:
     """The session with its new title, or without one."""
     return await RENAME.one(conn, id=session_id, team_id=team_id, title=title)
 
 
-async def resume(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:
+async def resume(conn: Conn, team_id: UUID, session_id: UUID) -> model.Session | None:
     """Reopen the session; None when it had not ended."""
     return await RESUME.first(conn, id=session_id, team_id=team_id)
 
 
-async def places(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> list[SessionPlace]:
+async def places(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> list[model.SessionPlace]:
     """The existing ones of these sessions, with their projects."""
     return await PLACES.all(conn, team_id=team_id, ids=list(session_ids))
 
@@ -394,7 +391,7 @@ async def newest(
     before_id: UUID | None,
     limit: int,
     offset: int = 0,
-) -> list[Session]:
+) -> list[model.Session]:
     """A page of sessions, newest first; None for no filter. `active`: True for those that have not ended."""
     return await NEWEST.all(
         conn,
@@ -419,12 +416,12 @@ async def news(conn: Conn, team_id: UUID, session_id: UUID) -> None:
     await NEWS.run(conn, id=session_id, team_id=team_id)
 
 
-async def seem_idle(conn: Conn, *, idle_seconds: float, limit: int) -> list[SessionOfTeam]:
+async def seem_idle(conn: Conn, *, idle_seconds: float, limit: int) -> list[model.SessionOfTeam]:
     """Sessions of all teams that seem idle, the longest idle first; their events are not looked at."""
     return await SEEM_IDLE.all(conn, idle_seconds=idle_seconds, limit=limit)
 
 
-async def lock_idle(conn: Conn, team_id: UUID, session_id: UUID, *, idle_seconds: float) -> Session | None:
+async def lock_idle(conn: Conn, team_id: UUID, session_id: UUID, *, idle_seconds: float) -> model.Session | None:
     """The session, locked; None when it no longer seems idle, or another transaction holds it."""
     return await LOCK_IDLE.first(conn, id=session_id, team_id=team_id, idle_seconds=idle_seconds)
 
@@ -435,30 +432,30 @@ async def still_alive(conn: Conn, team_id: UUID, session_id: UUID, seen_at: date
     return alive is not None
 
 
-async def briefs(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> list[SessionBrief]:
+async def briefs(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> list[model.SessionBrief]:
     """The existing ones of these sessions."""
     return await BRIEFS.all(conn, team_id=team_id, ids=list(session_ids))
 
 
 async def labels(
     conn: Conn, team_id: UUID, session_ids: Collection[UUID], *, unless_isolated: bool = False
-) -> dict[UUID, SessionLabel]:
+) -> dict[UUID, model.SessionLabel]:
     """Titles and first prompts of the existing ones of these sessions; a prompt is cut to MAX_LABEL_CHARS.
 
     `unless_isolated` leaves out those of isolated projects: for lists of the team.
     """
     rows = await LABELS.all(
-        conn, team_id=team_id, ids=list(session_ids), max_chars=MAX_LABEL_CHARS, unless_isolated=unless_isolated
+        conn, team_id=team_id, ids=list(session_ids), max_chars=model.MAX_LABEL_CHARS, unless_isolated=unless_isolated
     )
     return {row.id: row for row in rows}
 
 
-async def platforms(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> list[PlatformOfProject]:
+async def platforms(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> list[model.PlatformOfProject]:
     """The kinds of agents that have worked on each of the projects."""
     return await PLATFORMS.all(conn, team_id=team_id, project_ids=list(project_ids))
 
 
-async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> SessionCounts:
+async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.SessionCounts:
     return await COUNTS.one(conn, team_id=team_id, project_id=project_id)
 
 
@@ -481,7 +478,7 @@ async def session_and_last_prompt(
     only: UUID | None,
     prompt: str | None,
     within_seconds: float,
-) -> SessionAndLastPrompt | None:
+) -> model.SessionAndLastPrompt | None:
     """The session with that id at its agent, in the project `only` or else in any of the team's.
 
     `is_repeated` says whether `prompt` is its newest one and came within so many seconds.

@@ -12,35 +12,10 @@ from cmserver.base.http.operation import get, post, put
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read
 from cmserver.base.ids import named_id
 from cmserver.base.settings import Settings
-from cmserver.steward import operate
+from cmserver.steward import operate, wire
 from cmserver.steward.policies import repository as policies
 from cmserver.steward.policies import thresholds
 from cmserver.steward.undo import undo_run
-from cmserver.steward.wire import (
-    ModeIn,
-    OnePolicyChangeOut,
-    OneStewardJobOut,
-    PoliciesOut,
-    PolicyHistoryQuery,
-    QueuedJobsOut,
-    RunNowIn,
-    RunsQuery,
-    StewardEventsOut,
-    StewardJobsOut,
-    StewardJobsQuery,
-    StewardRunDetailOut,
-    StewardRunsOut,
-    StewardStatusOut,
-    UndoneRunOut,
-    detail_out,
-    event_out,
-    job_out,
-    policies_out,
-    policy_change_out,
-    run_out,
-    status_out,
-    undone_out,
-)
 
 
 async def get_status(request: Request) -> Response:
@@ -48,13 +23,13 @@ async def get_status(request: Request) -> Response:
     principal = await caller(request, Principal)
     async with db(request).tenant(principal.team_id) as conn:
         status = await operate.read_status(conn, principal)
-    return answer(status_out(status))
+    return answer(wire.status_out(status))
 
 
 async def put_mode(request: Request) -> Response:
     """Switch the steward of the team off, to a dry run, or to writing; pause it; choose executors, also of one project."""
     principal = await caller(request, Principal)
-    change = await read(request, ModeIn)
+    change = await read(request, wire.ModeIn)
     project_id = await dependency(request, Projects).within(principal, change.project)
     if change.project is not None and (change.mode is not None or change.paused is not None or change.executors is None):
         raise Invalid.at("$.project", "With a project send `executors`, and neither `mode` nor `paused`: those are the team's.")
@@ -64,24 +39,24 @@ async def put_mode(request: Request) -> Response:
         else:
             await operate.set_mode(conn, principal, mode=change.mode, is_paused=change.paused, executors=change.executors)
         status = await operate.read_status(conn, principal)
-    return answer(status_out(status))
+    return answer(wire.status_out(status))
 
 
 async def post_run(request: Request) -> Response:
     """Queue all that there is to do at once; 409 while the steward is off or paused."""
     principal = await caller(request, Principal)
-    wanted = await read(request, RunNowIn)
+    wanted = await read(request, wire.RunNowIn)
     project_id = await dependency(request, Projects).within(principal, wanted.project)
     queued = await operate.run_now(
         db(request), dependency(request, Settings), principal, project_id=project_id, job_types=wanted.executors
     )
-    return answer(QueuedJobsOut(queued=queued), 202)
+    return answer(wire.QueuedJobsOut(queued=queued), 202)
 
 
 async def get_runs(request: Request) -> Response:
     """What the steward did, newest first."""
     principal = await caller(request, Principal)
-    page = query(request, RunsQuery)
+    page = query(request, wire.RunsQuery)
     project_id = await dependency(request, Projects).within(principal, page.project)
     async with db(request).tenant(principal.team_id) as conn:
         runs, next_cursor = await operate.list_runs(
@@ -93,7 +68,7 @@ async def get_runs(request: Request) -> Response:
             limit=page.limit,
             cursor=page.cursor,
         )
-    return answer(StewardRunsOut(runs=[*map(run_out, runs)], next_cursor=next_cursor))
+    return answer(wire.StewardRunsOut(runs=[*map(wire.run_out, runs)], next_cursor=next_cursor))
 
 
 async def get_run(request: Request) -> Response:
@@ -102,7 +77,7 @@ async def get_run(request: Request) -> Response:
     run_id = named_id(str(request.path_params["id"]))
     async with db(request).tenant(principal.team_id) as conn:
         detail = await operate.read_run(conn, principal, run_id)
-    return answer(detail_out(detail))
+    return answer(wire.detail_out(detail))
 
 
 async def post_undo(request: Request) -> Response:
@@ -110,13 +85,13 @@ async def post_undo(request: Request) -> Response:
     principal = await caller(request, Principal)
     run_id = named_id(str(request.path_params["id"]))
     run, undone = await db(request).in_tenant(principal.team_id, lambda conn: undo_run(conn, principal, run_id))
-    return answer(undone_out(run, undone))
+    return answer(wire.undone_out(run, undone))
 
 
 async def get_jobs(request: Request) -> Response:
     """The steward's jobs, newest first."""
     principal = await caller(request, Principal)
-    page = query(request, StewardJobsQuery)
+    page = query(request, wire.StewardJobsQuery)
     project_id = await dependency(request, Projects).within(principal, page.project)
     async with db(request).tenant(principal.team_id) as conn:
         jobs, next_cursor = await operate.list_jobs(
@@ -128,7 +103,7 @@ async def get_jobs(request: Request) -> Response:
             limit=page.limit,
             cursor=page.cursor,
         )
-    return answer(StewardJobsOut(jobs=[*map(job_out, jobs)], next_cursor=next_cursor))
+    return answer(wire.StewardJobsOut(jobs=[*map(wire.job_out, jobs)], next_cursor=next_cursor))
 
 
 async def get_job_events(request: Request) -> Response:
@@ -137,31 +112,31 @@ async def get_job_events(request: Request) -> Response:
     job_id = named_id(str(request.path_params["id"]))
     async with db(request).tenant(principal.team_id) as conn:
         events = await operate.list_events(conn, principal, job_id, limit=operate.MAX_EVENTS)
-    return answer(StewardEventsOut(events=[*map(event_out, events)]))
+    return answer(wire.StewardEventsOut(events=[*map(wire.event_out, events)]))
 
 
 async def post_retry(request: Request) -> Response:
     """Queue a job again that failed or was cancelled."""
     principal = await caller(request, Principal)
     job = await operate.retry_job(db(request), principal, named_id(str(request.path_params["id"])))
-    return answer(OneStewardJobOut(job=job_out(job)))
+    return answer(wire.OneStewardJobOut(job=wire.job_out(job)))
 
 
 async def post_cancel(request: Request) -> Response:
     """End a queued job; a running one stops and writes nothing."""
     principal = await caller(request, Principal)
     job = await operate.cancel_job(db(request), principal, named_id(str(request.path_params["id"])))
-    return answer(OneStewardJobOut(job=job_out(job)))
+    return answer(wire.OneStewardJobOut(job=wire.job_out(job)))
 
 
 async def get_policies(request: Request) -> Response:
     """The steward's thresholds, their bounds, and their changes with the evidence."""
     principal = await caller(request, Principal)
-    page = query(request, PolicyHistoryQuery)
+    page = query(request, wire.PolicyHistoryQuery)
     async with db(request).tenant(principal.team_id) as conn:
         values = await thresholds.read_values(conn, principal.team_id)
         history = await policies.history(conn, principal.team_id, policy_key=page.key, limit=page.limit)
-    return answer(policies_out(values, history))
+    return answer(wire.policies_out(values, history))
 
 
 async def post_rollback(request: Request) -> Response:
@@ -170,20 +145,20 @@ async def post_rollback(request: Request) -> Response:
     operate.require_team_key(principal)
     key = str(request.path_params["key"])
     change = await db(request).in_tenant(principal.team_id, lambda conn: thresholds.roll_back(conn, principal, key))
-    return answer(OnePolicyChangeOut(change=policy_change_out(change)))
+    return answer(wire.OnePolicyChangeOut(change=wire.policy_change_out(change)))
 
 
 routes = [
-    get("/v1/steward", get_status, "observations:read", StewardStatusOut),
-    put("/v1/steward/mode", put_mode, "admin", StewardStatusOut, body=ModeIn),
-    post("/v1/steward/run", post_run, "admin", QueuedJobsOut, status=202, body=RunNowIn),
-    get("/v1/steward/runs", get_runs, "observations:read", StewardRunsOut, query=RunsQuery),
-    get("/v1/steward/runs/{id}", get_run, "observations:read", StewardRunDetailOut),
-    post("/v1/steward/runs/{id}/undo", post_undo, "admin", UndoneRunOut),
-    get("/v1/steward/jobs", get_jobs, "observations:read", StewardJobsOut, query=StewardJobsQuery),
-    get("/v1/steward/jobs/{id}/events", get_job_events, "observations:read", StewardEventsOut),
-    post("/v1/steward/jobs/{id}/retry", post_retry, "admin", OneStewardJobOut),
-    post("/v1/steward/jobs/{id}/cancel", post_cancel, "admin", OneStewardJobOut),
-    get("/v1/steward/policies", get_policies, "observations:read", PoliciesOut, query=PolicyHistoryQuery),
-    post("/v1/steward/policies/{key}/rollback", post_rollback, "admin", OnePolicyChangeOut),
+    get("/v1/steward", get_status, "observations:read", wire.StewardStatusOut),
+    put("/v1/steward/mode", put_mode, "admin", wire.StewardStatusOut, body=wire.ModeIn),
+    post("/v1/steward/run", post_run, "admin", wire.QueuedJobsOut, status=202, body=wire.RunNowIn),
+    get("/v1/steward/runs", get_runs, "observations:read", wire.StewardRunsOut, query=wire.RunsQuery),
+    get("/v1/steward/runs/{id}", get_run, "observations:read", wire.StewardRunDetailOut),
+    post("/v1/steward/runs/{id}/undo", post_undo, "admin", wire.UndoneRunOut),
+    get("/v1/steward/jobs", get_jobs, "observations:read", wire.StewardJobsOut, query=wire.StewardJobsQuery),
+    get("/v1/steward/jobs/{id}/events", get_job_events, "observations:read", wire.StewardEventsOut),
+    post("/v1/steward/jobs/{id}/retry", post_retry, "admin", wire.OneStewardJobOut),
+    post("/v1/steward/jobs/{id}/cancel", post_cancel, "admin", wire.OneStewardJobOut),
+    get("/v1/steward/policies", get_policies, "observations:read", wire.PoliciesOut, query=wire.PolicyHistoryQuery),
+    post("/v1/steward/policies/{key}/rollback", post_rollback, "admin", wire.OnePolicyChangeOut),
 ]

@@ -14,21 +14,8 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Forbidden, NotFound
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
+from cmserver.steward import model as steward_model
 from cmserver.steward import repository
-from cmserver.steward.model import (
-    JOB_TYPES,
-    Breaker,
-    JobType,
-    Mode,
-    ProjectExecutors,
-    QueueHealth,
-    RunFailure,
-    RunFigures,
-    StewardEvent,
-    StewardJob,
-    StewardRun,
-    TeamMode,
-)
 from cmserver.steward.plan import plan_team
 from cmserver.steward.policies import thresholds
 from cmserver.steward.runs import repository as runs
@@ -42,21 +29,21 @@ MAX_EVENTS = 1_000
 class StewardStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What the steward may do, what it has to do, and how it does."""
 
-    team: TeamMode
-    projects: list[ProjectExecutors]
-    queue: QueueHealth
-    figures: RunFigures
-    failures: list[RunFailure]
-    breaker: Breaker
+    team: steward_model.TeamMode
+    projects: list[steward_model.ProjectExecutors]
+    queue: steward_model.QueueHealth
+    figures: steward_model.RunFigures
+    failures: list[steward_model.RunFailure]
+    breaker: steward_model.Breaker
     policies: dict[str, float]
 
 
 class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     """A run with its job and the job's timeline."""
 
-    run: StewardRun
-    job: StewardJob
-    events: list[StewardEvent]
+    run: steward_model.StewardRun
+    job: steward_model.StewardJob
+    events: list[steward_model.StewardEvent]
 
 
 async def read_status(conn: Conn, principal: Principal) -> StewardStatus:
@@ -77,14 +64,14 @@ async def set_mode(
     conn: Conn,
     principal: Principal,
     *,
-    mode: Mode | None = None,
+    mode: steward_model.Mode | None = None,
     is_paused: bool | None = None,
-    executors: Sequence[JobType] | None = None,
-) -> TeamMode:
+    executors: Sequence[steward_model.JobType] | None = None,
+) -> steward_model.TeamMode:
     """Change what is not None. It holds for every write after this transaction, also of jobs that are running."""
     require_team_key(principal)
     old = await repository.mode(conn, principal.team_id)
-    new = TeamMode(
+    new = steward_model.TeamMode(
         mode=mode or old.mode,
         is_paused=old.is_paused if is_paused is None else is_paused,
         executors=old.executors if executors is None else list(executors),
@@ -113,8 +100,8 @@ def require_team_key(principal: Principal) -> None:
 
 
 async def set_project_executors(
-    conn: Conn, principal: Principal, project_id: UUID, executors: Sequence[JobType]
-) -> list[ProjectExecutors]:
+    conn: Conn, principal: Principal, project_id: UUID, executors: Sequence[steward_model.JobType]
+) -> list[steward_model.ProjectExecutors]:
     """Narrow what the steward does in a project."""
     await repository.set_project_executors(conn, principal.team_id, project_id, executors, changed_by=principal.actor_id)
     await audit.record(
@@ -124,7 +111,7 @@ async def set_project_executors(
 
 
 async def run_now(
-    db: Db, settings: Settings, principal: Principal, *, project_id: UUID | None, job_types: Sequence[JobType] | None
+    db: Db, settings: Settings, principal: Principal, *, project_id: UUID | None, job_types: Sequence[steward_model.JobType] | None
 ) -> list[UUID]:
     """Queue all that there is to do; Conflict while the steward is off or paused."""
     async with db.tenant(principal.team_id) as conn:
@@ -139,7 +126,7 @@ async def run_now(
         settings,
         principal.team_id,
         project_id=project_id if project_id is not None else principal.project_id,
-        job_types=job_types or JOB_TYPES,
+        job_types=job_types or steward_model.JOB_TYPES,
         trigger_reason=f"asked for by {principal.actor_id}",
     )
 
@@ -154,7 +141,7 @@ async def list_runs(
     model: str | None = None,
     limit: int,
     cursor: str | None,
-) -> tuple[list[StewardRun], str | None]:
+) -> tuple[list[steward_model.StewardRun], str | None]:
     """A page of runs, newest first, and the cursor of the next page."""
     before, before_id = paging.place(cursor)
     rows = await runs.newest(
@@ -180,7 +167,7 @@ async def list_jobs(
     job_type: str | None,
     limit: int,
     cursor: str | None,
-) -> tuple[list[StewardJob], str | None]:
+) -> tuple[list[steward_model.StewardJob], str | None]:
     """A page of jobs, newest first, and the cursor of the next page."""
     before, before_id = paging.place(cursor)
     rows = await repository.jobs(
@@ -202,7 +189,7 @@ async def read_run(conn: Conn, principal: Principal, run_id: UUID | None) -> Run
     return RunDetail(run=run, job=job, events=await runs.events(conn, principal.team_id, job.id, limit=MAX_EVENTS))
 
 
-async def find_run(conn: Conn, principal: Principal, run_id: UUID | None) -> StewardRun:
+async def find_run(conn: Conn, principal: Principal, run_id: UUID | None) -> steward_model.StewardRun:
     """The run, or NotFound also when the key may not see its project."""
     run = None if run_id is None else await runs.by_id(conn, principal.team_id, run_id)
     if run is None or not principal.sees(run.project_id):
@@ -210,7 +197,7 @@ async def find_run(conn: Conn, principal: Principal, run_id: UUID | None) -> Ste
     return run
 
 
-async def find_job(conn: Conn, principal: Principal, job_id: UUID | None) -> StewardJob:
+async def find_job(conn: Conn, principal: Principal, job_id: UUID | None) -> steward_model.StewardJob:
     """The job, or NotFound also when the key may not see its project."""
     job = None if job_id is None else await repository.job(conn, principal.team_id, job_id)
     if job is None or not principal.sees(job.project_id):
@@ -218,20 +205,22 @@ async def find_job(conn: Conn, principal: Principal, job_id: UUID | None) -> Ste
     return job
 
 
-async def list_events(conn: Conn, principal: Principal, job_id: UUID | None, *, limit: int, offset: int = 0) -> list[StewardEvent]:
+async def list_events(
+    conn: Conn, principal: Principal, job_id: UUID | None, *, limit: int, offset: int = 0
+) -> list[steward_model.StewardEvent]:
     """The timeline of a job, oldest first."""
     job = await find_job(conn, principal, job_id)
     return await runs.events(conn, principal.team_id, job.id, limit=limit, offset=offset)
 
 
-async def retry_job(db: Db, principal: Principal, job_id: UUID | None) -> StewardJob:
+async def retry_job(db: Db, principal: Principal, job_id: UUID | None) -> steward_model.StewardJob:
     """Queue a job again that ended badly. Conflict for one that is open or has succeeded."""
     refusal = "Only a job that failed or was cancelled is tried again; this one is"
     # Only the owner may queue: the tasks are the owner's.
     return await db.in_system(lambda conn: _change_job(conn, principal, job_id, repository.retry, "steward.job_retried", refusal))
 
 
-async def cancel_job(db: Db, principal: Principal, job_id: UUID | None) -> StewardJob:
+async def cancel_job(db: Db, principal: Principal, job_id: UUID | None) -> steward_model.StewardJob:
     """End a queued job; a running one stops and writes nothing. Conflict for one that has ended."""
     return await db.in_tenant(
         principal.team_id,
@@ -243,10 +232,10 @@ async def _change_job(
     conn: Conn,
     principal: Principal,
     job_id: UUID | None,
-    change: Callable[[Conn, UUID, UUID], Awaitable[StewardJob | None]],
+    change: Callable[[Conn, UUID, UUID], Awaitable[steward_model.StewardJob | None]],
     action: str,
     refusal: str,
-) -> StewardJob:
+) -> steward_model.StewardJob:
     job = await find_job(conn, principal, job_id)
     changed = await change(conn, principal.team_id, job.id)
     if changed is None:

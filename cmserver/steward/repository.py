@@ -13,32 +13,19 @@ from cmserver.access.model import IN_REACH
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.observations.model import LIVE_O
-from cmserver.steward.model import (
-    JOB_COLUMNS,
-    MAX_QUEUED,
-    MAX_QUEUED_OF_PROJECT,
-    PRIORITIES,
-    SWITCHED_OFF,
-    DueProject,
-    NewJob,
-    Permission,
-    ProjectExecutors,
-    QueueHealth,
-    StewardJob,
-    SuggestionVerdict,
-    TeamMode,
-    UnjudgedSuggestion,
-)
+from cmserver.steward import model
 
 OWNS = {"steward_modes", "steward_jobs"}
 
-_J_COLUMNS: LiteralString = "j." + JOB_COLUMNS.replace(", ", ", j.")
+_J_COLUMNS: LiteralString = "j." + model.JOB_COLUMNS.replace(", ", ", j.")
 
 _LIVE_L: LiteralString = LIVE_O.replace("o.", "l.")
 _LIVE_R: LiteralString = LIVE_O.replace("o.", "r.")
 
 # Of a job `j`: what it looked at need not be looked at again. `goesOn`: it may not have written what it decided, or not all of it.
-_COUNTS: LiteralString = f"j.last_error IS DISTINCT FROM '{SWITCHED_OFF}' AND (j.decision -> 'goesOn') IS DISTINCT FROM 'true'"
+_COUNTS: LiteralString = (
+    f"j.last_error IS DISTINCT FROM '{model.SWITCHED_OFF}' AND (j.decision -> 'goesOn') IS DISTINCT FROM 'true'"
+)
 
 # Of a job `j`: neither its team's steward is off or paused, nor is its team or project archived.
 _MAY_RUN: LiteralString = """EXISTS (
@@ -50,7 +37,7 @@ _MAY_RUN: LiteralString = """EXISTS (
 # -- what a team allows
 
 MODE = Query(
-    TeamMode,
+    model.TeamMode,
     """
     SELECT coalesce(mode, 'off') AS mode, is_paused, executors, changed_by, changed_at FROM steward_modes
      WHERE team_id = %(team_id)s AND project_id IS NULL
@@ -58,7 +45,7 @@ MODE = Query(
 )
 
 PROJECT_EXECUTORS = Query(
-    ProjectExecutors,
+    model.ProjectExecutors,
     """
     SELECT p.id AS project_id, p.canonical_id AS project, m.executors
       FROM steward_modes m JOIN projects p ON p.id = m.project_id AND p.team_id = m.team_id
@@ -89,7 +76,7 @@ SET_PROJECT_EXECUTORS = Query(
 
 # Shared until the transaction ends: whoever switches the mode waits for the writes that began under the old one.
 PERMISSION = Query(
-    Permission,
+    model.Permission,
     """
     SELECT coalesce(t.mode, 'off') AS mode, t.is_paused, %(job_type)s::text = ANY(t.executors)
            AND NOT EXISTS (SELECT FROM steward_modes p
@@ -142,7 +129,7 @@ ENQUEUE = Query(
 )
 
 CLAIM = Query(
-    StewardJob,
+    model.StewardJob,
     f"""
     WITH due AS (
         SELECT j.id FROM steward_jobs j
@@ -180,7 +167,7 @@ SEND_BACK = Query(
 )
 
 RETRY = Query(
-    StewardJob,
+    model.StewardJob,
     f"""
     UPDATE steward_jobs j SET status = 'queued'
      WHERE j.id = %(job_id)s AND j.team_id = %(team_id)s AND j.status IN ('failed', 'dead_letter', 'cancelled')
@@ -219,13 +206,13 @@ END_JOB = Query(
 CANCEL_QUEUED = Query(
     int,
     f"""
-    UPDATE steward_jobs SET status = 'cancelled', idempotency_key = NULL, last_error = '{SWITCHED_OFF}'
+    UPDATE steward_jobs SET status = 'cancelled', idempotency_key = NULL, last_error = '{model.SWITCHED_OFF}'
      WHERE team_id = %(team_id)s AND status = 'queued'
     """,
 )
 
 CANCEL = Query(
-    StewardJob,
+    model.StewardJob,
     f"""
     UPDATE steward_jobs j
        SET status = CASE WHEN j.status = 'queued' THEN 'cancelled' ELSE j.status END,
@@ -235,12 +222,12 @@ CANCEL = Query(
     """,
 )
 
-JOB = Query(StewardJob, f"SELECT {JOB_COLUMNS} FROM steward_jobs WHERE id = %(job_id)s AND team_id = %(team_id)s")
+JOB = Query(model.StewardJob, f"SELECT {model.JOB_COLUMNS} FROM steward_jobs WHERE id = %(job_id)s AND team_id = %(team_id)s")
 
 JOBS = Query(
-    StewardJob,
+    model.StewardJob,
     f"""
-    SELECT {JOB_COLUMNS} FROM steward_jobs
+    SELECT {model.JOB_COLUMNS} FROM steward_jobs
      WHERE team_id = %(team_id)s
        AND ((%(project_id)s::uuid IS NULL AND project_id IS NULL) OR {IN_REACH})
        AND (%(status)s::text IS NULL OR status = %(status)s::text)
@@ -253,7 +240,7 @@ JOBS = Query(
 
 # What the steward thinks of suggestions: the newest decision on each.
 VERDICTS = Query(
-    SuggestionVerdict,
+    model.SuggestionVerdict,
     """
     SELECT DISTINCT ON (payload ->> 'suggestionId') (payload ->> 'suggestionId')::uuid AS suggestion_id,
            coalesce(decision, '{}') AS decision
@@ -266,7 +253,7 @@ VERDICTS = Query(
 
 
 QUEUE_HEALTH = Query(
-    QueueHealth,
+    model.QueueHealth,
     """
     SELECT open.queued, open.running, open.oldest_queued_seconds, dead.dead_letter
       FROM (SELECT count(*) FILTER (WHERE status = 'queued') AS queued, count(*) FILTER (WHERE status = 'running') AS running,
@@ -284,7 +271,7 @@ QUEUE_HEALTH = Query(
 
 # Of the team's open suggestions those that no job has looked at as they are now, the most similar first.
 UNJUDGED_SUGGESTIONS = Query(
-    UnjudgedSuggestion,
+    model.UnjudgedSuggestion,
     f"""
     SELECT s.id, s.project_id, l.version AS left_version, r.version AS right_version, s.left_id, s.right_id
       FROM consolidation_suggestions s
@@ -310,7 +297,7 @@ UNJUDGED_SUGGESTIONS = Query(
 
 # Projects with something that came in since the last job of that type and mode, which is some time ago.
 PROJECTS_WITH_CALLS = Query(
-    DueProject,
+    model.DueProject,
     f"""
     SELECT p.id AS project_id, last.read_to AS since, now() - interval '1 minute' AS until
       FROM projects p
@@ -380,16 +367,16 @@ ERASE = Query(
 )
 
 
-async def mode(conn: Conn, team_id: UUID) -> TeamMode:
+async def mode(conn: Conn, team_id: UUID) -> model.TeamMode:
     """What the team allows; nothing without a row."""
-    return await MODE.first(conn, team_id=team_id) or TeamMode()
+    return await MODE.first(conn, team_id=team_id) or model.TeamMode()
 
 
-async def project_executors(conn: Conn, team_id: UUID) -> list[ProjectExecutors]:
+async def project_executors(conn: Conn, team_id: UUID) -> list[model.ProjectExecutors]:
     return await PROJECT_EXECUTORS.all(conn, team_id=team_id)
 
 
-async def set_mode(conn: Conn, team_id: UUID, to: TeamMode, *, changed_by: str) -> None:
+async def set_mode(conn: Conn, team_id: UUID, to: model.TeamMode, *, changed_by: str) -> None:
     await SET_MODE.run(conn, team_id=team_id, mode=to.mode, is_paused=to.is_paused, executors=to.executors, changed_by=changed_by)
 
 
@@ -397,10 +384,10 @@ async def set_project_executors(conn: Conn, team_id: UUID, project_id: UUID, exe
     await SET_PROJECT_EXECUTORS.run(conn, team_id=team_id, project_id=project_id, executors=list(executors), changed_by=changed_by)
 
 
-async def permission(conn: Conn, team_id: UUID, project_id: UUID | None, job_type: str) -> Permission:
+async def permission(conn: Conn, team_id: UUID, project_id: UUID | None, job_type: str) -> model.Permission:
     """What holds until this transaction ends: a change of the mode waits for it."""
     found = await PERMISSION.first(conn, team_id=team_id, project_id=project_id, job_type=job_type)
-    return found or Permission(mode="off", is_paused=False, is_allowed=False, is_archived=False)
+    return found or model.Permission(mode="off", is_paused=False, is_allowed=False, is_archived=False)
 
 
 async def active_teams(conn: Conn) -> list[UUID]:
@@ -408,30 +395,30 @@ async def active_teams(conn: Conn) -> list[UUID]:
     return await ACTIVE_TEAMS.all(conn)
 
 
-async def enqueue(conn: Conn, jobs: Sequence[NewJob]) -> list[UUID]:
+async def enqueue(conn: Conn, jobs: Sequence[model.NewJob]) -> list[UUID]:
     """Queue the jobs, as the owner, as far as the bounds allow; returns the ids of those that are new."""
     if not jobs:
         return []
     await LOCK_PLANNING.run(conn)
     rows: list[dict[str, object]] = [
-        {**msgspec.structs.asdict(job), "id": new_id(), "priority": PRIORITIES.get(job.job_type, 0), "place": place}
+        {**msgspec.structs.asdict(job), "id": new_id(), "priority": model.PRIORITIES.get(job.job_type, 0), "place": place}
         for place, job in enumerate(jobs)
     ]
-    return await ENQUEUE.all(conn, rows=Jsonb(rows), max_queued=MAX_QUEUED, max_queued_of_project=MAX_QUEUED_OF_PROJECT)
+    return await ENQUEUE.all(conn, rows=Jsonb(rows), max_queued=model.MAX_QUEUED, max_queued_of_project=model.MAX_QUEUED_OF_PROJECT)
 
 
-async def claim(conn: Conn, job_id: UUID, *, locked_by: str, lease_seconds: float) -> StewardJob | None:
+async def claim(conn: Conn, job_id: UUID, *, locked_by: str, lease_seconds: float) -> model.StewardJob | None:
     """Take the job, as the owner; None when it is not due, taken, over, or its team's steward is off or paused."""
     return await CLAIM.first(conn, job_id=job_id, locked_by=locked_by, lease_seconds=lease_seconds)
 
 
-async def extend_lease(conn: Conn, job: StewardJob, lease_seconds: float) -> bool:
+async def extend_lease(conn: Conn, job: model.StewardJob, lease_seconds: float) -> bool:
     """False when the worker has lost the job, or is to stop."""
     return await EXTEND_LEASE.first(conn, job_id=job.id, claim=job.claim, lease_seconds=lease_seconds) is not None
 
 
 async def send_back(
-    conn: Conn, job: StewardJob, error: str, *, pause_seconds: float = 0, is_retryable: bool = True, is_unknown: bool = False
+    conn: Conn, job: model.StewardJob, error: str, *, pause_seconds: float = 0, is_retryable: bool = True, is_unknown: bool = False
 ) -> bool:
     """Queue the job again after a failure, or end it; False when the worker has lost it."""
     return (
@@ -448,7 +435,7 @@ async def send_back(
     )
 
 
-async def retry(conn: Conn, team_id: UUID, job_id: UUID) -> StewardJob | None:
+async def retry(conn: Conn, team_id: UUID, job_id: UUID) -> model.StewardJob | None:
     """Queue an ended job again, as the owner; None when it has not ended badly."""
     return await RETRY.first(conn, job_id=job_id, team_id=team_id)
 
@@ -463,13 +450,13 @@ async def make_missing_tasks(conn: Conn) -> int:
     return await MAKE_MISSING_TASKS.one(conn)
 
 
-async def hold(conn: Conn, job: StewardJob) -> bool:
+async def hold(conn: Conn, job: model.StewardJob) -> bool:
     """Lock the claimed job until the transaction ends; False when it is lost, or to be cancelled."""
     held = await HOLD.first(conn, job_id=job.id, team_id=job.team_id, claim=job.claim, project_id=job.project_id)
     return held is not None
 
 
-async def end_job(conn: Conn, job: StewardJob, decision: dict[str, object]) -> None:
+async def end_job(conn: Conn, job: model.StewardJob, decision: dict[str, object]) -> None:
     await END_JOB.run(conn, job_id=job.id, team_id=job.team_id, claim=job.claim, decision=Jsonb(decision))
 
 
@@ -478,12 +465,12 @@ async def cancel_queued(conn: Conn, team_id: UUID) -> None:
     await CANCEL_QUEUED.run(conn, team_id=team_id)
 
 
-async def cancel(conn: Conn, team_id: UUID, job_id: UUID) -> StewardJob | None:
+async def cancel(conn: Conn, team_id: UUID, job_id: UUID) -> model.StewardJob | None:
     """End a queued job, and mark a running one; None for one that has ended."""
     return await CANCEL.first(conn, job_id=job_id, team_id=team_id)
 
 
-async def job(conn: Conn, team_id: UUID, job_id: UUID) -> StewardJob | None:
+async def job(conn: Conn, team_id: UUID, job_id: UUID) -> model.StewardJob | None:
     return await JOB.first(conn, job_id=job_id, team_id=team_id)
 
 
@@ -497,7 +484,7 @@ async def jobs(
     before: datetime | None = None,
     before_id: UUID | None = None,
     limit: int,
-) -> list[StewardJob]:
+) -> list[model.StewardJob]:
     """Newest first; None for no filter."""
     return await JOBS.all(
         conn,
@@ -517,7 +504,7 @@ async def verdicts(conn: Conn, team_id: UUID, suggestion_ids: Collection[UUID]) 
     return {row.suggestion_id: row.decision for row in rows}
 
 
-async def queue_health(conn: Conn, team_id: UUID, project_id: UUID | None) -> QueueHealth:
+async def queue_health(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.QueueHealth:
     return await QUEUE_HEALTH.one(conn, team_id=team_id, project_id=project_id)
 
 
@@ -530,14 +517,14 @@ async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
 
 async def unjudged_suggestions(
     conn: Conn, team_id: UUID, project_id: UUID | None, mode_of_team: str, asked: str, limit: int
-) -> list[UnjudgedSuggestion]:
+) -> list[model.UnjudgedSuggestion]:
     """Open suggestions that no job of that mode has looked at since either text changed. `asked` is who judges: see plan.py."""
     return await UNJUDGED_SUGGESTIONS.all(conn, team_id=team_id, project_id=project_id, mode=mode_of_team, asked=asked, limit=limit)
 
 
 async def projects_with_calls(
     conn: Conn, team_id: UUID, project_id: UUID | None, mode_of_team: str, *, every_seconds: float, limit: int
-) -> list[DueProject]:
+) -> list[model.DueProject]:
     """Projects with events that no `recheck` of that mode has read, and the times between which they came in."""
     return await PROJECTS_WITH_CALLS.all(
         conn, team_id=team_id, project_id=project_id, mode=mode_of_team, every_seconds=every_seconds, limit=limit

@@ -11,31 +11,16 @@ from msgspec import Meta
 from cmserver.base.paging import Limit
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key
-from cmserver.steward.model import (
-    MAX_QUEUED,
-    MAX_QUEUED_OF_PROJECT,
-    POLICIES,
-    EventType,
-    JobStatus,
-    JobType,
-    Mode,
-    PolicyChange,
-    RunFailure,
-    RunStatus,
-    StewardEvent,
-    StewardJob,
-    StewardRun,
-    UndoneEffect,
-)
+from cmserver.steward import model as steward_model
 from cmserver.steward.operate import RunDetail, StewardStatus
 
 
 class ModeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """What is not sent stays. With a `project`, `executors` narrows what is done there, and nothing else may be sent."""
 
-    mode: Mode | None = None
+    mode: steward_model.Mode | None = None
     paused: bool | None = None
-    executors: Annotated[list[JobType], Meta(max_length=4)] | None = None
+    executors: Annotated[list[steward_model.JobType], Meta(max_length=4)] | None = None
     project: Key | None = None
 
 
@@ -43,15 +28,15 @@ class RunNowIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Of all projects and by all executors that may run, unless some are named."""
 
     project: Key | None = None
-    executors: Annotated[list[JobType], Meta(min_length=1, max_length=4)] | None = None
+    executors: Annotated[list[steward_model.JobType], Meta(min_length=1, max_length=4)] | None = None
 
 
 class RunsQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """Which runs, newest first."""
 
     project: Key | None = None
-    status: RunStatus | None = None
-    job_type: JobType | None = None
+    status: steward_model.RunStatus | None = None
+    job_type: steward_model.JobType | None = None
     limit: Limit = 50
     cursor: str | None = None
 
@@ -60,8 +45,8 @@ class StewardJobsQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unkn
     """Which jobs, newest first."""
 
     project: Key | None = None
-    status: JobStatus | None = None
-    job_type: JobType | None = None
+    status: steward_model.JobStatus | None = None
+    job_type: steward_model.JobType | None = None
     limit: Limit = 50
     cursor: str | None = None
 
@@ -87,8 +72,8 @@ class StewardQueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     running: int
     dead_letter: int
     oldest_queued_seconds: float | None
-    max_queued: int = MAX_QUEUED
-    max_queued_of_project: int = MAX_QUEUED_OF_PROJECT
+    max_queued: int = steward_model.MAX_QUEUED
+    max_queued_of_project: int = steward_model.MAX_QUEUED_OF_PROJECT
 
 
 class StewardMetricsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -100,7 +85,7 @@ class StewardMetricsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
     average_tokens: float
     average_latency_ms: float
     p95_latency_ms: int | None
-    top_failures: list[RunFailure]
+    top_failures: list[steward_model.RunFailure]
 
 
 class BreakerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -115,7 +100,7 @@ class BreakerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class StewardStatusOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """What the steward may do and has to do, and how it does."""
 
-    mode: Mode
+    mode: steward_model.Mode
     paused: bool
     executors: list[str]
     changed_by: str | None
@@ -141,7 +126,7 @@ class StewardJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     job_type: str
     source_observation_ids: list[UUID]
     trigger_reason: str
-    status: JobStatus
+    status: steward_model.JobStatus
     priority: int
     attempt_count: int
     max_attempts: int
@@ -173,7 +158,7 @@ class StewardRunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     id: UUID
     job_id: UUID
     job_type: str
-    job_status: JobStatus
+    job_status: steward_model.JobStatus
     project: str | None
     attempt: int
     provider: str | None
@@ -185,7 +170,7 @@ class StewardRunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     completion_tokens: int
     total_tokens: int
     latency_ms: int | None
-    status: RunStatus
+    status: steward_model.RunStatus
     error_class: str | None
     error_message: str | None
     created_at_epoch: int
@@ -206,7 +191,7 @@ class StewardEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
 
     id: int
     run_id: UUID | None
-    event_type: EventType
+    event_type: steward_model.EventType
     data: dict[str, object]
     schema_version: int
     created_at_epoch: int
@@ -230,7 +215,7 @@ class UndoneRunOut(msgspec.Struct, frozen=True, kw_only=True):
     """The run, and what was taken back, the last effect first."""
 
     run: StewardRunOut
-    undone: list[UndoneEffect]
+    undone: list[steward_model.UndoneEffect]
 
 
 class PolicyOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -292,15 +277,15 @@ def status_out(status: StewardStatus) -> StewardStatusOut:
     )
 
 
-def job_out(job: StewardJob) -> StewardJobOut:
+def job_out(job: steward_model.StewardJob) -> StewardJobOut:
     return reshape(job, StewardJobOut)
 
 
-def run_out(run: StewardRun) -> StewardRunOut:
+def run_out(run: steward_model.StewardRun) -> StewardRunOut:
     return reshape(run, StewardRunOut, input=run.input_snapshot, output=run.output_snapshot)
 
 
-def event_out(event: StewardEvent) -> StewardEventOut:
+def event_out(event: steward_model.StewardEvent) -> StewardEventOut:
     return reshape(event, StewardEventOut)
 
 
@@ -308,14 +293,14 @@ def detail_out(detail: RunDetail) -> StewardRunDetailOut:
     return StewardRunDetailOut(run=run_out(detail.run), job=job_out(detail.job), events=[*map(event_out, detail.events)])
 
 
-def undone_out(run: StewardRun, undone: list[UndoneEffect]) -> UndoneRunOut:
+def undone_out(run: steward_model.StewardRun, undone: list[steward_model.UndoneEffect]) -> UndoneRunOut:
     return UndoneRunOut(run=run_out(run), undone=undone)
 
 
-def policies_out(values: dict[str, float], history: list[PolicyChange]) -> PoliciesOut:
-    policies = [reshape(bounds, PolicyOut, key=key, value=values[key]) for key, bounds in POLICIES.items()]
+def policies_out(values: dict[str, float], history: list[steward_model.PolicyChange]) -> PoliciesOut:
+    policies = [reshape(bounds, PolicyOut, key=key, value=values[key]) for key, bounds in steward_model.POLICIES.items()]
     return PoliciesOut(policies=policies, history=[*map(policy_change_out, history)])
 
 
-def policy_change_out(change: PolicyChange) -> PolicyChangeOut:
+def policy_change_out(change: steward_model.PolicyChange) -> PolicyChangeOut:
     return reshape(change, PolicyChangeOut)

@@ -10,23 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import repository as access
-from cmserver.access import teams
+from cmserver.access import teams, wire
 from cmserver.access.api.inputs import Metadata, clean_metadata, forget
 from cmserver.access.clean import Name, clean_name, clean_policy
 from cmserver.access.keys import manage as manage_keys
 from cmserver.access.model import GenerationPolicy, Principal, RetentionPolicy, Role
 from cmserver.access.teams import TeamChange
-from cmserver.access.wire import (
-    KeyOut,
-    MemberOut,
-    MembersOut,
-    NewTeamOut,
-    OneMemberOut,
-    OneTeamOut,
-    RemovedMemberOut,
-    TeamsOut,
-    team_out,
-)
 from cmserver.base import lookalikes
 from cmserver.base.errors import Invalid
 from cmserver.base.http.operation import delete, get, patch, post, put
@@ -80,7 +69,7 @@ async def get_teams(request: Request) -> Response:
     query(request, ListQuery)
     async with db(request).tenant(principal.team_id) as conn:
         team = await teams.require_team(conn, principal, str(principal.team_id))
-    return answer(TeamsOut(teams=[team_out(team)], next_cursor=None))
+    return answer(wire.TeamsOut(teams=[wire.team_out(team)], next_cursor=None))
 
 
 async def post_team(request: Request) -> Response:
@@ -98,7 +87,7 @@ async def post_team(request: Request) -> Response:
         operator.team_id,
         lambda conn: teams.create(conn, operator, has, name=name, metadata=metadata, usual_requests_per_minute=usual),
     )
-    return answer(NewTeamOut(team=team_out(team), key=reshape(new_key.key, KeyOut), api_key=new_key.text), 201)
+    return answer(wire.NewTeamOut(team=wire.team_out(team), key=reshape(new_key.key, wire.KeyOut), api_key=new_key.text), 201)
 
 
 async def get_team(request: Request) -> Response:
@@ -106,7 +95,7 @@ async def get_team(request: Request) -> Response:
     principal = await caller(request, Principal)
     async with db(request).tenant(principal.team_id) as conn:
         team = await teams.require_team(conn, principal, str(request.path_params["team"]))
-    return answer(OneTeamOut(team=team_out(team)))
+    return answer(wire.OneTeamOut(team=wire.team_out(team)))
 
 
 async def patch_team(request: Request) -> Response:
@@ -126,7 +115,7 @@ async def patch_team(request: Request) -> Response:
         principal.team_id, lambda conn: teams.change(conn, principal, str(request.path_params["team"]), change)
     )
     forget(request, principal)
-    return answer(OneTeamOut(team=team_out(team)))
+    return answer(wire.OneTeamOut(team=wire.team_out(team)))
 
 
 async def get_members(request: Request) -> Response:
@@ -139,7 +128,7 @@ async def get_members(request: Request) -> Response:
         team = await teams.require_team(conn, principal, str(request.path_params["team"]))
         rows = await access.members(conn, team.id, before=before, after=after, limit=params.limit + 1)
     members_of_page, next_cursor = page(rows, params.limit, lambda row: (row.created_at, row.user_id))
-    return answer(MembersOut(members=[reshape(member, MemberOut) for member in members_of_page], next_cursor=next_cursor))
+    return answer(wire.MembersOut(members=[reshape(member, wire.MemberOut) for member in members_of_page], next_cursor=next_cursor))
 
 
 async def put_member(request: Request) -> Response:
@@ -152,7 +141,7 @@ async def put_member(request: Request) -> Response:
     member, is_new = await db(request).in_tenant(
         principal.team_id, lambda conn: teams.put_member(conn, principal, reference, user, body.role, metadata)
     )
-    return answer(OneMemberOut(member=reshape(member, MemberOut)), 201 if is_new else 200)
+    return answer(wire.OneMemberOut(member=reshape(member, wire.MemberOut)), 201 if is_new else 200)
 
 
 async def delete_member(request: Request) -> Response:
@@ -162,7 +151,7 @@ async def delete_member(request: Request) -> Response:
     reference = str(request.path_params["team"])
     revoked = await db(request).in_tenant(principal.team_id, lambda conn: teams.remove_member(conn, principal, reference, user))
     forget(request, principal)
-    return answer(RemovedMemberOut(deleted=True, user_id=user, revoked_keys=revoked))
+    return answer(wire.RemovedMemberOut(deleted=True, user_id=user, revoked_keys=revoked))
 
 
 def _read_user(request: Request) -> str:
@@ -173,11 +162,13 @@ def _read_user(request: Request) -> str:
 
 
 routes = [
-    get("/v1/teams", get_teams, "", TeamsOut, query=ListQuery),
-    post("/v1/teams", post_team, "*", NewTeamOut, status=201, body=TeamIn),
-    get("/v1/teams/{team}", get_team, "", OneTeamOut),
-    patch("/v1/teams/{team}", patch_team, "admin", OneTeamOut, body=TeamChangeIn),
-    get("/v1/teams/{team}/members", get_members, "", MembersOut, query=ListQuery),
-    put("/v1/teams/{team}/members/{user:path}", put_member, "admin", {200: OneMemberOut, 201: OneMemberOut}, body=MemberIn),
-    delete("/v1/teams/{team}/members/{user:path}", delete_member, "admin", RemovedMemberOut),
+    get("/v1/teams", get_teams, "", wire.TeamsOut, query=ListQuery),
+    post("/v1/teams", post_team, "*", wire.NewTeamOut, status=201, body=TeamIn),
+    get("/v1/teams/{team}", get_team, "", wire.OneTeamOut),
+    patch("/v1/teams/{team}", patch_team, "admin", wire.OneTeamOut, body=TeamChangeIn),
+    get("/v1/teams/{team}/members", get_members, "", wire.MembersOut, query=ListQuery),
+    put(
+        "/v1/teams/{team}/members/{user:path}", put_member, "admin", {200: wire.OneMemberOut, 201: wire.OneMemberOut}, body=MemberIn
+    ),
+    delete("/v1/teams/{team}/members/{user:path}", delete_member, "admin", wire.RemovedMemberOut),
 ]

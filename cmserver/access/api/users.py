@@ -13,21 +13,9 @@ from cmserver.access.api.inputs import forget
 from cmserver.access.model import PersonRole, Principal
 from cmserver.access.people import manage as manage_people
 from cmserver.access.people import repository as people
+from cmserver.access.people import wire as people_wire
 from cmserver.access.people.accounts import Accounts
 from cmserver.access.people.model import TeamPerson
-from cmserver.access.people.wire import (
-    AccountOut,
-    AccountsOut,
-    InvitationOut,
-    InvitationsOut,
-    NewInvitationOut,
-    OnePersonOut,
-    PeopleOut,
-    PersonOut,
-    RemovedPersonOut,
-    ResetOut,
-    WithdrawnInvitationOut,
-)
 from cmserver.access.teams import require_team_key
 from cmserver.base import lookalikes
 from cmserver.base.errors import Invalid
@@ -61,14 +49,14 @@ async def get_users(request: Request) -> Response:
     principal = await caller(request, Principal)
     require_team_key(principal)
     persons = await dependency(request, Accounts).run(lambda conn: people.people_of(conn, principal.team_id))
-    return answer(PeopleOut(users=[reshape(person, PersonOut) for person in persons], next_cursor=None))
+    return answer(people_wire.PeopleOut(users=[reshape(person, people_wire.PersonOut) for person in persons], next_cursor=None))
 
 
 async def get_accounts(request: Request) -> Response:
     """The accounts of the whole server, by name, for its operator."""
     require_team_key(await caller(request, Principal))
     users = await dependency(request, Accounts).run(lambda conn: people.users(conn, limit=_MAX_ACCOUNTS))
-    return answer(AccountsOut(accounts=[reshape(user, AccountOut) for user in users]))
+    return answer(people_wire.AccountsOut(accounts=[reshape(user, people_wire.AccountOut) for user in users]))
 
 
 async def get_invitations(request: Request) -> Response:
@@ -76,7 +64,7 @@ async def get_invitations(request: Request) -> Response:
     principal = await caller(request, Principal)
     require_team_key(principal)
     rows = await dependency(request, Accounts).run(lambda conn: people.invitations(conn, principal.team_id))
-    return answer(InvitationsOut(invitations=[reshape(row, InvitationOut) for row in rows]))
+    return answer(people_wire.InvitationsOut(invitations=[reshape(row, people_wire.InvitationOut) for row in rows]))
 
 
 async def post_invitation(request: Request) -> Response:
@@ -89,7 +77,9 @@ async def post_invitation(request: Request) -> Response:
         lambda conn: manage_people.invite(conn, principal, body.role, note=note, makes_operator=body.operator)
     )
     path = f"/ui/join/{new.token}"
-    out = NewInvitationOut(invitation=reshape(new.invitation, InvitationOut), path=path, url=_url(request, path))
+    out = people_wire.NewInvitationOut(
+        invitation=reshape(new.invitation, people_wire.InvitationOut), path=path, url=_url(request, path)
+    )
     return answer(out, 201)
 
 
@@ -99,7 +89,7 @@ async def delete_invitation(request: Request) -> Response:
     require_team_key(principal)
     invitation_id = path_id(request, "Invitation not found. It may have been used.", "invitation")
     await dependency(request, Accounts).run(lambda conn: manage_people.uninvite(conn, principal, invitation_id))
-    return answer(WithdrawnInvitationOut(deleted=True, id=invitation_id))
+    return answer(people_wire.WithdrawnInvitationOut(deleted=True, id=invitation_id))
 
 
 async def patch_user(request: Request) -> Response:
@@ -118,7 +108,7 @@ async def patch_user(request: Request) -> Response:
         return await manage_people.require_person(conn, principal.team_id, str(person.user_id))
 
     person = await dependency(request, Accounts).run(change)
-    return answer(OnePersonOut(user=reshape(person, PersonOut)))
+    return answer(people_wire.OnePersonOut(user=reshape(person, people_wire.PersonOut)))
 
 
 async def delete_user(request: Request) -> Response:
@@ -128,7 +118,7 @@ async def delete_user(request: Request) -> Response:
     reference = _read_reference(request)
     person, revoked = await dependency(request, Accounts).run(lambda conn: manage_people.remove_person(conn, principal, reference))
     forget(request, principal)
-    return answer(RemovedPersonOut(deleted=True, user_id=person.user_id, name=person.name, revoked_keys=revoked))
+    return answer(people_wire.RemovedPersonOut(deleted=True, user_id=person.user_id, name=person.name, revoked_keys=revoked))
 
 
 async def post_reset(request: Request) -> Response:
@@ -138,7 +128,7 @@ async def post_reset(request: Request) -> Response:
     reference = _read_reference(request)
     user, token = await dependency(request, Accounts).run(lambda conn: manage_people.reset(conn, principal, reference))
     path = f"/ui/reset/{token}"
-    return answer(ResetOut(name=user.name, path=path, url=_url(request, path)), 201)
+    return answer(people_wire.ResetOut(name=user.name, path=path, url=_url(request, path)), 201)
 
 
 def _read_reference(request: Request) -> str:
@@ -153,12 +143,12 @@ def _url(request: Request, path: str) -> str:
 
 
 routes = [
-    get("/v1/users", get_users, "", PeopleOut),
-    get("/v1/users/accounts", get_accounts, "*", AccountsOut),
-    get("/v1/users/invitations", get_invitations, "admin", InvitationsOut),
-    post("/v1/users/invitations", post_invitation, "admin", NewInvitationOut, status=201, body=InvitationIn),
-    delete("/v1/users/invitations/{invitation}", delete_invitation, "admin", WithdrawnInvitationOut),
-    post("/v1/users/{user:path}/reset", post_reset, "*", ResetOut, status=201),
-    patch("/v1/users/{user:path}", patch_user, "admin", OnePersonOut, body=PersonChangeIn),
-    delete("/v1/users/{user:path}", delete_user, "admin", RemovedPersonOut),
+    get("/v1/users", get_users, "", people_wire.PeopleOut),
+    get("/v1/users/accounts", get_accounts, "*", people_wire.AccountsOut),
+    get("/v1/users/invitations", get_invitations, "admin", people_wire.InvitationsOut),
+    post("/v1/users/invitations", post_invitation, "admin", people_wire.NewInvitationOut, status=201, body=InvitationIn),
+    delete("/v1/users/invitations/{invitation}", delete_invitation, "admin", people_wire.WithdrawnInvitationOut),
+    post("/v1/users/{user:path}/reset", post_reset, "*", people_wire.ResetOut, status=201),
+    patch("/v1/users/{user:path}", patch_user, "admin", people_wire.OnePersonOut, body=PersonChangeIn),
+    delete("/v1/users/{user:path}", delete_user, "admin", people_wire.RemovedPersonOut),
 ]

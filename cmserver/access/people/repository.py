@@ -8,19 +8,7 @@ from uuid import UUID
 from psycopg import errors
 
 from cmserver.access.model import PersonRole
-from cmserver.access.people.model import (
-    IDLE_DAYS,
-    INVITATION_DAYS,
-    MAX_SESSIONS,
-    RESET_DAYS,
-    Client,
-    Invitation,
-    StoredPassword,
-    TeamMembership,
-    TeamPerson,
-    User,
-    WebSession,
-)
+from cmserver.access.people import model
 from cmserver.base.errors import Conflict
 from cmserver.base.sql import Conn, Query
 
@@ -35,18 +23,18 @@ _INVITATION: LiteralString = """
 
 ANY_USER = Query(bool, "SELECT EXISTS (SELECT FROM users)")
 
-USER = Query(User, f"SELECT {_USER} FROM users u WHERE u.id = %(id)s")
+USER = Query(model.User, f"SELECT {_USER} FROM users u WHERE u.id = %(id)s")
 
-USER_NAMED = Query(User, f"SELECT {_USER} FROM users u WHERE lower(u.name) = lower(%(name)s)")
+USER_NAMED = Query(model.User, f"SELECT {_USER} FROM users u WHERE lower(u.name) = lower(%(name)s)")
 
-USERS = Query(User, f"SELECT {_USER} FROM users u ORDER BY lower(u.name) LIMIT %(limit)s")
+USERS = Query(model.User, f"SELECT {_USER} FROM users u ORDER BY lower(u.name) LIMIT %(limit)s")
 
-PASSWORD = Query(StoredPassword, "SELECT id, name, password_hash FROM users WHERE lower(name) = lower(%(name)s)")
+PASSWORD = Query(model.StoredPassword, "SELECT id, name, password_hash FROM users WHERE lower(name) = lower(%(name)s)")
 
-PASSWORD_OF = Query(StoredPassword, "SELECT id, name, password_hash FROM users WHERE id = %(id)s")
+PASSWORD_OF = Query(model.StoredPassword, "SELECT id, name, password_hash FROM users WHERE id = %(id)s")
 
 INSERT_USER = Query(
-    User,
+    model.User,
     f"""
     INSERT INTO users AS u (id, name, password_hash, is_operator)
     VALUES (%(id)s, %(name)s, %(password_hash)s, %(is_operator)s)
@@ -63,7 +51,7 @@ SET_PASSWORD = Query(
 )
 
 SET_OPERATOR = Query(
-    User, f"UPDATE users u SET is_operator = %(is_operator)s, updated_at = now() WHERE u.id = %(id)s RETURNING {_USER}"
+    model.User, f"UPDATE users u SET is_operator = %(is_operator)s, updated_at = now() WHERE u.id = %(id)s RETURNING {_USER}"
 )
 
 SET_RESET = Query(
@@ -74,10 +62,12 @@ SET_RESET = Query(
     """,
 )
 
-BY_RESET = Query(User, f"SELECT {_USER} FROM users u WHERE u.reset_hash = %(reset_hash)s AND u.reset_expires_at > now() FOR UPDATE")
+BY_RESET = Query(
+    model.User, f"SELECT {_USER} FROM users u WHERE u.reset_hash = %(reset_hash)s AND u.reset_expires_at > now() FOR UPDATE"
+)
 
 TEAMS_OF = Query(
-    TeamMembership,
+    model.TeamMembership,
     """
     SELECT m.team_id, t.name AS team_name, m.role, t.requests_per_minute, t.events_per_month
       FROM memberships m JOIN teams t ON t.id = m.team_id
@@ -87,7 +77,7 @@ TEAMS_OF = Query(
 )
 
 PEOPLE_OF = Query(
-    TeamPerson,
+    model.TeamPerson,
     """
     SELECT u.id AS user_id, u.name, m.role, u.is_operator, m.created_at,
            (SELECT max(s.last_seen_at) FROM web_sessions s WHERE s.user_id = u.id) AS last_seen_at
@@ -137,12 +127,12 @@ INSERT_INVITATION = Query(
 )
 
 INVITATION = Query(
-    Invitation,
+    model.Invitation,
     f"SELECT {_INVITATION} FROM invitations i JOIN teams t ON t.id = i.team_id WHERE i.id = %(id)s AND i.team_id = %(team_id)s",
 )
 
 BY_TOKEN = Query(
-    Invitation,
+    model.Invitation,
     f"""
     SELECT {_INVITATION}
       FROM invitations i JOIN teams t ON t.id = i.team_id
@@ -152,7 +142,7 @@ BY_TOKEN = Query(
 )
 
 INVITATIONS = Query(
-    Invitation,
+    model.Invitation,
     f"""
     SELECT {_INVITATION}
       FROM invitations i JOIN teams t ON t.id = i.team_id
@@ -166,7 +156,7 @@ USE_INVITATION = Query(int, "UPDATE invitations SET used_at = now(), used_by = %
 DELETE_INVITATION = Query(int, "DELETE FROM invitations WHERE id = %(id)s AND team_id = %(team_id)s AND used_at IS NULL")
 
 INSERT_SESSION = Query(
-    WebSession,
+    model.WebSession,
     f"""
     INSERT INTO web_sessions (id, token_hash, user_id, api_key_id, current_team_id, address, browser)
     VALUES (%(id)s, %(token_hash)s, %(user_id)s, %(api_key_id)s, %(current_team_id)s, %(address)s, %(browser)s)
@@ -175,7 +165,7 @@ INSERT_SESSION = Query(
 )
 
 SESSION = Query(
-    WebSession,
+    model.WebSession,
     f"""
     SELECT {_SESSION}
       FROM web_sessions
@@ -190,7 +180,7 @@ TOUCH_SESSION = Query(
 SET_TEAM = Query(int, "UPDATE web_sessions SET current_team_id = %(team_id)s WHERE id = %(id)s")
 
 SESSIONS_OF = Query(
-    WebSession,
+    model.WebSession,
     f"""
     SELECT {_SESSION}
       FROM web_sessions
@@ -223,29 +213,29 @@ async def any_user(conn: Conn) -> bool:
     return await ANY_USER.one(conn)
 
 
-async def user(conn: Conn, user_id: UUID) -> User | None:
+async def user(conn: Conn, user_id: UUID) -> model.User | None:
     return await USER.first(conn, id=user_id)
 
 
-async def user_named(conn: Conn, name: str) -> User | None:
+async def user_named(conn: Conn, name: str) -> model.User | None:
     """The account with that name in any case."""
     return await USER_NAMED.first(conn, name=name)
 
 
-async def users(conn: Conn, *, limit: int) -> list[User]:
+async def users(conn: Conn, *, limit: int) -> list[model.User]:
     """Accounts of the whole server, by name."""
     return await USERS.all(conn, limit=limit)
 
 
-async def password(conn: Conn, name: str) -> StoredPassword | None:
+async def password(conn: Conn, name: str) -> model.StoredPassword | None:
     return await PASSWORD.first(conn, name=name)
 
 
-async def password_of(conn: Conn, user_id: UUID) -> StoredPassword | None:
+async def password_of(conn: Conn, user_id: UUID) -> model.StoredPassword | None:
     return await PASSWORD_OF.first(conn, id=user_id)
 
 
-async def insert_user(conn: Conn, user_id: UUID, name: str, *, password_hash: str | None, is_operator: bool) -> User:
+async def insert_user(conn: Conn, user_id: UUID, name: str, *, password_hash: str | None, is_operator: bool) -> model.User:
     try:
         return await INSERT_USER.one(conn, id=user_id, name=name, password_hash=password_hash, is_operator=is_operator)
     except errors.UniqueViolation as error:
@@ -257,25 +247,25 @@ async def set_password(conn: Conn, user_id: UUID, password_hash: str) -> None:
     await SET_PASSWORD.run(conn, id=user_id, password_hash=password_hash)
 
 
-async def set_operator(conn: Conn, user_id: UUID, *, is_operator: bool) -> User:
+async def set_operator(conn: Conn, user_id: UUID, *, is_operator: bool) -> model.User:
     return await SET_OPERATOR.one(conn, id=user_id, is_operator=is_operator)
 
 
 async def set_reset(conn: Conn, user_id: UUID, reset_hash: str) -> None:
-    await SET_RESET.run(conn, id=user_id, reset_hash=reset_hash, days=RESET_DAYS)
+    await SET_RESET.run(conn, id=user_id, reset_hash=reset_hash, days=model.RESET_DAYS)
 
 
-async def by_reset(conn: Conn, reset_hash: str) -> User | None:
+async def by_reset(conn: Conn, reset_hash: str) -> model.User | None:
     """The account that the link for a new password is for, locked; None when it is used or expired."""
     return await BY_RESET.first(conn, reset_hash=reset_hash)
 
 
-async def teams_of(conn: Conn, user_id: UUID) -> list[TeamMembership]:
+async def teams_of(conn: Conn, user_id: UUID) -> list[model.TeamMembership]:
     """The person's teams by name, without archived ones."""
     return await TEAMS_OF.all(conn, user_id=user_id)
 
 
-async def people_of(conn: Conn, team_id: UUID) -> list[TeamPerson]:
+async def people_of(conn: Conn, team_id: UUID) -> list[model.TeamPerson]:
     """The people of a team, by name."""
     return await PEOPLE_OF.all(conn, team_id=team_id)
 
@@ -317,7 +307,7 @@ async def insert_invitation(
     token_hash: str,
     note: str,
     invited_by: str,
-) -> Invitation:
+) -> model.Invitation:
     """Conflict when there is one with that id."""
     try:
         await INSERT_INVITATION.run(
@@ -329,19 +319,19 @@ async def insert_invitation(
             token_hash=token_hash,
             note=note,
             invited_by=invited_by,
-            days=INVITATION_DAYS,
+            days=model.INVITATION_DAYS,
         )
     except errors.UniqueViolation as error:
         raise Conflict("This invitation was made already. Reload the page to make another one.") from error
     return await INVITATION.one(conn, id=invitation_id, team_id=team_id)
 
 
-async def by_token(conn: Conn, token_hash: str) -> Invitation | None:
+async def by_token(conn: Conn, token_hash: str) -> model.Invitation | None:
     """The invitation, locked; None when it is used or expired."""
     return await BY_TOKEN.first(conn, token_hash=token_hash)
 
 
-async def invitations(conn: Conn, team_id: UUID) -> list[Invitation]:
+async def invitations(conn: Conn, team_id: UUID) -> list[model.Invitation]:
     """Invitations that nobody has used, newest first, expired ones too."""
     return await INVITATIONS.all(conn, team_id=team_id)
 
@@ -359,15 +349,15 @@ async def insert_session(
     conn: Conn,
     session_id: UUID,
     token_hash: str,
-    client: Client,
+    client: model.Client,
     *,
     user_id: UUID | None = None,
     api_key_id: UUID | None = None,
     team_id: UUID | None = None,
-) -> WebSession:
+) -> model.WebSession:
     """Also deletes sessions that have ended, and of the person or key those above MAX_SESSIONS."""
-    await FORGET_ENDED.run(conn, idle_days=IDLE_DAYS)
-    await FORGET_SURPLUS.run(conn, user_id=user_id, api_key_id=api_key_id, kept=MAX_SESSIONS - 1)
+    await FORGET_ENDED.run(conn, idle_days=model.IDLE_DAYS)
+    await FORGET_SURPLUS.run(conn, user_id=user_id, api_key_id=api_key_id, kept=model.MAX_SESSIONS - 1)
     return await INSERT_SESSION.one(
         conn,
         id=session_id,
@@ -380,9 +370,9 @@ async def insert_session(
     )
 
 
-async def session(conn: Conn, token_hash: str) -> WebSession | None:
+async def session(conn: Conn, token_hash: str) -> model.WebSession | None:
     """The session, if it has not ended."""
-    return await SESSION.first(conn, token_hash=token_hash, idle_days=IDLE_DAYS)
+    return await SESSION.first(conn, token_hash=token_hash, idle_days=model.IDLE_DAYS)
 
 
 async def touch_session(conn: Conn, session_id: UUID) -> None:
@@ -395,9 +385,9 @@ async def set_team(conn: Conn, session_id: UUID, team_id: UUID) -> None:
     await SET_TEAM.run(conn, id=session_id, team_id=team_id)
 
 
-async def sessions_of(conn: Conn, user_id: UUID) -> list[WebSession]:
+async def sessions_of(conn: Conn, user_id: UUID) -> list[model.WebSession]:
     """The person's sessions, the one that was used last first."""
-    return await SESSIONS_OF.all(conn, user_id=user_id, idle_days=IDLE_DAYS)
+    return await SESSIONS_OF.all(conn, user_id=user_id, idle_days=model.IDLE_DAYS)
 
 
 async def end_session(conn: Conn, token_hash: str) -> None:

@@ -17,28 +17,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cmserver.base import errors
 from cmserver.base.allowed_values import list_allowed_values
 from cmserver.base.db import Db
 from cmserver.base.dependencies import Dependencies
-from cmserver.base.errors import (
-    CmserverError,
-    Conflict,
-    DatabaseExhausted,
-    Forbidden,
-    Gone,
-    HeadersTooLarge,
-    Invalid,
-    Issue,
-    Misdirected,
-    NotFound,
-    QuotaExceeded,
-    RateLimited,
-    RequestTimeout,
-    StatementTimeout,
-    TooLarge,
-    Unauthenticated,
-    Unavailable,
-)
 from cmserver.base.http.address import Networks, find_client, is_proxy
 from cmserver.base.ids import named_id
 from cmserver.base.json_text import JsonCutter, TooDeep, decode_json
@@ -61,22 +43,22 @@ class Authentication(msgspec.Struct, frozen=True):
     trusted_proxies: Networks
 
 
-STATUS: dict[type[CmserverError], tuple[int, str]] = {
-    Invalid: (400, "ValidationError"),
-    Unauthenticated: (401, "Unauthorized"),
-    QuotaExceeded: (402, "quota_exceeded"),
-    Forbidden: (403, "Forbidden"),
-    NotFound: (404, "NotFound"),
-    RequestTimeout: (408, "RequestTimeout"),
-    Conflict: (409, "Conflict"),
-    Gone: (410, "Gone"),
-    TooLarge: (413, "PayloadTooLarge"),
-    Misdirected: (421, "MisdirectedRequest"),
-    RateLimited: (429, "rate_limited"),
-    HeadersTooLarge: (431, "RequestHeaderFieldsTooLarge"),
-    Unavailable: (503, "Unavailable"),
-    DatabaseExhausted: (503, "DatabaseExhausted"),
-    StatementTimeout: (503, "StatementTimeout"),
+STATUS: dict[type[errors.CmserverError], tuple[int, str]] = {
+    errors.Invalid: (400, "ValidationError"),
+    errors.Unauthenticated: (401, "Unauthorized"),
+    errors.QuotaExceeded: (402, "quota_exceeded"),
+    errors.Forbidden: (403, "Forbidden"),
+    errors.NotFound: (404, "NotFound"),
+    errors.RequestTimeout: (408, "RequestTimeout"),
+    errors.Conflict: (409, "Conflict"),
+    errors.Gone: (410, "Gone"),
+    errors.TooLarge: (413, "PayloadTooLarge"),
+    errors.Misdirected: (421, "MisdirectedRequest"),
+    errors.RateLimited: (429, "rate_limited"),
+    errors.HeadersTooLarge: (431, "RequestHeaderFieldsTooLarge"),
+    errors.Unavailable: (503, "Unavailable"),
+    errors.DatabaseExhausted: (503, "DatabaseExhausted"),
+    errors.StatementTimeout: (503, "StatementTimeout"),
 }
 """HTTP status of each error, and its name under `error`."""
 
@@ -122,7 +104,7 @@ async def body(request: Request, cutter: JsonCutter | None = None) -> bytes:
     share = current_share()
     senders: list[object] = [client_address(request), *([share.holder] if share else [])]
     if max(_awaited_bodies[sender] for sender in senders) >= max(1, settings.max_connections // _BODIES_SHARE):
-        raise Unavailable(_TOO_MANY_BODIES)
+        raise errors.Unavailable(_TOO_MANY_BODIES)
     _awaited_bodies.update(senders)
     ends_at = asyncio.get_running_loop().time() + seconds
     deadline = asyncio.timeout(first_seconds)
@@ -133,7 +115,7 @@ async def body(request: Request, cutter: JsonCutter | None = None) -> bytes:
         message = f"The body took longer than {seconds:g} s, the limit of this server (CMSERVER_BODY_TIMEOUT_SECONDS)."
         if first_seconds < seconds and deadline.when() != ends_at:
             message = f"Nothing of the body came within {first_seconds:g} s."
-        raise RequestTimeout(message) from error
+        raise errors.RequestTimeout(message) from error
     finally:
         for sender in senders:
             _awaited_bodies[sender] -= 1
@@ -146,7 +128,7 @@ async def _body(request: Request, limit: int, cutter: JsonCutter | None, on_firs
     announced = request.headers.get("content-length", "")
     announced_size = int(announced) if announced.isdigit() else 0
     if announced_size > (_MAX_CUT * limit if cutter else limit):
-        raise TooLarge(_too_large(limit))
+        raise errors.TooLarge(_too_large(limit))
     if announced_size <= limit:
         cutter = None
     parts: list[bytes] = []
@@ -157,7 +139,7 @@ async def _body(request: Request, limit: int, cutter: JsonCutter | None, on_firs
         part = cutter.cut(received) if cutter else received
         size += len(part)
         if size > limit:
-            raise TooLarge(_too_large(limit))
+            raise errors.TooLarge(_too_large(limit))
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -201,7 +183,7 @@ def convert(value: object, type_: type[T], *, at: str = "$") -> T:
         raise invalid(error, type_, at=at) from error
     except UnicodeEncodeError as error:  # msgspec encodes unknown names and ids before it checks them
         path = _path_of(error.object, value, at)
-        raise Invalid(f"{WHY_UNSTORABLE} at {path}.", [Issue(path, WHY_UNSTORABLE)]) from error
+        raise errors.Invalid(f"{WHY_UNSTORABLE} at {path}.", [errors.Issue(path, WHY_UNSTORABLE)]) from error
     _note_ignored(value, type_, at)
     return converted
 
@@ -210,7 +192,7 @@ def batch(raw: bytes, type_: type[T], *, max_items: int, noun: str) -> list[T]:
     """The items of a JSON array as wire Structs; Invalid with the path of the wrong field. `noun` is their plural."""
     items = decode_json(raw)
     if not isinstance(items, list) or not 1 <= len(cast("list[object]", items)) <= max_items:
-        raise Invalid.at("$", f"A batch is a JSON array of 1 to {max_items} {noun}.")
+        raise errors.Invalid.at("$", f"A batch is a JSON array of 1 to {max_items} {noun}.")
     return [convert(item, type_, at=f"$[{index}]") for index, item in enumerate(cast("list[object]", items))]
 
 
@@ -266,39 +248,39 @@ def _field_names(type_: type[object]) -> frozenset[str] | None:
     return frozenset(field.encode_name for field in msgspec.structs.fields(cast("type[msgspec.Struct]", type_)))
 
 
-def invalid(error: msgspec.ValidationError, type_: object, *, at: str = "$") -> Invalid:
+def invalid(error: msgspec.ValidationError, type_: object, *, at: str = "$") -> errors.Invalid:
     """The error of msgspec about a value of that type as Invalid, with the field's path."""
     match = cast("re.Match[str]", _WHERE.match(str(error)))
     path = at + (match["path"] or "$")[1:]
     problem = in_words(match["what"])
     if problem.startswith(_NOT_ALLOWED) and (allowed := list_allowed_values(type_, match["path"] or "$")):
         problem = f"must be one of {', '.join(allowed)}"
-        return Invalid(f"{path}: {problem}.", [Issue(path, problem)])
+        return errors.Invalid(f"{path}: {problem}.", [errors.Issue(path, problem)])
     if field := _FIELD.search(problem):
         path, problem = f"{path}.{field['name']}", _WITHOUT_NAME[field["how"]]
-    return Invalid(f"{problem} at {path}.", [Issue(path, problem)])
+    return errors.Invalid(f"{problem} at {path}.", [errors.Issue(path, problem)])
 
 
-def refusal(error: CmserverError, request_id: str | None) -> Response:
+def refusal(error: errors.CmserverError, request_id: str | None) -> Response:
     """The response to a refusal."""
     status, name = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), (500, "InternalError"))
     content: dict[str, object] = {"error": name, "message": str(error)}
-    if isinstance(error, Invalid) or (isinstance(error, NotFound) and error.issues):
+    if isinstance(error, errors.Invalid) or (isinstance(error, errors.NotFound) and error.issues):
         content["issues"] = error.issues
-    if isinstance(error, Gone):
+    if isinstance(error, errors.Gone):
         content["supersededBy"] = error.superseded_by
     if request_id:
         content["requestId"] = request_id
     headers: dict[str, str] = {}
-    if isinstance(error, (RateLimited, Unavailable)):
+    if isinstance(error, (errors.RateLimited, errors.Unavailable)):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_seconds)))
-    if isinstance(error, RateLimited):
+    if isinstance(error, errors.RateLimited):
         headers["X-RateLimit-Limit"] = str(error.limit)
         headers["X-RateLimit-Remaining"] = "0"
         headers["X-RateLimit-Reset"] = str(math.ceil(time.time() + error.full_after_seconds))
-    if isinstance(error, RequestTimeout):
+    if isinstance(error, errors.RequestTimeout):
         headers["Connection"] = "close"  # the rest of the body is not the next request
-    if isinstance(error, Unauthenticated):
+    if isinstance(error, errors.Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
     return answer(content, status, headers)
 
@@ -335,7 +317,7 @@ def path_id(request: Request, no_such: str, parameter: str = "id") -> UUID:
     """The id in the path; NotFound with that sentence where it is none."""
     found = named_id(str(request.path_params[parameter]))
     if found is None:
-        raise NotFound(no_such)
+        raise errors.NotFound(no_such)
     return found
 
 

@@ -12,20 +12,7 @@ from msgspec import structs
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.events.model import IS_WORK
 from cmserver.generation.model import JOB_COLUMNS, JOB_FOR_REINDEX, JOB_FOR_TURN, Job, JobOrigin
-from cmserver.generation.operate.model import (
-    OPEN_STATUSES,
-    PHASES,
-    JobEvent,
-    JobFilter,
-    JobSelection,
-    KindCount,
-    Lane,
-    Payload,
-    QueueCounts,
-    QueueDelay,
-    QueueLength,
-    Run,
-)
+from cmserver.generation.operate import model
 
 OWNS: set[str] = set()  # generation/repository.py owns the tables
 
@@ -137,7 +124,7 @@ CANCEL = Query(
 
 # Claims and workers belong to the operator; they are left out of what a team sees.
 JOB_EVENTS = Query(
-    JobEvent,
+    model.JobEvent,
     """
     SELECT row_number() OVER (ORDER BY id) AS number, event_type, status_after, attempt,
            details - ARRAY['claim', 'by', 'worker'] AS details, created_at
@@ -148,7 +135,7 @@ JOB_EVENTS = Query(
 )
 
 PAYLOADS = Query(
-    Payload,
+    model.Payload,
     """
     SELECT j.id, j.payload, e.id AS event_id, e.event_type, e.payload AS event_payload
       FROM observation_generation_jobs j
@@ -159,7 +146,7 @@ PAYLOADS = Query(
 
 # A job's calls lie between its creation and its end: the bounds limit the scan of the index.
 RUNS = Query(
-    Run,
+    model.Run,
     """
     SELECT id, provider, model, status, error_class, error_message,
            input_tokens + cache_read_tokens + cache_write_tokens AS input_tokens, output_tokens, cost_usd, latency_ms,
@@ -173,7 +160,7 @@ RUNS = Query(
 
 # What a lane of this age is due for comes before what it is not; idle lanes are left out unless they are asked for.
 LANES = Query(
-    Lane,
+    model.Lane,
     """
     WITH lanes AS MATERIALIZED (
         SELECT l.lane, l.project_id, l.due_at, l.held_until, l.held_reason, l.held_for, l.locked_at,
@@ -244,7 +231,7 @@ WAITING_OF_SESSION = Query(
 
 # Ended jobs are counted from an index alone, one range per status; for all at once the planner reads the table.
 QUEUE_COUNTS = Query(
-    QueueCounts,
+    model.QueueCounts,
     """
     WITH ended AS MATERIALIZED (
         SELECT wanted.phase, c.jobs FROM unnest(ARRAY['completed', 'failed', 'cancelled']) AS wanted(phase)
@@ -278,7 +265,7 @@ QUEUE_COUNTS = Query(
 
 # Without events, the bulk of the jobs: theirs is the rest of the sums.
 KIND_COUNTS = Query(
-    KindCount,
+    model.KindCount,
     """
     SELECT source_type, phase AS state, count(*) AS jobs FROM observation_generation_jobs
      WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
@@ -306,7 +293,7 @@ KIND_COUNTS = Query(
 
 # Reads each team's queue from its oldest job to the first that is due and older than `seconds`.
 QUEUE_DELAYS = Query(
-    QueueDelay,
+    model.QueueDelay,
     """
     SELECT t.name AS team, extract(epoch FROM now() - w.updated_at)::float8 AS oldest_waiting_seconds
       FROM teams t
@@ -321,7 +308,7 @@ QUEUE_DELAYS = Query(
 )
 
 QUEUE_LENGTHS = Query(
-    QueueLength,
+    model.QueueLength,
     """
     SELECT t.id AS team_id, t.name AS team, u.queued, u.processing
       FROM teams t
@@ -337,24 +324,24 @@ QUEUE_LENGTHS = Query(
 
 
 async def page(
-    conn: Conn, criteria: JobFilter, *, limit: int, offset: int, before: datetime | None, before_id: UUID | None
+    conn: Conn, criteria: model.JobFilter, *, limit: int, offset: int, before: datetime | None, before_id: UUID | None
 ) -> list[Job]:
     """Newest first, after the position (`before`, `before_id`) of the previous page's last job."""
     return await PAGE.all(conn, **_filter_params(criteria), before=before, before_id=before_id, limit=limit, offset=offset)
 
 
-async def count(conn: Conn, criteria: JobFilter, max_count: int) -> int:
+async def count(conn: Conn, criteria: model.JobFilter, max_count: int) -> int:
     """The number of jobs, counted up to `max_count`."""
     return await COUNT.one(conn, **_filter_params(criteria), max_count=max_count)
 
 
-def _filter_params(criteria: JobFilter) -> dict[str, object]:
+def _filter_params(criteria: model.JobFilter) -> dict[str, object]:
     """Open jobs have their status in no index: it is looked at in their rows."""
-    is_open = criteria.status in OPEN_STATUSES
+    is_open = criteria.status in model.OPEN_STATUSES
     phase = "open" if is_open else criteria.status
     return {
         **structs.asdict(criteria),
-        "phases": [phase] if phase else list(PHASES),
+        "phases": [phase] if phase else list(model.PHASES),
         "ids": None,
         "open_status": criteria.status if is_open else None,
     }
@@ -368,16 +355,16 @@ async def lock(conn: Conn, team_id: UUID, project_id: UUID | None, job_id: UUID)
     return await LOCK.first(conn, id=job_id, team_id=team_id, project_id=project_id)
 
 
-async def job_events(conn: Conn, team_id: UUID, job_id: UUID, *, after: int, limit: int) -> list[JobEvent]:
+async def job_events(conn: Conn, team_id: UUID, job_id: UUID, *, after: int, limit: int) -> list[model.JobEvent]:
     """Oldest first, without the first `after` ones."""
     return await JOB_EVENTS.all(conn, team_id=team_id, job_id=job_id, after=after, limit=limit)
 
 
-async def payloads(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> dict[UUID, Payload]:
+async def payloads(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> dict[UUID, model.Payload]:
     return {payload.id: payload for payload in await PAYLOADS.all(conn, team_id=team_id, ids=list(job_ids))}
 
 
-async def runs(conn: Conn, job: Job, *, limit: int, with_answer: bool) -> list[Run]:
+async def runs(conn: Conn, job: Job, *, limit: int, with_answer: bool) -> list[model.Run]:
     """The provider calls of the job, newest first."""
     return await RUNS.all(
         conn,
@@ -391,24 +378,24 @@ async def runs(conn: Conn, job: Job, *, limit: int, with_answer: bool) -> list[R
     )
 
 
-async def lanes(conn: Conn, team_id: UUID, *, project_id: UUID | None, state: str | None, limit: int) -> list[Lane]:
+async def lanes(conn: Conn, team_id: UUID, *, project_id: UUID | None, state: str | None, limit: int) -> list[model.Lane]:
     """Lanes with work: those that a worker has first, then by when they are due."""
     return await LANES.all(conn, team_id=team_id, project_id=project_id, state=state, limit=limit)
 
 
-async def lock_selected(conn: Conn, team_id: UUID, selection: JobSelection, statuses: Sequence[str], limit: int) -> list[Job]:
+async def lock_selected(conn: Conn, team_id: UUID, selection: model.JobSelection, statuses: Sequence[str], limit: int) -> list[Job]:
     """The jobs of the selection that have one of the statuses, locked in the order of their ids."""
     return await LOCK_SELECTED.all(conn, **_selection_params(team_id, selection, statuses), limit=limit)
 
 
-async def count_selected(conn: Conn, team_id: UUID, selection: JobSelection, statuses: Sequence[str], limit: int) -> int:
+async def count_selected(conn: Conn, team_id: UUID, selection: model.JobSelection, statuses: Sequence[str], limit: int) -> int:
     """The number of jobs of the selection that have one of the statuses, counted up to `limit`."""
     return await COUNT.one(conn, **_selection_params(team_id, selection, statuses), max_count=limit)
 
 
-def _selection_params(team_id: UUID, selection: JobSelection, statuses: Sequence[str]) -> dict[str, object]:
-    phases = {"open" if status in OPEN_STATUSES else status for status in statuses}
-    open_statuses = [status for status in statuses if status in OPEN_STATUSES]
+def _selection_params(team_id: UUID, selection: model.JobSelection, statuses: Sequence[str]) -> dict[str, object]:
+    phases = {"open" if status in model.OPEN_STATUSES else status for status in statuses}
+    open_statuses = [status for status in statuses if status in model.OPEN_STATUSES]
     return {
         **structs.asdict(selection),
         "team_id": team_id,
@@ -476,19 +463,19 @@ async def waiting_of_session(conn: Conn, team_id: UUID, session_id: UUID) -> int
     return await WAITING_OF_SESSION.one(conn, team_id=team_id, session_id=session_id)
 
 
-async def queue_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> QueueCounts:
+async def queue_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.QueueCounts:
     return await QUEUE_COUNTS.one(conn, team_id=team_id, project_id=project_id)
 
 
-async def kind_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[KindCount]:
+async def kind_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[model.KindCount]:
     return await KIND_COUNTS.all(conn, team_id=team_id, project_id=project_id)
 
 
-async def queue_delays(conn: Conn, seconds: float) -> list[QueueDelay]:
+async def queue_delays(conn: Conn, seconds: float) -> list[model.QueueDelay]:
     """The teams whose oldest waiting job is older than `seconds`, the oldest first."""
     return await QUEUE_DELAYS.all(conn, seconds=seconds)
 
 
-async def queue_lengths(conn: Conn) -> list[QueueLength]:
+async def queue_lengths(conn: Conn) -> list[model.QueueLength]:
     """The queue lengths of the teams with queued or running jobs, the longest first."""
     return await QUEUE_LENGTHS.all(conn)

@@ -13,23 +13,7 @@ from uuid import UUID
 from psycopg import sql
 
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.observations.embedding.model import (
-    MODEL_COLUMNS,
-    ClaimedEmbedding,
-    EmbeddingModel,
-    EntityText,
-    FailureReason,
-    LargeTeam,
-    NewVector,
-    ObservationText,
-    State,
-    TurnText,
-    VectorIndex,
-    WaitingCount,
-    document_text,
-    entity_document,
-    turn_document,
-)
+from cmserver.observations.embedding import model as embedding_model
 from cmserver.observations.model import LIVE, LIVE_O
 
 OWNS = {"embedding_models", "observation_embeddings"}
@@ -60,9 +44,13 @@ MAKE_VECTORS = Query(int, "ALTER TABLE observation_embeddings ALTER COLUMN embed
 
 # -- models
 
-MODELS = Query(EmbeddingModel, f"SELECT {MODEL_COLUMNS} FROM embedding_models ORDER BY state = 'building', id")
+MODELS = Query(
+    embedding_model.EmbeddingModel, f"SELECT {embedding_model.MODEL_COLUMNS} FROM embedding_models ORDER BY state = 'building', id"
+)
 
-CURRENT = Query(EmbeddingModel, f"SELECT {MODEL_COLUMNS} FROM embedding_models WHERE state = 'current'")
+CURRENT = Query(
+    embedding_model.EmbeddingModel, f"SELECT {embedding_model.MODEL_COLUMNS} FROM embedding_models WHERE state = 'current'"
+)
 
 # Every transaction that writes an observation reads the models. Whoever changes them waits for those that have, and the next ones
 # wait for him: so no observation is written for the models of before, unseen by who looks for what is missing of the new one.
@@ -70,12 +58,12 @@ LOCK_MODELS = Query(int, "LOCK TABLE embedding_models IN ACCESS EXCLUSIVE MODE")
 SHORT_LOCK = Query(str, "SELECT set_config('lock_timeout', %(milliseconds)s, true)")
 
 ADD_MODEL = Query(
-    EmbeddingModel,
+    embedding_model.EmbeddingModel,
     f"""
     INSERT INTO embedding_models (provider, model, base_url, asked_dimensions, dimensions, document_prefix, state, switched_at)
     VALUES (%(provider)s, %(model)s, %(base_url)s, %(asked_dimensions)s, %(dimensions)s, %(document_prefix)s, %(state)s,
             CASE WHEN %(state)s::text = 'current' THEN now() END)
-    RETURNING {MODEL_COLUMNS}
+    RETURNING {embedding_model.MODEL_COLUMNS}
     """,
 )
 
@@ -201,7 +189,7 @@ HAS_WAITING = Query(
 # Two statements of one transaction: when the texts are read, the rows are locked, and whoever changes a text from now on makes its
 # row wait anew, with another moment.
 CLAIM = Query(
-    ClaimedEmbedding,
+    embedding_model.ClaimedEmbedding,
     f"""
     WITH due AS (
         SELECT coalesce(observation_id, turn_id, entity_id) AS id FROM observation_embeddings
@@ -215,16 +203,16 @@ CLAIM = Query(
 )
 
 TEXTS = Query(
-    ObservationText,
+    embedding_model.ObservationText,
     """
     SELECT id AS observation_id, title, subtitle, narrative, facts, concepts, summary, content
       FROM observations WHERE id = ANY(%(ids)s)
     """,
 )
 
-TURN_TEXTS = Query(TurnText, "SELECT id AS turn_id, prompt, reply FROM turns WHERE id = ANY(%(ids)s)")
+TURN_TEXTS = Query(embedding_model.TurnText, "SELECT id AS turn_id, prompt, reply FROM turns WHERE id = ANY(%(ids)s)")
 
-ENTITY_TEXTS = Query(EntityText, "SELECT id AS entity_id, name, type, notes FROM entities WHERE id = ANY(%(ids)s)")
+ENTITY_TEXTS = Query(embedding_model.EntityText, "SELECT id AS entity_id, name, type, notes FROM entities WHERE id = ANY(%(ids)s)")
 
 # float8[] becomes a halfvec by assignment, where the column is one; real[] would refuse numbers that are next to nothing.
 STORE = Query(
@@ -280,7 +268,7 @@ HURRY = Query(
 
 # What was there before the model, and has no row yet, waits as well.
 WAITING = Query(
-    WaitingCount,
+    embedding_model.WaitingCount,
     f"""
     SELECT m.id AS model_id, count(e.last_error) AS failing,
            count(e.model_id) + CASE WHEN m.is_backfilled THEN 0 ELSE (
@@ -312,7 +300,7 @@ WAITING = Query(
 )
 
 REASONS = Query(
-    FailureReason,
+    embedding_model.FailureReason,
     f"""
     SELECT coalesce(last_error, '') AS reason, count(DISTINCT coalesce(observation_id, turn_id, entity_id)) AS observations,
            count(DISTINCT coalesce(observation_id, turn_id, entity_id)) FILTER (WHERE next_at = 'infinity') AS given_up
@@ -337,7 +325,7 @@ RETRY = Query(
 # -- indexes of large teams
 
 LARGE_TEAMS = Query(
-    LargeTeam,
+    embedding_model.LargeTeam,
     """
     SELECT p.team_id, sum(e.vectors)::bigint AS vectors
       FROM (SELECT project_id, count(*) AS vectors FROM observation_embeddings
@@ -348,7 +336,7 @@ LARGE_TEAMS = Query(
 )
 
 INDEXES = Query(
-    VectorIndex,
+    embedding_model.VectorIndex,
     """
     SELECT c.relname::text AS name, i.indisvalid AS is_valid,
            coalesce((SELECT option_value::int FROM pg_options_to_table(c.reloptions) WHERE option_name = 'lists'), 0) AS lists
@@ -399,12 +387,12 @@ async def is_possible(conn: Conn) -> bool:
     return await IS_POSSIBLE.one(conn)
 
 
-async def models(conn: Conn) -> list[EmbeddingModel]:
+async def models(conn: Conn) -> list[embedding_model.EmbeddingModel]:
     """All models, the current one before the one that is building."""
     return await MODELS.all(conn)
 
 
-async def current(conn: Conn) -> EmbeddingModel | None:
+async def current(conn: Conn) -> embedding_model.EmbeddingModel | None:
     """The one that search uses; None without one, or without pgvector."""
     return await CURRENT.first(conn)
 
@@ -427,8 +415,8 @@ async def add_model(
     asked_dimensions: int | None,
     dimensions: int | None,
     document_prefix: str,
-    state: State,
-) -> EmbeddingModel:
+    state: embedding_model.State,
+) -> embedding_model.EmbeddingModel:
     return await ADD_MODEL.one(
         conn,
         provider=provider,
@@ -485,18 +473,24 @@ async def has_waiting(conn: Conn, model_id: int) -> bool:
     return await HAS_WAITING.one(conn, model_id=model_id)
 
 
-async def claim(conn: Conn, model_id: int, limit: int, lease_seconds: float) -> list[tuple[ClaimedEmbedding, str]]:
+async def claim(conn: Conn, model_id: int, limit: int, lease_seconds: float) -> list[tuple[embedding_model.ClaimedEmbedding, str]]:
     """Take up to `limit` that are due, longest due first, with the texts that are embedded of them."""
     claimed = {row.id: row for row in await CLAIM.all(conn, model_id=model_id, most=limit, lease_seconds=lease_seconds)}
-    texts = {text.observation_id: document_text(text) for text in await TEXTS.all(conn, ids=list(claimed))} if claimed else {}
+    texts = (
+        {text.observation_id: embedding_model.document_text(text) for text in await TEXTS.all(conn, ids=list(claimed))}
+        if claimed
+        else {}
+    )
     if turn_ids := claimed.keys() - texts.keys():
-        texts |= {text.turn_id: turn_document(text) for text in await TURN_TEXTS.all(conn, ids=list(turn_ids))}
+        texts |= {text.turn_id: embedding_model.turn_document(text) for text in await TURN_TEXTS.all(conn, ids=list(turn_ids))}
     if entity_ids := claimed.keys() - texts.keys():
-        texts |= {text.entity_id: entity_document(text) for text in await ENTITY_TEXTS.all(conn, ids=list(entity_ids))}
+        texts |= {
+            text.entity_id: embedding_model.entity_document(text) for text in await ENTITY_TEXTS.all(conn, ids=list(entity_ids))
+        }
     return [(claimed[id_], text) for id_, text in texts.items()]
 
 
-async def store(conn: Conn, model_id: int, vectors: Sequence[NewVector]) -> int:
+async def store(conn: Conn, model_id: int, vectors: Sequence[embedding_model.NewVector]) -> int:
     """Store the vectors whose claim holds: the text has not changed, and no other worker has claimed it. Returns their count."""
     return await STORE.run(conn, model_id=model_id, rows=Jsonb(list(vectors)))
 
@@ -509,7 +503,7 @@ async def fill(conn: Conn, team_id: UUID, observation_id: UUID, model_id: int, v
 async def fail(
     conn: Conn,
     model_id: int,
-    claimed: Sequence[ClaimedEmbedding],
+    claimed: Sequence[embedding_model.ClaimedEmbedding],
     reason: str,
     *,
     first_seconds: float,
@@ -528,7 +522,7 @@ async def fail(
     )
 
 
-async def give_back(conn: Conn, model_id: int, claimed: Sequence[ClaimedEmbedding]) -> None:
+async def give_back(conn: Conn, model_id: int, claimed: Sequence[embedding_model.ClaimedEmbedding]) -> None:
     """Make the claimed embeddings due again at once."""
     await GIVE_BACK.run(conn, model_id=model_id, rows=Jsonb(list(claimed)))
 
@@ -538,12 +532,12 @@ async def hurry(conn: Conn, model_id: int) -> None:
     await HURRY.run(conn, model_id=model_id)
 
 
-async def waiting(conn: Conn, team_id: UUID, project_id: UUID | None) -> dict[int, WaitingCount]:
+async def waiting(conn: Conn, team_id: UUID, project_id: UUID | None) -> dict[int, embedding_model.WaitingCount]:
     """How much of the team, or of its project, waits for a vector, by model; retired models are left out."""
     return {row.model_id: row for row in await WAITING.all(conn, team_id=team_id, project_id=project_id)}
 
 
-async def reasons(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[FailureReason]:
+async def reasons(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[embedding_model.FailureReason]:
     """Why texts of the team, or of its project, could not be embedded; the most frequent reason first."""
     return await REASONS.all(conn, team_id=team_id, project_id=project_id)
 
@@ -562,12 +556,12 @@ async def lists(conn: Conn, team_id: UUID, model_id: int) -> int | None:
     return await LISTS.first(conn, name=index_name(team_id, model_id))
 
 
-async def large_teams(conn: Conn, model_id: int, more_than: int) -> list[LargeTeam]:
+async def large_teams(conn: Conn, model_id: int, more_than: int) -> list[embedding_model.LargeTeam]:
     """The teams with more vectors than that."""
     return await LARGE_TEAMS.all(conn, model_id=model_id, more_than=more_than)
 
 
-async def indexes(conn: Conn) -> list[VectorIndex]:
+async def indexes(conn: Conn) -> list[embedding_model.VectorIndex]:
     """The approximate indexes, and what a CREATE has left that was broken off."""
     return await INDEXES.all(conn)
 

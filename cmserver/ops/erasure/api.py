@@ -11,15 +11,7 @@ from cmserver.base.http.operation import delete
 from cmserver.base.http.wire import answer, caller, db, dependency, query
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.structs import reshape
-from cmserver.ops.erasure import erase, session
-from cmserver.ops.erasure.wire import (
-    DeletedProjectOut,
-    DeletedSessionOut,
-    DeletedTeamOut,
-    PurgedProjectOut,
-    SessionErasureCounts,
-    SessionErasureQuery,
-)
+from cmserver.ops.erasure import erase, session, wire
 
 
 async def delete_memory(request: Request) -> Response:
@@ -29,7 +21,7 @@ async def delete_memory(request: Request) -> Response:
     project_id, counts = await db(request).in_tenant(
         principal.team_id, lambda conn: erase.purge(conn, principal, name), has_time_limit=False
     )
-    return answer(PurgedProjectOut(project_id=project_id, counts=counts))
+    return answer(wire.PurgedProjectOut(project_id=project_id, counts=counts))
 
 
 async def delete_project(request: Request) -> Response:
@@ -40,7 +32,7 @@ async def delete_project(request: Request) -> Response:
         principal.team_id, lambda conn: erase.delete_project(conn, principal, name), has_time_limit=False
     )
     announce.drop_cached_here(dependency(request, NotificationListener), principal.team_id)
-    return answer(DeletedProjectOut(project_id=project_id, counts=counts))
+    return answer(wire.DeletedProjectOut(project_id=project_id, counts=counts))
 
 
 async def delete_session(request: Request) -> Response:
@@ -49,10 +41,10 @@ async def delete_session(request: Request) -> Response:
     With `?dryRun=true` it is only counted.
     """
     principal = await caller(request, Principal)
-    is_dry = query(request, SessionErasureQuery).dry_run
+    is_dry = query(request, wire.SessionErasureQuery).dry_run
     session_id, rows = await session.delete_session(db(request), principal, str(request.path_params["id"]), dry_run=is_dry)
-    counts = reshape(rows, SessionErasureCounts)
-    return answer(DeletedSessionOut(session_id=session_id, counts=counts, merged=rows.merged, deleted=not is_dry))
+    counts = reshape(rows, wire.SessionErasureCounts)
+    return answer(wire.DeletedSessionOut(session_id=session_id, counts=counts, merged=rows.merged, deleted=not is_dry))
 
 
 async def delete_team(request: Request) -> Response:
@@ -63,12 +55,12 @@ async def delete_team(request: Request) -> Response:
         principal.team_id, lambda conn: erase.delete_team(conn, principal, name), has_time_limit=False
     )
     announce.drop_cached_here(dependency(request, NotificationListener), principal.team_id)
-    return answer(DeletedTeamOut(team_id=principal.team_id, counts=counts))
+    return answer(wire.DeletedTeamOut(team_id=principal.team_id, counts=counts))
 
 
 routes = [
-    delete("/v1/projects/{project:path}/memory", delete_memory, "observations:write", PurgedProjectOut),
-    delete("/v1/sessions/{id}", delete_session, "observations:write", DeletedSessionOut, query=SessionErasureQuery),
-    delete("/v1/projects/{project:path}", delete_project, "admin", DeletedProjectOut),
-    delete("/v1/teams/{team}", delete_team, "admin", DeletedTeamOut),
+    delete("/v1/projects/{project:path}/memory", delete_memory, "observations:write", wire.PurgedProjectOut),
+    delete("/v1/sessions/{id}", delete_session, "observations:write", wire.DeletedSessionOut, query=wire.SessionErasureQuery),
+    delete("/v1/projects/{project:path}", delete_project, "admin", wire.DeletedProjectOut),
+    delete("/v1/teams/{team}", delete_team, "admin", wire.DeletedTeamOut),
 ]

@@ -11,22 +11,7 @@ from typing import cast, get_args
 import msgspec
 
 from cmserver import __version__
-from cmserver.base.errors import (
-    CmserverError,
-    Conflict,
-    DatabaseExhausted,
-    Forbidden,
-    Invalid,
-    Issue,
-    NotFound,
-    QuotaExceeded,
-    RateLimited,
-    RequestTimeout,
-    StatementTimeout,
-    TooLarge,
-    Unauthenticated,
-    Unavailable,
-)
+from cmserver.base import errors
 from cmserver.base.http.operation import Answer, Operation, TextAnswer
 from cmserver.base.http.wire import STATUS
 from cmserver.ops.openapi.schemas import PREFIX, Schema, Schemas
@@ -170,7 +155,7 @@ class Refusal(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     error: str
     message: str
     request_id: str
-    issues: list[Issue] | msgspec.UnsetType = msgspec.UNSET
+    issues: list[errors.Issue] | msgspec.UnsetType = msgspec.UNSET
 
 
 def _make_integer_header(description: str) -> Header:
@@ -178,11 +163,11 @@ def _make_integer_header(description: str) -> Header:
 
 
 _RETRY_AFTER = {"Retry-After": _make_integer_header("Seconds until the next try.")}
-_HEADERS: dict[type[CmserverError], dict[str, Header]] = {
-    Unavailable: _RETRY_AFTER,
-    DatabaseExhausted: _RETRY_AFTER,
-    StatementTimeout: _RETRY_AFTER,
-    RateLimited: {
+_HEADERS: dict[type[errors.CmserverError], dict[str, Header]] = {
+    errors.Unavailable: _RETRY_AFTER,
+    errors.DatabaseExhausted: _RETRY_AFTER,
+    errors.StatementTimeout: _RETRY_AFTER,
+    errors.RateLimited: {
         **_RETRY_AFTER,
         "X-RateLimit-Limit": _make_integer_header("Requests allowed per minute."),
         "X-RateLimit-Remaining": _make_integer_header("Requests allowed now: none."),
@@ -190,7 +175,7 @@ _HEADERS: dict[type[CmserverError], dict[str, Header]] = {
     },
 }
 _INTERNAL = ("InternalError", 500)
-_KEYED = (Invalid, Unauthenticated, Forbidden, NotFound, RateLimited, Unavailable)
+_KEYED = (errors.Invalid, errors.Unauthenticated, errors.Forbidden, errors.NotFound, errors.RateLimited, errors.Unavailable)
 
 
 def build_document(operations: Sequence[Operation]) -> Document:
@@ -314,7 +299,7 @@ def _build_refusals(schemas: Schemas) -> dict[str, Response]:
     content = {JSON: Media(schema={"$ref": PREFIX + schemas.component_name(Refusal)})}
     refusals = {
         name: Response(
-            description="Too many requests." if kind is RateLimited else _describe(kind),
+            description="Too many requests." if kind is errors.RateLimited else _describe(kind),
             content=content,
             headers=_HEADERS.get(kind, {}),
         )
@@ -325,16 +310,16 @@ def _build_refusals(schemas: Schemas) -> dict[str, Response]:
 
 def _list_refusals(operation: Operation) -> Iterator[tuple[int, str]]:
     """Yield the status and name of each refusal that the operation can return and does not declare itself."""
-    kinds: list[type[CmserverError]] = [Unavailable] if operation.scope is None else list(_KEYED)
+    kinds: list[type[errors.CmserverError]] = [errors.Unavailable] if operation.scope is None else list(_KEYED)
     kinds += operation.refusals
     if operation.key_optional:
-        kinds += [Forbidden, RateLimited]
+        kinds += [errors.Forbidden, errors.RateLimited]
     if operation.scope is not None and operation.method != "GET" and not operation.scope.endswith(":read"):
-        kinds.append(Conflict)
+        kinds.append(errors.Conflict)
     if operation.scope == "events:write":  # a quota is of events
-        kinds.append(QuotaExceeded)
+        kinds.append(errors.QuotaExceeded)
     if operation.body is not None:
-        kinds += [RequestTimeout, TooLarge]
+        kinds += [errors.RequestTimeout, errors.TooLarge]
     for status, name in [*(STATUS[kind] for kind in kinds), (_INTERNAL[1], _INTERNAL[0])]:
         if status not in operation.answers:
             yield status, name

@@ -27,23 +27,8 @@ from cmserver.base.errors import CmserverError, Invalid
 from cmserver.base.sql import Conn
 from cmserver.ingest.identity import EventFacts, make_event_key
 from cmserver.observations.model import TYPES, estimate_tokens
-from cmserver.ops.transfer import repository
+from cmserver.ops.transfer import model, repository
 from cmserver.ops.transfer.ids import move_id
-from cmserver.ops.transfer.model import (
-    DataLine,
-    EntityLine,
-    EntityRelationLine,
-    EventLine,
-    ImportReport,
-    ObservationLine,
-    ProjectLine,
-    RefusedLine,
-    RelationshipLine,
-    SessionLine,
-    TurnLine,
-    VersionLine,
-    record_name,
-)
 from cmserver.redaction.clean import clean
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -77,7 +62,7 @@ class Source(Protocol):
         """The ids of its projects, where they are those of a cmserver."""
         ...
 
-    def lines(self) -> Iterator[tuple[str, DataLine] | RefusedLine]:
+    def lines(self) -> Iterator[tuple[str, model.DataLine] | model.RefusedLine]:
         """The lines with their places in the source, or why one cannot be read."""
         ...
 
@@ -92,7 +77,7 @@ class Importer:
         self._team_id = principal.team_id
         self._journal = journal
         self._dry_run = dry_run
-        self._report = ImportReport()
+        self._report = model.ImportReport()
         self._erased: set[UUID] = set()
         self._projects: dict[UUID | None, UUID] = {}
         """Id in the source -> id here."""
@@ -101,11 +86,11 @@ class Importer:
         self._numbers: dict[int, int] = {}
         """Number in the source -> number here, where they differ."""
         self._links: list[dict[str, object]] = []
-        self._unnumbered: list[tuple[str, DataLine]] = []
+        self._unnumbered: list[tuple[str, model.DataLine]] = []
         """Turns without a number: they get theirs after the observations, whose numbers are written in texts."""
         self._moves = False
 
-    async def run(self, progress: Callable[[int], object]) -> ImportReport:
+    async def run(self, progress: Callable[[int], object]) -> model.ImportReport:
         """Store everything; `progress` is told how many lines are done. A dry run stores nothing, and counts what it would."""
         began = time.monotonic()
         self._erased = self._read_erased()
@@ -122,7 +107,7 @@ class Importer:
         """Store batch after batch. While the database works on one, the next one is read and redacted."""
         done = 0
         running: deque[asyncio.Task[None]] = deque()
-        last_type: type[DataLine] | None = None
+        last_type: type[model.DataLine] | None = None
         try:
             for line_type, batch in _batches(self._source.lines(), self._refuse):
                 # What a batch refers to is stored before it begins.
@@ -136,14 +121,16 @@ class Importer:
                 await running.popleft()
             unnumbered, self._unnumbered = self._unnumbered, []
             for batch in _chunks(unnumbered, BATCH_LINES):
-                await self._store(TurnLine, batch, numbers_late=False)
+                await self._store(model.TurnLine, batch, numbers_late=False)
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _store(self, line_type: type[DataLine], batch: Sequence[tuple[str, DataLine]], *, numbers_late: bool = True) -> None:
-        if line_type is TurnLine and numbers_late:
+    async def _store(
+        self, line_type: type[model.DataLine], batch: Sequence[tuple[str, model.DataLine]], *, numbers_late: bool = True
+    ) -> None:
+        if line_type is model.TurnLine and numbers_late:
             self._unnumbered += [item for item in batch if getattr(item[1], "number", None) is None]
             batch = [item for item in batch if getattr(item[1], "number", None) is not None]
         await self._db.in_system(lambda conn: self._take(conn, line_type, batch))
@@ -160,18 +147,18 @@ class Importer:
             and erasure.team_id == self._team_id
         }
 
-    async def _take(self, conn: Conn, line_type: type[DataLine], batch: Sequence[tuple[str, DataLine]]) -> None:
+    async def _take(self, conn: Conn, line_type: type[model.DataLine], batch: Sequence[tuple[str, model.DataLine]]) -> None:
         """Store one batch of lines of one type."""
-        if line_type is ProjectLine:
+        if line_type is model.ProjectLine:
             for place, line in batch:
-                await self._take_project(conn, place, cast("ProjectLine", line))
+                await self._take_project(conn, place, cast("model.ProjectLine", line))
             return
         lines = [(place, self._translated(line)) for place, line in batch if self._has_project(place, line)]
-        if line_type is SessionLine:
+        if line_type is model.SessionLine:
             lines = await self._find_sessions(conn, lines)
         there = await repository.present(conn, self._team_id, line_type, [line.id for _, line in lines])
-        record = record_name(line_type)
-        rows: list[tuple[str, DataLine]] = []
+        record = model.record_name(line_type)
+        rows: list[tuple[str, model.DataLine]] = []
         for place, line in lines:
             if line.id in there or self._is_recorded_here(line):
                 _count(self._report.known, record)
@@ -182,38 +169,40 @@ class Importer:
         if self._dry_run:
             _count(self._report.taken, record, len(rows))
             return
-        if line_type in {ObservationLine, TurnLine}:
+        if line_type in {model.ObservationLine, model.TurnLine}:
             await self._number(conn, rows)
         await self._add(conn, line_type, rows)
 
-    async def _find_sessions(self, conn: Conn, lines: Sequence[tuple[str, DataLine]]) -> list[tuple[str, DataLine]]:
+    async def _find_sessions(self, conn: Conn, lines: Sequence[tuple[str, model.DataLine]]) -> list[tuple[str, model.DataLine]]:
         """The lines without those whose session is there already with another id, as agents report it to this server, too."""
-        sessions = cast("Sequence[tuple[str, SessionLine]]", lines)
+        sessions = cast("Sequence[tuple[str, model.SessionLine]]", lines)
         there = await repository.match_sessions(conn, self._team_id, [line for _, line in sessions])
         self._sessions |= there
         _count(self._report.known, "session", len(there))
         return [(place, line) for place, line in lines if line.id not in there]
 
-    def _is_recorded_here(self, line: DataLine) -> bool:
+    def _is_recorded_here(self, line: model.DataLine) -> bool:
         """Whether it is of a session that agents report to this server, too, so that its prompts are here by other ids."""
-        is_foreign = not self._source.has_own_ids and isinstance(line, EventLine | TurnLine)
+        is_foreign = not self._source.has_own_ids and isinstance(line, model.EventLine | model.TurnLine)
         return is_foreign and getattr(line, "server_session_id", None) in self._sessions.values()
 
-    def _has_project(self, place: str, line: DataLine) -> bool:
+    def _has_project(self, place: str, line: model.DataLine) -> bool:
         """Whether its projects are here; refuses the line if not."""
         ids = (
             [line.from_project_id, line.to_project_id]
-            if isinstance(line, RelationshipLine)
+            if isinstance(line, model.RelationshipLine)
             else [getattr(line, "project_id", None)]
         )
         if all(project_id in self._projects for project_id in ids):
             return True
         self._refuse(
-            RefusedLine(record=record_name(type(line)), place=place, reason="Its project is not in the source, or was not taken.")
+            model.RefusedLine(
+                record=model.record_name(type(line)), place=place, reason="Its project is not in the source, or was not taken."
+            )
         )
         return False
 
-    async def _add(self, conn: Conn, line_type: type[DataLine], rows: Sequence[tuple[str, DataLine]]) -> None:
+    async def _add(self, conn: Conn, line_type: type[model.DataLine], rows: Sequence[tuple[str, model.DataLine]]) -> None:
         """Insert the rows; where the database refuses one of them, in halves, until that one is found."""
         if not rows:
             return
@@ -222,20 +211,22 @@ class Importer:
                 added = await repository.add(conn, self._team_id, line_type, [self._row(line) for _, line in rows])
         except (errors.IntegrityError, errors.DataError, errors.ProgramLimitExceeded) as error:
             if len(rows) == 1:
-                self._refuse(RefusedLine(record=record_name(line_type), place=rows[0][0], reason=_reason(error)))
+                self._refuse(model.RefusedLine(record=model.record_name(line_type), place=rows[0][0], reason=_reason(error)))
                 return
             middle = len(rows) // 2
             await self._add(conn, line_type, rows[:middle])
             await self._add(conn, line_type, rows[middle:])
             return
-        _count(self._report.taken, record_name(line_type), len(added))
+        _count(self._report.taken, model.record_name(line_type), len(added))
         for place, line in rows:
             if line.id not in added:
-                self._refuse(RefusedLine(record=record_name(line_type), place=place, reason=_DOUBLE.get(line_type, _THERE)))
+                self._refuse(
+                    model.RefusedLine(record=model.record_name(line_type), place=place, reason=_DOUBLE.get(line_type, _THERE))
+                )
 
     # -- projects
 
-    async def _take_project(self, conn: Conn, place: str, line: ProjectLine) -> None:
+    async def _take_project(self, conn: Conn, place: str, line: model.ProjectLine) -> None:
         """Find the project by its name, or make it with the settings of the line."""
         try:
             found = await projects.find(conn, self._principal, line.canonical_id)
@@ -262,7 +253,7 @@ class Importer:
                 )
         except (CmserverError, errors.IntegrityError, errors.DataError) as error:
             self._projects.pop(line.id, None)
-            self._refuse(RefusedLine(record="project", place=place, reason=str(error).splitlines()[0]))
+            self._refuse(model.RefusedLine(record="project", place=place, reason=str(error).splitlines()[0]))
 
     # -- ids and numbers
 
@@ -283,31 +274,34 @@ class Importer:
                 values[name] = self._sessions[value]
             elif self._moves and name in _REFERENCE_LISTS:
                 values[name] = [self._translate_id(item) for item in value or ()]
-            elif self._moves and isinstance(line, EntityLine) and name == "aliases":
+            elif self._moves and isinstance(line, model.EntityLine) and name == "aliases":
                 values[name] = [msgspec.structs.replace(alias, id=self._translate_id(alias.id)) for alias in line.aliases]
         return msgspec.structs.replace(line, **values) if values else line
 
-    def _is_erased(self, line: DataLine) -> bool:
-        if isinstance(line, SessionLine | ObservationLine | TurnLine | EntityLine) and line.id in self._erased:
+    def _is_erased(self, line: model.DataLine) -> bool:
+        if (
+            isinstance(line, model.SessionLine | model.ObservationLine | model.TurnLine | model.EntityLine)
+            and line.id in self._erased
+        ):
             return True
         if getattr(line, "server_session_id", None) in self._erased:
             return True
-        if isinstance(line, RelationshipLine | EntityRelationLine):
+        if isinstance(line, model.RelationshipLine | model.EntityRelationLine):
             return line.from_id in self._erased or line.to_id in self._erased
         return getattr(line, "observation_id", None) in self._erased
 
-    async def _number(self, conn: Conn, lines: list[tuple[str, DataLine]]) -> None:
+    async def _number(self, conn: Conn, lines: list[tuple[str, model.DataLine]]) -> None:
         """Replace numbers that others have, and give one to each row that has none, in place."""
         if not lines:
             return
-        rows = cast("list[tuple[str, ObservationLine | TurnLine]]", lines)
+        rows = cast("list[tuple[str, model.ObservationLine | model.TurnLine]]", lines)
         wanted = [line.number for _, line in rows if line.number is not None]
         highest = await repository.raise_numbers(conn, self._team_id, max(wanted, default=0))
         taken = await repository.taken_numbers(conn, self._team_id, wanted)
-        numbered: list[tuple[str, DataLine]] = []
+        numbered: list[tuple[str, model.DataLine]] = []
         for place, line in rows:
             number = line.number
-            if number in taken and isinstance(line, TurnLine):
+            if number in taken and isinstance(line, model.TurnLine):
                 self._unnumbered.append((place, msgspec.structs.replace(line, number=None)))
                 self._report.renumbered += 1
             elif number is None or number in taken:
@@ -320,7 +314,7 @@ class Importer:
                 taken.add(number)
                 numbered.append((place, line))
         lines[:] = numbered
-        turns = sum(isinstance(line, TurnLine) for _, line in numbered)
+        turns = sum(isinstance(line, model.TurnLine) for _, line in numbered)
         await repository.raise_numbers(conn, self._team_id, highest, turns=turns)
 
     async def _finish(self, conn: Conn) -> None:
@@ -342,15 +336,15 @@ class Importer:
 
     # -- contents
 
-    def _cleaned(self, place: str, line: DataLine) -> DataLine | None:
+    def _cleaned(self, place: str, line: model.DataLine) -> model.DataLine | None:
         """The line without secrets and private passages; None when it cannot be stored."""
-        if isinstance(line, ObservationLine) and line.type not in TYPES:
+        if isinstance(line, model.ObservationLine) and line.type not in TYPES:
             line = msgspec.structs.replace(line, caller_type=line.caller_type or line.type, type="change")
         try:
             values = {name: getattr(line, name) for name in _TEXT_FIELDS[type(line)]}
             cleaned = cast("dict[str, Any]", self._clean(values))
         except Invalid as error:
-            self._refuse(RefusedLine(record=record_name(type(line)), place=place, reason=str(error)))
+            self._refuse(model.RefusedLine(record=model.record_name(type(line)), place=place, reason=str(error)))
             return None
         changed = {name: value for name, value in cleaned.items() if value is not values[name]}
         if not changed:
@@ -358,7 +352,7 @@ class Importer:
         try:
             return msgspec.convert({**msgspec.structs.asdict(line), **changed}, type(line))
         except msgspec.ValidationError as error:
-            self._refuse(RefusedLine(record=record_name(type(line)), place=place, reason=str(error)))
+            self._refuse(model.RefusedLine(record=model.record_name(type(line)), place=place, reason=str(error)))
             return None
 
     def _clean(self, value: object) -> object:
@@ -367,12 +361,12 @@ class Importer:
             _count(self._report.redactions, kind, count)
         return cleaned.value
 
-    def _row(self, line: DataLine) -> object:
+    def _row(self, line: model.DataLine) -> object:
         """The line as its table wants it."""
-        if isinstance(line, EventLine):
+        if isinstance(line, model.EventLine):
             text = msgspec.json.encode(line.payload).decode()
             return {**msgspec.structs.asdict(line), "size_chars": len(text), "idempotency_key": self._event_key(line)}
-        if isinstance(line, ObservationLine):
+        if isinstance(line, model.ObservationLine):
             if line.superseded_by is not None or line.closed_by is not None:
                 self._links.append({
                     "id": line.id,
@@ -384,7 +378,7 @@ class Importer:
             return msgspec.structs.replace(line, read_tokens=tokens)
         return line
 
-    def _event_key(self, line: EventLine) -> str:
+    def _event_key(self, line: model.EventLine) -> str:
         """The key by which the event is recognised when its agent sends it again."""
         return make_event_key(
             EventFacts(
@@ -400,44 +394,45 @@ class Importer:
             )
         )
 
-    def _refuse(self, refusal: RefusedLine) -> None:
+    def _refuse(self, refusal: model.RefusedLine) -> None:
         _count(self._report.refused, refusal.record)
         if len(self._report.examples) < _MAX_EXAMPLES:
             self._report.examples.append(refusal)
 
 
-_TEXT_FIELDS: dict[type[DataLine], tuple[str, ...]] = {
-    SessionLine: ("external_session_id", "content_session_id", "agent_id", "agent_type", "actor_id", "platform_source", "title",
-                  "metadata"),
-    EventLine: ("source_event_id", "payload", "metadata"),
-    TurnLine: ("text", "reply", "files", "checks", "commits", "actor_id", "agent_id"),
-    ObservationLine: (
+_TEXT_FIELDS: dict[type[model.DataLine], tuple[str, ...]] = {
+    model.SessionLine: (
+        "external_session_id", "content_session_id", "agent_id", "agent_type", "actor_id", "platform_source", "title", "metadata",
+    ),
+    model.EventLine: ("source_event_id", "payload", "metadata"),
+    model.TurnLine: ("text", "reply", "files", "checks", "commits", "actor_id", "agent_id"),
+    model.ObservationLine: (
         "title", "subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "summary", "quote", "anchors",
         "content", "metadata", "agent", "caller_type", "actor_id",
     ),
-    VersionLine: ("before", "performed_by"),
-    RelationshipLine: ("context",),
-    EntityLine: ("name", "notes"),
-    EntityRelationLine: ("label",),
+    model.VersionLine: ("before", "performed_by"),
+    model.RelationshipLine: ("context",),
+    model.EntityLine: ("name", "notes"),
+    model.EntityRelationLine: ("label",),
 }  # fmt: skip
 _THERE = "It is there already."
-_DOUBLE: dict[type[DataLine], str] = {
-    SessionLine: "A session with its agent's id is there already, or another team has its id.",
-    EventLine: "An event with its source's id is there already, or another team has its id.",
-    TurnLine: "Its event or its session has that turn already, or its project was not taken.",
-    ObservationLine: "Its project was not taken, or another team has its id.",
-    EntityLine: "An entity of its name and type is there already.",
-    EntityRelationLine: "The two are related so already.",
+_DOUBLE: dict[type[model.DataLine], str] = {
+    model.SessionLine: "A session with its agent's id is there already, or another team has its id.",
+    model.EventLine: "An event with its source's id is there already, or another team has its id.",
+    model.TurnLine: "Its event or its session has that turn already, or its project was not taken.",
+    model.ObservationLine: "Its project was not taken, or another team has its id.",
+    model.EntityLine: "An entity of its name and type is there already.",
+    model.EntityRelationLine: "The two are related so already.",
 }
 
 
 def _batches(
-    lines: Iterable[tuple[str, DataLine] | RefusedLine], refuse: Callable[[RefusedLine], None]
-) -> Iterator[tuple[type[DataLine], list[tuple[str, DataLine]]]]:
+    lines: Iterable[tuple[str, model.DataLine] | model.RefusedLine], refuse: Callable[[model.RefusedLine], None]
+) -> Iterator[tuple[type[model.DataLine], list[tuple[str, model.DataLine]]]]:
     """Lines of one type that follow each other, up to BATCH_LINES of them."""
-    batch: list[tuple[str, DataLine]] = []
+    batch: list[tuple[str, model.DataLine]] = []
     for line in lines:
-        if isinstance(line, RefusedLine):
+        if isinstance(line, model.RefusedLine):
             refuse(line)
             continue
         if batch and (type(batch[-1][1]) is not type(line[1]) or len(batch) >= BATCH_LINES):

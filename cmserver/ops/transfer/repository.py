@@ -10,19 +10,7 @@ import msgspec
 
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.base.text import storable
-from cmserver.ops.transfer.model import (
-    DataLine,
-    EntityLine,
-    EntityRelationLine,
-    EventLine,
-    ObservationLine,
-    ProjectLine,
-    RelationshipLine,
-    SessionLine,
-    SourceLine,
-    TurnLine,
-    VersionLine,
-)
+from cmserver.ops.transfer import model
 
 OWNS: set[str] = set()
 BORROWS = {
@@ -49,7 +37,7 @@ class SessionMatch(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
 
 
-L = TypeVar("L", bound=DataLine)
+L = TypeVar("L", bound=model.DataLine)
 _PAGE_ROWS = 1_000
 
 _OF_TEAM: LiteralString = """
@@ -59,7 +47,7 @@ _OF_TEAM: LiteralString = """
 """
 
 PROJECTS = Query(
-    ProjectLine,
+    model.ProjectLine,
     """
     SELECT r.id, r.canonical_id, r.name, r.metadata, r.archived_at, r.generation_policy, r.search_language, r.consolidation,
            r.retention, r.stays_apart, r.merge_with_model, r.isolated, r.created_at,
@@ -78,7 +66,7 @@ PROJECTS = Query(
     prepare=False,
 )
 SESSIONS = Query(
-    SessionLine,
+    model.SessionLine,
     f"""
     SELECT r.id, r.project_id, r.external_session_id, r.content_session_id, r.agent_id, r.agent_type, r.actor_id, r.platform_source,
            r.title, r.metadata, r.started_at, r.ended_at
@@ -87,7 +75,7 @@ SESSIONS = Query(
     prepare=False,
 )
 EVENTS = Query(
-    EventLine,
+    model.EventLine,
     f"""
     SELECT r.id, r.project_id, r.server_session_id, r.source_adapter, r.source_event_id, r.event_type, r.platform_source, r.payload,
            r.metadata, r.occurred_at, r.received_at, r.payload_purged_at
@@ -96,7 +84,7 @@ EVENTS = Query(
     prepare=False,
 )
 TURNS = Query(
-    TurnLine,
+    model.TurnLine,
     f"""
     SELECT r.id, r.number, r.project_id, r.server_session_id, r.agent_event_id, r.prompt_number, r.agent_id, r.prompt AS text,
            r.reply, r.files, r.checks, r.commits, r.actor_id, r.created_at, r.ended_at
@@ -110,9 +98,9 @@ _OBSERVATION_COLUMNS: LiteralString = (
     " content, discovery_tokens, read_tokens, metadata, agent, caller_type, ttl_seconds, expires_at, version, superseded_by,"
     " superseded_at, merged_from, access_count, last_accessed_at, created_at, updated_at"
 )
-OBSERVATIONS = Query(ObservationLine, f"SELECT {_OBSERVATION_COLUMNS} FROM observations r {_OF_TEAM}", prepare=False)
+OBSERVATIONS = Query(model.ObservationLine, f"SELECT {_OBSERVATION_COLUMNS} FROM observations r {_OF_TEAM}", prepare=False)
 SOURCES = Query(
-    SourceLine,
+    model.SourceLine,
     f"""
     SELECT r.id, r.project_id, r.observation_id, r.source_type, r.source_id, r.metadata, r.created_at
       FROM observation_sources r {_OF_TEAM}
@@ -120,7 +108,7 @@ SOURCES = Query(
     prepare=False,
 )
 VERSIONS = Query(
-    VersionLine,
+    model.VersionLine,
     f"""
     SELECT r.id, r.project_id, r.observation_id, r.version, r.action, r.before, r.source_ids, r.strategy, r.similarity,
            r.measured_by,
@@ -130,7 +118,7 @@ VERSIONS = Query(
     prepare=False,
 )
 RELATIONSHIPS = Query(
-    RelationshipLine,
+    model.RelationshipLine,
     """
     SELECT r.id, r.from_id, r.from_project_id, r.to_id, r.to_project_id, r.relationship, r.strength, r.context, r.created_at
       FROM observation_relationships r
@@ -144,7 +132,7 @@ RELATIONSHIPS = Query(
 )
 # What rules found alone is found again, unless something that people said refers to it.
 ENTITIES = Query(
-    EntityLine,
+    model.EntityLine,
     """
     SELECT r.id, r.project_id, r.type, r.name, r.folded_name, r.notes, r.found_by, r.created_at,
            (SELECT coalesce(jsonb_agg(jsonb_build_object('id', a.id, 'type', a.type, 'name', a.name, 'folded_name', a.folded_name)
@@ -160,7 +148,7 @@ ENTITIES = Query(
     prepare=False,
 )
 ENTITY_RELATIONS = Query(
-    EntityRelationLine,
+    model.EntityRelationLine,
     f"""
     SELECT r.id, r.project_id, r.from_id, r.to_id, r.label, r.created_at,
            ARRAY(SELECT v.observation_id FROM entity_relation_evidence v
@@ -169,17 +157,17 @@ ENTITY_RELATIONS = Query(
     """,
     prepare=False,
 )
-_BY_TYPE: dict[type[DataLine], Query[DataLine]] = {  # pyright: ignore[reportAssignmentType] - each makes the lines of its type
-    ProjectLine: PROJECTS,
-    SessionLine: SESSIONS,
-    EventLine: EVENTS,
-    TurnLine: TURNS,
-    ObservationLine: OBSERVATIONS,
-    SourceLine: SOURCES,
-    VersionLine: VERSIONS,
-    RelationshipLine: RELATIONSHIPS,
-    EntityLine: ENTITIES,
-    EntityRelationLine: ENTITY_RELATIONS,
+_BY_TYPE: dict[type[model.DataLine], Query[model.DataLine]] = {  # pyright: ignore[reportAssignmentType] - each makes the lines of its type
+    model.ProjectLine: PROJECTS,
+    model.SessionLine: SESSIONS,
+    model.EventLine: EVENTS,
+    model.TurnLine: TURNS,
+    model.ObservationLine: OBSERVATIONS,
+    model.SourceLine: SOURCES,
+    model.VersionLine: VERSIONS,
+    model.RelationshipLine: RELATIONSHIPS,
+    model.EntityLine: ENTITIES,
+    model.EntityRelationLine: ENTITY_RELATIONS,
 }
 
 SET_UTC = Query(str, "SELECT set_config('TimeZone', 'UTC', true)")
@@ -195,16 +183,16 @@ PRESENT_VERSIONS = Query(UUID, "SELECT id FROM observation_versions WHERE id = A
 PRESENT_RELATIONSHIPS = Query(UUID, "SELECT id FROM observation_relationships WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 PRESENT_ENTITIES = Query(UUID, "SELECT id FROM entities WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 PRESENT_ENTITY_RELATIONS = Query(UUID, "SELECT id FROM entity_relations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
-_PRESENT: dict[type[DataLine], Query[UUID]] = {
-    SessionLine: PRESENT_SESSIONS,
-    EventLine: PRESENT_EVENTS,
-    TurnLine: PRESENT_TURNS,
-    ObservationLine: PRESENT_OBSERVATIONS,
-    SourceLine: PRESENT_SOURCES,
-    VersionLine: PRESENT_VERSIONS,
-    RelationshipLine: PRESENT_RELATIONSHIPS,
-    EntityLine: PRESENT_ENTITIES,
-    EntityRelationLine: PRESENT_ENTITY_RELATIONS,
+_PRESENT: dict[type[model.DataLine], Query[UUID]] = {
+    model.SessionLine: PRESENT_SESSIONS,
+    model.EventLine: PRESENT_EVENTS,
+    model.TurnLine: PRESENT_TURNS,
+    model.ObservationLine: PRESENT_OBSERVATIONS,
+    model.SourceLine: PRESENT_SOURCES,
+    model.VersionLine: PRESENT_VERSIONS,
+    model.RelationshipLine: PRESENT_RELATIONSHIPS,
+    model.EntityLine: PRESENT_ENTITIES,
+    model.EntityRelationLine: PRESENT_ENTITY_RELATIONS,
 }
 
 MATCH_SESSIONS = Query(
@@ -386,16 +374,16 @@ ADD_ENTITY_RELATIONS = Query(
     SELECT id FROM added
     """,
 )
-_ADD: dict[type[DataLine], Query[UUID]] = {
-    SessionLine: ADD_SESSIONS,
-    EventLine: ADD_EVENTS,
-    TurnLine: ADD_TURNS,
-    ObservationLine: ADD_OBSERVATIONS,
-    SourceLine: ADD_SOURCES,
-    VersionLine: ADD_VERSIONS,
-    RelationshipLine: ADD_RELATIONSHIPS,
-    EntityLine: ADD_ENTITIES,
-    EntityRelationLine: ADD_ENTITY_RELATIONS,
+_ADD: dict[type[model.DataLine], Query[UUID]] = {
+    model.SessionLine: ADD_SESSIONS,
+    model.EventLine: ADD_EVENTS,
+    model.TurnLine: ADD_TURNS,
+    model.ObservationLine: ADD_OBSERVATIONS,
+    model.SourceLine: ADD_SOURCES,
+    model.VersionLine: ADD_VERSIONS,
+    model.RelationshipLine: ADD_RELATIONSHIPS,
+    model.EntityLine: ADD_ENTITIES,
+    model.EntityRelationLine: ADD_ENTITY_RELATIONS,
 }
 
 # Locks the team's counter until the transaction ends, as every writer of observations does.
@@ -464,12 +452,12 @@ async def are_of_other_teams(conn: Conn, team_id: UUID, project_ids: Collection[
     return await OF_OTHER_TEAMS.one(conn, team_id=team_id, ids=list(project_ids))
 
 
-async def present(conn: Conn, team_id: UUID, line_type: type[DataLine], ids: Collection[UUID]) -> set[UUID]:
+async def present(conn: Conn, team_id: UUID, line_type: type[model.DataLine], ids: Collection[UUID]) -> set[UUID]:
     """Those of the ids that the team has rows of."""
     return set(await _PRESENT[line_type].all(conn, team_id=team_id, ids=list(ids)))
 
 
-async def match_sessions(conn: Conn, team_id: UUID, sessions: Sequence[SessionLine]) -> dict[UUID, UUID]:
+async def match_sessions(conn: Conn, team_id: UUID, sessions: Sequence[model.SessionLine]) -> dict[UUID, UUID]:
     """By the id of those of the sessions that the team has with another id: that one."""
     rows = [
         {
@@ -484,7 +472,7 @@ async def match_sessions(conn: Conn, team_id: UUID, sessions: Sequence[SessionLi
     return {match.other_id: match.id for match in matches}
 
 
-async def set_project(conn: Conn, team_id: UUID, project: ProjectLine) -> None:
+async def set_project(conn: Conn, team_id: UUID, project: model.ProjectLine) -> None:
     """Give a new project the settings and names of the line; a name that another project has stays that one's."""
     fields = msgspec.structs.asdict(project)
     names = ("id", "archived_at", "consolidation", "stays_apart", "merge_with_model", "isolated", "created_at")
@@ -493,7 +481,7 @@ async def set_project(conn: Conn, team_id: UUID, project: ProjectLine) -> None:
     await ADD_ALIASES.run(conn, team_id=team_id, id=project.id, aliases=project.aliases)
 
 
-async def add(conn: Conn, team_id: UUID, line_type: type[DataLine], rows: Sequence[object]) -> set[UUID]:
+async def add(conn: Conn, team_id: UUID, line_type: type[model.DataLine], rows: Sequence[object]) -> set[UUID]:
     """Store rows of that type; returns the ids of those that were not there."""
     return set(await _ADD[line_type].all(conn, team_id=team_id, rows=Jsonb(list(rows))))
 

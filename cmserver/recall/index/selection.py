@@ -9,29 +9,9 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.recall.index.layout import (
-    MAX_CHARS,
-    IndexFrame,
-    day_of,
-    frame_chars,
-    render_day_heading,
-    render_file_heading,
-    render_full_line,
-    render_index,
-    render_line,
-    render_summary,
-)
+from cmserver.recall import model
+from cmserver.recall.index import layout
 from cmserver.recall.index.relevance import WEIGHTS, SessionFocus, Weights, score_row
-from cmserver.recall.model import (
-    ContextBudget,
-    IndexLine,
-    IndexRow,
-    ObservationDetails,
-    OmissionReason,
-    OmittedRow,
-    ScoredRow,
-    SummaryText,
-)
 
 _WORD = re.compile(r"\w+")
 _SIMILARITY = 0.8
@@ -41,12 +21,12 @@ _SIMILARITY = 0.8
 class IndexInput(msgspec.Struct, frozen=True, kw_only=True):
     """All that an index is made of. `newest_at` are the times of the project's newest observations."""
 
-    rows: Sequence[IndexRow]
+    rows: Sequence[model.IndexRow]
     newest_at: Sequence[datetime]
-    summary: IndexRow | None = None
+    summary: model.IndexRow | None = None
     """The summary that is shown in full."""
-    summary_text: SummaryText | None = None
-    details: Mapping[int, ObservationDetails] = {}
+    summary_text: model.SummaryText | None = None
+    details: Mapping[int, model.ObservationDetails] = {}
     """Details by number of what is shown in full where there is room: the session's own work, after its context was compacted."""
     shown_numbers: Collection[int] = ()
     changed_files: Sequence[str] = ()
@@ -57,17 +37,19 @@ class ComposedIndex(msgspec.Struct, frozen=True, kw_only=True):
     """The text, empty when there is nothing to show; its lines as they were selected; what was omitted, the most relevant first."""
 
     text: str
-    lines: Sequence[IndexLine]
-    omitted: Sequence[OmittedRow]
-    summary: ScoredRow | None
+    lines: Sequence[model.IndexLine]
+    omitted: Sequence[model.OmittedRow]
+    summary: model.ScoredRow | None
     summary_block: str = ""
     """The lines of the summary that is shown in full."""
 
 
-def compose_index(frame: IndexFrame, budget: ContextBudget, source: IndexInput, weights: Weights = WEIGHTS) -> ComposedIndex:
+def compose_index(
+    frame: layout.IndexFrame, budget: model.ContextBudget, source: IndexInput, weights: Weights = WEIGHTS
+) -> ComposedIndex:
     """The index, never longer than MAX_CHARS nor than the tokens of the budget."""
     focus = SessionFocus(source.newest_at, source.changed_files, source.continued_session_id)
-    room = min(MAX_CHARS, budget.tokens * 4) - frame_chars(frame)
+    room = min(layout.MAX_CHARS, budget.tokens * 4) - layout.frame_chars(frame)
     summary, block = _render_latest_summary(source, focus, weights, room // 3)
     selection = IndexSelection(
         max_chars=room - len(block),
@@ -79,23 +61,23 @@ def compose_index(frame: IndexFrame, budget: ContextBudget, source: IndexInput, 
     if own := [scored_row for scored_row in scored if scored_row.row.number in source.details]:
         selection.add(
             own,
-            lambda scored_row: render_full_line(scored_row, source.details.get(scored_row.row.number)),
+            lambda scored_row: layout.render_full_line(scored_row, source.details.get(scored_row.row.number)),
             max_chars=(room - len(block)) * 2 // 3,
             is_full=True,
         )
-    selection.add(scored, render_line)
+    selection.add(scored, layout.render_line)
     rows = [*(line.scored.row for line in selection.lines), *([summary.row] if summary else [])]
-    text = render_index(frame, selection.lines, block, rows) if rows else ""
+    text = layout.render_index(frame, selection.lines, block, rows) if rows else ""
     return ComposedIndex(text=text, lines=selection.lines, omitted=selection.omitted, summary=summary, summary_block=block)
 
 
 def _render_latest_summary(
     source: IndexInput, focus: SessionFocus, weights: Weights, max_chars: int
-) -> tuple[ScoredRow | None, str]:
+) -> tuple[model.ScoredRow | None, str]:
     """The summary that is shown in full, where there is room for it."""
     if source.summary is None or source.summary_text is None or source.summary.number in source.shown_numbers:
         return None, ""
-    block = render_summary(source.summary, source.summary_text, max_chars)
+    block = layout.render_summary(source.summary, source.summary_text, max_chars)
     return (score_row(source.summary, focus, weights), block) if block else (None, "")
 
 
@@ -103,7 +85,7 @@ class IndexSelection:
     """Selects lines in several rounds into the same room. `max_chars` counts the headings above the lines, too."""
 
     def __init__(self, *, max_chars: int, max_observations: int, max_summaries: int, shown_numbers: Collection[int] = ()) -> None:
-        self.lines: list[IndexLine] = []
+        self.lines: list[model.IndexLine] = []
         self._chars_left = max_chars
         self._lines_left = {"summary": max_summaries, "observation": max_observations}
         self._shown_numbers = shown_numbers
@@ -111,12 +93,12 @@ class IndexSelection:
         self._days: set[date] = set()
         self._files: set[tuple[date, str]] = set()
         self._titles: list[frozenset[str]] = []
-        self._omitted: dict[int, OmittedRow] = {}
+        self._omitted: dict[int, model.OmittedRow] = {}
 
     def add(
         self,
-        candidates: Iterable[ScoredRow],
-        render: Callable[[ScoredRow], str],
+        candidates: Iterable[model.ScoredRow],
+        render: Callable[[model.ScoredRow], str],
         *,
         max_chars: int | None = None,
         is_full: bool = False,
@@ -129,19 +111,19 @@ class IndexSelection:
             if number in self._selected_numbers:
                 continue
             if reason := self._add_line(scored, render, reserved=reserved, is_full=is_full):
-                self._omitted[number] = OmittedRow(scored=scored, reason=reason)
+                self._omitted[number] = model.OmittedRow(scored=scored, reason=reason)
             else:
                 self._selected_numbers.add(number)
                 self._omitted.pop(number, None)
 
     @property
-    def omitted(self) -> list[OmittedRow]:
+    def omitted(self) -> list[model.OmittedRow]:
         """The most relevant first."""
         return sorted(self._omitted.values(), key=lambda row: (row.scored.score, row.scored.row.number), reverse=True)
 
     def _add_line(
-        self, scored: ScoredRow, render: Callable[[ScoredRow], str], *, reserved: int, is_full: bool
-    ) -> OmissionReason | None:
+        self, scored: model.ScoredRow, render: Callable[[model.ScoredRow], str], *, reserved: int, is_full: bool
+    ) -> model.OmissionReason | None:
         """Add a line; the reason when it cannot be added."""
         kind = "summary" if scored.row.kind == "summary" else "observation"
         if scored.row.number in self._shown_numbers:
@@ -151,10 +133,10 @@ class IndexSelection:
         title = frozenset(_WORD.findall(scored.row.title[:640].lower()))
         if any(is_similar(title, other, _SIMILARITY) for other in self._titles):
             return "duplicate"
-        text, day, file = render(scored), day_of(scored.row), scored.file
+        text, day, file = render(scored), layout.day_of(scored.row), scored.file
         cost = len(text) + 1
-        cost += 0 if day in self._days else len(render_day_heading(day, day)) + 2
-        cost += 0 if file is None or (day, file) in self._files else len(render_file_heading(file)) + 1
+        cost += 0 if day in self._days else len(layout.render_day_heading(day, day)) + 2
+        cost += 0 if file is None or (day, file) in self._files else len(layout.render_file_heading(file)) + 1
         if cost > self._chars_left - reserved:
             return "budget"
         self._chars_left -= cost
@@ -163,7 +145,7 @@ class IndexSelection:
         if file is not None:
             self._files.add((day, file))
         self._titles.append(title)
-        self.lines.append(IndexLine(scored=scored, text=text, is_full=is_full))
+        self.lines.append(model.IndexLine(scored=scored, text=text, is_full=is_full))
         return None
 
 

@@ -9,10 +9,7 @@ import msgspec
 
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.steward.model import (
-    DerivationCounts,
-    NewDerivation,
-)
+from cmserver.steward import model
 
 OWNS = {"observation_derivations"}
 
@@ -70,7 +67,7 @@ MARK_UNDONE = Query(
 # -- what people did, by which thresholds move
 
 COUNTS = Query(
-    DerivationCounts,
+    model.DerivationCounts,
     """
     SELECT count(*) FILTER (WHERE d.status = 'accepted' AND o.superseded_at IS NULL) AS kept,
            count(*) FILTER (WHERE d.status = 'undone') AS rejected
@@ -86,7 +83,7 @@ async def fingerprints(conn: Conn, team_id: UUID, project_id: UUID, *, with_cand
     return set(await FINGERPRINTS.all(conn, team_id=team_id, project_id=project_id, with_candidates=with_candidates))
 
 
-async def keep(conn: Conn, new: NewDerivation) -> UUID | None:
+async def keep(conn: Conn, new: model.NewDerivation) -> UUID | None:
     """Keep what was derived, in place of a candidate; None when it was stored, taken back or refused before."""
     values = {**msgspec.structs.asdict(new), "id": new_id(), "payload": Jsonb(new.payload)}
     return await KEEP.first(conn, **values)
@@ -101,5 +98,5 @@ async def mark_undone(conn: Conn, team_id: UUID, observation_id: UUID) -> None:
     await MARK_UNDONE.run(conn, team_id=team_id, observation_id=observation_id)
 
 
-async def counts(conn: Conn, team_id: UUID, since: datetime) -> DerivationCounts:
+async def counts(conn: Conn, team_id: UUID, since: datetime) -> model.DerivationCounts:
     return await COUNTS.one(conn, team_id=team_id, since=since)

@@ -7,20 +7,10 @@ import msgspec
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
+from cmserver.steward import model
 from cmserver.steward.ask import ModelAsker
 from cmserver.steward.derivations import repository as derivations
 from cmserver.steward.executors.executor import Executor, JobPayload
-from cmserver.steward.model import (
-    POLICIES,
-    STEWARD,
-    DerivationCounts,
-    Effect,
-    JobContext,
-    Plan,
-    PlanResult,
-    PolicyChange,
-    SuggestionCounts,
-)
 from cmserver.steward.policies import repository as policies
 from cmserver.steward.policies import thresholds
 
@@ -50,48 +40,50 @@ class PolicyProposal(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class PolicyTune(Executor[TunePayload]):
     """The executor `policy_tune`."""
 
-    async def prepare(self, db: Db, asker: ModelAsker, context: JobContext, payload: TunePayload) -> Plan:  # noqa: ARG002
+    async def prepare(self, db: Db, asker: ModelAsker, context: model.JobContext, payload: TunePayload) -> model.Plan:  # noqa: ARG002
         """At most one change."""
         team_id, values = context.job.team_id, context.policies
         async with db.tenant(team_id) as conn:
             since = await policies.evidence_since(conn, team_id, _DAYS)
-            merges = await policies.suggestion_counts(conn, team_id, since, POLICIES["auto_merge.threshold"].least)
+            merges = await policies.suggestion_counts(conn, team_id, since, model.POLICIES["auto_merge.threshold"].least)
             derived = await derivations.counts(conn, team_id, since)
         facts = {**msgspec.structs.asdict(merges), **msgspec.structs.asdict(derived), "minSample": MIN_SAMPLE}
         proposal = choose_change(values, merges, derived)
         if proposal is None:
             enough = max(merges.accepted + merges.dismissed, derived.kept + derived.rejected) >= MIN_SAMPLE
-            return Plan(decision="nothing", reasons=["no_reason" if enough else "sample_too_small"], input=facts)
-        return Plan(decision="tune", reasons=[proposal.reason], proposals=[proposal], input=facts)
+            return model.Plan(decision="nothing", reasons=["no_reason" if enough else "sample_too_small"], input=facts)
+        return model.Plan(decision="tune", reasons=[proposal.reason], proposals=[proposal], input=facts)
 
-    async def apply(self, conn: Conn, context: JobContext, plan: Plan) -> PlanResult:
+    async def apply(self, conn: Conn, context: model.JobContext, plan: model.Plan) -> model.PlanResult:
         """Write the change if the value is still the one that was looked at."""
         team_id = context.job.team_id
         await policies.lock(conn, team_id)
         values = await thresholds.read_values(conn, team_id)
-        effects: list[Effect] = []
+        effects: list[model.Effect] = []
         for proposal in plan.proposals:
             assert isinstance(proposal, PolicyProposal)
             if values[proposal.policy_key] != proposal.prior_value:
-                return PlanResult(effects=[], skipped=["changed_meanwhile"])
+                return model.PlanResult(effects=[], skipped=["changed_meanwhile"])
             change_id = new_id()
-            change = PolicyChange(
+            change = model.PolicyChange(
                 id=change_id,
                 policy_key=proposal.policy_key,
                 prior_value=proposal.prior_value,
                 new_value=proposal.new_value,
                 reason=proposal.reason,
-                changed_by=STEWARD,
+                changed_by=model.STEWARD,
                 run_id=context.run_id,
                 sample_size=proposal.sample_size,
                 evidence=dict(proposal.evidence),
             )
             await policies.add(conn, team_id, change)
-            effects.append(Effect(kind="policy_changed", policy_key=proposal.policy_key, policy_change_id=change_id))
-        return PlanResult(effects=effects)
+            effects.append(model.Effect(kind="policy_changed", policy_key=proposal.policy_key, policy_change_id=change_id))
+        return model.PlanResult(effects=effects)
 
 
-def choose_change(values: dict[str, float], merges: SuggestionCounts, derived: DerivationCounts) -> PolicyProposal | None:
+def choose_change(
+    values: dict[str, float], merges: model.SuggestionCounts, derived: model.DerivationCounts
+) -> PolicyProposal | None:
     """The first change that the counts speak for, inside the bounds."""
     total = merges.accepted + merges.dismissed
     if total >= MIN_SAMPLE:
@@ -115,7 +107,7 @@ def choose_change(values: dict[str, float], merges: SuggestionCounts, derived: D
 def _move(
     values: dict[str, float], key: str, step: float, reason: str, sample: int, evidence: dict[str, int]
 ) -> PolicyProposal | None:
-    bounds = POLICIES[key]
+    bounds = model.POLICIES[key]
     new = round(min(bounds.most, max(bounds.least, values[key] + step)), 4)
     if new == values[key]:
         return None

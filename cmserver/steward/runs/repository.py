@@ -8,17 +8,7 @@ from uuid import UUID
 
 from cmserver.access.model import IN_REACH_O
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.steward.model import (
-    BREAKER_FAILURES,
-    BREAKER_SECONDS,
-    Breaker,
-    ModelCall,
-    RunFailure,
-    RunFigures,
-    StewardEvent,
-    StewardJob,
-    StewardRun,
-)
+from cmserver.steward import model as steward_model
 
 OWNS = {"steward_runs", "steward_events"}
 
@@ -62,10 +52,10 @@ _SELECT: LiteralString = """
      WHERE r.team_id = %(team_id)s
 """
 
-BY_ID = Query(StewardRun, f"{_SELECT} AND r.id = %(run_id)s")
+BY_ID = Query(steward_model.StewardRun, f"{_SELECT} AND r.id = %(run_id)s")
 
 NEWEST = Query(
-    StewardRun,
+    steward_model.StewardRun,
     f"""
     {_SELECT}
        AND ((%(project_id)s::uuid IS NULL AND r.project_id IS NULL) OR {IN_REACH_O.replace("o.project_id", "r.project_id")})
@@ -86,7 +76,7 @@ MARK_UNDONE = Query(
 )
 
 EVENTS = Query(
-    StewardEvent,
+    steward_model.StewardEvent,
     """
     SELECT id, job_id, run_id, event_type, data, schema_version, created_at FROM steward_events
      WHERE team_id = %(team_id)s AND job_id = %(job_id)s
@@ -97,7 +87,7 @@ EVENTS = Query(
 # -- figures
 
 FIGURES = Query(
-    RunFigures,
+    steward_model.RunFigures,
     """
     SELECT count(*) FILTER (WHERE created_at > now() - interval '1 hour') AS runs_last_hour, count(*) AS runs,
            count(*) FILTER (WHERE status IN ('succeeded', 'skipped')) AS succeeded,
@@ -111,7 +101,7 @@ FIGURES = Query(
 )
 
 FAILURES = Query(
-    RunFailure,
+    steward_model.RunFailure,
     """
     SELECT coalesce(error_class, '') AS reason, count(*) AS count FROM steward_runs
      WHERE team_id = %(team_id)s AND created_at > now() - interval '24 hours' AND error_class IS NOT NULL
@@ -123,7 +113,7 @@ FAILURES = Query(
 
 # The calls since the last that answered. When the time is over one call is tried: if it fails, it is the last one again.
 BREAKER = Query(
-    Breaker,
+    steward_model.Breaker,
     """
     WITH newest AS (
         SELECT error_class, completed_at FROM steward_runs
@@ -148,7 +138,7 @@ BREAKER = Query(
 # -- policies
 
 
-async def begin(conn: Conn, run_id: UUID, job: StewardJob) -> None:
+async def begin(conn: Conn, run_id: UUID, job: steward_model.StewardJob) -> None:
     await BEGIN.run(
         conn,
         id=run_id,
@@ -162,11 +152,11 @@ async def begin(conn: Conn, run_id: UUID, job: StewardJob) -> None:
 
 async def finish(
     conn: Conn,
-    job: StewardJob,
+    job: steward_model.StewardJob,
     run_id: UUID,
     status: str,
     *,
-    call: ModelCall | None = None,
+    call: steward_model.ModelCall | None = None,
     input_snapshot: object = None,
     output_snapshot: object = None,
     input_hash: str | None = None,
@@ -190,11 +180,11 @@ async def finish(
     )
 
 
-async def add_event(conn: Conn, job: StewardJob, run_id: UUID | None, event_type: str, data: object) -> None:
+async def add_event(conn: Conn, job: steward_model.StewardJob, run_id: UUID | None, event_type: str, data: object) -> None:
     await ADD_EVENT.run(conn, team_id=job.team_id, job_id=job.id, run_id=run_id, event_type=event_type, data=Jsonb(data))
 
 
-async def by_id(conn: Conn, team_id: UUID, run_id: UUID) -> StewardRun | None:
+async def by_id(conn: Conn, team_id: UUID, run_id: UUID) -> steward_model.StewardRun | None:
     return await BY_ID.first(conn, team_id=team_id, run_id=run_id)
 
 
@@ -210,7 +200,7 @@ async def newest(
     before_id: UUID | None = None,
     limit: int,
     offset: int = 0,
-) -> list[StewardRun]:
+) -> list[steward_model.StewardRun]:
     """Newest first; None for no filter."""
     return await NEWEST.all(
         conn,
@@ -234,18 +224,20 @@ async def mark_undone(conn: Conn, team_id: UUID, run_id: UUID, undone_by: str) -
     await MARK_UNDONE.run(conn, team_id=team_id, run_id=run_id, undone_by=undone_by)
 
 
-async def events(conn: Conn, team_id: UUID, job_id: UUID, *, limit: int, offset: int = 0) -> list[StewardEvent]:
+async def events(conn: Conn, team_id: UUID, job_id: UUID, *, limit: int, offset: int = 0) -> list[steward_model.StewardEvent]:
     """The timeline of a job, oldest first."""
     return await EVENTS.all(conn, team_id=team_id, job_id=job_id, limit=limit, offset=offset)
 
 
-async def figures(conn: Conn, team_id: UUID, project_id: UUID | None) -> RunFigures:
+async def figures(conn: Conn, team_id: UUID, project_id: UUID | None) -> steward_model.RunFigures:
     return await FIGURES.one(conn, team_id=team_id, project_id=project_id)
 
 
-async def failures(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[RunFailure]:
+async def failures(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[steward_model.RunFailure]:
     return await FAILURES.all(conn, team_id=team_id, project_id=project_id)
 
 
-async def breaker(conn: Conn, team_id: UUID) -> Breaker:
-    return await BREAKER.one(conn, team_id=team_id, most_failures=BREAKER_FAILURES, seconds=BREAKER_SECONDS)
+async def breaker(conn: Conn, team_id: UUID) -> steward_model.Breaker:
+    return await BREAKER.one(
+        conn, team_id=team_id, most_failures=steward_model.BREAKER_FAILURES, seconds=steward_model.BREAKER_SECONDS
+    )

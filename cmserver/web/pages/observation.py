@@ -22,16 +22,8 @@ from cmserver.consolidation.combine import merge_observations, undo
 from cmserver.consolidation.history import read_history
 from cmserver.consolidation.model import SYSTEM_RELATIONSHIPS, Merge, Relation, Relationship
 from cmserver.consolidation.wording import MergeWriter
+from cmserver.observations import model as observations_model
 from cmserver.observations.history.model import MergeStrategy, ObservationVersion, Snapshot
-from cmserver.observations.model import (
-    Correction,
-    Observation,
-    ObservationSource,
-    ObservationState,
-    ObservationType,
-    Scope,
-    compose,
-)
 from cmserver.observations.plain import SUMMARY_LABELS
 from cmserver.observations.read import find_any_observation, find_observation, parse_number, read_observation
 from cmserver.observations.tidy import tidy_correction
@@ -76,12 +68,12 @@ class ShownRelation(msgspec.Struct, frozen=True, kw_only=True):
 class ObservationView(msgspec.Struct, frozen=True, kw_only=True):
     """All that the page shows."""
 
-    observation: Observation
+    observation: observations_model.Observation
     title: str
     type: str
     project: str | None
     session: str | None
-    sources: list[ObservationSource]
+    sources: list[observations_model.ObservationSource]
     source_count: int
     summary: list[tuple[str, str]]
     versions: list[ShownVersion]
@@ -112,7 +104,7 @@ async def get_observation(visit: Visit) -> Response:
     )
 
 
-def _may_change(visit: Visit, observation: Observation) -> bool:
+def _may_change(visit: Visit, observation: observations_model.Observation) -> bool:
     return visit.may("observations:write") and visit.principal.sees(observation.project_id)
 
 
@@ -131,7 +123,7 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
     session_ids = {receipt.server_session_id for receipt in shown_to} | {observation.server_session_id}
     labels = await session_labels(conn, visit.team_id, [id_ for id_ in session_ids if id_])
     names = await names_of_projects(conn, principal, [observation.project_id])
-    composed = compose(observation.title, observation.subtitle, observation.narrative, observation.facts)
+    composed = observations_model.compose(observation.title, observation.subtitle, observation.narrative, observation.facts)
     is_composed = observation.content in (composed, observation.narrative)
     return ObservationView(
         observation=observation,
@@ -151,19 +143,19 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
     )
 
 
-def _summary(observation: Observation) -> list[tuple[str, str]]:
+def _summary(observation: observations_model.Observation) -> list[tuple[str, str]]:
     """The parts of a summary with their labels."""
     parts = observation.summary or {}
     return [(label, text) for name, label in SUMMARY_LABELS.items() if (text := parts.get(name))]
 
 
 def _shown_versions(
-    observation: Observation, versions: Sequence[ObservationVersion], relations: Sequence[Relation]
+    observation: observations_model.Observation, versions: Sequence[ObservationVersion], relations: Sequence[Relation]
 ) -> list[ShownVersion]:
     """The last first. What came after a change is what stood before the next one, or stands now."""
     numbers = {relation.to_id: relation.to_number for relation in relations}
     shown: list[ShownVersion] = []
-    after: Observation | Snapshot = observation
+    after: observations_model.Observation | Snapshot = observation
     for version in versions:
         diff = None
         if version.before is not None:
@@ -175,8 +167,8 @@ def _shown_versions(
     return shown
 
 
-def _text(row: Observation | Snapshot) -> str:
-    composed = compose(row.title, row.subtitle, row.narrative, row.facts)
+def _text(row: observations_model.Observation | Snapshot) -> str:
+    composed = observations_model.compose(row.title, row.subtitle, row.narrative, row.facts)
     return composed or row.content
 
 
@@ -210,7 +202,7 @@ class EditForm(msgspec.Struct, frozen=True, kw_only=True):
     """The whole observation as it shall be. Facts and concepts stand one on a line; `version` is the one that was edited."""
 
     version: Annotated[int, Meta(ge=1)]
-    type: ObservationType
+    type: observations_model.ObservationType
     title: Title | None = None
     subtitle: Words | None = None
     narrative: Words | None = None
@@ -218,8 +210,8 @@ class EditForm(msgspec.Struct, frozen=True, kw_only=True):
     facts: Text = ""
     concepts: Text = ""
     importance: Importance = 0.5
-    scope: Scope = "project"
-    state: ObservationState | None = None
+    scope: observations_model.Scope = "project"
+    state: observations_model.ObservationState | None = None
 
 
 async def get_edit(visit: Visit) -> Response:
@@ -235,9 +227,9 @@ async def get_edit(visit: Visit) -> Response:
     )
 
 
-def _has_content(observation: Observation) -> bool:
+def _has_content(observation: observations_model.Observation) -> bool:
     """Whether it has a text of its own beside those of which a content is composed."""
-    composed = compose(observation.title, observation.subtitle, observation.narrative, observation.facts)
+    composed = observations_model.compose(observation.title, observation.subtitle, observation.narrative, observation.facts)
     return observation.content not in (composed, observation.narrative)
 
 
@@ -251,10 +243,12 @@ async def post_edit(visit: Visit) -> Response:
     sent = msgspec.convert(changes, CorrectionIn)
     size_bytes = sum(len(str(value)) for value in changes.values())
     correction = await tidy_correction(
-        reshape(sent, Correction), field_max_chars=visit.dependency(Settings).field_max_chars, size_bytes=size_bytes
+        reshape(sent, observations_model.Correction),
+        field_max_chars=visit.dependency(Settings).field_max_chars,
+        size_bytes=size_bytes,
     )
 
-    async def act(conn: Conn) -> Observation:
+    async def act(conn: Conn) -> observations_model.Observation:
         current = await find_observation(conn, visit.principal, name)
         if current.version != form.version:
             raise Conflict("Somebody changed it since you opened this form. Open it in another tab, and compare.")
@@ -265,7 +259,7 @@ async def post_edit(visit: Visit) -> Response:
     return visit.redirect(f"/ui/observations/{corrected.number}", notice)
 
 
-def _changes(form: EditForm, observation: Observation) -> dict[str, object]:
+def _changes(form: EditForm, observation: observations_model.Observation) -> dict[str, object]:
     """The fields of the form that differ from the observation, by their names on the wire."""
     wanted: dict[str, object] = {
         "type": form.type,

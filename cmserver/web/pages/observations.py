@@ -24,15 +24,7 @@ from cmserver.recall.search.searcher import Searcher
 from cmserver.recall.search.wire import SearchIn
 from cmserver.sessions.read import find_session
 from cmserver.web.page import Page
-from cmserver.web.pages.memory import (
-    BADGES,
-    TITLE_CHARS,
-    ObservationItem,
-    list_projects,
-    names_of_projects,
-    observation_line,
-    session_labels,
-)
+from cmserver.web.pages import memory
 from cmserver.web.pages.memory import TYPES as TYPE_OPTIONS
 from cmserver.web.visit import Visit
 
@@ -73,7 +65,7 @@ _MORE = (*_OF_SEARCH, *_OF_LIST, "session")
 class ShownHit(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the list: an observation, or a turn that a search found."""
 
-    line: ObservationItem | None = None
+    line: memory.ObservationItem | None = None
     turn: str | None = None
     turn_session: UUID | None = None
     project: str = ""
@@ -101,11 +93,11 @@ async def get_observations(visit: Visit) -> Response:
     else:
         rows, facts, next_cursor = await _list(visit, filters)
     async with visit.tenant() as conn:
-        projects = await list_projects(conn, visit.principal)
+        projects = await memory.list_projects(conn, visit.principal)
         session = None
         if filters.session:
             found = await find_session(conn, visit.principal, str(filters.session))
-            session = (await session_labels(conn, visit.team_id, [found.id]))[found.id]
+            session = (await memory.session_labels(conn, visit.team_id, [found.id]))[found.id]
     ignored = [name for name in (_OF_LIST if words else _OF_SEARCH) if getattr(filters, name)]
     return visit.render(
         "observations.html",
@@ -120,7 +112,7 @@ async def get_observations(visit: Visit) -> Response:
         ignored=[name.replace("_", " ") for name in ignored],
         words=words,
         types=TYPE_OPTIONS,
-        badges=BADGES,
+        badges=memory.BADGES,
         parameters=msgspec.structs.asdict(filters),
         next_cursor=next_cursor,
     )
@@ -142,8 +134,8 @@ async def _list(visit: Visit, filters: ObservationsPageQuery) -> tuple[list[Show
             scope=filters.scope,
             cursor=filters.cursor,
         )
-        names = await names_of_projects(conn, visit.principal, {row.project_id for row in page})
-    return [ShownHit(line=observation_line(row, names)) for row in page], None, next_cursor
+        names = await memory.names_of_projects(conn, visit.principal, {row.project_id for row in page})
+    return [ShownHit(line=memory.observation_line(row, names)) for row in page], None, next_cursor
 
 
 async def _search(visit: Visit, filters: ObservationsPageQuery, words: str) -> tuple[list[ShownHit], SearchFacts, str | None]:
@@ -168,7 +160,7 @@ async def _search(visit: Visit, filters: ObservationsPageQuery, words: str) -> t
     result = await visit.dependency(Searcher).search(visit.principal, query, full=False)
     hits = result.page.hits
     async with visit.tenant() as conn:
-        names = await names_of_projects(conn, visit.principal, {hit.source.project_id for hit in hits})
+        names = await memory.names_of_projects(conn, visit.principal, {hit.source.project_id for hit in hits})
     facts = SearchFacts(
         total=result.page.total,
         is_estimate=result.page.is_estimate,
@@ -181,10 +173,10 @@ async def _search(visit: Visit, filters: ObservationsPageQuery, words: str) -> t
 
 def _shown_hit(hit: Hit, names: dict[UUID, str]) -> ShownHit:
     if isinstance(hit.source, Observation):
-        return ShownHit(line=observation_line(hit.source, names), hit=hit)
+        return ShownHit(line=memory.observation_line(hit.source, names), hit=hit)
     turn = hit.source
     return ShownHit(
-        turn=f"#{turn.number} {one_line(turn.line, TITLE_CHARS)}",
+        turn=f"#{turn.number} {one_line(turn.line, memory.TITLE_CHARS)}",
         turn_session=turn.server_session_id,
         project=names.get(turn.project_id, ""),
         hit=hit,
@@ -203,15 +195,15 @@ async def get_chosen(visit: Visit) -> Response:
     numbers = list(chosen.number) or [int(number) for number in visit.submitted.get("number", []) if number.isdigit()]
     async with visit.tenant() as conn:
         batch = await read_batch(conn, visit.principal, numbers[:_MAX_CHOSEN])
-        names = await names_of_projects(conn, visit.principal, {row.project_id for row in batch.observations})
-    lines = [observation_line(row, names) for row in batch.observations]
+        names = await memory.names_of_projects(conn, visit.principal, {row.project_id for row in batch.observations})
+    lines = [memory.observation_line(row, names) for row in batch.observations]
     return visit.render(
         "observations_chosen.html",
         title=f"{len(lines)} observations",
         lines=lines,
         expiring=sum(line.expires_at is not None for line in lines),
         missing=batch.missing,
-        badges=BADGES,
+        badges=memory.BADGES,
     )
 
 

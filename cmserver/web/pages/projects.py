@@ -11,18 +11,10 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from cmserver.access import announce, change_project, projects
+from cmserver.access import model as access_model
 from cmserver.access import repository as access
 from cmserver.access.change_project import ProjectChange
 from cmserver.access.clean import Name, clean_name, clean_policy
-from cmserver.access.model import (
-    SEARCH_LANGUAGES,
-    Consolidation,
-    Days,
-    GenerationPolicy,
-    Project,
-    RetentionPolicy,
-    SearchLanguage,
-)
 from cmserver.access.projects import Projects
 from cmserver.base import paging
 from cmserver.base.errors import Invalid
@@ -56,7 +48,7 @@ OMISSIONS = {
 }
 
 
-def project_path(project: Project) -> str:
+def project_path(project: access_model.Project) -> str:
     """The page of the project: an archived one is found by its id only."""
     return f"/ui/projects/{quote(str(project.id) if project.archived_at else project.canonical_id, safe='')}"
 
@@ -175,11 +167,11 @@ async def post_overview(visit: Visit) -> Response:
     return visit.redirect(project_path(project), "The overview is made anew.")
 
 
-async def _require(conn: Conn, visit: Visit) -> Project:
+async def _require(conn: Conn, visit: Visit) -> access_model.Project:
     return await projects.require_project(conn, visit.principal, visit.parameter("project"))
 
 
-async def _joined_projects(conn: Conn, visit: Visit, project: Project) -> list[Project]:
+async def _joined_projects(conn: Conn, visit: Visit, project: access_model.Project) -> list[access_model.Project]:
     """The projects that were joined to it."""
     if visit.principal.project_id is not None:
         return []
@@ -236,7 +228,7 @@ async def get_settings(visit: Visit) -> Response:
         title=f"Preferences of {project.name}",
         project=project,
         path=project_path(project),
-        languages=SEARCH_LANGUAGES,
+        languages=access_model.SEARCH_LANGUAGES,
     )
 
 
@@ -251,10 +243,10 @@ class SettingsForm(msgspec.Struct, frozen=True, kw_only=True):
     skip_rules: Text = ""
     skip_tools: Text = ""
     skip_event_types: Text = ""
-    consolidation: Consolidation = "suggest"
+    consolidation: access_model.Consolidation = "suggest"
     merge_with_model: bool = False
     isolated: bool = False
-    search_language: SearchLanguage = "english"
+    search_language: access_model.SearchLanguage = "english"
 
 
 async def post_settings(visit: Visit) -> Response:
@@ -271,7 +263,7 @@ async def post_settings(visit: Visit) -> Response:
     }
     change = ProjectChange(
         name=clean_name(form.name, at="$.name"),
-        policy=clean_policy(convert(policy, GenerationPolicy, at="$.generationPolicy")),
+        policy=clean_policy(convert(policy, access_model.GenerationPolicy, at="$.generationPolicy")),
         consolidation=form.consolidation,
         merge_with_model=form.merge_with_model,
         isolated=form.isolated,
@@ -284,23 +276,23 @@ async def post_settings(visit: Visit) -> Response:
 class RetentionForm(msgspec.Struct, frozen=True, kw_only=True):
     """How long what is kept, in days; 0 is for good, and empty as the team or the server says."""
 
-    observations_days: Days | None = None
+    observations_days: access_model.Days | None = None
     min_importance: Annotated[float, Meta(ge=0, le=1)] | None = None
     promote_accesses: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
-    events_days: Days | None = None
-    job_log_days: Days | None = None
-    receipts_days: Days | None = None
-    audit_days: Days | None = None
+    events_days: access_model.Days | None = None
+    job_log_days: access_model.Days | None = None
+    receipts_days: access_model.Days | None = None
+    audit_days: access_model.Days | None = None
 
 
 async def post_retention(visit: Visit) -> Response:
     """Set how long what of a project is kept."""
     form = await visit.form(RetentionForm)
-    project = await _change(visit, ProjectChange(retention=RetentionPolicy(**msgspec.structs.asdict(form))))
+    project = await _change(visit, ProjectChange(retention=access_model.RetentionPolicy(**msgspec.structs.asdict(form))))
     return visit.redirect(f"{project_path(project)}/settings", "Retention is saved.")
 
 
-async def _change(visit: Visit, change: ProjectChange) -> Project:
+async def _change(visit: Visit, change: ProjectChange) -> access_model.Project:
     reference = visit.parameter("project")
     project = await visit.db.in_tenant(visit.team_id, lambda conn: change_project.change(conn, visit.principal, reference, change))
     _forget(visit)
@@ -336,8 +328,8 @@ async def post_alias_removal(visit: Visit) -> Response:
     return visit.redirect(project_path(project), f"{form.alias} is no name of it any more.")
 
 
-async def _change_aliases(visit: Visit, *, add: str | None = None, remove: str | None = None) -> Project:
-    async def act(conn: Conn) -> Project:
+async def _change_aliases(visit: Visit, *, add: str | None = None, remove: str | None = None) -> access_model.Project:
+    async def act(conn: Conn) -> access_model.Project:
         project = await _require(conn, visit)
         aliases = [alias for alias in project.aliases if alias != remove] + ([add] if add else [])
         try:

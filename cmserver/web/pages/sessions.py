@@ -36,19 +36,7 @@ from cmserver.sessions.read import audit_prompt_read, find_session
 from cmserver.sessions.write import rename_session
 from cmserver.tooluse.read import read_tool_use
 from cmserver.web.page import Page
-from cmserver.web.pages.memory import (
-    BADGES,
-    TITLE_CHARS,
-    ObservationItem,
-    SessionItem,
-    lines_of_numbers,
-    list_projects,
-    list_sessions,
-    names_of_projects,
-    observation_line,
-    session_labels,
-    title_of,
-)
+from cmserver.web.pages import memory
 from cmserver.web.templates import plural
 from cmserver.web.visit import Visit
 
@@ -85,7 +73,7 @@ class SessionDay(msgspec.Struct, frozen=True, kw_only=True):
     """The sessions that began on a day (UTC)."""
 
     name: str
-    sessions: list[SessionItem]
+    sessions: list[memory.SessionItem]
 
 
 async def get_sessions(visit: Visit) -> Response:
@@ -93,7 +81,7 @@ async def get_sessions(visit: Visit) -> Response:
     filters = visit.query(SessionsPageQuery)
     project_id = await visit.dependency(Projects).within(visit.principal, filters.project)
     async with visit.tenant() as conn:
-        lines, next_cursor = await list_sessions(
+        lines, next_cursor = await memory.list_sessions(
             conn,
             visit.principal,
             project_id=project_id,
@@ -101,7 +89,7 @@ async def get_sessions(visit: Visit) -> Response:
             platform=filters.platform,
             cursor=filters.cursor,
         )
-        projects = await list_projects(conn, visit.principal)
+        projects = await memory.list_projects(conn, visit.principal)
     return visit.render(
         "sessions.html",
         title="Sessions",
@@ -114,9 +102,9 @@ async def get_sessions(visit: Visit) -> Response:
     )
 
 
-def _by_day(lines: Sequence[SessionItem]) -> list[SessionDay]:
+def _by_day(lines: Sequence[memory.SessionItem]) -> list[SessionDay]:
     today = datetime.now(UTC).date()
-    days: dict[date, list[SessionItem]] = {}
+    days: dict[date, list[memory.SessionItem]] = {}
     for line in lines:
         days.setdefault(line.session.started_at.astimezone(UTC).date(), []).append(line)
     return [SessionDay(name=_day_name(day, today), sessions=of_day) for day, of_day in days.items()]
@@ -141,7 +129,7 @@ class TimelineEvent(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """prompt, tool, reply, or the event's own type."""
     text: str
-    made: list[ObservationItem]
+    made: list[memory.ObservationItem]
     made_numbers: list[int]
     """All of them, also those of which no line is shown."""
 
@@ -160,8 +148,8 @@ async def get_session(visit: Visit) -> Response:
     principal, team_id = visit.principal, visit.team_id
     async with visit.tenant() as conn:
         session = await find_session(conn, principal, visit.parameter("session"))
-        label = (await session_labels(conn, team_id, [session.id]))[session.id]
-        project = (await names_of_projects(conn, principal, [session.project_id])).get(session.project_id, "")
+        label = (await memory.session_labels(conn, team_id, [session.id]))[session.id]
+        project = (await memory.names_of_projects(conn, principal, [session.project_id])).get(session.project_id, "")
         rows = await events.page(
             conn,
             team_id,
@@ -184,8 +172,8 @@ async def get_session(visit: Visit) -> Response:
             summary = await read_summary(conn, principal, session)
         except NotFound:
             summary = None
-        others = [other for other in await list_projects(conn, principal) if other.id != session.project_id]
-    lines = [observation_line(row, {session.project_id: project}) for row in made]
+        others = [other for other in await memory.list_projects(conn, principal) if other.id != session.project_id]
+    lines = [memory.observation_line(row, {session.project_id: project}) for row in made]
     return visit.render(
         "session.html",
         title=label[:60],
@@ -202,7 +190,7 @@ async def get_session(visit: Visit) -> Response:
         receipts=_receipt_lines(shown[:_RECEIPTS]),
         has_more_receipts=len(shown) > _RECEIPTS,
         reasons=REASONS,
-        badges=BADGES,
+        badges=memory.BADGES,
         filters=filters,
         next_cursor=next_cursor,
         max_title_chars=MAX_TITLE_CHARS,
@@ -211,11 +199,11 @@ async def get_session(visit: Visit) -> Response:
 
 async def _timeline(conn: Conn, team_id: UUID, page: Sequence[StoredEvent], shown: Sequence[Observation]) -> list[TimelineEvent]:
     made = await observations.made_of_events(conn, team_id, [event.id for event in page])
-    lines = {row.number: observation_line(row, {}) for row in shown}
+    lines = {row.number: memory.observation_line(row, {}) for row in shown}
     return [_timeline_event(event, [observation.number for observation in made.get(event.id, [])], lines) for event in page]
 
 
-def _timeline_event(event: StoredEvent, numbers: list[int], lines: dict[int, ObservationItem]) -> TimelineEvent:
+def _timeline_event(event: StoredEvent, numbers: list[int], lines: dict[int, memory.ObservationItem]) -> TimelineEvent:
     kind, text = _describe(event)
     return TimelineEvent(
         id=event.id,
@@ -239,7 +227,7 @@ def _describe(event: StoredEvent) -> tuple[str, str]:
     if tool:
         use = read_tool_use(tool, fields.get("tool_input", fields.get("toolInput")))
         subject = use.command or ", ".join(use.paths[:3]) or field(use.fields, "query", "pattern", "url", "description", "prompt")
-        return "tool", one_line(f"{tool}  {subject}", TITLE_CHARS)
+        return "tool", one_line(f"{tool}  {subject}", memory.TITLE_CHARS)
     reply = field(fields, "last_assistant_message", "message", "text", "content")
     return ("reply", _cut(reply)) if reply else (event.event_type, "")
 
@@ -296,8 +284,8 @@ async def get_receipts(visit: Visit) -> Response:
         rows = await receipts.of_session(conn, visit.team_id, session.id, before=before, before_id=before_id, limit=_EXPLAINED + 1)
         page, next_cursor = paging.page(rows, _EXPLAINED, lambda receipt: (receipt.created_at, receipt.id))
         numbers = {number for receipt in page for number in (*receipt.numbers, *receipt.left_out[:_RECEIPTS])}
-        by_number = await lines_of_numbers(conn, visit.principal, numbers) if numbers else {}
-        label = (await session_labels(conn, visit.team_id, [session.id]))[session.id]
+        by_number = await memory.lines_of_numbers(conn, visit.principal, numbers) if numbers else {}
+        label = (await memory.session_labels(conn, visit.team_id, [session.id]))[session.id]
     return visit.render(
         "session_receipts.html",
         title=f"Shown: {label[:50]}",
@@ -326,7 +314,7 @@ def _read_receipt(receipt: Receipt, by_number: dict[int, Observation]) -> Receip
         read_at = observation.last_accessed_at if observation else None
         return ShownLine(
             number=number,
-            title=title_of(observation) if observation else None,
+            title=memory.title_of(observation) if observation else None,
             score=score,
             parts=parts,
             was_read=read_at is not None and read_at >= receipt.created_at,
@@ -379,7 +367,7 @@ async def get_deletion(visit: Visit) -> Response:
     """What would be deleted with a session, in numbers, before it is done."""
     session_id, rows = await delete_session(visit.db, visit.principal, visit.parameter("session"), dry_run=True)
     async with visit.tenant() as conn:
-        label = (await session_labels(conn, visit.team_id, [session_id]))[session_id]
+        label = (await memory.session_labels(conn, visit.team_id, [session_id]))[session_id]
     counts = {kind: count for kind, count in msgspec.structs.asdict(rows).items() if kind != "merged"}
     return visit.render(
         "session_delete.html", title="Delete a session", session_id=session_id, label=label, counts=counts, merged=rows.merged
@@ -408,9 +396,9 @@ async def get_event(visit: Visit) -> Response:
     async with visit.tenant() as conn:
         event = await find_event(conn, principal, visit.parameter("id"))
         made = await read_event_observations(conn, principal, event.project_id, event.id)
-        names = await names_of_projects(conn, principal, [event.project_id])
+        names = await memory.names_of_projects(conn, principal, [event.project_id])
         session_id = event.server_session_id
-        labels = await session_labels(conn, visit.team_id, [session_id]) if session_id else {}
+        labels = await memory.session_labels(conn, visit.team_id, [session_id]) if session_id else {}
     kind, text = _describe(event)
     payload = json.dumps(event.payload, indent=2, ensure_ascii=False) if event.payload_purged_at is None else None
     return visit.render(
@@ -421,10 +409,10 @@ async def get_event(visit: Visit) -> Response:
         text=text,
         payload=payload[:_PAYLOAD_CHARS] if payload else None,
         is_cut=bool(payload) and len(payload) > _PAYLOAD_CHARS,
-        made=[observation_line(observation, names) for observation, _ in made],
+        made=[memory.observation_line(observation, names) for observation, _ in made],
         project=names.get(event.project_id, ""),
         session_label=labels.get(session_id) if session_id else None,
-        badges=BADGES,
+        badges=memory.BADGES,
     )
 
 

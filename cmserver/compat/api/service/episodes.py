@@ -18,17 +18,7 @@ from cmserver.base.ids import named_id, new_id
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key
-from cmserver.compat.api.service.frame import (
-    DeletionOut,
-    EpisodeOut,
-    PageSize,
-    ServicePageQuery,
-    Words,
-    admit,
-    episode_out,
-    find_scope,
-    require_session,
-)
+from cmserver.compat.api.service import frame
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.turn_names import request_turn_names
 from cmserver.observations import repository as observations
@@ -47,11 +37,11 @@ class EpisodeIn(msgspec.Struct, rename="camel", kw_only=True):
     """What the user said, and what the assistant answered."""
 
     session_id: UUID
-    user_message: Words
-    ai_response: Words
+    user_message: frame.Words
+    ai_response: frame.Words
 
 
-class EpisodesQuery(ServicePageQuery, rename="camel", kw_only=True):
+class EpisodesQuery(frame.ServicePageQuery, rename="camel", kw_only=True):
     """Of all sessions, of one, or of a project."""
 
     session_id: UUID | None = None
@@ -61,43 +51,43 @@ class EpisodesQuery(ServicePageQuery, rename="camel", kw_only=True):
 class EpisodeSearchQuery(msgspec.Struct, rename="camel", kw_only=True):
     """The words to search for, in all sessions, in one, or in a project."""
 
-    q: Words
-    limit: PageSize = 20
+    q: frame.Words
+    limit: frame.PageSize = 20
     session_id: UUID | None = None
     project_id: Key | None = None
 
 
 async def get_episodes(request: Request) -> Response:
     """A page of episodes, newest first."""
-    principal = await admit(request)
+    principal = await frame.admit(request)
     params = query(request, EpisodesQuery)
     async with db(request).tenant(principal.team_id) as conn:
-        project_id, session_id = await find_scope(conn, principal, params.project_id, params.session_id)
+        project_id, session_id = await frame.find_scope(conn, principal, params.project_id, params.session_id)
         return answer(await _page(conn, principal, params, session_id, project_id))
 
 
 async def get_session_episodes(request: Request) -> Response:
     """A page of a session's episodes, newest first."""
-    principal = await admit(request)
+    principal = await frame.admit(request)
     session_id = path_id(request, NO_SUCH_SESSION)
     async with db(request).tenant(principal.team_id) as conn:
-        session = await require_session(conn, principal, session_id)
-        return answer(await _page(conn, principal, query(request, ServicePageQuery), session.id, session.project_id))
+        session = await frame.require_session(conn, principal, session_id)
+        return answer(await _page(conn, principal, query(request, frame.ServicePageQuery), session.id, session.project_id))
 
 
 async def _page(
-    conn: Conn, principal: Principal, params: ServicePageQuery, session_id: UUID | None, project_id: UUID | None
-) -> list[EpisodeOut]:
+    conn: Conn, principal: Principal, params: frame.ServicePageQuery, session_id: UUID | None, project_id: UUID | None
+) -> list[frame.EpisodeOut]:
     rows = await turns.newest(
         conn, principal.team_id, project_id=project_id, session_id=session_id, limit=params.limit, offset=params.offset
     )
     await audit_prompt_read(conn, principal, project_id, len(rows))
-    return [*map(episode_out, rows)]
+    return [*map(frame.episode_out, rows)]
 
 
 async def post_episode(request: Request) -> Response:
     """Keep an episode."""
-    principal = await admit(request)
+    principal = await frame.admit(request)
     new, size_bytes = await read_sized(request, EpisodeIn)
     settings = dependency(request, Settings)
     max_chars = settings.field_max_chars
@@ -131,15 +121,15 @@ async def post_episode(request: Request) -> Response:
 
     stored = await db(request).in_tenant(principal.team_id, write)
     dependency(request, JobNotifier).notify_due()
-    return answer(episode_out(stored), 201)
+    return answer(frame.episode_out(stored), 201)
 
 
 async def get_search(request: Request) -> Response:
     """Episodes that match the words, the best first."""
-    principal = await admit(request)
+    principal = await frame.admit(request)
     params = query(request, EpisodeSearchQuery)
     async with db(request).tenant(principal.team_id) as conn:
-        project_id, session_id = await find_scope(conn, principal, params.project_id, params.session_id)
+        project_id, session_id = await frame.find_scope(conn, principal, params.project_id, params.session_id)
         search = SearchRequest(
             query=params.q,
             project_ids=[project_id] if project_id else None,
@@ -149,28 +139,28 @@ async def get_search(request: Request) -> Response:
         page = await find_page(conn, principal, search, dependency(request, Ranking))
         found = [hit.turn for hit in page.hits if hit.turn]
         await audit_prompt_read(conn, principal, project_id, len(found))
-    return answer([*map(episode_out, found)])
+    return answer([*map(frame.episode_out, found)])
 
 
 async def get_episode(request: Request) -> Response:
     """One episode."""
-    principal = await admit(request)
+    principal = await frame.admit(request)
     async with db(request).tenant(principal.team_id) as conn:
-        return answer(episode_out(await read_turn(conn, principal, _path_name(request))))
+        return answer(frame.episode_out(await read_turn(conn, principal, _path_name(request))))
 
 
 async def delete_episode(request: Request) -> Response:
     """Delete an episode; one that came by a hook stays, because its events do."""
-    principal = await admit(request)
+    principal = await frame.admit(request)
 
-    async def delete(conn: Conn) -> DeletionOut:
+    async def delete(conn: Conn) -> frame.DeletionOut:
         turn = await read_turn(conn, principal, _path_name(request))
         if turn.event_id is not None:
             raise Invalid("This turn came by an agent's hook. Delete its session instead.")
         await turns.delete(conn, principal.team_id, turn.id)
         await audit.record(conn, principal, "turn.deleted", "turn", turn.id, project_id=turn.project_id, number=turn.number)
         await announce.notify_stream(conn)
-        return DeletionOut(id=turn.id)
+        return frame.DeletionOut(id=turn.id)
 
     return answer(await db(request).in_tenant(principal.team_id, delete))
 
@@ -183,10 +173,10 @@ def _path_name(request: Request) -> int | UUID | None:
 
 
 routes = [
-    get("/episodes", get_episodes, "observations:read", list[EpisodeOut], query=EpisodesQuery),
-    post("/episodes", post_episode, "events:write", EpisodeOut, status=201, body=EpisodeIn),
-    get("/episodes/search", get_search, "observations:read", list[EpisodeOut], query=EpisodeSearchQuery),
-    get("/episodes/{id}", get_episode, "observations:read", EpisodeOut),
-    delete("/episodes/{id}", delete_episode, "observations:write", DeletionOut),
-    get("/sessions/{id}/episodes", get_session_episodes, "observations:read", list[EpisodeOut], query=ServicePageQuery),
+    get("/episodes", get_episodes, "observations:read", list[frame.EpisodeOut], query=EpisodesQuery),
+    post("/episodes", post_episode, "events:write", frame.EpisodeOut, status=201, body=EpisodeIn),
+    get("/episodes/search", get_search, "observations:read", list[frame.EpisodeOut], query=EpisodeSearchQuery),
+    get("/episodes/{id}", get_episode, "observations:read", frame.EpisodeOut),
+    delete("/episodes/{id}", delete_episode, "observations:write", frame.DeletionOut),
+    get("/sessions/{id}/episodes", get_session_episodes, "observations:read", list[frame.EpisodeOut], query=frame.ServicePageQuery),
 ]

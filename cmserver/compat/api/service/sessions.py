@@ -19,17 +19,7 @@ from cmserver.base.http.wire import answer, db, dependency, query, read, read_si
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key
-from cmserver.compat.api.service.frame import (
-    PLATFORM,
-    DeletionOut,
-    ServicePageQuery,
-    ServiceSessionOut,
-    admit,
-    find_project,
-    find_reserved_id,
-    find_scope,
-    session_out,
-)
+from cmserver.compat.api.service import frame
 from cmserver.ops.erasure.session import delete_session
 from cmserver.ops.joining.move_session import move_session
 from cmserver.redaction.clean import clean_aside
@@ -43,7 +33,7 @@ _TAKEN = "A session with this externalId exists already."
 Title = Annotated[str, Meta(min_length=1, max_length=MAX_TITLE_CHARS)]
 
 
-class ServiceSessionsQuery(ServicePageQuery, rename="camel", kw_only=True):
+class ServiceSessionsQuery(frame.ServicePageQuery, rename="camel", kw_only=True):
     """All sessions of the team, or of one project."""
 
     project_id: Key | None = None
@@ -67,10 +57,10 @@ class ServiceSessionChangeIn(msgspec.Struct, rename="camel", kw_only=True):
 
 async def get_sessions(request: Request) -> Response:
     """A page of sessions, newest first."""
-    principal = await admit(request)
+    principal = await frame.admit(request)
     params = query(request, ServiceSessionsQuery)
     async with db(request).tenant(principal.team_id) as conn:
-        project_id, _ = await find_scope(conn, principal, params.project_id, None)
+        project_id, _ = await frame.find_scope(conn, principal, params.project_id, None)
         rows = await sessions.newest(
             conn,
             principal.team_id,
@@ -82,28 +72,28 @@ async def get_sessions(request: Request) -> Response:
             limit=params.limit,
             offset=params.offset,
         )
-        reserved_id = await find_reserved_id(conn, principal)
-    return answer([session_out(session, reserved_id) for session in rows])
+        reserved_id = await frame.find_reserved_id(conn, principal)
+    return answer([frame.session_out(session, reserved_id) for session in rows])
 
 
 async def post_session(request: Request) -> Response:
     """Make a session; 409 when its externalId is taken."""
-    principal = await admit(request)
+    principal = await frame.admit(request)
     new, size_bytes = await read_sized(request, ServiceSessionIn)
     title = None if new.name is None else clean_title(new.name, at="$.name")
     max_chars = dependency(request, Settings).field_max_chars
     metadata = await clean_aside(new.metadata or {}, field_max_chars=max_chars, size_bytes=size_bytes, at="$.metadata")
     external_id = dependency(request, Identifiers).clean(new.external_id)
 
-    async def make(conn: Conn) -> ServiceSessionOut:
+    async def make(conn: Conn) -> frame.ServiceSessionOut:
         await access.lock_names(conn, principal.team_id)  # no two requests take one externalId in two projects
         if await sessions.by_content_id(conn, principal.team_id, external_id, project_id=None):
             raise Conflict(_TAKEN)
-        project = await find_project(conn, principal, new.project_id)
+        project = await frame.find_project(conn, principal, new.project_id)
         wanted = NewSession(
             external_session_id=external_id,
             content_session_id=external_id,
-            platform_source=PLATFORM,
+            platform_source=frame.PLATFORM,
             actor_id=principal.actor_id,
             metadata=cast("dict[str, object]", metadata.value),
         )
@@ -113,22 +103,22 @@ async def post_session(request: Request) -> Response:
         await audit.record(conn, principal, "session.started", "session", session.id, project_id=project.id)
         if title is not None:
             session = await rename_session(conn, principal, str(session.id), title)
-        return session_out(session, await find_reserved_id(conn, principal))
+        return frame.session_out(session, await frame.find_reserved_id(conn, principal))
 
     return answer(await db(request).in_tenant(principal.team_id, make), 201)
 
 
 async def get_session_by_external_id(request: Request) -> Response:
     """One session by its externalId."""
-    principal = await admit(request)
+    principal = await frame.admit(request)
     async with db(request).tenant(principal.team_id) as conn:
         session = await _find_by_external_id(conn, request, principal)
-        return answer(session_out(session, await find_reserved_id(conn, principal)))
+        return answer(frame.session_out(session, await frame.find_reserved_id(conn, principal)))
 
 
 async def patch_session(request: Request) -> Response:
     """Name a session, or move it with all that was drawn from it to another project, which also needs observations:write."""
-    principal = await admit(request)
+    principal = await frame.admit(request)
     change = await read(request, ServiceSessionChangeIn)
     title = change.name if change.name is UNSET or change.name is None else clean_title(change.name, at="$.name")
 
@@ -136,12 +126,12 @@ async def patch_session(request: Request) -> Response:
         session = await _find_by_external_id(conn, request, principal)
         if change.project_id is UNSET:
             return session, None
-        target_id = (await find_project(conn, principal, change.project_id)).id
+        target_id = (await frame.find_project(conn, principal, change.project_id)).id
         return session, None if target_id == session.project_id else target_id
 
-    async def apply(conn: Conn) -> ServiceSessionOut:
+    async def apply(conn: Conn) -> frame.ServiceSessionOut:
         renamed = session if title is UNSET else await rename_session(conn, principal, str(session.id), title)
-        return session_out(renamed, await find_reserved_id(conn, principal))
+        return frame.session_out(renamed, await frame.find_reserved_id(conn, principal))
 
     session, target_id = await db(request).in_tenant(principal.team_id, find_move)
     if target_id is not None:
@@ -152,11 +142,11 @@ async def patch_session(request: Request) -> Response:
 
 async def delete_service_session(request: Request) -> Response:
     """Delete a session with its episodes, its summaries and all else that was drawn from it."""
-    principal = await admit(request)
+    principal = await frame.admit(request)
     async with db(request).tenant(principal.team_id) as conn:
         session = await _find_by_external_id(conn, request, principal)
     session_id, _ = await delete_session(db(request), principal, str(session.id), dry_run=False)
-    return answer(DeletionOut(id=session_id))
+    return answer(frame.DeletionOut(id=session_id))
 
 
 async def _find_by_external_id(conn: Conn, request: Request, principal: Principal) -> Session:
@@ -168,11 +158,15 @@ async def _find_by_external_id(conn: Conn, request: Request, principal: Principa
 
 
 routes = [
-    get("/sessions", get_sessions, "observations:read", list[ServiceSessionOut], query=ServiceSessionsQuery),
-    post("/sessions", post_session, "sessions:write", ServiceSessionOut, status=201, body=ServiceSessionIn),
-    get("/sessions/by-external/{externalId:path}", get_session_by_external_id, "observations:read", ServiceSessionOut),
+    get("/sessions", get_sessions, "observations:read", list[frame.ServiceSessionOut], query=ServiceSessionsQuery),
+    post("/sessions", post_session, "sessions:write", frame.ServiceSessionOut, status=201, body=ServiceSessionIn),
+    get("/sessions/by-external/{externalId:path}", get_session_by_external_id, "observations:read", frame.ServiceSessionOut),
     patch(
-        "/sessions/by-external/{externalId:path}", patch_session, "sessions:write", ServiceSessionOut, body=ServiceSessionChangeIn
+        "/sessions/by-external/{externalId:path}",
+        patch_session,
+        "sessions:write",
+        frame.ServiceSessionOut,
+        body=ServiceSessionChangeIn,
     ),
-    delete("/sessions/by-external/{externalId:path}", delete_service_session, "observations:write", DeletionOut),
+    delete("/sessions/by-external/{externalId:path}", delete_service_session, "observations:write", frame.DeletionOut),
 ]

@@ -17,17 +17,7 @@ from cmserver.base.http.wire import answer, db, query, read
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text, split_commas
 from cmserver.compat.api.guest import admit_caller
-from cmserver.compat.api.worker.rows import (
-    MAX_PAGE_ITEMS,
-    Many,
-    ObservationRow,
-    RowScope,
-    SummaryRow,
-    observation_rows,
-    projects_in,
-    resolve_scope,
-    summary_rows,
-)
+from cmserver.compat.api.worker import rows as worker_rows
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
 from cmserver.observations.read import (
@@ -56,7 +46,7 @@ class BatchIn(msgspec.Struct, kw_only=True):
 
     ids: Ids | int | str
     order_by: Literal["date_desc", "date_asc", "relevance"] = field(default="date_desc", name="orderBy")
-    limit: Many | None = None
+    limit: worker_rows.Many | None = None
     project: Key | None = None
 
 
@@ -68,13 +58,13 @@ class FileQuery(msgspec.Struct, kw_only=True):
 
     path: Text
     projects: Text | None = None
-    limit: Many = 40
+    limit: worker_rows.Many = 40
 
 
 class AboutFileOut(msgspec.Struct, frozen=True, kw_only=True):
     """Newest first."""
 
-    observations: list[ObservationRow]
+    observations: list[worker_rows.ObservationRow]
     count: int
 
 
@@ -92,7 +82,7 @@ async def post_batch(request: Request) -> Response:
     principal = await admit_caller(request)
     params = await read(request, BatchIn)
     numbers = _numbers(params.ids)
-    where = await resolve_scope(request, principal, params.project)
+    where = await worker_rows.resolve_scope(request, principal, params.project)
     if where is None or not numbers:
         return answer([])
     async with db(request).tenant(principal.team_id) as conn:
@@ -107,7 +97,7 @@ async def post_batch(request: Request) -> Response:
             visible.sort(key=lambda row: (row.created_at, row.id), reverse=params.order_by == "date_desc")
         visible = visible[: params.limit]
         await audit_read(conn, principal, where.project_id, "batch", visible)
-        rows = await observation_rows(conn, principal, visible)
+        rows = await worker_rows.observation_rows(conn, principal, visible)
     return answer(rows)
 
 
@@ -118,7 +108,9 @@ async def get_by_file(request: Request) -> Response:
     paths = request.query_params.getlist("path")[:_MAX_PATHS]
     scopes = await _scopes(request, principal, params.projects)
     async with db(request).tenant(principal.team_id) as conn:
-        projects = [project_id for where in scopes for project_id in await projects_in(conn, principal, where)][:_MAX_PROJECTS]
+        projects = [project_id for where in scopes for project_id in await worker_rows.projects_in(conn, principal, where)][
+            :_MAX_PROJECTS
+        ]
         mentions = [
             match.mention
             for project_id in projects
@@ -129,9 +121,9 @@ async def get_by_file(request: Request) -> Response:
         ids = dict.fromkeys(row.id for row in mentions[:_MAX_CANDIDATES])
         candidates = [row for row in await observations.by_ids(conn, principal.team_id, list(ids)) if row.kind != "summary"]
         candidates.sort(key=lambda row: (row.created_at, row.id), reverse=True)
-        shown = candidates[: min(params.limit, MAX_PAGE_ITEMS)]
+        shown = candidates[: min(params.limit, worker_rows.MAX_PAGE_ITEMS)]
         await audit_read(conn, principal, projects[0] if len(projects) == 1 else principal.project_id, "file", shown)
-        rows = await observation_rows(conn, principal, shown)
+        rows = await worker_rows.observation_rows(conn, principal, shown)
     return answer(AboutFileOut(observations=rows, count=len(rows)))
 
 
@@ -141,7 +133,7 @@ async def get_observation(request: Request) -> Response:
     async with db(request).tenant(principal.team_id) as conn:
         observation = await find_observation(conn, principal, str(request.path_params["id"]))
         await audit_read(conn, principal, observation.project_id, "get", [observation])
-        (row,) = await observation_rows(conn, principal, [observation])
+        (row,) = await worker_rows.observation_rows(conn, principal, [observation])
     return answer(row)
 
 
@@ -152,7 +144,7 @@ async def get_session(request: Request) -> Response:
         observation = await find_observation(conn, principal, str(request.path_params["id"]))
         _check_kind("summary", observation)
         await audit_read(conn, principal, observation.project_id, "get", [observation])
-        (row,) = await summary_rows(conn, principal, [observation])
+        (row,) = await worker_rows.summary_rows(conn, principal, [observation])
     return answer(row)
 
 
@@ -193,21 +185,21 @@ def _numbers(ids: Sequence[int | str] | int) -> list[int]:
     return list(dict.fromkeys(number for number in numbers if number is not None))
 
 
-async def _scopes(request: Request, principal: Principal, projects: str | None) -> list[RowScope]:
+async def _scopes(request: Request, principal: Principal, projects: str | None) -> list[worker_rows.RowScope]:
     names = split_commas(projects)[:_MAX_PROJECTS]
     scopes = (
-        [await resolve_scope(request, principal, name) for name in names]
+        [await worker_rows.resolve_scope(request, principal, name) for name in names]
         if names
-        else [await resolve_scope(request, principal, None)]
+        else [await worker_rows.resolve_scope(request, principal, None)]
     )
     return list({scope.project_id: scope for scope in scopes if scope}.values())
 
 
 routes = [
-    post("/api/observations/batch", post_batch, "observations:read", list[ObservationRow], body=BatchIn),
+    post("/api/observations/batch", post_batch, "observations:read", list[worker_rows.ObservationRow], body=BatchIn),
     get("/api/observations/by-file", get_by_file, "observations:read", AboutFileOut, query=FileQuery),
-    get("/api/observation/{id}", get_observation, "observations:read", ObservationRow),
+    get("/api/observation/{id}", get_observation, "observations:read", worker_rows.ObservationRow),
     Operation("DELETE", "/api/observation/{id}", delete_observation, scope="observations:write", answers={200: DeletedRowOut}),
-    get("/api/session/{id}", get_session, "observations:read", SummaryRow),
+    get("/api/session/{id}", get_session, "observations:read", worker_rows.SummaryRow),
     Operation("DELETE", "/api/summary/{id}", delete_summary, scope="observations:write", answers={200: DeletedRowOut}),
 ]

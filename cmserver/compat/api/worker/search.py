@@ -22,24 +22,7 @@ from cmserver.base.http.wire import answer, db, dependency, query
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text, split_commas
 from cmserver.compat.api.guest import admit_caller
-from cmserver.compat.api.worker.rows import (
-    MAX_PAGE_ITEMS,
-    Many,
-    ObservationRow,
-    Offset,
-    PromptRow,
-    RowNames,
-    RowScope,
-    SummaryRow,
-    moment,
-    observation_rows,
-    projects_in,
-    prompt_rows,
-    read_names,
-    requested_platform,
-    resolve_scope,
-    summary_rows,
-)
+from cmserver.compat.api.worker import rows as worker_rows
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
@@ -86,8 +69,8 @@ class SearchQuery(msgspec.Struct, kw_only=True):
     files: Text | None = None
     date_start: Text | None = field(default=None, name="dateStart")
     date_end: Text | None = field(default=None, name="dateEnd")
-    limit: Many = 20
-    offset: Offset = 0
+    limit: worker_rows.Many = 20
+    offset: worker_rows.Offset = 0
     order_by: Literal["relevance", "date_desc", "date_asc"] | None = field(default=None, name="orderBy")
     format: Text | None = None
 
@@ -121,9 +104,9 @@ class ContentOut(msgspec.Struct, frozen=True):
 class SearchResultOut(msgspec.Struct, frozen=True, kw_only=True):
     """With `format=json`: the matches by their kind."""
 
-    observations: list[ObservationRow]
-    sessions: list[SummaryRow]
-    prompts: list[PromptRow]
+    observations: list[worker_rows.ObservationRow]
+    sessions: list[worker_rows.SummaryRow]
+    prompts: list[worker_rows.PromptRow]
     total_results: int = field(name="totalResults")
     query: str
 
@@ -195,30 +178,30 @@ async def _search(request: Request, of: Literal["observations"] | None) -> Respo
     principal = await admit_caller(request)
     params = query(request, SearchQuery)
     criteria = _criteria(request, params, of)
-    where = await resolve_scope(request, principal, params.project)
+    where = await worker_rows.resolve_scope(request, principal, params.project)
     if where is None:
         return _nothing(params)
     ranking = dependency(request, Ranking)
     vector = await dependency(request, QueryEmbedder).embed(params.query, team_id=principal.team_id) if params.query else None
     async with db(request).tenant(principal.team_id) as conn:
         matches, confidence = await _find_rows(conn, principal, where, params, criteria, ranking, vector)
-        shown = matches[params.offset : params.offset + min(params.limit, MAX_PAGE_ITEMS)]
+        shown = matches[params.offset : params.offset + min(params.limit, worker_rows.MAX_PAGE_ITEMS)]
         seen = [row for row in shown if isinstance(row, Observation)]
         prompts = [row for row in shown if isinstance(row, SessionTurn)]
         await audit_read(conn, principal, where.project_id, "search.full" if params.format == "json" else "search", seen)
         await audit_prompt_read(conn, principal, where.project_id, len(prompts))
         if params.format == "json":
             rows = SearchResultOut(
-                observations=await observation_rows(conn, principal, [row for row in seen if row.kind != "summary"]),
-                sessions=await summary_rows(conn, principal, [row for row in seen if row.kind == "summary"]),
-                prompts=await prompt_rows(conn, principal, prompts),
+                observations=await worker_rows.observation_rows(conn, principal, [row for row in seen if row.kind != "summary"]),
+                sessions=await worker_rows.summary_rows(conn, principal, [row for row in seen if row.kind == "summary"]),
+                prompts=await worker_rows.prompt_rows(conn, principal, prompts),
                 total_results=len(shown),
                 query=params.query or "",
             )
             return answer(rows)
         if not shown:
             return _nothing(params)
-        names = await read_names(conn, principal, shown)
+        names = await worker_rows.read_names(conn, principal, shown)
     head = f"Found in memory: {len(shown)}. {render_confidence(confidence)}".rstrip()
     return answer(tool_answer(head, table(shown, names), _SEARCH_FOOT))
 
@@ -226,7 +209,7 @@ async def _search(request: Request, of: Literal["observations"] | None) -> Respo
 async def _find_rows(
     conn: Conn,
     principal: Principal,
-    where: RowScope,
+    where: worker_rows.RowScope,
     params: SearchQuery,
     criteria: _Criteria,
     ranking: Ranking,
@@ -243,7 +226,7 @@ async def _find_rows(
     else:
         matches = await _list_newest(conn, principal, where, criteria)
     if criteria.platform:
-        names = await read_names(conn, principal, matches)
+        names = await worker_rows.read_names(conn, principal, matches)
         matches = [row for row in matches if names.platform(row.server_session_id) == criteria.platform]
     order = params.order_by or ("relevance" if params.query else "date_desc")
     if order != "relevance":
@@ -251,13 +234,15 @@ async def _find_rows(
     return matches, confidence
 
 
-async def _list_newest(conn: Conn, principal: Principal, where: RowScope, criteria: _Criteria) -> list[Observation | SessionTurn]:
+async def _list_newest(
+    conn: Conn, principal: Principal, where: worker_rows.RowScope, criteria: _Criteria
+) -> list[Observation | SessionTurn]:
     """The newest rows that fit the criteria, where no words are searched."""
     if criteria.of == "prompts":
         if not criteria.takes_turns:
             return []
-        projects = list(await projects_in(conn, principal, where))
-        prompts = await turns.listed(conn, principal.team_id, projects, platform=None, limit=MAX_PAGE_ITEMS, offset=0)
+        projects = list(await worker_rows.projects_in(conn, principal, where))
+        prompts = await turns.listed(conn, principal.team_id, projects, platform=None, limit=worker_rows.MAX_PAGE_ITEMS, offset=0)
         return [row for row in prompts if criteria.is_in_time(row.created_at)]
     newest = await observations.newest(
         conn,
@@ -281,9 +266,9 @@ def _criteria(request: Request, params: SearchQuery, of: Literal["observations"]
         types=frozenset(types),
         concepts=frozenset(concept.lower() for concept in split_commas(params.concepts)),
         files=tuple(split_commas(params.files)),
-        since=moment(params.date_start, "$.dateStart"),
-        until=moment(params.date_end, "$.dateEnd"),
-        platform=requested_platform(request, params.platform_source, params.platform),
+        since=worker_rows.moment(params.date_start, "$.dateStart"),
+        until=worker_rows.moment(params.date_end, "$.dateEnd"),
+        platform=worker_rows.requested_platform(request, params.platform_source, params.platform),
     )
 
 
@@ -299,7 +284,7 @@ async def get_timeline(request: Request) -> Response:
     params = query(request, TimelineQuery)
     if not (params.anchor or params.query):
         raise Invalid.at("$.anchor", "Send `anchor` with a number or a time, or `query` with words to search for.")
-    where = await resolve_scope(request, principal, params.project)
+    where = await worker_rows.resolve_scope(request, principal, params.project)
     if where is None:
         return _no_timeline()
     timeline_request = TimelineIn(
@@ -316,7 +301,7 @@ async def get_timeline(request: Request) -> Response:
     if timeline is None or not timeline.entries:
         return _no_timeline()
     async with db(request).tenant(principal.team_id) as conn:
-        names = await read_names(conn, principal, timeline.entries)
+        names = await worker_rows.read_names(conn, principal, timeline.entries)
     centre = (
         f"around #{timeline.anchor.number}"
         if isinstance(timeline.anchor, Observation)
@@ -336,7 +321,10 @@ def tool_answer(head: str, lines: Iterable[str] = (), foot: str = "") -> Content
 
 
 def table(
-    rows: Sequence[Observation | SessionTurn | TimedTurn], names: RowNames, *, mark: Observation | TimedTurn | None = None
+    rows: Sequence[Observation | SessionTurn | TimedTurn],
+    names: worker_rows.RowNames,
+    *,
+    mark: Observation | TimedTurn | None = None,
 ) -> list[str]:
     """A line for each row: #12 is an observation, #S13 a summary. Rows of several projects name theirs."""
     has_projects = len({row.project_id for row in rows}) > 1
