@@ -32,10 +32,7 @@ class ProjectChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def change(conn: Conn, principal: Principal, reference: str, changes: ProjectChange) -> Project:
-    """Change a project. The old canonical id stays as an alias.
-
-    Conflict when another project, archived or not, has one of the names.
-    """
+    """Change a project; its old canonical id stays an alias. Conflict when another, archived or not, has one of the names."""
     if principal.project_id is not None and (changes.canonical_id, changes.aliases) != (UNSET, UNSET):
         # a conflict would reveal other projects
         raise Forbidden("This key is bound to a project. Use a key of the whole team to set canonical ids and aliases.")

@@ -38,10 +38,7 @@ class LoopbackAccess:
         return self._team_name is not None
 
     async def admit(self, scope: str, *, more_scopes: frozenset[str] = frozenset()) -> Principal:
-        """The guest, if it has the scope ("" requires none), with more scopes than usual where the path gives them.
-
-        Unauthenticated when the team does not exist or is archived.
-        """
+        """The guest, if `scope` ("" for none) is its own or of `more_scopes`; Unauthenticated when the team is gone or archived."""
         name = self._team_name or ""
         principal = self._cache.get(name) or await self._cache.load(name, lambda: self._look_up(name))
         if more_scopes:

@@ -211,10 +211,7 @@ class Projects:
         return await self._resolve(principal, reference, make=True)
 
     async def named_or_own(self, principal: Principal, reference: str | None, *, at: str, make: bool = False) -> Project:
-        """The referenced project, or else the one that the key is bound to.
-
-        Invalid when there is neither, or the name is malformed; `at` is the field's path.
-        """
+        """The referenced project, else the key's own; Invalid, at the path `at`, for neither or a malformed name."""
         if reference is None:
             if principal.project_id is None:
                 raise Invalid(_NO_PROJECT_NAMED, [Issue(at, "required")])
@@ -245,10 +242,7 @@ class Projects:
 
 
 async def find(conn: Conn, principal: Principal, reference: str, *, archived: bool = False) -> Project | None:
-    """The team's project with that id or name; with a key that is bound to a project, only that one.
-
-    An archived project is found only by its id and with `archived`.
-    """
+    """The team's project of that id or name; a bound key has only its own. With `archived` also an archived one, by its id."""
     project_id = named_id(reference)
     if project_id is not None:
         project = await repository.project(conn, principal.team_id, project_id, archived=archived)

@@ -38,10 +38,7 @@ async def create(
     metadata: Mapping[str, object],
     usual_requests_per_minute: int | None,
 ) -> tuple[Team, NewKey]:
-    """A team with its first key and its first owner, the caller. `operator` is the caller as a principal of the new team.
-
-    The key's expiry and limits are at most those of `caller_grant`.
-    """
+    """A team, its first key, and its first owner: `operator`. The key has at most `caller_grant`'s expiry and limits."""
     team = await repository.insert_team(conn, operator.team_id, name, metadata)
     await audit.record(conn, operator, "team.created", "team", team.id, name=team.name)
     await repository.put_member(conn, team.id, operator.actor_id, "owner", {})
@@ -68,10 +65,7 @@ async def require_team(conn: Conn, principal: Principal, reference: str) -> Team
 
 
 async def change(conn: Conn, principal: Principal, reference: str, changes: TeamChange) -> Team:
-    """Change a team. Only the operator may set its limits, or its name, whose conflicts reveal other teams; else Forbidden.
-
-    The keys of an archived team are refused.
-    """
+    """Change a team. Only the operator may set its limits and its name, whose conflicts reveal other teams; else Forbidden."""
     require_team_key(principal)
     await require_team(conn, principal, reference)
     for field, value in (("requestsPerMinute", changes.requests_per_minute), ("eventsPerMonth", changes.events_per_month)):

@@ -14,10 +14,7 @@ from cmserver.base.configuration import BadSetting
 
 
 def add_settings(file: Path, values: Mapping[str, str | int]) -> None:
-    """Write the values above the file's text, in place of empty ones; make the file, readable only by its user, if it is missing.
-
-    Raises BadSetting with the lines to add when the file cannot be changed.
-    """
+    """Write the values above the file's text, private to its user; BadSetting with the lines to add if it cannot be changed."""
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items()]
     target = file.resolve()
     try:

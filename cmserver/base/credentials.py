@@ -76,10 +76,7 @@ def write_bytes(data_dir: Path, content: bytes, name: str = FILE_NAME) -> Path:
 
 
 def confirm_pending(data_dir: Path) -> Path | None:
-    """Make the pending file the credentials file, unless another process did. Returns the backup of a different earlier file.
-
-    It is kept because it may be the only copy of another database's key.
-    """
+    """Make the pending file the credentials file, unless somebody did; where a different earlier one was moved: keep it."""
     path, pending = data_dir / FILE_NAME, data_dir / PENDING_NAME
     backup: Path | None = None
     if path.exists() and pending.exists() and path.read_bytes() != pending.read_bytes():

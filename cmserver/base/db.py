@@ -248,10 +248,7 @@ class Db:
 
     @asynccontextmanager
     async def tenant(self, team_id: UUID, *, has_time_limit: bool = True) -> AsyncGenerator[Conn]:
-        """A transaction that sees one team only; Unavailable when row-level security does not ensure that.
-
-        StatementTimeout when a statement exceeds the time limit, if there is one.
-        """
+        """A transaction of one team; Unavailable when row-level security does not bind it, StatementTimeout past its limit."""
         timeout = self._statement_milliseconds if has_time_limit else "0"
         answer_seconds = self._statement_answer_seconds if has_time_limit else None
         async with self._tenant_connection(answer_seconds) as conn, conn.transaction(), self._journalled(conn):
@@ -273,10 +270,7 @@ class Db:
 
     @asynccontextmanager
     async def system(self, *, answer_seconds: float | None = None) -> AsyncGenerator[Conn]:
-        """A transaction of the owner: for jobs, keys, readiness, and operators' commands.
-
-        Each statement is answered within `answer_seconds`, or the connection breaks; math.inf for one that may take hours.
-        """
+        """The owner's transaction. A statement is answered within `answer_seconds` (math.inf: hours), or the connection breaks."""
         seconds = answer_seconds or self._answer_seconds
         async with self._connection(self._owner, seconds) as conn, conn.transaction(), self._journalled(conn):
             if self._is_shared:  # a setting of the connection would be lost in the next transaction

@@ -108,10 +108,7 @@ class ErasureJournal:
         self.file = folder / FILE_NAME
 
     def begin(self, installation: UUID, since: datetime) -> None:
-        """Make the journal, which begins now by the clock of the database, if there is none.
-
-        One of another installation is moved aside. JournalError when it cannot be made.
-        """
+        """Make the journal, which begins at `since`, if there is none; another installation's is moved aside. JournalError."""
         try:
             make_backup_folder(self.file.parent)
             header = read_header(self.file)

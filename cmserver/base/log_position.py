@@ -69,10 +69,7 @@ class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def advance(conn: Conn, position: LogPosition, look: LogLook) -> LogPosition:
-    """The position after this look; at a gap, its fence is set to the transactions that run now.
-
-    `conn` is in autocommit, or its transaction has written nothing yet.
-    """
+    """The position after this look; at a gap, fenced by the transactions that run now. `conn` has written nothing yet."""
     reached = position.advance(look)
     if reached.fence_transaction is None and reached.read_to < look.last_id:
         return LogPosition(read_to=reached.read_to, fence_id=look.last_id, fence_transaction=await new_transaction(conn))

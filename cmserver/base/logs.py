@@ -47,10 +47,7 @@ _TELLTALE = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "mcp")
 
 
 def configure(log_format: Literal["console", "json"], level: str) -> None:
-    """Sets up structlog and the standard library's logging for this process. `level` is debug, info, warning or error.
-
-    May be called again; but a logger that has been used keeps its first level.
-    """
+    """Set up structlog and the standard library's logging; called again, a logger that was used keeps its first level."""
     renderer: Processor = (
         _as_json
         if log_format == "json"

@@ -102,10 +102,7 @@ def sanitize_line(text: str) -> str:
 
 
 def clean_name(name: str) -> str:
-    """A name as people see it: composed (NFC), without invisible characters, in one line. It may be empty.
-
-    Blanks of other widths become one space; what shows as nothing, or as a box on any machine, goes.
-    """
+    """A name as people see it: composed (NFC), in one line, nothing invisible and no boxes. It may be empty."""
     if name.isascii() and name.isprintable():
         return name.strip()
     text = remove_invisible(unicodedata.normalize("NFC", name))

@@ -88,10 +88,7 @@ def metrics() -> Metrics:
 
 @contextmanager
 def counting_together() -> Generator[None]:
-    """Let this process and those that it starts meanwhile count together, in a folder in memory that is gone afterwards.
-
-    Enter it before the first call of `metrics`.
-    """
+    """Let this process and those that it starts count together, in memory. Enter it before the first use of `metrics`."""
     with tempfile.TemporaryDirectory(prefix="cmserver-metrics-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None) as folder:
         os.environ[_FOLDER_VARIABLE] = folder
         # The client has looked for the folder when it was imported.

@@ -161,10 +161,7 @@ async def installation_secret(conn: Conn) -> bytes:
 
 
 async def ensure_tenant_role(conn: AsyncConnection[TupleRow]) -> None:
-    """Make the role that requests run as, and grant it to the owner.
-
-    Checked on every start: roles belong to the cluster, so a restored dump does not bring them.
-    """
+    """Make the role of requests, and grant it to the owner. At every start: a restored dump brings no roles."""
     # Since PostgreSQL 16 a role can be granted without the right to SET ROLE.
     privilege, with_set = ("SET", " WITH SET TRUE") if conn.info.server_version >= 160_000 else ("MEMBER", "")
     user = conn.info.user.replace(chr(34), chr(34) * 2)

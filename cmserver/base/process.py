@@ -20,10 +20,7 @@ _RETURNED_BYTES = 131_072
 
 
 def return_freed_memory() -> None:
-    """Have glibc return freed memory to the system, and threads share one heap. Does nothing with other C libraries.
-
-    glibc would otherwise keep as much as the largest batches ever took, once for each thread.
-    """
+    """Have glibc return freed memory, and threads share a heap: it would keep what the largest batch took, once a thread."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if sys.platform == "linux" and mallopt is not None:
         for option, value in ((_ARENA_MAX, 1), (_TRIM_THRESHOLD, _RETURNED_BYTES), (_MMAP_THRESHOLD, _RETURNED_BYTES)):

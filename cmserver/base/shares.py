@@ -38,10 +38,7 @@ def current_share() -> Share | None:
 
 
 class ConnectionShares:
-    """Bounds how many of a pool's connections requests use: three quarters for reads, as many for ingest, and half for one holder.
-
-    What no request asked for (`current_share` is None) is not bounded.
-    """
+    """Bounds how many of a pool's connections requests use: three quarters for reads, as many for ingest, half for one holder."""
 
     def __init__(self, size: int) -> None:
         self._kind_limit = max(1, size - size // 4)

@@ -87,10 +87,7 @@ def missing_request_role() -> UnsafeConnection:
 
 
 async def keep_role_settings(conn: Conn) -> None:
-    """Give the login role its time-outs and planner settings where it has none of its own, for connections made from now on.
-
-    A role may do this for itself. As settings of the role they hold behind every pooler.
-    """
+    """Give the login role the time-outs and planner settings that it lacks: as the role's, they hold behind every pooler."""
     present = {setting.partition("=")[0] for setting in await _OWN_SETTINGS.all(conn)}
     for name, value in TENANT_SETTINGS.items():
         if name not in present:

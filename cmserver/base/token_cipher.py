@@ -19,10 +19,7 @@ class InstallationSecret(msgspec.Struct, frozen=True):
 
 
 class TokenCipher:
-    """Encrypts up to 64 bytes into a token, deterministically: the tag is a hash of the plaintext, and keys the stream cipher.
-
-    Every process of the installation can decrypt it. Each `purpose` has its own key.
-    """
+    """Encrypts up to 64 bytes into a token, deterministically, for every process of the installation; one key a `purpose`."""
 
     def __init__(self, secret: bytes, purpose: bytes) -> None:
         self._key = hashlib.blake2b(secret, person=purpose).digest()

@@ -45,10 +45,7 @@ class ProviderHealth:
         return self._unreached[provider] >= _UNREACHABLE_TIMES
 
     def is_about(self, provider: str, job_ids: Sequence[UUID]) -> bool:
-        """Whether a failure is about these jobs: the provider failed them before and has answered others since.
-
-        The caller splits a batch to find the job. A first failure is remembered.
-        """
+        """Whether the failure is of these jobs: they failed before, and others were answered since. The first is noted."""
         answers = self._answers[provider]
         counts = [self._failed.get((provider, job_id)) for job_id in job_ids]
         if len(self._failed) > _MAX_REMEMBERED_JOBS:

@@ -51,10 +51,7 @@ class RecordedCaller:
     async def call(
         self, team_id: UUID, project_id: UUID, provider: Provider, prompt: Prompt, *, seconds: float | None = None
     ) -> Completion | None:
-        """Make the call and record it, without its text; None when a budget is spent, and nothing was sent.
-
-        `seconds` is how long it may take, if less than `provider_timeout_seconds`.
-        """
+        """Make the call, within `seconds`, and record it without its text; None when a budget is spent and nothing sent."""
         run_id = new_id()
         estimate = Completion(text="", model=provider.model, input_tokens=estimate_tokens(prompt), output_tokens=ANSWER_TOKENS)
 

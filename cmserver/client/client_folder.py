@@ -204,10 +204,7 @@ def check_key(key: str) -> None:
 
 
 def read_project(folder: Path | None) -> str | None:
-    """What hooks call the project of a folder; None when unknown.
-
-    Without a folder it is the one that Claude Code has named to this process, else the working folder.
-    """
+    """What hooks call the project of the folder, or else of Claude Code's, or else of the working folder; None if unknown."""
     command = ["/bin/sh", SOURCE / "hook.sh", "project"]
     if folder is None:
         command.append(AGENTS["claude-code"].folder_variable)

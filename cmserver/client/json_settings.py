@@ -194,10 +194,7 @@ def hook_group(command: str, timeout: int, *, matcher: str | None = None, name: 
 
 
 def install_hooks(text: str | None, file: Path, groups: Iterable[tuple[str, Json]], is_ours: IsOurs) -> str:
-    """The text with exactly these groups of ours, by event; the same text when it has them already.
-
-    A group that is right stays in its place; another one of ours is replaced at the end of its event.
-    """
+    """The text with exactly these groups of ours, by event; a right one keeps its place, another goes to its event's end."""
     before = parse_settings(file, text).get("hooks")
     hooks = _check_hooks(before, file)
     wanted = list(groups)

@@ -36,10 +36,7 @@ _TIMEOUT_SECONDS = 120
 
 
 def build_files(hooks: Sequence[Hook], client: Path, *, mcp_url: str | None, delimiter: str) -> dict[str, str]:
-    """Path below the marketplace's folder -> text. `client` is the client folder; `delimiter` is that of `find_delimiter`.
-
-    Without `mcp_url` there is no MCP server: Claude Code would show a dead one as an error at each start.
-    """
+    """Path below the marketplace's folder -> text. Without `mcp_url` no MCP server: a dead one is shown as an error."""
     owner = {"name": NAME}
     about = "What earlier sessions did, for the next one: records what Claude Code does, and tells it at the start."
     program = client / "hook"

@@ -150,10 +150,7 @@ async def _find_skip_reason(conn: Conn, target: Observation, source: Observation
 async def combine(
     conn: Conn, target: Observation, sources: Sequence[Observation], change: Change, text: MergeableText | None = None
 ) -> Observation:
-    """Write the merged observation and supersede the sources, all of which are locked, live, and of one project.
-
-    `text` is what they say merged, where that is known already.
-    """
+    """Write the merged observation (`text` if known) and supersede the sources: all locked, live, and of one project."""
     text = text or merge_fields(target, sources, change.strategy or "smart_merge")
     states = [row.state for row in (target, *sources) if row.state is not None]
     merged = msgspec.structs.replace(

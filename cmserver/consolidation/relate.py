@@ -83,10 +83,7 @@ async def unrelate(conn: Conn, principal: Principal, relation_id: UUID) -> UUID:
 async def read_related(
     conn: Conn, principal: Principal, name: str, *, relationships: Sequence[str] | None, depth: int
 ) -> RelatedObservations:
-    """Relations both ways over up to `depth` steps, and what stands at their ends, as far as it is shown and may be seen.
-
-    An end that is superseded has its relation only, and leads nowhere.
-    """
+    """Relations both ways over up to `depth` steps, and ends that may be seen; a superseded end leads nowhere."""
     start = await find_any_observation(conn, principal, name)
     found: dict[UUID, Observation] = {}
     relations: dict[UUID, Relation] = {}

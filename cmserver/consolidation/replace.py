@@ -37,10 +37,7 @@ class EarlierWords(msgspec.Struct, frozen=True):
 
 
 async def find_earlier_words(conn: Conn, team_id: UUID, project_id: UUID, words: Sequence[str]) -> list[EarlierWords]:
-    """For each of the newer words, what users of the project laid down or decided about the same matter. Takes the project's lock.
-
-    An empty text is no words of a user: nothing stands for it.
-    """
+    """What users said before about the matter of each of the words, nothing for "". Takes the project's lock."""
     if not any(words):
         return [EarlierWords() for _ in words]
     await history.lock_project(conn, project_id)
@@ -65,10 +62,7 @@ def _compare(earlier: Sequence[Observation], words: Sequence[str]) -> list[Earli
 
 
 async def replace_earlier_words(conn: Conn, team_id: UUID, newer_id: UUID, earlier: EarlierWords) -> Observation | None:
-    """Show the newer observation in the place of what it replaces; undoing its last change brings that back.
-
-    Returns it as it is then; None when nothing is left to replace.
-    """
+    """Show the newer in the place of what it replaces, until that is undone; None when nothing is left to replace."""
     rows = await history.lock(conn, team_id, [newer_id, *(row.id for row in earlier.replaced)])
     newer = next((row for row in rows if row.id == newer_id), None)
     replaced = [row for row in rows if row.id != newer_id and row.superseded_by is None]

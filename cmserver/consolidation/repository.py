@@ -234,10 +234,7 @@ async def suggestions(
     before_id: UUID | None = None,
     limit: int,
 ) -> list[Suggestion]:
-    """A page of suggestions, newest first; None for no filter. Open ones only of observations that are shown.
-
-    `contradictions` says whether only those are listed, or only the others.
-    """
+    """A page, newest first; None for no filter. Open ones only of shown observations; `contradictions` alone, or none."""
     return await SUGGESTIONS.all(
         conn,
         team_id=team_id,

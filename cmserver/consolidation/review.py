@@ -86,10 +86,7 @@ async def resolve_suggestion(
 
 
 async def reopen_suggestion(conn: Conn, principal: Principal, suggestion_id: UUID) -> Suggestion:
-    """Suggest a pair again that was dismissed; nothing changes of an open one.
-
-    Conflict for one that was merged: undoing the merge dismisses it, then it can be reopened.
-    """
+    """Suggest a dismissed pair again; an open one stays. Conflict for a merged one: undoing the merge dismisses it first."""
     suggestion = await find_suggestion(conn, principal, suggestion_id)
     await history.lock_project(conn, suggestion.project_id)
     suggestion = await find_suggestion(conn, principal, suggestion_id)

@@ -50,10 +50,7 @@ class MergeWriter:
     async def word_merge(
         self, principal: Principal, target_name: str, source_names: Sequence[int | str], strategy: MergeStrategy
     ) -> MergeWording | None:
-        """A model's words for that merge, or why there are none; None where no model is to be asked.
-
-        Raises what `merge_observations` raises for a target or sources that it refuses.
-        """
+        """A model's words, or why there are none; None where no model is asked. Raises what `merge_observations` raises."""
 
         async def find_texts(conn: Conn) -> _Request | None:
             target, sources = await find_mergeable(conn, principal, target_name, source_names)

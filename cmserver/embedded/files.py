@@ -94,10 +94,7 @@ def debian_binaries() -> Binaries | None:
 
 
 def copy_binaries(binaries: Binaries, into: Path) -> Binaries:
-    """Copy the programs to a folder that the postgres user can reach, once, and completely or not at all.
-
-    The wheel's programs find their libraries by `$ORIGIN/../../../<package>.libs`, so that folder is copied, too.
-    """
+    """Copy the programs, with the wheel's libraries, to where the postgres user can reach them: once, and whole or not at all."""
     install, package = binaries.bin.parent, binaries.bin.parent.parent
     version = importlib.metadata.version(WHEEL) if package.name == WHEEL else str(binaries.major)
     target = into / f"postgres-{binaries.major}-{version}"
@@ -215,10 +212,7 @@ def user_name(uid: int) -> str:
 
 
 def system_user() -> pwd.struct_passwd:
-    """The user that runs postgres for root, made when missing.
-
-    Postgres refuses to run as root, and the user `nobody` may run other programs, too, which could then read the data.
-    """
+    """The user that runs postgres for root, made when missing; not `nobody`, whose other programs could read the data."""
     command = ["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"]
     try:
         return pwd.getpwnam(SYSTEM_USER)
@@ -237,10 +231,7 @@ def system_user() -> pwd.struct_passwd:
 
 
 def socket_folder(data_dir: Path) -> Path:
-    """The folder `run` in the data folder, or one in the temp folder.
-
-    The latter for paths longer than a socket's may be, or with a comma, at which libpq splits. Its name is the same at each start.
-    """
+    """The folder `run` in the data folder; in the temp folder for a path that is too long for a socket, or has a comma."""
     short_name = "cmserver-" + hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
     for folder in (data_dir / "run", Path(tempfile.gettempdir()) / short_name):
         is_short = len(os.fsencode(folder / f".s.PGSQL.{PORT}")) <= SOCKET_PATH_BYTES

@@ -181,10 +181,7 @@ def _started(
 
 
 def connection_arguments(url: str) -> tuple[list[str], dict[str, str]]:
-    """The arguments and environment variables with which PostgreSQL's programs connect.
-
-    The password goes by the environment: a command line can be read by everybody on the machine.
-    """
+    """Arguments and environment of PostgreSQL's programs; the password in the latter: everybody reads command lines."""
     given = conninfo_to_dict(url)
     parameters = {name: value for name, value in given.items() if name not in {"password", "application_name"}}
     password = given.get("password")

@@ -111,10 +111,7 @@ class JobNotifier:
 async def wait_for_jobs(
     db: Db, listener: NotificationListener, team_id: UUID, jobs: Sequence[Job], timeout_seconds: float
 ) -> dict[UUID, Job]:
-    """The jobs when all have ended, the time is up, or the server stops. An erased job counts as cancelled.
-
-    Polls as well, in case a notification is lost.
-    """
+    """The jobs when all have ended, the time is up, or the server stops; polls, too. An erased job counts as cancelled."""
     lanes = {str(job.lane) for job in jobs}
     changed = asyncio.Event()
 

@@ -167,10 +167,7 @@ class OutboxManager(manager.JobManager):
             return []
 
     async def update_heartbeat(self, worker_id: int) -> None:
-        """Renew the lease, and requeue what is claimed without the worker's knowledge. If the lease has expired, stop this worker.
-
-        Its successor gets a new id.
-        """
+        """Renew the lease, and requeue unknown claims; stop this worker, whose successor has a new id, if it is over."""
         try:
             async with self._db.system_statement(answer_seconds=self._limits.lease_seconds) as conn:
                 alive = await leases.heartbeat(conn, worker_id, self._limits.lease_seconds)

@@ -33,10 +33,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueMonitor:
-    """Warns once a minute for each reason.
-
-    `warns` is False where another process of the same server logs the warnings.
-    """
+    """Warns once a minute for each reason. `warns` is False where another process of the same server logs the warnings."""
 
     def __init__(self, db: Db, settings: Settings, *, clock: Callable[[], float] = time.monotonic, warns: bool = True) -> None:
         self._db = db

@@ -126,10 +126,7 @@ async def read_mentions(
 
 
 async def make_entity(conn: Conn, principal: Principal, project_id: UUID, new: EntityName) -> tuple[Entity, bool]:
-    """The entity of the project with that name and type, and whether it is new. Notes that are there stay when none are given.
-
-    It stays without mentions. Of an alias, the entity that it stands for.
-    """
+    """The entity of that name and type, or what that is an alias of, and whether it is new. Without notes, old ones stay."""
     name = " ".join(redact(new.name)[0].split())
     if is_ignored(name):
         message = "This is no name of an entity"

@@ -113,10 +113,7 @@ def build_event(event_type: str, fields: Fields, delivery_id: str | None) -> lis
 
 
 def parse_transcript_end(fields: Fields, session_id: str) -> HookCall:
-    """The call of our hook client for a turn that ended without the agent's last words: the transcript's line that has them.
-
-    Claude Code has the message in `message`, Codex in `payload`. Without a text or a time there is no event.
-    """
+    """The call for a turn without the agent's last words: `message` (Claude Code) or `payload` (Codex) has them."""
     line = read_object(fields.get("transcript_line"))
     message = read_object(line.get("message")) or read_object(line.get("payload"))
     parts = [read_text(read_object(part), "text", None) for part in read_list(message.get("content"))]

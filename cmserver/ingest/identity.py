@@ -39,10 +39,7 @@ def hash_payload(secret: bytes, value: object) -> str:
 
 
 class EventFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the key of an event is made of. `project_id` is the one by whose name it came first.
-
-    `session` is our session's id, or else the id that the client gave to the conversation.
-    """
+    """What an event's key is made of: `project_id` by whose name it came first, `session` ours, or the client's own."""
 
     team_id: UUID
     project_id: UUID

@@ -48,10 +48,7 @@ class EventIntake:
         size_bytes: int,
         origin: Origin = "api",
     ) -> list[EventResultOut]:
-        """Record all of the events or none, in their order. `events` are by their paths in a body of so many bytes.
-
-        With `options.wait`, answer when their jobs have ended, or after WAIT_SECONDS.
-        """
+        """Record all events, by their paths, or none; with `options.wait` answer when their jobs have ended, or in 30 s."""
         submissions = await self._submit(principal, events, options, size_bytes, origin)
         recorded = await self._recorder.record(principal, submissions, at_once=options.wait)
         if options.wait:

@@ -123,10 +123,7 @@ class EventRecorder:
     async def record(
         self, principal: Principal, submissions: Sequence[EventSubmission], *, at_once: bool = False
     ) -> list[RecordedEvent]:
-        """Store all of them or none, in one transaction; the same event twice is the same row and job.
-
-        `at_once` makes the jobs due without waiting for the rest of a burst. QuotaExceeded before anything is stored.
-        """
+        """Store all or none; the same event twice is one row and job. `at_once`: due now. QuotaExceeded before that."""
         await self._meter.admit_events(principal, len(submissions))
         new_count = 0
         try:
@@ -349,10 +346,7 @@ class EventRecorder:
         )
 
     def _gather_time(self, event: EventIn) -> float:
-        """How many seconds an event of a hook may wait for the end of its turn.
-
-        Where turns are not gathered, because a model is called for each burst, only words wait: for the burst that they belong to.
-        """
+        """Seconds that a hook's event may wait for its turn's end; where a model is called, only words wait, for their burst."""
         is_reply = event.event_type == REPLY_TYPE
         if not self._gathers_turns:
             return self._gather_seconds if is_reply or event.event_type in PROMPT_TYPES else 0
@@ -439,10 +433,7 @@ async def _find_twin_key(conn: Conn, team_id: UUID, event: NewEvent) -> str:
 async def _write_in_sessions(
     conn: Conn, origin: JobOrigin, events: Sequence[NewEvent]
 ) -> tuple[Sequence[NewEvent], list[StoredAt]]:
-    """Write the events, after locking their sessions, which come first in the order of locks.
-
-    Returns them with the keys that they are stored by, and when the new ones were stored.
-    """
+    """Write the events, their sessions locked first; with the keys they are stored by, and when the new ones were stored."""
     in_sessions = [(event, event.server_session_id) for event in events if event.server_session_id and _needs_session(event)]
     for session_id in sorted({session_id for _, session_id in in_sessions}):
         if await sessions.lock(conn, origin.team_id, session_id) is None:

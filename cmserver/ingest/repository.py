@@ -124,10 +124,7 @@ INGEST_ONE = Query(
 
 
 async def ingest(conn: Conn, team_id: UUID, requests: Sequence[IngestRequest], *, lock_milliseconds: int = 0) -> list[StoredAt]:
-    """Store the events of these requests of one team, with their jobs, lanes and audit rows; returns those that are new.
-
-    psycopg.errors.LockNotAvailable when a lane stays locked for longer than `lock_milliseconds`, if that is not 0.
-    """
+    """Store one team's events; those that are new. LockNotAvailable after `lock_milliseconds`, if that is not 0."""
     rows = msgspec.json.encode(requests).decode()
     return await INGEST.all(conn, team_id=team_id, requests=rows, job_type=JOB_FOR_EVENT, lock_milliseconds=lock_milliseconds)
 

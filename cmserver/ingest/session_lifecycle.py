@@ -61,10 +61,7 @@ async def checkpoint_turn(
     *,
     occurred_at: datetime | None = None,
 ) -> Job | None:
-    """Make the events of the turn due, and ask for a summary when enough has happened since the last one; the new job, if any.
-
-    `occurred_at` is when the client says that the turn ended.
-    """
+    """Make the turn's events due; a summary job if enough happened. `occurred_at`: when the client says that it ended."""
     is_gathered = gathers_turns(settings, project)
 
     async def end_turn(conn: Conn) -> Job | None:
@@ -173,10 +170,7 @@ async def checkpoint(
     after: Checkpoints,
     occurred_at: datetime | None = None,
 ) -> Job | None:
-    """At the end of a turn: a new summary job if enough has happened since the last one, else None. The session stays open.
-
-    None also while a summary is still due, and where observations wait for the session's end.
-    """
+    """A turn's end: a summary job if enough happened since the last, none is due, and nothing waits for the session's end."""
     session, last = await _lock_session(conn, principal, session_id)
     if last is not None and last.status in {"queued", "processing"}:
         return None

@@ -48,10 +48,7 @@ _ROLE_CHARS = 30
 
 
 def one_line(text: str, max_chars: int) -> str:
-    """At most `max_chars` characters, without line breaks, invisible characters and the tags around what agents are told.
-
-    A title must not look like a line.
-    """
+    """At most `max_chars` in one line, without invisible characters and our tags: a title must not look like a line."""
     line = defuse_tags(_in_one_line(text[: max_chars * 4]))
     return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + "…"
 
@@ -64,10 +61,7 @@ def _in_one_line(text: str) -> str:
 
 
 def defuse_tags(text: str) -> str:
-    """The text, in which a tag around what agents are told begins with `[`, and `[INST]` with `(`.
-
-    It must have nothing invisible.
-    """
+    """The text with `[` for the tags around what agents are told, and `(INST]`. It must have nothing invisible."""
     return replace_tags(text, _is_ours, lambda opener: "(" if opener in "[\uff3b" else "[")
 
 

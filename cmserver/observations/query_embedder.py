@@ -57,10 +57,7 @@ class QueryEmbedder:
         self._calibrations: dict[tuple[UUID, int], tuple[float, Calibration | None]] = {}
 
     async def embed(self, query: str, *, team_id: UUID | None = None) -> QueryVector | None:
-        """The query's vector by the current model; None when there is no model, or its embedder does not answer in time.
-
-        With `team_id` the team's calibration of the model comes with it, if there is one.
-        """
+        """The query's vector, with the team's calibration; None without a model, or when it does not answer in time."""
         if not query.strip():
             return None
         vectors = await self._embed([query[:MAX_QUERY_CHARS]], "query", ANSWER_SECONDS)

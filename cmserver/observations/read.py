@@ -132,10 +132,7 @@ async def read_batch(conn: Conn, principal: Principal, names: Sequence[int | str
 
 
 async def find_observation(conn: Conn, principal: Principal, name: str, *, also_expired: bool = False) -> Observation:
-    """The observation with that id or number; NotFound, or Gone when it is superseded, or expired unless that is wanted, too.
-
-    Writes no audit row, so its text must not be shown.
-    """
+    """The observation of that id or number; NotFound, or Gone. Writes no audit row, so its text must not be shown."""
     observation = await find_any_observation(conn, principal, name)
     for gone in await repository.gone(conn, principal.team_id, ids=[observation.id]):
         if gone.superseded_by is not None:

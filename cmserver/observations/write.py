@@ -138,10 +138,7 @@ async def correct(conn: Conn, principal: Principal, name: str, correction: model
 
 
 async def promote(conn: Conn, principal: Principal, name: str) -> model.Observation:
-    """Make the observation permanent, also one that has expired and is not purged yet; nothing changes of a permanent one.
-
-    Gone for one that was merged into another.
-    """
+    """Make the observation permanent, also an expired one; one that is permanent stays so. Gone for one that was merged."""
     old = await _lock_writable(conn, principal, name, also_expired=True)
     if old.ttl_seconds is None:
         return old

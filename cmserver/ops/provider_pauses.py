@@ -38,10 +38,7 @@ async def list_providers(db: Db, principal: Principal, settings: Settings) -> li
 
 
 async def resume_paused_provider(db: Db, notifier: JobNotifier, principal: Principal, provider: str, settings: Settings) -> bool:
-    """End the provider's pause in the whole server. Returns False when it was not paused.
-
-    NotFound when it is not configured either; Forbidden for a key that is bound to a project.
-    """
+    """End the provider's pause; False when not paused. NotFound when not configured, Forbidden for a key of a project."""
     if principal.project_id is not None:
         raise Forbidden("This key is bound to a project; a provider's pause is one for the whole server.")
 

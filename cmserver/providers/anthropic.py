@@ -66,10 +66,7 @@ class _Message(msgspec.Struct):
 
 
 class Anthropic:
-    """Calls the Messages API, without retries, which the queue does.
-
-    A schema or an effort that a model or endpoint has refused is left out as long as the process lives.
-    """
+    """Calls the Messages API, without retries; a schema or an effort that was refused is left out from then on."""
 
     def __init__(self, settings: ProviderSettings, key: str) -> None:
         self.name = settings.name

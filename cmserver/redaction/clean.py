@@ -504,10 +504,7 @@ def _holds_cookies(source: dict[str, object], name: str) -> bool:
 
 
 def _is_secret_beneath(kind: str, name: str | None, value: str, *, certain: bool) -> bool:
-    """Whether a text is a secret of this kind, where an outer member is named like one.
-
-    `name` is its own, None for an item of a list. `certain`: only placeholders are no secrets.
-    """
+    """Whether a text is a secret where an outer member is named like one. `certain`: all are but placeholders."""
     if certain:
         return is_assigned_secret("password", value, explicit=True)
     if name is not None and name.lower() in _HARMLESS_MEMBERS:

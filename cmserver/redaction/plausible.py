@@ -74,10 +74,7 @@ def _is_random_letters(value: str) -> bool:
 
 
 def is_assigned_secret(kind: str, value: str, *, explicit: bool) -> bool:
-    """Whether a value assigned to a name of this kind is a secret.
-
-    `explicit`: the value is certainly a literal (quoted, a JSON value, a line of an .env file), not code.
-    """
+    """Whether a value assigned to a name of this kind is a secret; `explicit`: it is quoted, JSON or of .env, not code."""
     if _PLACEHOLDER.fullmatch(value):
         return False
     if kind == "url_password":
@@ -90,10 +87,7 @@ def is_assigned_secret(kind: str, value: str, *, explicit: bool) -> bool:
 
 
 def is_passphrase(value: str, *, in_shell: bool = False) -> bool:
-    """Whether quoted words with spaces, assigned to a password, are one and not a label or message.
-
-    `in_shell`: they are assigned to a name in capitals, as in `PGPASSWORD='...'`.
-    """
+    """Whether quoted words assigned to a password are one, not a label; `in_shell`: to a name such as PGPASSWORD."""
     if len(value) < 8 or value[-1] in ".!?:," or _PLACEHOLDER.fullmatch(value):
         return False
     return _SENTENCE.search(value) is None or _ends_in_no_word(value) or (in_shell and _is_spoken(value))

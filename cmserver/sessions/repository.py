@@ -440,10 +440,7 @@ async def briefs(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> li
 async def labels(
     conn: Conn, team_id: UUID, session_ids: Collection[UUID], *, unless_isolated: bool = False
 ) -> dict[UUID, model.SessionLabel]:
-    """Titles and first prompts of the existing ones of these sessions; a prompt is cut to MAX_LABEL_CHARS.
-
-    `unless_isolated` leaves out those of isolated projects: for lists of the team.
-    """
+    """Titles and first prompts (cut to MAX_LABEL_CHARS) of these sessions; `unless_isolated` leaves out isolated projects."""
     rows = await LABELS.all(
         conn, team_id=team_id, ids=list(session_ids), max_chars=model.MAX_LABEL_CHARS, unless_isolated=unless_isolated
     )
@@ -479,10 +476,7 @@ async def session_and_last_prompt(
     prompt: str | None,
     within_seconds: float,
 ) -> model.SessionAndLastPrompt | None:
-    """The session with that id at its agent, in the project `only` or else in any of the team's.
-
-    `is_repeated` says whether `prompt` is its newest one and came within so many seconds.
-    """
+    """The session of that external id, in `only` if named, and whether `prompt` is its newest and came within the seconds."""
     return await SESSION_AND_LAST_PROMPT.first(
         conn,
         team_id=team_id,

@@ -23,10 +23,7 @@ async def record(
     project_id: UUID | None = None,
     **details: object,
 ) -> None:
-    """Append one row, in the caller's transaction: what was done and its trace commit together.
-
-    An erasure also goes to the journal beside the backups, before that transaction commits.
-    """
+    """Append one row in the caller's transaction; an erasure goes to the journal beside the backups before that commits."""
     if action in ERASURE_ACTIONS and resource_id is not None:
         erasure_journal.note(conn, action, principal.team_id, str(resource_id))
     await repository.append(

@@ -26,10 +26,7 @@ NO_SUCH = "Key not found."
 async def create(
     conn: Conn, principal: Principal, request: KeyRequest, *, usual_requests_per_minute: int | None, key_id: UUID | None = None
 ) -> NewKey:
-    """A new key; Forbidden when it would be more than the caller's. `usual_requests_per_minute` is the default of a request.
-
-    Conflict when there is a key with that `key_id`.
-    """
+    """A new key; Forbidden when it would be more than the caller's, Conflict when there is one with that `key_id`."""
     check_scopes(request.scopes)
     limit = await load_caller_grant(conn, principal)
     days = request.expires_in_days
@@ -60,10 +57,7 @@ async def create(
 
 
 async def rotate(conn: Conn, principal: Principal, key_id: UUID, *, overlap_seconds: int) -> NewKey:
-    """Replace a key by one with the same grant; the old key ends after the overlap. Every key may rotate itself.
-
-    Forbidden when the old key has a larger grant than the caller's, who gets the new key's text.
-    """
+    """Replace a key by one of the same grant; it ends after the overlap. Forbidden when that is larger than the caller's."""
     old_key = await _lock_to_end(conn, principal, key_id)
     if old_key.id != principal.key_id:
         check_grant(principal, await load_caller_grant(conn, principal), read_grant(old_key))

@@ -12,10 +12,7 @@ from cmserver.base.structs import reshape
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """A key: what it may do, for which actor, and until when.
-
-    Its scopes may include older words, see `access.model.expand_scopes`.
-    """
+    """A key: what it may do, for which actor, and until when. Its scopes may include older words (`expand_scopes`)."""
 
     id: UUID
     name: str

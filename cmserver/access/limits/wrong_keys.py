@@ -73,10 +73,7 @@ class WrongKeys:
 
 
 class SharedLookup:
-    """Looks up the keys of addresses that sent too many wrong ones, with one query per quarter of a second.
-
-    A valid key among them only waits.
-    """
+    """Looks up keys of addresses that sent too many wrong ones, four times a second with one query: a valid key only waits."""
 
     def __init__(self, find: Callable[[Sequence[str]], Awaitable[Mapping[str, StoredKey]]]) -> None:
         self._find = find

@@ -186,10 +186,7 @@ class Accounts:
         return await self.run(find)
 
     async def admit(self, signed_in: Login, scope: str) -> Principal:
-        """Count the request and check the scope ("" requires none).
-
-        Unauthenticated for a person without a team; RateLimited or Forbidden as for a key.
-        """
+        """Count the request, check the scope ("" requires none). Errors as for a key; Unauthenticated without a team."""
         principal = signed_in.principal
         if principal is None:
             raise Unauthenticated("You do not belong to a team yet. Ask an owner of one for an invitation.")

@@ -200,10 +200,7 @@ async def _follow(conn: Conn, team_id: UUID, observation_id: UUID) -> UUID:
 
 
 async def _merge(conn: Conn, team_id: UUID, judgement: Judgement) -> bool:
-    """Merge the newer into the older, or into what that was merged into by now, if they still say the same; whether it was done.
-
-    False also when they are too long together, or when somebody dismissed the pair.
-    """
+    """Merge the newer into the older, or what that became, if they still say the same; False also if too long or dismissed."""
     target_id = await _follow(conn, team_id, judgement.older)
     locked = await history.lock(conn, team_id, [judgement.newer, target_id])
     live = {row.id: row for row in await observations.by_ids(conn, team_id, [row.id for row in locked])}

@@ -113,10 +113,7 @@ async def requeue_all(conn: Conn, worker_id: int) -> int:
 
 
 async def requeue_lost(conn: Conn, worker_id: int, kept: list[int]) -> int:
-    """Requeue the jobs of claims that the worker does not know, and free their lanes; return the number of lanes.
-
-    The answer to such a claim was lost with its connection, or its batch ended without an end. The attempt counts.
-    """
+    """Requeue jobs of claims that the worker does not know, their attempt counted, and free their lanes, which are counted."""
     await REQUEUE_JOBS.run(conn, worker_id=worker_id, kept=kept, counted=True, reason="claim lost")
     return await FREE_LANES.run(conn, worker_id=worker_id, kept=kept)
 

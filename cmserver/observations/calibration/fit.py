@@ -15,10 +15,7 @@ _MIN_DEVIATION = 1e-4
 
 
 def fit(own: Sequence[float], strangers: Sequence[float]) -> Calibration | None:
-    """From the cosine of each title and its nearest document. Both classes weigh the same, however many they are.
-
-    None where a cosine says nothing: all are alike, or strangers are as near as one's own.
-    """
+    """From the cosine of each title to its nearest document, both classes weighing the same; None where it says nothing."""
     cosines = [*own, *strangers]
     mean, deviation = fmean(cosines), pstdev(cosines)
     if deviation < _MIN_DEVIATION:

@@ -22,10 +22,7 @@ log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 async def calibrate_teams(db: Db, settings: Settings, make: Callable[[EmbedderSettings], Embedder] = embedders.make) -> None:
-    """Calibrate the current model for each team with enough documents that has not been yet.
-
-    A team whose documents are too few, or an embedder that does not answer, is tried again the next time.
-    """
+    """Calibrate the current model for each team with enough documents and no calibration. Failures are tried again later."""
     async with db.system() as conn:
         model = await embeddings.current(conn)
         if model is None or is_built_in(model.provider, model.model, model.dimensions):

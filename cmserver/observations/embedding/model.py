@@ -47,10 +47,7 @@ MODEL_COLUMNS: LiteralString = (
 
 
 class ClaimedEmbedding(msgspec.Struct, frozen=True, kw_only=True):
-    """A waiting row, of the observation, turn or entity `id`, that a worker has in hand until `claimed_until`.
-
-    Whoever finds another moment there has lost it.
-    """
+    """A row of the observation, turn or entity `id`, in a worker's hand until `claimed_until`; another moment there: lost."""
 
     id: UUID
     claimed_until: datetime

@@ -368,10 +368,7 @@ _INDEXING = 7_237_415_014  # one number for all cmserver processes on a database
 
 
 async def ensure_vectors(conn: Conn) -> bool:
-    """Make the column of embeddings one of vectors, where the extension has come after the table; whether it is one.
-
-    For the owner, at the start. Several may do it at once.
-    """
+    """Make the embeddings' column one of vectors if the extension came after it; whether it is one. As owner, at the start."""
     if await IS_POSSIBLE.one(conn):
         return True
     if not await HAS_EXTENSION.one(conn):
@@ -449,10 +446,7 @@ async def set_dimensions(conn: Conn, model_id: int, dimensions: int) -> None:
 
 
 async def backfill(conn: Conn, model_id: int, limit: int) -> bool:
-    """Queue up to `limit` older observations, turns and entities for the model; returns whether more are left.
-
-    False while another process does it.
-    """
+    """Queue up to `limit` older rows for the model; returns whether more are left, False while another process does it."""
     return await BACKFILL.first(conn, model_id=model_id, most=limit) is False
 
 

@@ -27,11 +27,7 @@ from cmserver.retention import repository as retention
 
 
 async def back_up(url: str, settings: Settings, file: Path) -> Manifest:
-    """Back up the database at `url`, and the data folder's credentials when their key is of that database.
-
-    Servers may write meanwhile; the backup holds what was committed before it began. The journal of erasures is begun if there is
-    none yet.
-    """
+    """Back up the database as of now, and credentials whose key is of it; begins the journal of erasures if there is none."""
     try:
         async with await AsyncConnection.connect(url, autocommit=True) as conn:
             return await _back_up(conn, url, settings, file)

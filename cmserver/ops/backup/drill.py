@@ -27,10 +27,7 @@ _SCRATCH = "drill-"
 def run_drill(
     file: Path, data_dir: Path, backup_folder: Path, progress: Callable[[int], object] = lambda _rows: None
 ) -> DrillReport:
-    """Restore the backup into a PostgreSQL of its own in the data folder, which is removed afterwards. From the main thread.
-
-    A backup that cannot be restored is a report that has not passed; the report is kept in the folder of backups.
-    """
+    """Restore the backup into a PostgreSQL of its own, removed afterwards; the report is kept. From the main thread."""
     began = time.monotonic()
     with open_backup(file) as backup:
         manifest = backup.manifest

@@ -81,19 +81,13 @@ async def _lock_project(conn: Conn, principal: Principal, name: str) -> Project:
 
 
 async def _lock(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:
-    """Lock in the order of every writer, so that a batch is stored before the erasure or finds nothing to store.
-
-    The project's own lock comes after these: an event holds its lane when it looks up its project.
-    """
+    """Lock in the order of every writer; the project last: an event holds its lane when it looks up its project."""
     await sessions.lock_all(conn, team_id, project_id)
     await generation.lock_all(conn, team_id, project_id)
 
 
 async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> ErasureCounts:
-    """Erase the memory of the project, or of the whole team for None.
-
-    Referring rows first; otherwise the database would set each reference to null row by row.
-    """
+    """Erase the memory of the project, or of the team for None; referring rows first, or each is set to null by itself."""
     await steward.erase(conn, team_id, project_id)
     counts = ErasureCounts(
         entities=await graph.erase(conn, team_id, project_id),

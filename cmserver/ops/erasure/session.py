@@ -22,10 +22,7 @@ from cmserver.sessions.read import NO_SUCH, find_session
 
 
 async def delete_session(db: Db, principal: Principal, name: str, *, dry_run: bool) -> tuple[UUID, SessionRows]:
-    """Delete the session, named by its id or its agent's; its id and how many rows of each kind go. A dry run only counts them.
-
-    Conflict when observations of it were merged with those of other sessions.
-    """
+    """Delete the session, by its id or its agent's; counts of rows. Conflict when its observations were merged with others'."""
 
     async def act(conn: Conn) -> tuple[UUID, SessionRows]:
         session = await find_session(conn, principal, name)

@@ -43,10 +43,7 @@ async def normalise_all(db: Db) -> None:
 
 
 async def normalise_projects(db: Db, principal: Principal) -> int:
-    """Give each project its canonical id, and join those with the same one; returns how many were renamed or joined.
-
-    One that people have separated is joined to nothing.
-    """
+    """Give each project its canonical id, and join those of the same one that nobody separated; how many were changed."""
     require_team_key(principal, "rename projects")
     async with db.tenant(principal.team_id) as conn:
         projects = await access.projects(

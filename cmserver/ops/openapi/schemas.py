@@ -22,10 +22,7 @@ _ANYTHING = "Any JSON value."
 
 
 class Schemas:
-    """The schemas of the types: one component per Struct, named for its class.
-
-    Classes of the same name in different rooms get the room's name as a prefix.
-    """
+    """One component per Struct, named for its class, with the room's name before it where two rooms have that class."""
 
     def __init__(self, inputs: Iterable[object], answers: Iterable[object]) -> None:
         input_types, answer_types = list(inputs), list(answers)

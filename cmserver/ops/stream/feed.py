@@ -74,10 +74,7 @@ class Feed:
     async def join(
         self, principal: Principal, *, project_id: UUID | None, names: frozenset[Name], last_event_id: str | None
     ) -> tuple[Reader, bool]:
-        """Return a new reader, which the caller must `leave`, and whether its `last_event_id` cannot be resumed.
-
-        RateLimited when the key has too many open streams; Unavailable while the server stops.
-        """
+        """A reader, to be `leave`d, and whether it misses events since `last_event_id`. RateLimited; Unavailable at a stop."""
         async with self._log_lock:
             if self._closed:
                 raise Unavailable("The server is about to stop; connect again in a moment.")
@@ -159,10 +156,7 @@ class Feed:
         self._news.set()
 
     async def _find_start(self) -> Position:
-        """Return the logs' end as the feed's position.
-
-        Waits up to `max_start_wait_seconds` while a running transaction may hold a lower id; then returns the position before it.
-        """
+        """The logs' end, for which lower ids are awaited for `max_start_wait_seconds`; then the position before them."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.max_start_wait_seconds
         async with self._db.system_statement() as conn:

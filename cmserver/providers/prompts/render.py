@@ -49,10 +49,7 @@ class RenderedPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render(prompt: Prompt, form: Form) -> RenderedPrompt:
-    """Render the prompt; `json` is for models with a schema (schema.py), `xml` for others.
-
-    `user` has at most `event_tokens` * 4 + USER_CHARS characters.
-    """
+    """Render for a model with a schema (`json`) or without; `user` has at most `event_tokens` * 4 + USER_CHARS characters."""
     match prompt.kind:
         case "observations":
             parts = [*_session(prompt), *_observed(prompt)]

@@ -35,10 +35,7 @@ _BASE64 = re.compile(
 
 
 def clean(text: str) -> str:
-    """The text without colours, control and invisible characters, and with a mark for binary and base64.
-
-    The result can be encoded, has Unix line ends, and no character hides another.
-    """
+    """The text without colours, control and invisible characters, with marks for binary and base64 and Unix line ends."""
     text = text.encode("utf-8", "replace").decode()
     if _is_binary(text):
         return f"[binary data, {_count(text)} left out]"

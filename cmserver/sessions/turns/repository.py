@@ -193,10 +193,7 @@ async def add_reply(
 
 
 async def add_to_subagent(conn: Conn, team_id: UUID, turn: NewTurn) -> bool:
-    """Complete the sub-agent's turn by what the new one has; returns whether there was one.
-
-    The caller has locked the session.
-    """
+    """Complete the sub-agent's turn by what the new one has; returns whether there was one. The caller has locked the session."""
     found_id = await ADD_TO_SUBAGENT.first(
         conn,
         team_id=team_id,

@@ -130,10 +130,7 @@ async def session_labels(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> dict
 async def names_of_work(
     conn: Conn, principal: Principal, project_ids: Iterable[UUID], session_ids: Iterable[UUID | None], *, of_project: UUID | None
 ) -> tuple[dict[UUID, str], dict[UUID, str]]:
-    """Names of the projects and the sessions that have jobs, as far as the visitor may read the memory.
-
-    A list of the team, without `of_project`, has no texts of isolated projects.
-    """
+    """Names of projects and sessions with jobs that the visitor may read; without `of_project` none of isolated ones."""
     if not principal.may("observations:read"):
         return {}, {}
     known = {session_id for session_id in session_ids if session_id}

@@ -1,7 +1,4 @@
-"""The worker of claude-mem 4: sessions by the number that they have in the client's own database.
-
-Unknown sessions are made.
-"""
+"""The worker of claude-mem 4: sessions by the number that they have in the client's own database. Unknown sessions are made."""
 
 from __future__ import annotations
 
