@@ -1,17 +1,20 @@
-"""The options of `policy` and `retention` of projects and teams: when observations are made, and how long what is kept."""
+"""`policy` and `retention` of projects and teams: when observations are made, and how long what is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal, TypeVar
 
 import click
 from msgspec import structs
 
 from cmserver.access.model import GenerationPolicy, RetentionPolicy
-from cmserver.cli.output import Cell
+from cmserver.access.wire import ProjectOut, TeamOut
+from cmserver.cli import api_client
+from cmserver.cli.output import Cell, render_fields
 
 Policy = TypeVar("Policy", GenerationPolicy, RetentionPolicy)
+T = TypeVar("T")
 
 _OPTIONS = (
     click.option(
@@ -57,18 +60,42 @@ _RETENTION_OPTIONS = (
 )
 
 
-def policy_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that `change_policy` takes."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+def add_policy_commands(
+    group: click.Group,
+    noun: Literal["team", "project"],
+    scope: tuple[str, str],
+    make_command: Callable[[api_client.Action], Callable[..., None]],
+    find_path: Callable[[api_client.ApiClient, str], Awaitable[str]],
+    type_: type[T],
+    read: Callable[[T], TeamOut | ProjectOut],
+) -> None:
+    """Add `policy` and `retention`, which take the name of a `noun`. `scope` is what each is set for, in its help."""
 
+    async def policy(client: api_client.ApiClient, **options: object) -> None:
+        path = await find_path(client, str(options.pop(noun)))
+        answer = await client.get(path)
+        if (changed := change_policy(read(answer.read(type_)).generation_policy, options)) is not None:
+            answer = await client.patch(path, {"generationPolicy": changed})
+        client.show(answer, type_, lambda found: render_fields(head(found), *policy_fields(read(found).generation_policy)))
 
-def retention_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that `change_policy` takes for retention."""
-    for option in reversed(_RETENTION_OPTIONS):
-        command = option(command)
-    return command
+    async def retention(client: api_client.ApiClient, **options: object) -> None:
+        path = await find_path(client, str(options.pop(noun)))
+        answer = await client.get(path)
+        if (changed := change_policy(read(answer.read(type_)).retention, options)) is not None:
+            answer = await client.patch(path, {"retention": changed})
+        client.show(answer, type_, lambda found: render_fields(head(found), *retention_fields(read(found).retention)))
+
+    def head(found: T) -> tuple[str, Cell]:
+        owner = read(found)
+        return noun, owner.canonical_id if isinstance(owner, ProjectOut) else owner.name
+
+    policy.__doc__ = f"Set when observations are made {scope[0]}, and how they are worded; without options show it."
+    retention.__doc__ = f"Set how long {scope[1]}, in days (0: for good); without options show it."
+    for action, options in ((policy, _OPTIONS), (retention, _RETENTION_OPTIONS)):
+        command = make_command(action)
+        for option in reversed(options):
+            command = option(command)
+        group.command(action.__name__)(click.argument(noun)(command))
 
 
 def change_policy(policy: Policy, options: Mapping[str, object]) -> Policy | None:

@@ -229,36 +229,19 @@ async def separate(client: ApiClient, project: str) -> None:
     client.show(await client.post(f"{_path(project)}/separate"), OneProjectOut, _lines)
 
 
-@projects.command()
-@click.argument("project")
-@cli_policy.policy_options
-@api_command
-async def policy(client: ApiClient, project: str, **options: object) -> None:
-    """Set when observations are made of a project's events, and how they are worded; without options show it."""
-    answer = await client.get(_path(project))
-    if (changed := cli_policy.change_policy(answer.read(OneProjectOut).project.generation_policy, options)) is not None:
-        answer = await client.patch(_path(project), {"generationPolicy": changed})
-    client.show(answer, OneProjectOut, _policy_lines)
+async def _find_path(_: ApiClient, project: str) -> str:
+    return _path(project)
 
 
-def _policy_lines(result: OneProjectOut) -> str:
-    return render_fields(("project", result.project.canonical_id), *cli_policy.policy_fields(result.project.generation_policy))
-
-
-@projects.command()
-@click.argument("project")
-@cli_policy.retention_options
-@api_command
-async def retention(client: ApiClient, project: str, **options: object) -> None:
-    """Set how long what of a project is kept, in days (0: for good); without options show it."""
-    answer = await client.get(_path(project))
-    if (changed := cli_policy.change_policy(answer.read(OneProjectOut).project.retention, options)) is not None:
-        answer = await client.patch(_path(project), {"retention": changed})
-    client.show(answer, OneProjectOut, _retention_lines)
-
-
-def _retention_lines(result: OneProjectOut) -> str:
-    return render_fields(("project", result.project.canonical_id), *cli_policy.retention_fields(result.project.retention))
+cli_policy.add_policy_commands(
+    projects,
+    "project",
+    ("of a project's events", "what of a project is kept"),
+    api_command,
+    _find_path,
+    OneProjectOut,
+    lambda found: found.project,
+)
 
 
 @projects.command()

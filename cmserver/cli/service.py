@@ -30,6 +30,7 @@ from cmserver.client.client_folder import clients_folder
 from cmserver.client.connections import render_unsent_calls
 from cmserver.embedded.files import make_data_dir
 from cmserver.observations.embedding.wire import EmbeddingsOut
+from cmserver.ops.spending.wire import BudgetOut, BudgetsOut
 from cmserver.ops.wire import ProviderOut, QueueOut, StewardOut
 
 READY_SECONDS = 60.0
@@ -39,21 +40,6 @@ LOG_KEPT_BYTES = 10_000_000
 _POLL_SECONDS = 0.05
 _TIMEOUT_SECONDS = 5.0
 _ERROR_PREFIX = "cmserver: "
-
-
-class BudgetSummary(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A budget of the team or of one of its projects."""
-
-    project: str | None
-    period: str
-    state: str
-    resets_at_epoch: int
-
-
-class Budgets(msgspec.Struct, frozen=True, kw_only=True):
-    """What `status` reads of GET /v1/budgets."""
-
-    budgets: list[BudgetSummary]
 
 
 class Postgres(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +75,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     role: str | None = None
     since_epoch: int | None = None
     info: Info | None = None
-    exhausted: list[BudgetSummary] = []
+    exhausted: list[BudgetOut] = []
     """The budgets that are spent, as far as the key may know."""
     hooks: list[str] = []
     """A line for each agent of this user with calls that wait or were lost."""
@@ -324,13 +310,13 @@ def _unsent_calls() -> list[str]:
         return [str(error)]  # it is no problem of the server's
 
 
-def _read_spent_budgets(settings: Settings, url: str) -> list[BudgetSummary]:
+def _read_spent_budgets(settings: Settings, url: str) -> list[BudgetOut]:
     """The budgets that are spent; empty where the key may not read budgets, or the server has none."""
     stored = credentials.read(settings.data_dir)
     headers = {"Authorization": f"Bearer {stored.key}"} if stored else {}
     try:
         response = httpx.get(f"{url}/v1/budgets", headers=headers, timeout=_TIMEOUT_SECONDS, trust_env=False)
-        budgets = msgspec.json.decode(response.content, type=Budgets).budgets if response.is_success else []
+        budgets = msgspec.json.decode(response.content, type=BudgetsOut).budgets if response.is_success else []
     except (httpx.HTTPError, msgspec.DecodeError):
         return []
     return [budget for budget in budgets if budget.state == "exhausted"]
@@ -418,7 +404,7 @@ def _embedding_lines(embeddings: EmbeddingsOut) -> list[str]:
     return lines
 
 
-def _budget_line(budget: BudgetSummary) -> str:
+def _budget_line(budget: BudgetOut) -> str:
     owner = f"the project {sanitize_line(budget.project)}" if budget.project else "the team"
     until = _local_time(budget.resets_at_epoch)
     return f"budget    {owner} has spent its budget of this {budget.period}: no model is asked until {until}"

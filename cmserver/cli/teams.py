@@ -119,38 +119,20 @@ async def limits(
     await _patch(client, team, **changes)
 
 
-@teams.command()
-@click.argument("team")
-@cli_policy.policy_options
-@api_client.team_command
-async def policy(client: api_client.ApiClient, team: str, **options: object) -> None:
-    """Set when observations are made in a team's projects, and how they are worded; without options show it."""
+async def _find_path(client: api_client.ApiClient, team: str) -> str:
     await client.act_for_team(team)
-    answer = await client.get(await _path(client, team))
-    if (changed := cli_policy.change_policy(answer.read(access_wire.OneTeamOut).team.generation_policy, options)) is not None:
-        answer = await client.patch(await _path(client, team), {"generationPolicy": changed})
-    client.show(answer, access_wire.OneTeamOut, _policy_lines)
+    return await _path(client, team)
 
 
-def _policy_lines(result: access_wire.OneTeamOut) -> str:
-    return render_fields(("team", result.team.name), *cli_policy.policy_fields(result.team.generation_policy))
-
-
-@teams.command()
-@click.argument("team")
-@cli_policy.retention_options
-@api_client.team_command
-async def retention(client: api_client.ApiClient, team: str, **options: object) -> None:
-    """Set how long what is kept in a team's projects, in days (0: for good); without options show it."""
-    await client.act_for_team(team)
-    answer = await client.get(await _path(client, team))
-    if (changed := cli_policy.change_policy(answer.read(access_wire.OneTeamOut).team.retention, options)) is not None:
-        answer = await client.patch(await _path(client, team), {"retention": changed})
-    client.show(answer, access_wire.OneTeamOut, _retention_lines)
-
-
-def _retention_lines(result: access_wire.OneTeamOut) -> str:
-    return render_fields(("team", result.team.name), *cli_policy.retention_fields(result.team.retention))
+cli_policy.add_policy_commands(
+    teams,
+    "team",
+    ("in a team's projects", "what is kept in a team's projects"),
+    api_client.team_command,
+    _find_path,
+    access_wire.OneTeamOut,
+    lambda found: found.team,
+)
 
 
 @teams.command()

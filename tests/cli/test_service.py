@@ -216,12 +216,16 @@ def test_status_shows_the_chain_and_the_budgets_of_which_nothing_is_left(tmp_pat
         "workers": 1,
         "provider": {"name": "anthropic", "chain": ["anthropic", "openai", "offline"], "pauses": []},
     }
+    others = {"projectId": None, "maxTokens": 1, "maxUsd": None, "spentTokens": 1, "spentUsd": None}
     budgets = [
         {"project": None, "period": "month", "state": "exhausted", "resetsAtEpoch": 60_000, "share": 1.0},
         {"project": "orders", "period": "day", "state": "exhausted", "resetsAtEpoch": 60_000, "share": None},
         {"project": "bills", "period": "day", "state": "warned", "resetsAtEpoch": 60_000, "share": 0.9},
     ]
-    answers = {"/v1/info": httpx.Response(200, json=info), "/v1/budgets": httpx.Response(200, json={"budgets": budgets})}
+    answers = {
+        "/v1/info": httpx.Response(200, json=info),
+        "/v1/budgets": httpx.Response(200, json={"budgets": [others | budget for budget in budgets]}),
+    }
     asked = answering(monkeypatch, {"/readyz": httpx.Response(200), **answers})
 
     shown = cmserver(tmp_path, "status").output
