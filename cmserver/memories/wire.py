@@ -340,12 +340,8 @@ class TopMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
     agent_source: str | UnsetType = UNSET
 
 
-class UsageDayOut(msgspec.Struct, frozen=True, kw_only=True):
+class UsageDayOut(model.UsageDay, frozen=True, kw_only=True):
     """A day in UTC."""
-
-    date: date
-    created: int
-    hits: int
 
 
 class MemoryAnalyticsOut(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,8 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.ops.analytics.model import ProjectUsage, ShownGroup
+
 
 class AnalyticsDayOut(msgspec.Struct, frozen=True, kw_only=True):
     """A day (UTC): new observations; receipts of what agents were shown, lines in them, and their tokens."""
@@ -18,24 +20,12 @@ class AnalyticsDayOut(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
 
 
-class AnalyticsAgentOut(msgspec.Struct, frozen=True, kw_only=True):
+class AnalyticsAgentOut(ShownGroup, frozen=True, kw_only=True):
     """What the sessions of an agent were shown."""
 
-    agent: str
-    sessions: int
-    receipts: int
-    lines: int
-    tokens: int
 
-
-class AnalyticsProjectOut(msgspec.Struct, frozen=True, kw_only=True):
+class AnalyticsProjectOut(ProjectUsage, frozen=True, kw_only=True):
     """A project's new observations, and what its sessions were shown."""
-
-    project: str
-    stored: int
-    sessions: int
-    lines: int
-    tokens: int
 
 
 class ShownObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 import msgspec
 
@@ -11,13 +10,8 @@ from cmserver.base.structs import reshape
 from cmserver.ops.doctor.model import CHECKS, DoctorFinding
 
 
-class FindingOut(msgspec.Struct, frozen=True, kw_only=True):
+class FindingOut(DoctorFinding, frozen=True, kw_only=True):
     """A fault that was found, and the command that mends it. `code` is that of docs/reference/doctor.md."""
-
-    code: str
-    severity: Literal["error", "warning"]
-    message: str
-    command: str
 
 
 class DiagnosisOut(msgspec.Struct, frozen=True, kw_only=True):
