@@ -98,8 +98,10 @@ def climbing(one: Source) -> Iterator[str]:
         return
     for node in ast.walk(one.tree):
         match node:
-            case ast.ImportFrom(module=str(name)) if name.startswith("cmserver.") and not name.startswith("cmserver.base"):
-                if not name.endswith(".model"):
+            case ast.ImportFrom(module=str(name), names=names) if name.startswith("cmserver.") and not name.startswith(
+                "cmserver.base"
+            ):
+                if not name.endswith(".model") and {alias.name for alias in names} != {"model"}:
                     yield f"{one.module}:{node.lineno} imports {name}; a {one.last} knows models, and base"
             case _:
                 pass
