@@ -140,18 +140,26 @@ def render_turns(turns: Iterable[SessionTurn]) -> str:
 
 def turn_line(turn: SessionTurn) -> str:
     """A turn as one line: its number, its day, what was said, and the tokens that reading it takes."""
-    return f"#{turn.number} {turn.created_at.astimezone(UTC):%Y-%m-%d} turn {one_line(turn.line, _TITLE_CHARS)} ~{turn.cost}"
+    title = f"{turn_kind(turn.agent_id)} {one_line(turn.line, _TITLE_CHARS)}"
+    return f"#{turn.number} {turn.created_at.astimezone(UTC):%Y-%m-%d} {title} ~{turn.cost}"
+
+
+def turn_kind(agent_id: str | None) -> str:
+    """What a turn is called in lists: nobody shall take for the user's words what an agent asked its sub-agent."""
+    return f"turn of sub-agent {one_line(agent_id, _ACTOR_CHARS)}" if agent_id else "turn"
+
+
+def turn_sides(prompt: str, reply: str | None, agent_id: str | None) -> Iterator[str]:
+    """What was said, each side below its speaker."""
+    asked, answered = ("Task", "Sub-agent") if agent_id else ("User", "Agent")
+    yield from (f"  {speaker}: {block(side)}" for speaker, side in ((asked, prompt), (answered, reply)) if side)
 
 
 def turn_lines(turn: SessionTurn) -> Iterator[str]:
     """A turn whole, its first line as in a list."""
     actor = f" by {one_line(turn.actor_id, _ACTOR_CHARS)}" if turn.actor_id else ""
-    agent = f" of sub-agent {one_line(turn.agent_id, _ACTOR_CHARS)}" if turn.agent_id else ""
-    yield f"#{turn.number} {turn.created_at.astimezone(UTC):%Y-%m-%d %H:%M} turn{agent}{actor}"
-    if turn.prompt:
-        yield f"  {'Task' if agent else 'User'}: {block(turn.prompt)}"
-    if turn.reply:
-        yield f"  {'Sub-agent' if agent else 'Agent'}: {block(turn.reply)}"
+    yield f"#{turn.number} {turn.created_at.astimezone(UTC):%Y-%m-%d %H:%M} {turn_kind(turn.agent_id)}{actor}"
+    yield from turn_sides(turn.prompt, turn.reply, turn.agent_id)
     for label, items in (("Files", turn.files), ("Checks", turn.checks), ("Commits", turn.commits)):
         if items:
             yield f"  {label}: {one_line(', '.join(items), _FILES * 200)}"

@@ -153,7 +153,15 @@ async def test_a_sub_agent_has_a_turn_of_its_own_whichever_of_its_sides_comes_fi
     assert "Task: Look at the wombat's cache" in text
     body = {"query": "quokka", "projectId": cast.alice.project.canonical_id}
     hits = (await client.post("/v1/search", json=body, headers=cast.alice.headers)).json()["prompts"]
-    assert [hit["reply"] for hit in hits] == ["Ten seconds.\n\nTwelve, once more."]
+    assert [(hit["agentId"], hit["reply"]) for hit in hits] == [("a2", "Ten seconds.\n\nTwelve, once more.")]
+    (found_lines, *_) = await call(client, cast.alice, "observation_search", query="wombat cache", format="index")
+    (around, *_) = await call(client, cast.alice, "observation_timeline", anchor=of_a1["number"])
+    whole = {"anchor": str(of_a1["number"]), "format": "full", "projectId": cast.alice.project.canonical_id}
+    told = (await client.post("/v1/timeline", json=whole, headers={**cast.alice.headers, "Accept": "text/plain"})).text
+    assert all("turn of sub-agent a1 Look at the wombat's cache" in lines for lines in (found_lines, around))
+    assert "turn of sub-agent a1\n  Task: Look at the wombat's cache\n  Sub-agent: Its cache is cold." in told
+    assert "turn of sub-agent a3\n  Sub-agent: Nobody heard what I was asked." in told
+    assert "turn\n  User: Why is the wombat slow?\n  Agent: The cache." in told
 
 
 async def test_a_sub_agent_of_codex_and_opencode_is_asked_by_a_prompt(client: httpx.AsyncClient, cast: Cast):

@@ -39,8 +39,8 @@ MEANING_WEIGHT = 0.5
 """Words and meaning count alike: each is measured in units of its own spread, so no embedder needs a weight of its own."""
 NEIGHBOUR_SHARE = 0.4
 """The share of its words that a document lends the ones before and after it in its session. Flat from 0.3 to 0.6."""
-REPEATING_SHARE = 0.3
-"""The share of a positive score that a hit keeps that only repeats what the observations of its session say, or only asks."""
+SECONDARY_SHARE = 0.3
+"""The share of a positive score that a summary keeps, and a turn that observations were made of or nobody answered."""
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,7 +211,7 @@ class RankedRow(msgspec.Struct, frozen=True, kw_only=True):
     neighbours: float = 0.0
     neighbour_count: int = 0
     place: int = 0
-    repeats: bool = False
+    is_secondary: bool = False
     """Whether it is a summary, or a turn that observations were made of, nobody answered, or a sub-agent had."""
     created_at: datetime | None = None
     cosine: float | None = None

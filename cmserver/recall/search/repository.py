@@ -276,14 +276,14 @@ _CANDIDATES: LiteralString = f"""
                  UNION ALL SELECT id, place, false FROM unnest(%(near)s::uuid[]) WITH ORDINALITY AS near (id, place)) found
          GROUP BY id
     ), beside AS MATERIALIZED (
-        SELECT c.id, c.place, c.is_lending, o.kind = 'summary' AS repeats, o.created_at,{_IN_SAME_SESSION}
+        SELECT c.id, c.place, c.is_lending, o.kind = 'summary' AS is_secondary, o.created_at,{_IN_SAME_SESSION}
                        AND (n.created_at, n.id) < (o.created_at, o.id)
                      ORDER BY n.created_at DESC, n.id DESC LIMIT 2) END AS before,{_IN_SAME_SESSION}
                        AND (n.created_at, n.id) > (o.created_at, o.id)
                      ORDER BY n.created_at, n.id LIMIT 2) END AS after
           FROM first c JOIN observations_in_team o ON o.id = c.id
     ), judged AS MATERIALIZED (
-        SELECT id, place, repeats, created_at, before[1] AS before, after[1] AS after FROM beside
+        SELECT id, place, is_secondary, created_at, before[1] AS before, after[1] AS after FROM beside
          UNION ALL
         SELECT o.id, l.place, o.kind = 'summary', o.created_at, l.before, l.after
           FROM (SELECT DISTINCT ON (id) *
@@ -304,7 +304,7 @@ _CANDIDATES: LiteralString = f"""
 """
 _HITS: LiteralString = """
     SELECT j.id, coalesce(own.bm25, 0) AS bm25, coalesce(before.bm25, 0) + coalesce(after.bm25, 0) AS neighbours,
-           num_nonnulls(j.before, j.after) AS neighbour_count, j.place::int AS place, j.repeats, j.created_at,
+           num_nonnulls(j.before, j.after) AS neighbour_count, j.place::int AS place, j.is_secondary, j.created_at,
            <cosine>::float8 AS cosine, NULL::float8[] AS found_in, 0::float8 AS mean, 0::float8 AS deviation, 0 AS matching,
            0::float8 AS cosine_mean, 0::float8 AS cosine_deviation, 0::float8 AS background
       FROM judged j
@@ -343,10 +343,10 @@ RANK_BY_MEANING = Query(RankedRow, _CANDIDATES.replace("<wanted>", "true") + _SA
 RANK_WANTED_BY_MEANING = Query(RankedRow, _CANDIDATES.replace("<wanted>", f"({_WANTED})") + _SAMPLE + _WITH_MEANING, prepare=True)
 """With the cosines of those that are not near, and what a sample of the scope says of them."""
 
-_REPEATS: LiteralString = """(p.reply IS NULL OR p.agent_id IS NOT NULL
+_IS_SECONDARY: LiteralString = """(p.reply IS NULL OR p.agent_id IS NOT NULL
             OR EXISTS (SELECT FROM observations_in_team n
                         WHERE n.project_id = p.project_id AND n.server_session_id = p.server_session_id
-                          AND n.turn_number = p.number AND n.kind <> 'summary')) AS repeats"""
+                          AND n.turn_number = p.number AND n.kind <> 'summary')) AS is_secondary"""
 
 # The newest turns that have any of the words, by what these weigh among the observations; and those that are `near`, whatever words
 # they have. The row without an id has the statistics, as above, of turns: there may be no observations.
@@ -385,12 +385,12 @@ _TURNS: LiteralString = f"""
     ), sample AS MATERIALIZED (
         <sample>
     )
-    SELECT b.id, b.created_at, {_REPEATS}, b.bm25, b.place, <cosine>::float8 AS cosine, 0::float8 AS mean, 0::float8 AS deviation,
-           0 AS matching, 0::float8 AS cosine_mean, 0::float8 AS cosine_deviation, 0::float8 AS background
+    SELECT b.id, b.created_at, {_IS_SECONDARY}, b.bm25, b.place, <cosine>::float8 AS cosine, 0::float8 AS mean,
+           0::float8 AS deviation, 0 AS matching, 0::float8 AS cosine_mean, 0::float8 AS cosine_deviation, 0::float8 AS background
       FROM best b JOIN turns_in_team p ON p.id = b.id <vectors>
      WHERE b.place <= %(limit)s OR b.id = ANY(%(near)s::uuid[])
      UNION ALL
-    SELECT p.id, p.created_at, {_REPEATS}, 0, %(limit)s::int, NULL, 0, 0, 0, 0, 0, 0
+    SELECT p.id, p.created_at, {_IS_SECONDARY}, 0, %(limit)s::int, NULL, 0, 0, 0, 0, 0, 0
       FROM turns_in_team p
      WHERE p.id = ANY(%(near)s::uuid[]) AND NOT EXISTS (SELECT FROM best b WHERE b.id = p.id)
      UNION ALL

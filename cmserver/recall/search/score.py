@@ -13,7 +13,7 @@ from cmserver.observations.model import Observation
 from cmserver.recall.index.selection import is_similar
 from cmserver.recall.search.model import (
     NEIGHBOUR_SHARE,
-    REPEATING_SHARE,
+    SECONDARY_SHARE,
     Baseline,
     HitOrder,
     MatchType,
@@ -40,7 +40,7 @@ class Candidate(msgspec.Struct, kw_only=True):
     is_near: bool = False
     """Whether it is among the nearest in meaning."""
     is_turn: bool = False
-    repeats: bool = False
+    is_secondary: bool = False
     created_at: datetime | None = None
     tier: int = 0
     """Which of the ever wider tiers found it, see search.py."""
@@ -92,9 +92,9 @@ def score_candidate(candidate: Candidate, statistics: ScopeStatistics, ranking: 
         meaning = baseline.meaning.standardize(candidate.cosine)
         parts |= {"meaning": meaning, "cosine": candidate.cosine}
     deviations = 2 * ((1 - ranking.meaning_weight) * words + ranking.meaning_weight * meaning)
-    if candidate.repeats:
-        parts["factor"] = REPEATING_SHARE
-        deviations *= REPEATING_SHARE if deviations > 0 else 1
+    if candidate.is_secondary:
+        parts["factor"] = SECONDARY_SHARE
+        deviations *= SECONDARY_SHARE if deviations > 0 else 1
     candidate.deviations, candidate.parts = deviations, parts | {"deviations": deviations}
 
 

@@ -257,7 +257,7 @@ class _Search:
                 cosine=cosines.get(row.id, row.cosine),
                 is_near=row.id in cosines,
                 is_turn=is_turn,
-                repeats=row.repeats,
+                is_secondary=row.is_secondary,
                 created_at=row.created_at,
                 tier=_tier(min(row.place, places.get(row.id, row.place))),
             )

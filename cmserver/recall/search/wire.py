@@ -104,7 +104,8 @@ class FullHitOut(ObservationOut, rename="camel", frozen=True, kw_only=True):
 class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A turn: `text` is the user's prompt and `reply` the agent's last message, null before it; in an index only their beginnings.
 
-    `eventId` is the event that brought the prompt, null for one that was written by hand. `readTokens` is the cost of both.
+    `eventId` is the event that brought the prompt, null for one that was written by hand. `readTokens` is the cost of both. With an
+    `agentId` it is a sub-agent's turn: `text` is its task, and not the user's words.
     """
 
     number: int
@@ -114,6 +115,7 @@ class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     server_session_id: UUID
     text: str
     reply: str | None
+    agent_id: str | None
     created_at_epoch: int
     read_tokens: int
     score: float
@@ -194,6 +196,7 @@ def turn_hit_out(hit: Hit, turn: SessionTurn, *, full: bool, explain: bool) -> P
         server_session_id=turn.server_session_id,
         text=turn.prompt if full else one_line(turn.prompt, TITLE_CHARS),
         reply=turn.reply if full or turn.reply is None else one_line(turn.reply, TITLE_CHARS),
+        agent_id=turn.agent_id,
         created_at_epoch=epoch_ms(turn.created_at),
         read_tokens=turn.cost,
         score=_rounded(hit.score),

@@ -33,6 +33,8 @@ class TimedTurn(msgspec.Struct, frozen=True, kw_only=True):
     prompt_number: int | None
     prompt: str
     reply: str | None
+    agent_id: str | None
+    """The sub-agent whose turn it is."""
     created_at: datetime
     chars: int
 

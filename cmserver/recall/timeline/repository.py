@@ -32,7 +32,7 @@ LATER = Query(
 )
 
 _TURNS: LiteralString = """
-    SELECT id, number, agent_event_id AS event_id, project_id, server_session_id, prompt_number,
+    SELECT id, number, agent_event_id AS event_id, project_id, server_session_id, prompt_number, agent_id,
            left(prompt, %(max_chars)s) AS prompt, left(reply, %(max_chars)s) AS reply,
            length(prompt) + coalesce(length(reply), 0) AS chars, created_at
       FROM turns

@@ -21,7 +21,7 @@ from cmserver.base.ids import from_iso, named_id
 from cmserver.base.sql import Conn
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
-from cmserver.observations.plain import block, fence, observation_lines, one_line
+from cmserver.observations.plain import fence, observation_lines, one_line, turn_kind, turn_sides
 from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import NO_SUCH, audit_read, find_observation, parse_name, parse_number
 from cmserver.observations.wire import type_shown
@@ -175,17 +175,15 @@ def _heading(entry: Observation | TimedTurn) -> tuple[date, UUID | None, UUID]:
 def _render_line(entry: Observation | TimedTurn) -> str:
     at = f"{entry.created_at.astimezone(UTC):%H:%M}"
     if isinstance(entry, TimedTurn):
-        return f"#{entry.number} {at} turn {one_line(entry.line, _TITLE_CHARS)} ~{entry.cost}"
+        return f"#{entry.number} {at} {turn_kind(entry.agent_id)} {one_line(entry.line, _TITLE_CHARS)} ~{entry.cost}"
     title = one_line(entry.title or entry.narrative or entry.content, _TITLE_CHARS)
     return f"#{entry.number} {at} {type_shown(entry.kind, entry.type)} {title} ~{entry.cost}"
 
 
 def _render_whole(entry: Observation | TimedTurn, mark: str) -> Iterator[str]:
     if isinstance(entry, TimedTurn):
-        yield f"{mark}#{entry.number} {entry.created_at.astimezone(UTC):%H:%M} turn"
-        yield f"  User: {block(entry.prompt)}"
-        if entry.reply:
-            yield f"  Agent: {block(entry.reply)}"
+        yield f"{mark}#{entry.number} {entry.created_at.astimezone(UTC):%H:%M} {turn_kind(entry.agent_id)}"
+        yield from turn_sides(entry.prompt, entry.reply, entry.agent_id)
     else:
         first, *rest = observation_lines(entry)
         yield from (f"{mark}{first}", *rest)

@@ -41,7 +41,8 @@ class ItemOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """One thing that happened, by its `number`. An observation or a summary has a `title`; a turn has a `reply` once it has one.
 
     `text` is the prompt of a turn or, in full, what an observation says; an index has the first 300 characters of prompts and
-    replies. `readTokens` is what reading the whole takes. `id` is that of the observation, or of the event of the prompt.
+    replies. With an `agentId` it is a sub-agent's turn: its prompt is a task, and not the user's words. `readTokens` is what
+    reading the whole takes. `id` is that of the observation, or of the event of the prompt.
     """
 
     what: TimelineKind
@@ -54,6 +55,7 @@ class ItemOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     title: str | None
     text: str | None
     reply: str | None = None
+    agent_id: str | None = None
     read_tokens: int
     created_at_epoch: int
     is_anchor: bool
@@ -80,6 +82,7 @@ def item_out(entry: Observation | TimedTurn, *, is_anchor: bool, full: bool) -> 
             title=None,
             text=entry.prompt,
             reply=entry.reply,
+            agent_id=entry.agent_id,
             read_tokens=entry.cost,
             created_at_epoch=epoch_ms(entry.created_at),
             is_anchor=is_anchor,

@@ -233,11 +233,11 @@ def test_neighbours_lend_their_words_and_a_missing_one_is_an_average_one():
     assert judge(bm25=3.0, neighbours=0.0, neighbour_count=2).deviations < alone.deviations
 
 
-def test_what_repeats_keeps_a_part_of_what_it_stands_out_by_and_gains_nothing_by_being_below_the_average():
-    assert judge(bm25=5.0, repeats=True).deviations == pytest.approx(0.3 * judge(bm25=5.0).deviations)
+def test_what_is_secondary_keeps_a_part_of_what_it_stands_out_by_and_gains_nothing_by_being_below_the_average():
+    assert judge(bm25=5.0, is_secondary=True).deviations == pytest.approx(0.3 * judge(bm25=5.0).deviations)
     # Among turns it is one deviation of words, and one of meaning.
     assert judge(bm25=5.0, cosine=0.4, is_turn=True).deviations == pytest.approx(1 + 1)
-    assert judge(bm25=0.0, repeats=True).deviations == judge(bm25=0.0).deviations < 0
+    assert judge(bm25=0.0, is_secondary=True).deviations == judge(bm25=0.0).deviations < 0
 
 
 async def test_of_a_session_s_summaries_the_best_is_listed_and_names_the_others(client: httpx.AsyncClient, cast: Cast, make: Make):
