@@ -35,10 +35,10 @@ MAX_LINES = 3
 MAX_CHARS = 10_000
 MAX_WORDS = 32
 """The rest of a longer prompt is ignored."""
-MIN_CONFIDENCE = 0.5
-"""The nearest that a search finds is shown from this confidence on that the prompt is about the project. Flat from 0.4 to 0.6."""
-MIN_CONFIDENCE_OF_WORDS = 0.1
-"""Below this confidence surprising words are a coincidence. What a user laid down is shown all the same."""
+MIN_CONFIDENCE = 0.6
+"""The nearest that a search finds is shown from this confidence on that the prompt is about the project."""
+MIN_CONFIDENCE_OF_WORDS = 0.5
+"""Surprising words are shown from this one on: before, they are a coincidence. What a user laid down is always shown."""
 _SEARCHED = 8
 _MAX_DOCUMENTS = 500
 _CANDIDATES = 50

@@ -143,7 +143,7 @@ _WANTED: LiteralString = (
 _COUNT_WORDS: LiteralString = """
                (SELECT avg(content_words)::float8 FROM newest) AS words, (SELECT count(*) FROM newest) AS sampled,
                (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'observations'::regclass) AS rows
-    )
+<counted>    )
     SELECT (SELECT count(*) FROM newest WHERE content_search @@ l.quoted::tsquery) AS found_in, s.sampled,
            coalesce(s.words, 1) AS words, s.documents, s.rows
       FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS l (quoted, place) CROSS JOIN scope s
@@ -151,12 +151,13 @@ _COUNT_WORDS: LiteralString = """
 """
 
 # The newest of each project and of the team's shared observations, each from the end of an index; then the newest of those. The ids
-# come first: with the words in the same query, the planner sorts a whole project that it believes small.
+# come first: with the words in the same query, the planner sorts a whole project that it believes small. What is too large to be
+# counted is estimated by how many of the team's numbers its newest have.
 SAMPLED = Query(
     WordSample,
     """
     WITH newest AS MATERIALIZED (
-        SELECT o.content_search, o.content_words
+        SELECT o.content_search, o.content_words, o.number
           FROM (SELECT n.id
                   FROM (SELECT p.* FROM unnest(%(project_ids)s::uuid[]) AS one(project_id)
                          CROSS JOIN LATERAL (
@@ -170,7 +171,7 @@ SAMPLED = Query(
                           ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s)) n
                  ORDER BY n.created_at DESC, n.id DESC LIMIT %(sample)s) chosen
           JOIN observations_in_team o ON o.id = chosen.id AND o.team_id = %(team_id)s
-    ), scope AS MATERIALIZED (
+    ), counted AS MATERIALIZED (
         SELECT coalesce(%(documents)s::bigint,
                         (SELECT count(*) FROM (SELECT FROM observations_in_team o
                                                 WHERE o.team_id = %(team_id)s AND o.project_id = ANY(%(project_ids)s::uuid[])
@@ -180,9 +181,14 @@ SAMPLED = Query(
                                                   AND NOT EXISTS (SELECT FROM projects
                                                                    WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)
                                                   AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) LIMIT %(max_count)s) s)
-                       ) AS documents,
+                       ) AS documents
+    ), scope AS MATERIALIZED (
+        SELECT CASE WHEN %(documents)s::bigint IS NULL AND documents >= %(max_count)s
+                    THEN greatest(documents, (SELECT last_number FROM observation_counters WHERE team_id = %(team_id)s)
+                                             * (SELECT count(*) FROM newest) / (SELECT max(number) - min(number) + 1 FROM newest))
+                    ELSE documents END AS documents,
     """
-    + _COUNT_WORDS,
+    + _COUNT_WORDS.replace("<counted>", "          FROM counted\n"),
     prepare=True,
 )
 
@@ -197,7 +203,7 @@ SAMPLED_TEAM = Query(
         SELECT coalesce((SELECT greatest(last_number - turns, 0) FROM observation_counters
                           WHERE team_id = %(team_id)s), 0) AS documents,
     """
-    + _COUNT_WORDS,
+    + _COUNT_WORDS.replace("<counted>", ""),
     prepare=True,
 )
 

@@ -255,6 +255,23 @@ async def test_two_common_words_lead_to_what_has_both(db: Db, cast: Cast, make: 
     assert len(page.hits) == 80
 
 
+async def test_a_scope_that_is_too_large_to_be_counted_is_as_large_as_its_numbers_say(
+    db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch
+):
+    other = await bound_to(db, cast.alice, "billing")
+    for n in range(120):
+        project = other.project if n % 3 == 2 else cast.alice.project
+        await make.observation(project=project, title=f"wombat word{n}{' quokka' if n % 12 == 0 else ''}")
+    exact = await run_search(db, cast.alice, "quokka wombat")
+
+    monkeypatch.setattr(repository, "SAMPLE", 20)
+    monkeypatch.setattr(repository, "MAX_COUNTED", 10)
+    estimated = await run_search(db, cast.alice, "quokka wombat")
+
+    assert estimated.terms == pytest.approx(exact.terms, abs=0.1)
+    assert numbers(estimated)[:10] == numbers(exact)[:10]
+
+
 def test_the_size_of_a_large_scope_is_remembered_for_a_minute_and_that_of_a_small_one_is_counted():
     now = 0.0
     sizes = lexical.ScopeSizes(clock=lambda: now)
