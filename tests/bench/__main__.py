@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from cmserver.base import logs
+from cmserver.cli.progress import Progress
 from tests.bench import (
     against,
     answers,
@@ -36,12 +37,14 @@ from tests.bench import (
     writes,
 )
 from tests.bench.growth import command as growth
+from tests.bench.load import ROOT
 from tests.bench.measure import Figure, line
 from tests.bench.month import command as month
 from tests.bench.peers import command as peers
 from tests.bench.profile import command as profile
 from tests.bench.recall import command as recall
 from tests.bench.scale import FULL, MILLION, QUICK, Scale
+from tests.bench.unfinished import read_commit, resume
 from tests.bench.world import World, value, world
 from tests.evaluation import command as generation
 from tests.evaluation.pairs import command as pairs
@@ -77,6 +80,7 @@ BENCHMARKS = {
     "writes": Benchmark(writes.run, writes.HOW),
 }
 
+_UNFINISHED = ROOT / "build" / "bench.json"
 ONLY_NAMED = {"stalls"}
 """Benchmarks that take half an hour, and belong to another page."""
 
@@ -109,17 +113,24 @@ def main(
         scale = msgspec.structs.replace(scale, libraries=_read_sizes(sizes))
     if events:
         scale = msgspec.structs.replace(scale, crowd=events)
-    found: dict[str, list[Figure]] = {}
     usual = () if commit and not write else [name for name in BENCHMARKS if name not in ONLY_NAMED]
     chosen = {name: BENCHMARKS[name] for name in names or usual}
     if commit:
         chosen["against"] = Benchmark(lambda here, scale: against.run(here, scale, commit), against.HOW.format(commit=commit))
-    with world() as here:
-        for name, benchmark in chosen.items():
-            found[name] = benchmark.run(here, scale)
-            for figure in found[name]:
+    commit_here, is_clean = read_commit()
+    run = resume(_UNFINISHED, scale, is_clean=is_clean, commit=commit_here)
+    interrupted = "Interrupted. What was measured is kept; run it again at this commit, and it goes on there."
+    with world() as here, Progress("Measuring", len(chosen), "benchmarks", interrupted=interrupted) as progress:
+        for done, (name, benchmark) in enumerate(chosen.items()):
+            progress.show(done)
+            if name not in run.figures or name == "against":
+                run.figures[name] = benchmark.run(here, scale)
+                run.keep(_UNFINISHED)
+            for figure in run.figures[name]:
                 click.echo(line(figure))
         postgres = cast("str", value(here.embedded.url, "SHOW server_version"))
+    _UNFINISHED.unlink(missing_ok=True)
+    found = {name: run.figures[name] for name in chosen}
     if write:
         page.write(found, {name: one.how for name, one in chosen.items()}, postgres)
         click.echo(f"written: {page.PAGE.relative_to(page.ROOT)}")

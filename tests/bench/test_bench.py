@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,7 +15,8 @@ from tests.bench.__main__ import BENCHMARKS
 from tests.bench.agents import LEGACY, MODERN, ROUND, Known, Mcp, Reply, Rest, load, sessions
 from tests.bench.load import loader
 from tests.bench.measure import Aim, Figure, line, percentile
-from tests.bench.scale import QUICK
+from tests.bench.scale import FULL, QUICK
+from tests.bench.unfinished import resume
 from tests.bench.world import World, value, world
 from tests.table import try_rows
 
@@ -53,6 +55,20 @@ def test_a_percentile_is_one_of_the_values():
     values = [float(value) for value in range(100, 0, -1)]
 
     assert [percentile(values, 50), percentile(values, 99), percentile([7.0], 99)] == [50, 99, 7]
+
+
+def test_an_interrupted_run_goes_on_only_at_its_commit_and_in_its_sizes(tmp_path: Path):
+    file = tmp_path / "build" / "bench.json"
+    run = resume(file, QUICK, is_clean=True, commit="a")
+    run.figures["ingest"] = [_figure([(60, 100)], Aim(of="median", at_least=False, bound=61))]
+    run.keep(file)
+
+    assert resume(file, QUICK, is_clean=True, commit="a").figures == run.figures
+    assert resume(file, QUICK, is_clean=False, commit="a").figures == {}
+    assert resume(file, QUICK, is_clean=True, commit="b").figures == {}
+    assert resume(file, FULL, is_clean=True, commit="a").figures == {}
+    file.write_text("{")
+    assert resume(file, QUICK, is_clean=True, commit="a").figures == {}
 
 
 def test_every_event_is_another_one_and_has_two_kilobytes():

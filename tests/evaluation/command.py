@@ -17,8 +17,10 @@ from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import Settings
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.output import Cell, mask_key, render_fields, render_table
+from cmserver.cli.progress import Progress
 from cmserver.providers import registry
 from cmserver.providers.model import ProviderSettings, Verbosity
+from tests.evaluation.cases import cases
 from tests.evaluation.evaluate import EvaluationReport, EventResult, count_by_type, evaluate, format_percent
 
 
@@ -54,15 +56,17 @@ def main(
         provider = registry.load(provider_settings)
     except (BadSetting, Invalid) as error:
         raise click.UsageError(str(error)) from error
-    report = asyncio.run(
-        evaluate(
-            provider,
-            verbosity=verbosity,
-            language=settings.language,
-            event_tokens=settings.prompt_event_tokens,
-            timeout_seconds=settings.provider_timeout_seconds,
+    with Progress("Asking", len(cases()), "sessions", interrupted="Interrupted. Nothing is kept.") as progress:
+        report = asyncio.run(
+            evaluate(
+                provider,
+                verbosity=verbosity,
+                language=settings.language,
+                event_tokens=settings.prompt_event_tokens,
+                timeout_seconds=settings.provider_timeout_seconds,
+                show_progress=progress.show,
+            )
         )
-    )
     text = msgspec.json.format(msgspec.json.encode(report), indent=2).decode() if as_json else _render(report, verbose=verbose)
     click.echo(mask_key(text, provider_settings.api_key))
     for sentence, sessions in Counter(report.failures.values()).items():

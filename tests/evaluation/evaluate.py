@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
@@ -109,11 +109,13 @@ async def evaluate(
     language: str = "English",
     event_tokens: int = _EVENT_TOKENS,
     timeout_seconds: float = 120.0,
+    show_progress: Callable[[int], None] = lambda _: None,
 ) -> EvaluationReport:
     """Make one call per session, one after the other. A failed call is reported, not raised."""
     policy = GenerationPolicy(verbosity=verbosity, language=language)
     calls = [_Call(case=case, jobs=_jobs(case, policy)) for case in (cases() if sessions is None else sessions)]
-    for call in calls:
+    for done, call in enumerate(calls):
+        show_progress(done)
         await _complete(provider, call, language, event_tokens, timeout_seconds)
     return _report(provider, verbosity, language, calls, [result for call in calls for result in _event_results(call)])
 
