@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import venv
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +37,32 @@ def passable_folder() -> Generator[Path]:
 def folder() -> Generator[Path]:
     with passable_folder() as folder_path:
         yield folder_path
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    words = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder), str(ROOT)]
+    subprocess.run(words, check=True, capture_output=True)
+    (built,) = folder.glob("cmserver-*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def fresh_python(wheel: Path) -> Generator[str]:
+    """The Python of a venv that was empty: pip has installed the wheel in it, and what the wheel says that it needs, from PyPI.
+
+    The versions are those of requirements.lock: what is newer is not tested here.
+    """
+    with passable_folder() as folder:
+        venv.create(folder / "venv", with_pip=True, symlinks=True)
+        python = folder / "venv" / "bin" / "python"
+        lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+        locked = re.findall(r"^[\w.-]+==[^\s;]+", lock, re.MULTILINE)
+        (folder / "constraints.txt").write_text("\n".join(locked), encoding="utf-8")
+        words = [python, "-I", "-m", "pip", "install", "-q", "-c", folder / "constraints.txt", f"{wheel}[local]"]
+        subprocess.run(words, check=True, capture_output=True)
+        yield str(python)
 
 
 @pytest.fixture

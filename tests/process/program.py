@@ -97,10 +97,12 @@ def environment(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
     return {**kept, **ours, **settings}
 
 
-def command(folder: Path, *words: str, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def command(
+    folder: Path, *words: str, settings: Mapping[str, str] | None = None, python: str = sys.executable
+) -> subprocess.CompletedProcess[str]:
     """`cmserver <words>`, run to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "cmserver", *words],
+        [python, "-m", "cmserver", *words],
         env=environment(folder, settings or {}),
         cwd=folder,
         stdin=subprocess.DEVNULL,
@@ -114,14 +116,22 @@ def command(folder: Path, *words: str, settings: Mapping[str, str] | None = None
 class Program:
     """`cmserver run`, running."""
 
-    def __init__(self, folder: Path, label: str, *words: str, settings: Mapping[str, str], user: User | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        label: str,
+        *words: str,
+        settings: Mapping[str, str],
+        user: User | None = None,
+        python: str = sys.executable,
+    ) -> None:
         self.data_dir = Path(settings.get("CMSERVER_DATA_DIR", folder / "data"))
         self.label = label
         self.began = time.monotonic()
         self._out, self._err = folder / f"{label}.out", folder / f"{label}.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [user.python if user else sys.executable, "-m", "cmserver", "run", *words],
+                [user.python if user else python, "-m", "cmserver", "run", *words],
                 env=environment(folder, settings),
                 cwd=folder,
                 stdin=subprocess.DEVNULL,

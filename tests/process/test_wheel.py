@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import httpx
@@ -17,30 +18,24 @@ import pytest
 from cmserver.base.migrate import migrations, newest
 from cmserver.client.client_folder import PROGRAMS
 from tests.process.hostile_folder import HostileFolder
-from tests.process.program import PATIENCE_SECONDS, ROOT, environment, wait_for
+from tests.process.program import PATIENCE_SECONDS, ROOT, Program, environment, wait_for
 from tests.timeouts import scaled
 
 pytestmark = pytest.mark.slow
 
 
-def run(*words: str | Path, folder: Path, hostile: HostileFolder | None = None) -> str:
-    where, env = (hostile.path, hostile.environment) if hostile else (folder, {})
-    return subprocess.run(
-        words, cwd=where, env={**surroundings(folder), **env}, input="", capture_output=True, text=True, check=True
-    ).stdout
+def run(*words: str | Path, folder: Path, hostile: HostileFolder | None = None, settings: Mapping[str, str] | None = None) -> str:
+    where, env = (hostile.path, hostile.environment) if hostile else (folder, settings or {})
+    done = subprocess.run(
+        words, cwd=where, env={**surroundings(folder), **env}, input="", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def surroundings(folder: Path) -> dict[str, str]:
     """As for every process test, but nothing of the checkout."""
     return {name: value for name, value in environment(folder, {}).items() if name != "PYTHONPATH"}
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT, folder=folder)
-    (built,) = folder.glob("cmserver-*.whl")
-    return built
 
 
 @pytest.fixture
@@ -118,3 +113,59 @@ def test_nothing_of_the_working_folder_is_run(installed: Path, folder: Path, hos
         assert "No agent is connected" in run(*command, folder=folder, hostile=hostile)
     assert written == [str(installed / "python"), "-EP", "-m", "cmserver", "connections"]
     assert hostile.list_runs() == []
+
+
+def test_pip_installs_all_that_the_wheel_needs_into_an_empty_venv(fresh_python: str, folder: Path):
+    program = Program(folder, "server", settings={"PYTHONPATH": ""}, python=fresh_python)
+    try:
+        program.wait_until_ready()
+        with program.http() as client:
+            body = {"projectId": "shop", "title": "The retry gives up after five attempts"}
+            client.post("/v1/observations", json=body).raise_for_status()
+            wait_for("vectors", lambda: client.get("/v1/embeddings").json()["embeddings"]["state"] == "complete")
+            search = {"projectId": "shop", "query": "How often is it tried again?"}
+            found = client.post("/v1/search", json=search).raise_for_status().json()["observations"]
+        assert program.stop() == 0
+    finally:
+        program.end()
+    listed = json.loads(run(fresh_python, "-m", "cmserver", "licenses", "--json", folder=folder))
+    installed = json.loads(run(fresh_python, "-m", "pip", "list", "--format", "json", folder=folder))
+
+    assert [observation["title"] for observation in found] == ["The retry gives up after five attempts"]
+    names = {part["name"].lower().replace("_", "-") for part in listed if not part["comes_in"]}
+    assert names == {package["name"].lower().replace("_", "-") for package in installed} - {"pip", "setuptools"}
+
+
+def test_pipx_and_uv_install_the_command(wheel: Path, folder: Path):
+    tools = folder / "tools"
+    venv.create(tools, with_pip=True, symlinks=True)
+    run(tools / "bin" / "python", "-m", "pip", "install", "-q", "pipx", "uv", folder=folder)
+    made = {name: str(folder / name) for name in ("PIPX_HOME", "PIPX_BIN_DIR", "PIPX_MAN_DIR", "UV_TOOL_DIR", "UV_TOOL_BIN_DIR")}
+    uv, python = tools / "bin" / "uv", ("--python", sys.executable)
+
+    for words, command in (
+        ((tools / "bin" / "pipx", "install", wheel), (folder / "PIPX_BIN_DIR" / "cmserver", "--version")),
+        ((uv, "tool", "install", *python, wheel), (folder / "UV_TOOL_BIN_DIR" / "cmserver", "--version")),
+        ((), (uv, "tool", "run", *python, "--from", wheel, "cmserver", "--version")),
+    ):
+        if words:
+            run(*words, folder=folder, settings=made)
+        assert run(*command, folder=folder, settings=made).startswith("cmserver, version")
+
+    run(tools / "bin" / "pipx", "uninstall", "cmserver", folder=folder, settings=made)
+    assert not (folder / "PIPX_BIN_DIR" / "cmserver").exists()
+
+
+def test_bin_build_makes_what_is_published(folder: Path):
+    clone = folder / "clone"
+    run("git", "clone", "-q", ROOT, clone, folder=folder)
+    (clone / "bin" / "setup").write_text("#!/bin/sh\n")
+    (clone / ".venv" / "bin").mkdir(parents=True)
+    (clone / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    (clone / "cmserver" / "not_committed.py").write_text("")
+
+    run(clone / "bin" / "build", folder=folder)
+
+    (built,) = (clone / "dist").glob("*.whl")
+    assert [file.suffix for file in sorted((clone / "dist").iterdir())] == [".whl", ".gz"]
+    assert "cmserver/not_committed.py" not in zipfile.ZipFile(built).namelist()
