@@ -36,7 +36,7 @@ from cmserver.cli.retention import retention
 from cmserver.cli.run import run
 from cmserver.cli.search import search
 from cmserver.cli.service import restart, start, status, stop
-from cmserver.cli.service_unit import service_group
+from cmserver.cli.service_unit import logs, service_group
 from cmserver.cli.sessions import sessions
 from cmserver.cli.sizes import sizes
 from cmserver.cli.steward import steward
@@ -60,6 +60,7 @@ for command in (
     stop,
     restart,
     status,
+    logs,
     service_group,
     config,
     backup,

@@ -26,6 +26,7 @@ from cmserver.base.credentials import BadCredentials
 from cmserver.base.db import DatabaseUrls, Db, check_pooling, prepare_tenant
 from cmserver.base.erasure_journal import ErasureJournal
 from cmserver.base.errors import Invalid, Unavailable
+from cmserver.base.log_files import LOG_NAME, keep_logs_small
 from cmserver.base.metrics import counting_together
 from cmserver.base.migrate import connect_when_ready, migrate
 from cmserver.base.process import DOCKER_FILE, container_signs, return_freed_memory
@@ -113,7 +114,11 @@ async def serve(
     stop = stop_on_signals()
     urls = embedded.urls if embedded else own_database(settings)
     assert urls is not None
-    async with run_beside(keep_watchdog_quiet()), run_beside(*([embedded.keep_running()] if embedded else [])) as guards:
+    logs_kept = keep_logs_small([settings.data_dir / LOG_NAME, *([embedded.log_file] if embedded else [])])
+    async with (
+        run_beside(keep_watchdog_quiet(), logs_kept),
+        run_beside(*([embedded.keep_running()] if embedded else [])) as guards,
+    ):
         if await run_unless_stopped(stop, _prepare_database(settings, urls)) is None:
             return
         is_embedded = embedded is not None

@@ -17,6 +17,7 @@ from cmserver.base import credentials
 from cmserver.base.configuration import load
 from cmserver.base.credentials import Credentials
 from cmserver.base.errors import CmserverError
+from cmserver.base.log_files import LOG_NAME, rotate_log
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.own_command import build_own_command
 from cmserver.base.settings import Settings
@@ -35,8 +36,6 @@ from cmserver.ops.wire import ProviderOut, QueueOut, StewardOut
 
 READY_SECONDS = 60.0
 STOPPED_SECONDS = 15.0
-LOG_NAME = "cmserver.log"
-LOG_KEPT_BYTES = 10_000_000
 _POLL_SECONDS = 0.05
 _TIMEOUT_SECONDS = 5.0
 _ERROR_PREFIX = "cmserver: "
@@ -169,8 +168,7 @@ def _start(settings: Settings, arguments: list[str]) -> None:
 def _spawn(log_file: Path, arguments: list[str]) -> tuple[subprocess.Popen[bytes], int]:
     """The server, detached from this terminal, and the offset of its output in the log."""
     try:
-        if log_file.exists() and log_file.stat().st_size > LOG_KEPT_BYTES:
-            log_file.replace(log_file.with_suffix(".log.1"))
+        rotate_log(log_file)
         output = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise CmserverError(

@@ -17,7 +17,8 @@ import msgspec
 
 from cmserver.base.atomic_file import write_file
 from cmserver.base.configuration import CONFIG_NAME, BadSetting, LoadedSettings, load
-from cmserver.base.errors import CmserverError
+from cmserver.base.errors import CmserverError, NotFound
+from cmserver.base.log_files import LOG_NAME
 from cmserver.base.own_command import build_own_command
 from cmserver.base.settings import fields
 from cmserver.cli.config import config_file_option
@@ -70,7 +71,7 @@ def render_systemd_unit(unit: ServiceUnit) -> str:
 
 def render_launchd_plist(unit: ServiceUnit) -> bytes:
     """The property list for macOS; the output goes into the data folder."""
-    log = str(unit.data_dir / "cmserver.log")
+    log = str(unit.data_dir / LOG_NAME)
     return plistlib.dumps(
         {
             "Label": LAUNCHD_LABEL,
@@ -147,7 +148,7 @@ def install_service(loaded: LoadedSettings, *, is_system: bool, starts: bool = T
         )
     if manager.hint:
         click.echo(manager.hint)
-    click.echo(as_called("`cmserver service status` shows its state, `cmserver service logs` its log."))
+    click.echo(as_called("`cmserver service status` shows its state, `cmserver logs` its log."))
 
 
 @service_group.command("status")
@@ -155,17 +156,27 @@ def install_service(loaded: LoadedSettings, *, is_system: bool, starts: bool = T
 def service_status(*, is_system: bool) -> None:
     """Show what the service manager says of the service. Exits with 1 when it does not run."""
     manager = _find_installed(is_system=is_system)
-    sys.exit(1 if manager.run(*manager.status_command, check=False) else 0)
+    sys.exit(1 if _run(*manager.status_command, check=False) else 0)
 
 
-@service_group.command()
+@click.command()
+@config_file_option
 @_system_option
 @click.option("--follow", "-f", is_flag=True, help="Go on with what comes.")
 @click.option("--lines", "-n", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="How many lines.")
-def logs(*, is_system: bool, follow: bool, lines: int) -> None:
-    """Show the last lines of the service's log."""
-    manager = _find_installed(is_system=is_system)
-    sys.exit(1 if manager.run(*manager.log_command(lines, follow=follow), check=False) else 0)
+def logs(config_file: Path | None, *, is_system: bool, follow: bool, lines: int) -> None:
+    """Show the last lines of the log: of the service if one is installed, else of the server in the background.
+
+    A server in the foreground writes to its terminal, and in a container to the container's log.
+    """
+    file = load(os.environ, config_file=config_file).settings.data_dir / LOG_NAME
+    try:
+        command = _find_installed(is_system=is_system).log_command(lines, follow=follow)
+    except CmserverError as error:
+        if not file.exists():
+            raise NotFound(f"There is no log: {file} does not exist, and no service is installed.") from error
+        command = _build_tail_command(file, lines, follow=follow)
+    sys.exit(1 if _run(*command, check=False) else 0)
 
 
 @service_group.command()
@@ -204,15 +215,20 @@ class _Manager(ABC):
     @abstractmethod
     def log_command(self, lines: int, *, follow: bool) -> list[str]: ...
 
-    def run(self, *command: str, check: bool = True) -> int:
-        """Run its command with our output; CmserverError when it fails."""
-        try:
-            code = subprocess.run(command, check=False).returncode  # noqa: S603 - its own commands
-        except FileNotFoundError as error:
-            raise CmserverError(f"{command[0]} is not installed here.") from error
-        if check and code != 0:
-            raise CmserverError(f"`{' '.join(command)}` failed (exit code {code}).")
-        return code
+
+def _run(*command: str, check: bool = True) -> int:
+    """Run the command with our output; CmserverError when it fails."""
+    try:
+        code = subprocess.run(command, check=False).returncode  # noqa: S603 - our own commands
+    except FileNotFoundError as error:
+        raise CmserverError(f"{command[0]} is not installed here.") from error
+    if check and code != 0:
+        raise CmserverError(f"`{' '.join(command)}` failed (exit code {code}).")
+    return code
+
+
+def _build_tail_command(file: Path, lines: int, *, follow: bool) -> list[str]:
+    return ["tail", "-n", str(lines), *(["-F"] if follow else []), str(file)]
 
 
 class _Systemd(_Manager):
@@ -228,17 +244,17 @@ class _Systemd(_Manager):
         return render_systemd_unit(unit).encode()
 
     def enable(self) -> None:
-        self.run("systemctl", *self._scope, "daemon-reload")
-        self.run("systemctl", *self._scope, "enable", SYSTEMD_NAME)
+        _run("systemctl", *self._scope, "daemon-reload")
+        _run("systemctl", *self._scope, "enable", SYSTEMD_NAME)
 
     def start(self) -> None:
-        self.run("systemctl", *self._scope, "restart", SYSTEMD_NAME)
+        _run("systemctl", *self._scope, "restart", SYSTEMD_NAME)
 
     def stop(self) -> None:
-        self.run("systemctl", *self._scope, "disable", "--now", SYSTEMD_NAME)
+        _run("systemctl", *self._scope, "disable", "--now", SYSTEMD_NAME)
 
     def forget(self) -> None:
-        self.run("systemctl", *self._scope, "daemon-reload")
+        _run("systemctl", *self._scope, "daemon-reload")
 
     def log_command(self, lines: int, *, follow: bool) -> list[str]:
         return [
@@ -265,15 +281,14 @@ class _Launchd(_Manager):
         return render_launchd_plist(unit)
 
     def start(self) -> None:
-        self.run("launchctl", "bootout", f"{self._domain}/{LAUNCHD_LABEL}", check=False)
-        self.run("launchctl", "bootstrap", self._domain, str(self.path))
+        _run("launchctl", "bootout", f"{self._domain}/{LAUNCHD_LABEL}", check=False)
+        _run("launchctl", "bootstrap", self._domain, str(self.path))
 
     def stop(self) -> None:
-        self.run("launchctl", "bootout", f"{self._domain}/{LAUNCHD_LABEL}")
+        _run("launchctl", "bootout", f"{self._domain}/{LAUNCHD_LABEL}")
 
     def log_command(self, lines: int, *, follow: bool) -> list[str]:
-        log = plistlib.loads(self.path.read_bytes())["StandardErrorPath"]
-        return ["tail", "-n", str(lines), *(["-F"] if follow else []), log]
+        return _build_tail_command(Path(plistlib.loads(self.path.read_bytes())["StandardErrorPath"]), lines, follow=follow)
 
 
 def _find_manager(*, is_system: bool) -> _Manager:

@@ -30,6 +30,7 @@ from psycopg.rows import TupleRow
 
 from cmserver.base.credentials import sync_folder
 from cmserver.base.db import DatabaseUrls
+from cmserver.base.log_files import rotate_log
 from cmserver.base.tenant_role import REQUEST_ROLE, TENANT_ROLE
 from cmserver.embedded import files
 from cmserver.embedded.leftover import Leftover
@@ -45,7 +46,6 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
 LONGEST_PAUSE_WHILE_IN_USE_SECONDS = 1.0
 STEADY_AFTER_SECONDS = 30.0
-LOG_KEPT_BYTES = 10_000_000
 
 SETTINGS = {
     "listen_addresses": "",
@@ -272,8 +272,7 @@ class EmbeddedPostgres:
         self._ensure_private_folder(self.sockets)
         if os.path.lexists(self.log_file) and not stat.S_ISREG(self.log_file.lstat().st_mode):
             raise files.SetupError(f"{self.log_file} is not a file. Move it away: PostgreSQL's log is written there.")
-        if self.log_file.exists() and self.log_file.stat().st_size > LOG_KEPT_BYTES:
-            self.log_file.replace(self.log_file.with_suffix(".log.1"))
+        rotate_log(self.log_file)
         files.remove_unfinished(self.data_dir)
         if not self.cluster.exists():
             self._make_cluster()

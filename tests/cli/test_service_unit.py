@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from cmserver.base.errors import CmserverError
+from cmserver.base.errors import CmserverError, NotFound
 from cmserver.cli import service_unit
 from cmserver.cli.main import cli
 from cmserver.cli.service_unit import ServiceUnit, render_launchd_plist, render_systemd_unit
@@ -69,7 +69,7 @@ def test_a_user_s_service_is_installed_started_shown_and_removed(tmp_path: Path,
     assert file.stat().st_mode & 0o777 == 0o644
     assert "enable-linger" in installed.output
     assert cmserver(tmp_path, "service", "status", "--user").exit_code == 0
-    assert cmserver(tmp_path, "service", "logs", "--user", "-n", "5").exit_code == 0
+    assert cmserver(tmp_path, "logs", "--user", "-n", "5").exit_code == 0
     removed = cmserver(tmp_path, "service", "remove", "--user")
     assert removed.exit_code == 0, removed.output
     assert not file.exists()
@@ -101,7 +101,7 @@ def test_print_changes_nothing(tmp_path: Path, calls: Path):
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("words", [["status"], ["logs"], ["remove"]])
+@pytest.mark.parametrize("words", [["status"], ["remove"]])
 def test_what_is_not_installed_is_said_with_the_command_that_does(tmp_path: Path, calls: Path, words: list[str]):
     result = cmserver(tmp_path, "service", *words, "--user")
 
@@ -175,3 +175,15 @@ def test_launchd_gets_a_property_list():
     assert plist["UserName"] == "cmserver"
     assert plist["KeepAlive"] == {"SuccessfulExit": False}
     assert plist["StandardErrorPath"] == "/var/lib/cmserver/cmserver.log"
+
+
+def test_without_a_service_the_log_is_that_of_the_server_in_the_background(
+    tmp_path: Path, calls: Path, capfd: pytest.CaptureFixture[str]
+):
+    nothing = cmserver(tmp_path, "logs", "--user")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "cmserver.log").write_text("one\ntwo\nthree\n")
+    shown = cmserver(tmp_path, "logs", "--user", "-n", "2")
+
+    assert isinstance(nothing.exception, NotFound)
+    assert (shown.exit_code, capfd.readouterr().out) == (0, "two\nthree\n")

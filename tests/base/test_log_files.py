@@ -1,0 +1,42 @@
+"""Logs stay small while a process has them open."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from cmserver.base import log_files
+from cmserver.base.log_files import keep_logs_small, rotate_log
+from tests.timeouts import until
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_files, "MAX_BYTES", 10)
+    monkeypatch.setattr(log_files, "CHECK_SECONDS", 0.001)
+
+
+def test_a_small_log_and_one_that_is_not_there_stay_as_they_are(tmp_path: Path):
+    file = tmp_path / "cmserver.log"
+    file.write_text("ten bytes\n")
+
+    rotate_log(file)
+    rotate_log(tmp_path / "none.log")
+
+    assert [(found.name, found.read_text()) for found in tmp_path.iterdir()] == [("cmserver.log", "ten bytes\n")]
+
+
+async def test_who_has_a_large_log_open_goes_on_writing_into_it(tmp_path: Path):
+    file, older = tmp_path / "cmserver.log", tmp_path / "cmserver.log.1"
+    older.write_text("of long ago")
+    with file.open("a") as log:
+        log.write("much more than ten bytes\n")
+        log.flush()
+        keeping = asyncio.create_task(keep_logs_small([tmp_path / "none.log", file]))
+        await until("the log is empty", lambda: file.stat().st_size == 0, keeping)
+        keeping.cancel()
+        log.write("and on\n")
+
+    assert (older.read_text(), file.read_text()) == ("much more than ten bytes\n", "and on\n")
