@@ -7,7 +7,7 @@ progress is stored in the job's payload, where the next claim resumes it; a work
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal, TypedDict
+from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -47,13 +47,6 @@ class ReindexTarget(msgspec.Struct, frozen=True, kw_only=True):
     project_id: UUID
     scope: Scope
     source_id: UUID
-
-
-class Narrowing(TypedDict):
-    """To which observations of the project a reindex is narrowed."""
-
-    session_id: UUID | None
-    observation_id: UUID | None
 
 
 async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarget) -> tuple[Job, bool]:
@@ -127,12 +120,14 @@ async def reindex_chunk(conn: Conn, claim: Claim, job: ClaimedJob, progress: Rei
         if not await repository.holds(conn, claim.lane, claim.claim):
             raise LeaseLostError
         return None
+    session_id, observation_id = _narrow(progress.scope, job.source_id)
     after = Place(created_at=progress.created_at, id=progress.id) if progress.created_at and progress.id else None
     reindexed = await observations.reindex(
         conn,
         job.team_id,
         job.project_id,
-        **_narrow(progress.scope, job.source_id),
+        session_id=session_id,
+        observation_id=observation_id,
         after=after,
         limit=CHUNK,
     )
@@ -145,11 +140,9 @@ async def reindex_chunk(conn: Conn, claim: Claim, job: ClaimedJob, progress: Rei
     return updated
 
 
-def _narrow(scope: Scope, source_id: UUID) -> Narrowing:
-    return {
-        "session_id": source_id if scope == "session" else None,
-        "observation_id": source_id if scope == "observation" else None,
-    }
+def _narrow(scope: Scope, source_id: UUID) -> tuple[UUID | None, UUID | None]:
+    """Return the session and the observation to which the scope is narrowed."""
+    return (source_id if scope == "session" else None, source_id if scope == "observation" else None)
 
 
 def completed_end(job: ClaimedJob, progress: ReindexProgress) -> End:

@@ -23,6 +23,7 @@ ALL_ROWS = {
     "cmserver.steward.repository.FORGET": "what is erased is forgotten, whatever became of it",
     "cmserver.observations.repository.ERASE": "what is not shown is erased, too",
     "cmserver.observations.repository.REINDEX": "words of a row that an undo may show again",
+    "cmserver.observations.repository.COUNT_FOR_REINDEX": "as the one above",
     "cmserver.observations.repository.CLOSE": "updates what the same statement has found live",
     "cmserver.observations.repository.GONE": "tells what became of those that are not live",
     "cmserver.observations.history.repository.LOCK": "merging and undoing look at each row's state themselves",

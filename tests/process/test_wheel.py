@@ -120,6 +120,7 @@ def test_pip_installs_all_that_the_wheel_needs_into_an_empty_venv(fresh_python: 
     try:
         program.wait_until_ready()
         with program.http() as client:
+            client.post("/v1/projects", json={"canonicalId": "shop"}).raise_for_status()
             body = {"projectId": "shop", "title": "The retry gives up after five attempts"}
             client.post("/v1/observations", json=body).raise_for_status()
             wait_for("vectors", lambda: client.get("/v1/embeddings").json()["embeddings"]["state"] == "complete")
@@ -161,7 +162,9 @@ def test_bin_build_makes_what_is_published(folder: Path):
     run("git", "clone", "-q", ROOT, clone, folder=folder)
     (clone / "bin" / "setup").write_text("#!/bin/sh\n")
     (clone / ".venv" / "bin").mkdir(parents=True)
-    (clone / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    python = clone / ".venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
     (clone / "cmserver" / "not_committed.py").write_text("")
 
     run(clone / "bin" / "build", folder=folder)
