@@ -60,8 +60,9 @@ async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarge
         actor_id=principal.actor_id,
         request_id=audit.request_id(),
     )
+    session_id, observation_id = _narrow(target.scope, target.source_id)
     total = await observations.count_for_reindex(
-        conn, principal.team_id, target.project_id, **_narrow(target.scope, target.source_id)
+        conn, principal.team_id, target.project_id, session_id=session_id, observation_id=observation_id
     )
     try:
         job = await queue.insert_reindex(
