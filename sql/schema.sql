@@ -46,6 +46,17 @@ $$;
 
 COMMENT ON FUNCTION public.count_entity_mentions(ids uuid[]) IS 'Counts the mentions of these entities anew.';
 
+-- Name: cut_paragraphs(text, text); Type: FUNCTION
+
+CREATE FUNCTION public.cut_paragraphs(notes text, part text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT CASE WHEN place = 0 THEN notes
+                ELSE nullif(concat_ws(E'\n\n', nullif(left(notes, greatest(place - 3, 0)), ''),
+                                      nullif(substr(notes, place + length(part) + 2), '')), '') END
+      FROM (SELECT coalesce(position(E'\n\n' || part || E'\n\n' IN E'\n\n' || notes || E'\n\n'), 0) AS place) p
+$$;
+
 -- Name: entities_follow_project(); Type: FUNCTION
 
 CREATE FUNCTION public.entities_follow_project() RETURNS trigger
@@ -429,13 +440,20 @@ DECLARE
                             WHERE j.project_id = target AND j.team_id = team
                               AND (EXISTS (SELECT FROM entities e WHERE e.id = j.row_id)
                                    OR EXISTS (SELECT FROM entity_relations r WHERE r.id = j.row_id)));
+    -- Those that another joined project has, too: of their notes only a part is the target's.
+    shared uuid[] := ARRAY(SELECT s.id FROM entities s
+                            WHERE s.id = ANY(copies)
+                              AND EXISTS (SELECT FROM entities e JOIN projects p ON p.id = e.project_id AND p.joined_to = source
+                                           WHERE p.id <> target AND e.folded_name = s.folded_name AND e.type = s.type));
 BEGIN
     WITH changed AS (
         UPDATE entities t SET notes = s.notes, found_by = CASE WHEN s.found_by = 'people' THEN s.found_by ELSE t.found_by END
           FROM entities s
          WHERE s.project_id = source AND s.team_id = team
            AND t.project_id = target AND t.folded_name = s.folded_name AND t.type = s.type
-           AND CASE WHEN s.id = ANY(copies)
+           AND CASE WHEN s.id = ANY(shared)
+                    THEN t.notes IS NOT NULL AND cut_paragraphs(s.notes, t.notes) IS NOT DISTINCT FROM s.notes
+                    WHEN s.id = ANY(copies)
                     THEN s.notes IS DISTINCT FROM t.notes OR (s.found_by = 'people' AND t.found_by <> 'people')
                     ELSE t.notes IS NOT NULL AND s.notes IS DISTINCT FROM t.notes
                          AND position(E'\n\n' || t.notes || E'\n\n' IN coalesce(s.notes, '') || E'\n\n') = 0 END
@@ -444,15 +462,19 @@ BEGIN
     UPDATE entities s
        SET notes = CASE WHEN s.id <> ALL(copies)
                         THEN overlay(s.notes PLACING '' FROM position(E'\n\n' || t.notes || E'\n\n' IN s.notes || E'\n\n')
-                                     FOR length(t.notes) + 2) END,
-           found_by = CASE WHEN s.id <> ALL(copies) THEN s.found_by ELSE 'rules' END
+                                     FOR length(t.notes) + 2)
+                        WHEN s.id = ANY(shared) THEN cut_paragraphs(s.notes, t.notes) END,
+           found_by = CASE WHEN s.id <> ALL(copies) OR s.id = ANY(shared) THEN s.found_by ELSE 'rules' END
       FROM entities t
      WHERE s.project_id = source AND s.team_id = team AND t.project_id = target AND t.folded_name = s.folded_name AND t.type = s.type
        AND s.id NOT IN (SELECT id FROM changed)
-       AND CASE WHEN s.id = ANY(copies)
-                THEN NOT EXISTS (SELECT FROM entity_relations r WHERE s.id IN (r.from_id, r.to_id) AND r.id <> ALL(copies))
+       AND CASE WHEN s.id = ANY(shared)
+                THEN t.notes IS NOT NULL
                      AND NOT EXISTS (SELECT FROM entities e JOIN projects p ON p.id = e.project_id AND p.joined_to = source
-                                      WHERE e.folded_name = s.folded_name AND e.type = s.type)
+                                      WHERE p.id <> target AND e.folded_name = s.folded_name AND e.type = s.type
+                                        AND e.notes = t.notes)
+                WHEN s.id = ANY(copies)
+                THEN NOT EXISTS (SELECT FROM entity_relations r WHERE s.id IN (r.from_id, r.to_id) AND r.id <> ALL(copies))
                 ELSE position(E'\n\n' || t.notes || E'\n\n' IN s.notes || E'\n\n') > 0 END;
     PERFORM move_entities(source, target, team, false);
     DELETE FROM entity_relations r
@@ -5173,6 +5195,10 @@ ALTER TABLE public.turns ENABLE ROW LEVEL SECURITY;
 -- Name: usage_counters; Type: ROW SECURITY
 
 ALTER TABLE public.usage_counters ENABLE ROW LEVEL SECURITY;
+
+-- Name: FUNCTION cut_paragraphs(notes text, part text); Type: ACL
+
+REVOKE ALL ON FUNCTION public.cut_paragraphs(notes text, part text) FROM PUBLIC;
 
 -- Name: FUNCTION erase_session(gone uuid, team uuid, only_count boolean, with_merged boolean); Type: ACL
 

@@ -11,6 +11,7 @@ import msgspec
 
 from cmserver.base import credentials
 from cmserver.base.configuration import LoadedSettings
+from cmserver.base.errors import CmserverError
 from cmserver.cli import state
 from cmserver.cli.api_client import confirm, is_interactive, yes_option
 from cmserver.cli.config import loaded_option
@@ -155,7 +156,10 @@ def _start_with_machine(loaded: LoadedSettings, chosen: bool | None) -> None:
         may_ask = is_ours and is_interactive() and lacks_service()
         chosen = may_ask and click.confirm("Start the server with the machine?", default=False, err=True)
     if chosen:
-        install_service(loaded, is_system=os.geteuid() == 0, starts=state.running(data_dir) is None)
+        try:
+            install_service(loaded, is_system=os.geteuid() == 0, starts=state.running(data_dir) is None)
+        except CmserverError as error:  # the agent is connected all the same
+            click.echo(f"The server does not start with the machine: {error}", err=True)
 
 
 def _dialog(*, yes: bool, dry_run: bool) -> Dialog:

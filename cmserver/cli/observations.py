@@ -93,12 +93,15 @@ def _render_turn(result: OneTurnOut) -> str:
         ("session", turn.server_session_id),
         ("time", format_time(turn.created_at_epoch)),
         ("by", turn.actor_id),
+        ("sub-agent", turn.agent_id),
         ("files", ", ".join(turn.files)),
         ("checks", ", ".join(turn.checks)),
         ("commits", ", ".join(turn.commits)),
     ]
     known = render_fields(*((name, value) for name, value in fields if value))
-    sides = [f"{label}:\n{text}" for label, text in (("User", turn.prompt), ("Agent", turn.reply)) if text]
+    sides = [
+        f"{label}:\n{text}" for label, text in (("Task" if turn.agent_id else "User", turn.prompt), ("Agent", turn.reply)) if text
+    ]
     paragraphs = ("\n".join(map(sanitize_line, side.splitlines())) for side in sides)
     return "\n\n".join([f"#{turn.number} {sanitize_line(one_line(turn.prompt, TITLE_CHARS))}\n{known}", *paragraphs])
 

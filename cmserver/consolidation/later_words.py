@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import Literal
 
 import msgspec
 
@@ -12,10 +12,9 @@ from cmserver.consolidation.difference import find_difference
 from cmserver.consolidation.marks import load_words, read_marks
 from cmserver.rules.conclusions import content_words
 
-LaterVerdict = Literal["replaces", "may_replace"]
-
 _FEW, _MIN_SHARE, _MIN_SHARE_IN_DOUBT = 2, 0.4, 0.5
 _MAX_CHARS = 600
+_COMPARED = 20
 
 
 class _Words(msgspec.Struct, frozen=True):
@@ -27,18 +26,29 @@ class _Words(msgspec.Struct, frozen=True):
     is_later: bool
 
 
-def judge_later(older: str, newer: str) -> LaterVerdict | None:
-    """Whether the newer words replace the older ones, or may; None where both hold. The first 600 characters of each count."""
+def replaces(older: str, newer: str) -> bool:
+    """Whether the newer words take the place of the older ones. The first 600 characters of each count."""
     before, after = _read(older[:_MAX_CHARS]), _read(newer[:_MAX_CHARS])
-    shared = before.matter & after.matter
-    share = len(shared) / max(1, len(before.matter))
-    if after.given_up & before.matter and not before.given_up & shared:
-        return "replaces"
-    if len(shared) >= _FEW and share >= _MIN_SHARE and after.is_later:
-        return "replaces"
-    if len(shared) >= _FEW and share >= _MIN_SHARE_IN_DOUBT and find_difference(read_marks(before.text), read_marks(after.text)):
-        return "may_replace"
-    return None
+    if after.given_up & before.matter and not before.given_up & after.matter:
+        return True
+    return after.is_later and _is_same_matter(before, after, _MIN_SHARE)
+
+
+def find_doubtful(older: Sequence[str], newer: str) -> int | None:
+    """The place of the first of the older words that may be replaced: about the same matter, and saying something else.
+
+    Only the first few about the same matter are compared: a comparison takes milliseconds.
+    """
+    after = _read(newer[:_MAX_CHARS])
+    words = [(place, _read(text[:_MAX_CHARS])) for place, text in enumerate(older)]
+    near = [(place, before) for place, before in words if _is_same_matter(before, after, _MIN_SHARE_IN_DOUBT)]
+    marks = read_marks(after.text)
+    return next((place for place, before in near[:_COMPARED] if find_difference(read_marks(before.text), marks)), None)
+
+
+def _is_same_matter(before: _Words, after: _Words, min_share: float) -> bool:
+    shared = len(before.matter & after.matter)
+    return shared >= _FEW and shared / len(before.matter) >= min_share
 
 
 @lru_cache(maxsize=2_000)

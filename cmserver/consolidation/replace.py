@@ -11,7 +11,7 @@ import msgspec
 from cmserver.access.audit import repository as audit_log
 from cmserver.base.sql import Conn
 from cmserver.consolidation.combine import combine, text_of
-from cmserver.consolidation.later_words import judge_later
+from cmserver.consolidation.later_words import find_doubtful, replaces
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import SYSTEM, Change
@@ -50,14 +50,16 @@ def _compare(earlier: Sequence[Observation], words: Sequence[str]) -> list[Earli
     """For each of the words what stands for it. What the first of them replace, the others do not find any more."""
     found: list[EarlierWords] = []
     for newer in words:
-        verdicts = [(row, judge_later(row.quote or row.title or row.content, newer)) for row in earlier] if newer else []
-        replaced = [row for row, verdict in verdicts if verdict == "replaces"]
-        perhaps = next((row.number for row, verdict in verdicts if verdict is not None), None)
+        texts = [row.quote or row.title or row.content for row in earlier] if newer else []
+        replaced = [row for row, text in zip(earlier, texts, strict=False) if replaces(text, newer)]
         if 0 < len(replaced) <= _MOST:
             found.append(EarlierWords(replaced))
             earlier = [row for row in earlier if row not in replaced]
+        elif replaced:
+            found.append(EarlierWords(perhaps=replaced[0].number))
         else:
-            found.append(EarlierWords(perhaps=perhaps))
+            place = find_doubtful(texts, newer)
+            found.append(EarlierWords(perhaps=None if place is None else earlier[place].number))
     return found
 
 

@@ -118,7 +118,8 @@ async def _store(
     origin: Origin,
 ) -> list[StoreResult]:
     """One transaction: locks in their order are the projects, the rows that are merged into, the counter."""
-    for project_id in sorted({new[place].project_id for place in vectors}):
+    compared = {new[place].project_id for place in vectors}
+    for project_id in sorted(compared | {observation.project_id for observation in new if _words_of(observation)}):
         await history.lock_project(conn, project_id)
     plans = [_Plan(new=observation, vector=vectors.get(place)) for place, observation in enumerate(new)]
     for place, plan in enumerate(plans):

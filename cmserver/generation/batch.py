@@ -46,12 +46,12 @@ class Batch:
         """The jobs that may be generated. The others fail at once, without a provider call."""
         allowed: list[ClaimedJob] = []
         for job in self.jobs:
-            if refusal := key_refusal(job):
-                self.fail([job], "key_revoked", refusal)
-            elif job.project_joined:
+            if job.project_joined:
                 message = "The project of this job was joined to another one meanwhile."
                 self._requeue([job], {"reason": "project_joined", "message": message})
                 self._rest(_JOINED_SECONDS, "project_joined")
+            elif refusal := key_refusal(job):
+                self.fail([job], "key_revoked", refusal)
             elif not job.project_open:
                 self.fail([job], "project_closed", "The project or team of this job is archived or no longer the same.")
             elif job.source_type == "agent_event" and job.event_type is None:

@@ -144,7 +144,7 @@ CLAIMED_JOBS = Query(
            coalesce(p.joined_to IS NOT NULL AND t.archived_at IS NULL, false) AS project_joined,
            coalesce(k.revoked_at IS NOT NULL, false) AS key_revoked,
            coalesce(k.expires_at <= now() AND k.replaced_by IS NULL, false) AS key_expired,
-           k.scopes AS key_scopes, k.project_id AS key_project_id
+           k.scopes AS key_scopes, coalesce(b.joined_to, k.project_id) AS key_project_id
       FROM observation_generation_jobs j
       LEFT JOIN agent_events e ON e.id = j.agent_event_id AND e.project_id = j.project_id AND e.team_id = j.team_id
       LEFT JOIN LATERAL (
@@ -157,6 +157,7 @@ CLAIMED_JOBS = Query(
       LEFT JOIN projects p ON p.id = j.project_id
       LEFT JOIN teams t ON t.id = j.team_id
       LEFT JOIN api_keys k ON k.id = j.api_key_id
+      LEFT JOIN projects b ON b.id = k.project_id AND b.team_id = k.team_id
      WHERE j.id = ANY(%(job_ids)s) AND j.claim = %(claim)s AND j.status = 'processing'
      ORDER BY j.seq
     """,

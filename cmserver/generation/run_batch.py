@@ -372,7 +372,7 @@ async def _load(conn: Conn, claim: Claim) -> tuple[list[ClaimedJob], list[Pause]
 async def _has_recorded(conn: Conn, job: ClaimedJob) -> bool:
     """Whether anything of the job's session is recorded."""
     session_id = job.server_session_id
-    return session_id is None or bool(await observations.of_session(conn, job.team_id, job.project_id, session_id, 1))
+    return session_id is None or await observations.has_recorded(conn, job.team_id, job.project_id, session_id)
 
 
 async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.SessionContext:

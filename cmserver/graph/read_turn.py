@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 from uuid import UUID
 
 from cmserver.base.sql import Conn
+from cmserver.base.tolerant_json import array, record
 from cmserver.graph import repository
 from cmserver.graph.find_names import read_names
 from cmserver.graph.model import NOTES_MOST, EntityName, EntityType
@@ -24,7 +24,9 @@ TEMPERATURE = 0.1
 _KNOWN = 20
 """So many entities of before are shown, so that one thing keeps one name."""
 _MAX_NAMES = 20
-_OBJECT = re.compile(r"\{[^{}]*\}")
+_ANSWER_MOST, _OBJECTS_MOST = 20_000, 200
+"""So much of an answer is read, and so many beginnings of objects are tried: an unclosed one is read to the end."""
+_DECODER = json.JSONDecoder(strict=False)
 
 
 async def build_turn_prompt(conn: Conn, team_id: UUID, project: str, turn: SessionTurn) -> Prompt:
@@ -43,7 +45,7 @@ async def build_turn_prompt(conn: Conn, team_id: UUID, project: str, turn: Sessi
 def read_answer(answer: str) -> list[EntityName]:
     """The entities in an answer, whatever stands around them, up to where it was cut; none of another type or that says nothing."""
     names: dict[tuple[EntityType, str], EntityName] = {}
-    for fields in map(_read_object, _OBJECT.findall(answer)):
+    for fields in _find_objects(answer[:_ANSWER_MOST]):
         notes = fields.get("notes")
         cleaned = redact(notes)[0].strip()[:NOTES_MOST] if isinstance(notes, str) else ""
         for named in read_names([f"{fields.get('type')}: {redact(str(fields.get('name') or ''))[0]}"]):
@@ -51,13 +53,19 @@ def read_answer(answer: str) -> list[EntityName]:
     return list(names.values())[:_MAX_NAMES]
 
 
-def _read_object(text: str) -> dict[str, object]:
-    """The fields of a JSON object; none when it is none."""
-    try:
-        value: object = json.loads(text, strict=False)
-    except (ValueError, RecursionError):
-        return {}
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+def _find_objects(text: str) -> Iterator[dict[str, object]]:
+    """The whole JSON objects in the text; those of the list `entities` of one that has it instead of that one."""
+    place = text.find("{")
+    for _ in range(_OBJECTS_MOST):
+        if place == -1:
+            return
+        try:
+            value, end = cast("tuple[dict[str, object], int]", _DECODER.raw_decode(text, place))
+        except (ValueError, RecursionError):
+            end = place + 1
+        else:
+            yield from map(record, array(value["entities"]) if "entities" in value else [value])
+        place = text.find("{", end)
 
 
 async def keep_turn_names(conn: Conn, team_id: UUID, turn_id: UUID, named: Sequence[EntityName]) -> None:

@@ -90,7 +90,7 @@ LIST_CHANGED = Query(
     """,
 )
 
-# In one order, so that two writers do not wait for each other. Only people change what people noted.
+# In one order, so that two writers do not wait for each other. Only people change what was noted.
 ADD_ENTITIES = Query(
     UUID,
     """
@@ -100,7 +100,7 @@ ADD_ENTITIES = Query(
      ORDER BY n.folded_name, n.type
     ON CONFLICT (project_id, folded_name, type) DO UPDATE SET notes = excluded.notes
      WHERE excluded.notes IS DISTINCT FROM e.notes AND excluded.notes IS NOT NULL
-       AND (excluded.found_by = 'people' OR e.found_by <> 'people' OR e.notes IS NULL)
+       AND (excluded.found_by = 'people' OR e.notes IS NULL)
     RETURNING id
     """,
 )
@@ -171,8 +171,8 @@ LIST_ENTITIES = Query(
     """,
     prepare=False,
 )
-# What stands out among the entities of the scope; two more of cosine 0 keep a few from hiding each other. All vectors are compared:
-# entities are few beside observations.
+# What stands out among the entities of the scope; two more of cosine 0 keep a few from hiding each other. So many of the
+# newest vectors are compared: a model may name some for each turn.
 FIND_NEAR = Query(
     Entity,
     f"""
@@ -180,6 +180,7 @@ FIND_NEAR = Query(
         SELECT o.entity_id, 1 - (o.embedding <=> %(vector)s::halfvec) AS cosine FROM observation_embeddings o
          WHERE o.team_id = %(team_id)s AND o.model_id = %(model_id)s AND o.embedding IS NOT NULL AND o.entity_id IS NOT NULL
            AND {IN_REACH_O}
+         ORDER BY o.entity_id DESC LIMIT 20000
     ), best AS (
         SELECT coalesce(n.merged_into, n.id) AS id, max(near.cosine) AS cosine
           FROM near JOIN entities n ON n.id = near.entity_id AND n.team_id = %(team_id)s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from cmserver.base.text import KEY_MOST
 from cmserver.ingest.model import SubagentWords
 from cmserver.ingest.wire import EventIn
 
@@ -14,9 +15,9 @@ _STARTING_TOOLS = {"Agent", "Task"}
 def read_subagent_words(event: EventIn) -> SubagentWords | None:
     """What the event says of a sub-agent's turn; None for any other event. Its agent's id is in the metadata."""
     fields = _read_object(event.payload)
-    agent_id = _read_text(_read_object(event.metadata), "agent_id")
+    agent_id = _read_id(_read_object(event.metadata), "agent_id")
     if event.event_type == "tool_use" and _read_text(fields, "tool_name") in _STARTING_TOOLS:
-        started_id = _read_text(_read_object(fields.get("tool_response")), "agentId")
+        started_id = _read_id(_read_object(fields.get("tool_response")), "agentId")
         prompt = _read_text(_read_object(fields.get("tool_input")), "prompt")
         return SubagentWords(agent_id=started_id, prompt=prompt) if started_id and prompt else None
     if event.event_type == "machine_prompt" and agent_id and (prompt := _read_text(fields, "prompt")):
@@ -28,6 +29,12 @@ def read_subagent_words(event: EventIn) -> SubagentWords | None:
 
 def _read_object(value: object) -> dict[str, object]:
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def _read_id(fields: dict[str, object], name: str) -> str | None:
+    """The id; None for one that is too long to be one, and for an index."""
+    text = _read_text(fields, name)
+    return text if text is not None and len(text) <= KEY_MOST else None
 
 
 def _read_text(fields: dict[str, object], name: str) -> str | None:

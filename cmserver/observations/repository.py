@@ -302,6 +302,15 @@ OF_SESSION = Query(
     """,
 )
 
+RECORDED = Query(
+    bool,
+    """
+    SELECT EXISTS (SELECT FROM observations
+                    WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s
+                      AND kind <> 'summary')
+    """,
+)
+
 OPEN_ENDS = Query(
     model.Observation,
     f"""
@@ -607,6 +616,11 @@ async def of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UU
     """The newest `limit` observations that were generated in the session, oldest first."""
     rows = await OF_SESSION.all(conn, team_id=team_id, project_id=project_id, session_id=session_id, limit=limit)
     return rows[::-1]
+
+
+async def has_recorded(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> bool:
+    """Whether the session recorded anything, by itself or by hand, though it was merged or has expired since."""
+    return await RECORDED.one(conn, team_id=team_id, project_id=project_id, session_id=session_id)
 
 
 async def open_ends(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[model.Observation]:

@@ -42,6 +42,15 @@ ANSWER = 'Sure:\n{"entities": [{"name": "Ana", "type": "person", "notes": "draws
             [EntityName("concept", "key [redacted:aws_access_key]")],
         ),
         (ANSWER[: ANSWER.index('{"name": "dog"') + 12], [EntityName("person", "Ana", "draws maps")]),
+        (
+            '{"entities": [{"type": "concept", "name": "GET /users/{id}", "notes": "reads {one}", "tags": {"a": 1}}]}',
+            [EntityName("concept", "GET /users/{id}", "reads {one}")],
+        ),
+        (
+            '{"type": "person", "name": "Ana"} {"type": "person", "name": "Bo"}',
+            [EntityName("person", "Ana"), EntityName("person", "Bo")],
+        ),
+        ('{"a":' * 100_000 + '{"type": "person", "name": "Ana"}', []),
         ('{"entities": "Ana"}', []),
         ('{"entities": [', []),
         ("[]", []),

@@ -107,6 +107,25 @@ async def test_of_several_joined_projects_each_gets_its_own_notes_back(client: h
     assert (await list_entities(client, cast, third))["redis"][0] == "Alice runs it. Carol, too."
 
 
+async def test_of_projects_that_are_joined_to_one_without_notes_each_gets_its_own_back(
+    client: httpx.AsyncClient, cast: Cast, old: str
+):
+    third = "github.com/acme/third"
+    joined_last = (await act(client, cast, "POST", "/v1/projects", {"canonicalId": third}, 201))["project"]["id"]
+    await add_entity(client, cast, third, "redis", "Carol pays for it.")
+
+    await join(client, cast)
+    await act(client, cast, "POST", f"/v1/projects/{quote(third, safe='')}/join", {"into": NEW})
+    during = (await list_entities(client, cast, NEW))["Redis"][0]
+    await separate(client, cast, old)
+    between = [(await list_entities(client, cast, project))["Redis"][0] for project in (OLD, NEW)]
+    await separate(client, cast, joined_last)
+
+    assert during == "Alice runs it.\n\nCarol pays for it."
+    assert between == ["Alice runs it.", "Carol pays for it."]
+    assert (await list_entities(client, cast, third))["redis"][0] == "Carol pays for it."
+
+
 async def test_what_people_change_or_delete_after_a_join_stays_so(client: httpx.AsyncClient, cast: Cast, db: Db, old: str):
     await join(client, cast)
     ids = {row["name"]: row["id"] for row in (await act(client, cast, "GET", f"/v1/entities?project={NEW}"))["entities"]}

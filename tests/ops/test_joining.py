@@ -264,6 +264,25 @@ async def test_what_a_queue_holds_is_worked_off_after_a_join_and_goes_back_with_
     assert gone_back["project_id"] == UUID(old)
 
 
+async def test_what_a_key_that_is_bound_to_it_sends_afterwards_is_generated(
+    client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, old: str
+):
+    _, key = await mint(db, cast.alice.team_id, "bound", project_id=UUID(old), scopes=["*"])
+    headers = {"Authorization": f"Bearer {key}"}
+    event = (await send(client, headers, OLD, sourceEventId="before"))["event"]
+    await join(client, cast)
+    later = (await send(client, headers, OLD, sourceEventId="after"))["event"]
+
+    await (await hand(db, notifier, cast.alice, Scripted(with_the_word))).work()
+
+    ended = await rows(
+        db,
+        "SELECT status, last_error FROM observation_generation_jobs WHERE agent_event_id = ANY(%s::uuid[])",
+        [event["id"], later["id"]],
+    )
+    assert [(row["status"], row["last_error"]) for row in ended] == [("completed", None)] * 2
+
+
 async def test_while_a_worker_holds_its_jobs_it_is_not_joined(
     client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, old: str, database: str
 ):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar, cast
@@ -124,14 +124,16 @@ class Program:
         settings: Mapping[str, str],
         user: User | None = None,
         python: str = sys.executable,
+        prefix: Sequence[str] = (),
     ) -> None:
+        """`prefix` is the beginning of a command line that runs another one in its place."""
         self.data_dir = Path(settings.get("CMSERVER_DATA_DIR", folder / "data"))
         self.label = label
         self.began = time.monotonic()
         self._out, self._err = folder / f"{label}.out", folder / f"{label}.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [user.python if user else python, "-m", "cmserver", "run", *words],
+                [*prefix, user.python if user else python, "-m", "cmserver", "run", *words],
                 env=environment(folder, settings),
                 cwd=folder,
                 stdin=subprocess.DEVNULL,

@@ -164,6 +164,15 @@ async def test_a_sub_agent_has_a_turn_of_its_own_whichever_of_its_sides_comes_fi
     assert "turn\n  User: Why is the wombat slow?\n  Agent: The cache." in told
 
 
+async def test_an_id_that_is_too_long_to_be_one_names_no_sub_agent(client: httpx.AsyncClient, cast: Cast):
+    endless = "".join(f"{number:x}" for number in range(4_000))
+
+    await hook(client, cast, "UserPromptSubmit", prompt="Why is the wombat slow?")
+    await tool(client, cast, "Agent", {"prompt": "Look", "subagent_type": "Explore"}, {"agentId": endless})
+
+    assert [turn["agentId"] for turn in await list_turns(client, cast, session="s1")] == [None]
+
+
 async def test_a_sub_agent_of_codex_and_opencode_is_asked_by_a_prompt(client: httpx.AsyncClient, cast: Cast):
     headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
     for agent in ("codex", "opencode"):

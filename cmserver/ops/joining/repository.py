@@ -75,7 +75,9 @@ STRAYS = Query(
       FROM projects p JOIN projects t ON t.id = p.joined_to AND t.team_id = p.team_id
      WHERE (EXISTS (SELECT FROM server_sessions s WHERE s.project_id = p.id AND s.team_id = p.team_id)
             OR EXISTS (SELECT FROM agent_events e WHERE e.project_id = p.id AND e.team_id = p.team_id)
-            OR EXISTS (SELECT FROM observations o WHERE o.project_id = p.id AND o.team_id = p.team_id))
+            OR EXISTS (SELECT FROM observations o WHERE o.project_id = p.id AND o.team_id = p.team_id)
+            OR EXISTS (SELECT FROM observation_generation_jobs j
+                        WHERE j.project_id = p.id AND j.team_id = p.team_id AND j.phase = 'open'))
      ORDER BY p.id
     """,
 )

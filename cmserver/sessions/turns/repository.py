@@ -142,7 +142,7 @@ NEWEST = Query(
     SELECT {TURN_COLUMNS}
       FROM turns
      WHERE team_id = %(team_id)s AND created_at > '-infinity' -- all are: the index of the team says it, see migration 0014
-       AND {IN_REACH}
+       AND {IN_REACH} AND agent_id IS NULL
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
      ORDER BY created_at DESC, id DESC
@@ -268,7 +268,7 @@ async def newest(
     limit: int,
     offset: int = 0,
 ) -> list[SessionTurn]:
-    """A page of turns, newest first; None for no filter."""
+    """A page of turns of users, newest first, without those of sub-agents; None for no filter."""
     return await NEWEST.all(
         conn,
         team_id=team_id,

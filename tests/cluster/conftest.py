@@ -1,0 +1,118 @@
+"""A cluster of eight hosts on this machine: three with PostgreSQL under Patroni, two with the API, three with a worker."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from cmserver.embedded.files import system_user
+from tests.cluster import network
+from tests.cluster.network import Host, Network
+from tests.cluster.patroni import Cluster
+from tests.process.conftest import passable_folder
+from tests.process.program import QUICK_LEASE, Program, command
+
+_LOCK = Path(__file__).with_name("patroni.lock")
+
+
+class Site:
+    """The cluster and cmserver's processes on it."""
+
+    def __init__(self, folder: Path, cluster: Cluster, api_hosts: list[Host], worker_hosts: list[Host]) -> None:
+        self.folder = folder
+        self.cluster = cluster
+        self.api_hosts, self.worker_hosts = api_hosts, worker_hosts
+        self.programs: dict[str, Program] = {}
+        """By the host's name."""
+        self._starts = 0
+        for host in api_hosts:
+            self.start(host)
+            self.programs[host.name].wait_until_ready()
+        for host in worker_hosts:
+            self.start(host)
+            self.programs[host.name].wait_until_working()
+
+    @property
+    def urls(self) -> list[str]:
+        return [f"http://{host.address}:8080" for host in self.api_hosts]
+
+    @property
+    def key(self) -> str:
+        return self.programs[self.api_hosts[0].name].key
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {
+            **QUICK_LEASE,
+            "CMSERVER_DATABASE_URL": self.cluster.url(),
+            "CMSERVER_DATABASE_TENANT_URL": self.cluster.url("cmserver_request"),
+            "CMSERVER_API_PROCESSES": "1",
+            "CMSERVER_EMBEDDER": "none",
+        }
+
+    def start(self, host: Host) -> Program:
+        """Start cmserver on the host, as what it is there for; it need not be ready yet."""
+        role = "api" if host in self.api_hosts else "worker"
+        self._starts += 1
+        own = {"CMSERVER_DATA_DIR": str(self.folder / host.name), "CMSERVER_HOST": host.address, "CMSERVER_PORT": "8080"}
+        settings = {**self.settings, **own}
+        label = f"{host.name}-{self._starts}"
+        self.programs[host.name] = Program(self.folder, label, "--role", role, settings=settings, prefix=host.prefix)
+        return self.programs[host.name]
+
+    def stop(self) -> None:
+        for program in self.programs.values():
+            program.end()
+
+    def verify(self) -> subprocess.CompletedProcess[str]:
+        return command(self.folder, "verify", settings=self.settings)
+
+
+@pytest.fixture(scope="module")
+def site() -> Generator[Site]:
+    if not network.is_possible() or shutil.which("etcd") is None or shutil.which("setpriv") is None:
+        pytest.skip(
+            "needs root, the programs `ip` and `setpriv`, and etcd: as root on Debian, apt-get install etcd-server iproute2"
+        )
+    with passable_folder() as folder:
+        patroni = install_patroni(folder)
+        net = Network()
+        cluster = Cluster([net.add(f"d{place}") for place in (1, 2, 3)], folder, patroni)
+        made: Site | None = None
+        try:
+            cluster.start()
+            made = Site(folder, cluster, [net.add(f"a{place}") for place in (1, 2)], [net.add(f"w{place}") for place in (1, 2, 3)])
+            yield made
+        finally:
+            if made is not None:
+                made.stop()
+            cluster.stop()
+            network.remove()
+
+
+def install_patroni(folder: Path) -> Path:
+    """A program that runs Patroni, for PostgreSQL's user: with the system's Python, where ours is in a folder of root's alone."""
+    packages = folder / "patroni-packages"
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-qq", "--require-hashes", "--no-deps",
+         "--target", packages, "-r", _LOCK],
+        check=True,
+    )  # fmt: skip
+    user = system_user()
+    version = "python{}.{}".format(*sys.version_info)
+    for python in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
+        program = folder / "patroni"
+        program.write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec {python} -m patroni "$@"\n')
+        program.chmod(0o755)
+        try:
+            seen = subprocess.run([program, "--version"], user=user.pw_uid, cwd="/", env={}, capture_output=True, check=False)
+        except OSError:
+            continue
+        if seen.returncode == 0:
+            return program
+    raise AssertionError(f"no {version} that user {user.pw_name} can run")
