@@ -64,13 +64,13 @@ class Node:
         wait_for("the end of PostgreSQL", lambda: not self._postgres_pids())
 
     def hold_replication(self) -> Callable[[], None]:
-        """Let this standby receive nothing, though it looks as if it did, until what is returned is called."""
+        """Let this standby receive nothing, unnoticed, until what is returned is called: what was on its way is lost then."""
         listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
         rows = [line.split(None, 2) for line in listed.splitlines()]
         ours = self._postgres_pids()
         (receiver,) = [int(pid) for pid, _, words in rows if int(pid) in ours and "walreceiver" in words]
         os.kill(receiver, signal.SIGSTOP)
-        return lambda: os.kill(receiver, signal.SIGCONT)
+        return lambda: _kill(receiver)
 
     def stop(self) -> None:
         for process in self._processes.values():
