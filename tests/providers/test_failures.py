@@ -21,6 +21,7 @@ from cmserver.providers.failures import (
     unreachable_error,
 )
 from cmserver.providers.model import Completion, FailureKind
+from tests.growth import grows_too_fast
 from tests.providers.fake import anthropic, gemini, openai
 from tests.table import try_rows
 
@@ -339,7 +340,8 @@ def test_an_answer_without_a_word_says_what_to_do_when_it_was_cut():
     assert cut.completion is not None
 
 
-def test_hostile_bodies_are_judged_at_once():
-    for text in ("You've hit your " + "a " * 700, "limit " * 250, "try again in " * 100, "{" * 1_400):
-        find_error_in_prose("x", text)
-        classify_status("x", 429, text * 100)
+@pytest.mark.speed
+@pytest.mark.parametrize("unit", ["You've hit your a ", "a ", "limit ", "try again in ", "{", "resets at "])
+def test_work_grows_no_faster_than_a_hostile_body(unit: str):
+    assert not grows_too_fast(lambda text: find_error_in_prose("x", text), unit)
+    assert not grows_too_fast(lambda text: classify_status("x", 429, text), unit)

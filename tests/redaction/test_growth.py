@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from random import Random
 from typing import cast
@@ -12,14 +11,11 @@ import pytest
 
 from cmserver.redaction.clean import clean
 from cmserver.redaction.rule import REACH, WINDOW, scan
+from tests import growth
+from tests.growth import FACTOR, SMALL, grows_too_fast
 from tests.table import try_rows
 
 pytestmark = pytest.mark.speed
-
-SMALL, FACTOR = 6_000, 8
-MOST = 3 * FACTOR
-"""Squared work would be 64."""
-TOO_SHORT_SECONDS = 0.0005
 
 UNITS = [
     "password", "password=", 'password="', "password = 'a ", "password: x ", '"password", "', '"name": "password",\n"value": ',
@@ -57,14 +53,12 @@ TRIGGERS = [
 """Whole secrets, one of each rule: the pieces above come no further than its beginning."""
 
 
-def cpu_seconds(value: object) -> float:
-    """The least of several: other processes only add to it."""
-    times: list[float] = []
-    for _ in range(3):
-        began = time.process_time()
-        clean(value, field_max_chars=10_000_000)
-        times.append(time.process_time() - began)
-    return min(times)
+def redact(value: object) -> object:
+    return clean(value, field_max_chars=10_000_000)
+
+
+def is_slow(small: object, large: object) -> bool:
+    return growth.is_slow(lambda: redact(small), lambda: redact(large))
 
 
 def test_pieces_together_are_no_slower_than_each() -> None:
@@ -73,21 +67,9 @@ def test_pieces_together_are_no_slower_than_each() -> None:
     mixed = ["configure set --pwd", "configure --a set ", "7z[", "7z[ -p ", "|su", '|su -p "']
     mixed += ["".join(random.choices(UNITS + TRIGGERS, k=random.randint(2, 3))) for _ in range(150)]
 
-    slow = [unit for unit in mixed if grows_too_fast(unit)]
+    slow = [unit for unit in mixed if grows_too_fast(redact, unit)]
 
-    assert [unit for unit in slow if grows_too_fast(unit) and grows_too_fast(unit)] == []
-
-
-def grows_too_fast(unit: str) -> bool:
-    return is_slow(*(repeat(unit, size) for size in (SMALL, SMALL * FACTOR)))
-
-
-def repeat(unit: str, size: int) -> str:
-    return unit * (size // len(unit))
-
-
-def is_slow(small: object, large: object) -> bool:
-    return cpu_seconds(large) >= MOST * max(cpu_seconds(small), TOO_SHORT_SECONDS)
+    assert [unit for unit in slow if grows_too_fast(redact, unit) and grows_too_fast(redact, unit)] == []
 
 
 def test_many_fields_are_no_slower_than_one() -> None:
@@ -135,4 +117,4 @@ def test_a_search_reads_a_bounded_part_of_the_text_in_one_step() -> None:
 
 @try_rows("unit", [*UNITS, *TRIGGERS])
 def test_the_time_grows_with_the_text_and_no_faster(unit: str) -> None:
-    assert not is_slow(repeat(unit, SMALL), repeat(unit, SMALL * FACTOR))
+    assert not grows_too_fast(redact, unit)
