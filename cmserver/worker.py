@@ -22,7 +22,7 @@ from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.waiting import run_periodically, run_unless_stopped, wait_any
 from cmserver.calls import repository as calls
-from cmserver.consolidation import jobs as consolidation_jobs
+from cmserver.consolidation.comparison.compare import compare_new
 from cmserver.generation import jobs
 from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import DONE, JobNotifier
@@ -37,11 +37,13 @@ from cmserver.ingest.policy import gathers_turns
 from cmserver.observations.accesses import jobs as access_jobs
 from cmserver.observations.calibration import jobs as calibration_jobs
 from cmserver.observations.embedding.embedding_worker import EmbeddingWorker, keep_indexed
-from cmserver.ops.backup import jobs as backup_jobs
-from cmserver.ops.joining import jobs as joining_jobs
+from cmserver.ops.backup.scheduled import back_up_when_due
+from cmserver.ops.joining.join import move_strays
+from cmserver.ops.joining.normalise import normalise_all
 from cmserver.providers.model import Provider
-from cmserver.retention import jobs as retention_jobs
+from cmserver.retention.sweep import sweep
 from cmserver.steward import jobs as steward_jobs
+from cmserver.steward.plan import plan_all
 from cmserver.steward.run_job import StewardRunner
 
 _MAX_TURN_EVENTS, _MAX_TURN_CHARS = 500, 8_000_000
@@ -124,18 +126,32 @@ async def run_worker(
 
 
 def build_maintenance_app(connector: PsycopgConnector, db: Db, notifier: JobNotifier, settings: Settings) -> App:
-    """Return the app of the periodic tasks. Without a periodic task procrastinate would not notice that its listener died."""
+    """The app of the periodic tasks. Without one procrastinate would not notice that its listener died."""
     app = App(connector=connector)
-    jobs.add_periodic(app, db)
-    ingest_jobs.add_periodic(app, db, notifier, settings)
-    access_jobs.add_periodic(app, db)
-    consolidation_jobs.add_periodic(app, db)
-    retention_jobs.add_periodic(app, db, settings)
-    joining_jobs.add_periodic(app, db)
-    calibration_jobs.add_periodic(app, db, settings)
-    steward_jobs.add_periodic(app, db, settings)
-    backup_jobs.add_periodic(app, db, settings)
+    tasks: dict[str, tuple[str, Callable[[], Awaitable[object]]]] = {
+        "generation.keep_ready_list": ("*/10 * * * *", lambda: jobs.keep_ready_list(db)),
+        "ingest.end_idle_sessions": ("* * * * *", lambda: ingest_jobs.end_idle_sessions(db, notifier, settings)),
+        "observations.count_accesses": ("* * * * *", lambda: access_jobs.count_accesses(db)),
+        "consolidation.compare": ("* * * * *", lambda: compare_new(db)),
+        "retention.sweep": ("*/5 * * * *", lambda: sweep(db, settings)),
+        "projects.normalise": ("17 * * * *", lambda: normalise_all(db)),
+        "projects.move_strays": ("* * * * *", lambda: move_strays(db)),
+        "recall.calibrate_teams": ("*/10 * * * *", lambda: calibration_jobs.calibrate_teams(db, settings)),
+        "steward.plan": ("* * * * *", lambda: plan_all(db, settings)),
+        "backups.make": ("*/10 * * * *", lambda: back_up_when_due(db, settings)),
+    }
+    for name, (cron, act) in tasks.items():
+        _add_periodic(app, name, cron, act)
     return app
+
+
+def _add_periodic(app: App, name: str, cron: str, act: Callable[[], Awaitable[object]]) -> None:
+    """Not as a blueprint: adding one to an app renames its tasks, and each restart makes a new app."""
+
+    @app.periodic(cron=cron)
+    @app.task(name=name, queue="maintenance", queueing_lock=name)
+    async def run(timestamp: int) -> None:  # noqa: ARG001 # pyright: ignore[reportUnusedFunction]
+        await act()
 
 
 def _make_worker(settings: Settings, app: App, queue: str, concurrency: int, *, listens: bool = True) -> Worker:

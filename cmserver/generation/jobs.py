@@ -42,12 +42,3 @@ def generation_app(manager: OutboxManager, connector: PsycopgConnector, runner: 
         await runner.run(manager.find_claim(claim))
 
     return app
-
-
-def add_periodic(app: App, db: Db) -> None:
-    """Register the periodic task. Not as a blueprint: adding one to an app renames its tasks, and each restart makes a new app."""
-
-    @app.periodic(cron="*/10 * * * *")
-    @app.task(name="generation.keep_ready_list", queue="maintenance", queueing_lock="generation.keep_ready_list")
-    async def run(timestamp: int) -> None:  # noqa: ARG001 # pyright: ignore[reportUnusedFunction]
-        await keep_ready_list(db)

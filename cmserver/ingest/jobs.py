@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import structlog
-from procrastinate import App
 from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
@@ -50,12 +49,3 @@ async def end_idle_sessions(db: Db, notifier: JobNotifier, settings: Settings) -
     jobs = await sweep(db, notifier, idle_seconds=settings.session_idle_hours * 3600)
     if jobs:
         log.info("sessions.ended", sessions=[str(job.source_id) for job in jobs])
-
-
-def add_periodic(app: App, db: Db, notifier: JobNotifier, settings: Settings) -> None:
-    """Register the periodic task. Not as a blueprint: adding one to an app renames its tasks, and each restart makes a new app."""
-
-    @app.periodic(cron="* * * * *")
-    @app.task(name="ingest.end_idle_sessions", queue="maintenance", queueing_lock="ingest.end_idle_sessions")
-    async def run(timestamp: int) -> None:  # noqa: ARG001 # pyright: ignore[reportUnusedFunction]
-        await end_idle_sessions(db, notifier, settings)

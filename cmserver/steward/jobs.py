@@ -1,4 +1,4 @@
-"""The steward's tasks: planning every minute, running a job, and giving back what dead workers held."""
+"""The steward's task that runs a job, and giving back what dead workers held."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from procrastinate import App, PsycopgConnector
 from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
-from cmserver.base.settings import Settings
 from cmserver.steward import repository
-from cmserver.steward.plan import plan_all
 from cmserver.steward.run_job import StewardRunner
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
@@ -28,15 +26,6 @@ def steward_app(connector: PsycopgConnector, runner: StewardRunner) -> App:
         await runner.run(UUID(job_id))
 
     return app
-
-
-def add_periodic(app: App, db: Db, settings: Settings) -> None:
-    """Register the periodic task. Not as a blueprint: adding one to an app renames its tasks, and each restart makes a new app."""
-
-    @app.periodic(cron="* * * * *")
-    @app.task(name="steward.plan", queue="maintenance", queueing_lock="steward.plan")
-    async def run(timestamp: int) -> None:  # noqa: ARG001 # pyright: ignore[reportUnusedFunction]
-        await plan_all(db, settings)
 
 
 async def reap(db: Db) -> None:

@@ -7,8 +7,6 @@ permanent: such a row of the log names the numbers under `counted`, and they are
 
 from __future__ import annotations
 
-from procrastinate import App
-
 from cmserver.base.db import Db
 from cmserver.base.log_position import advance
 from cmserver.base.sql import Conn
@@ -37,12 +35,3 @@ async def _count_some(conn: Conn) -> bool:
     if after != before:
         await repository.keep(conn, after)
     return after.read_to < before.read_to + _ROWS
-
-
-def add_periodic(app: App, db: Db) -> None:
-    """Register the periodic task. Not as a blueprint: adding one to an app renames its tasks, and each restart makes a new app."""
-
-    @app.periodic(cron="* * * * *")
-    @app.task(name="observations.count_accesses", queue="maintenance", queueing_lock="observations.count_accesses")
-    async def run(timestamp: int) -> None:  # noqa: ARG001 # pyright: ignore[reportUnusedFunction]
-        await count_accesses(db)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import structlog
-from procrastinate import App
 from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
@@ -36,12 +35,3 @@ async def calibrate_teams(db: Db, settings: Settings, make: Callable[[EmbedderSe
         except Unavailable as error:
             log.warning("embedder.not_calibrated", embedder=model.provider, model=model.model, reason=str(error))
             return
-
-
-def add_periodic(app: App, db: Db, settings: Settings) -> None:
-    """Register the periodic task. Not as a blueprint: adding one to an app renames its tasks, and each restart makes a new app."""
-
-    @app.periodic(cron="*/10 * * * *")
-    @app.task(name="recall.calibrate_teams", queue="maintenance", queueing_lock="recall.calibrate_teams")
-    async def run(timestamp: int) -> None:  # noqa: ARG001 # pyright: ignore[reportUnusedFunction]
-        await calibrate_teams(db, settings)
