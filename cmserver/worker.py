@@ -9,15 +9,14 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-import structlog
 from procrastinate import App, PsycopgConnector
 from procrastinate.exceptions import ConnectorException
 from procrastinate.worker import Worker
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.access import announce
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
+from cmserver.base.logs import get_logger
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.waiting import run_periodically, run_unless_stopped, wait_any
@@ -54,7 +53,7 @@ _MAX_BATCH_CHARS = 60_000
 _MAINTENANCE_TASKS = 2
 """A backup may take minutes, and the others go on meanwhile."""
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 REAP_SECONDS = 2.0
 POLL_SECONDS = 1.0

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.access import repository
 from cmserver.access.audit import record
 from cmserver.access.keys import manage as manage_keys
@@ -15,9 +12,10 @@ from cmserver.access.keys.model import NewKey
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
+from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 KeepKey = Callable[[str], Awaitable[None]]
 """Stores the text of a key before the commit that makes it valid, so that a kill loses neither. May be called repeatedly."""

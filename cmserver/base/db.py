@@ -17,22 +17,21 @@ from uuid import UUID
 
 import msgspec
 import psycopg
-import structlog
 from psycopg import AsyncConnection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.base import tenant_role
 from cmserver.base.erasure_journal import ErasureJournal, locate, take_noted
 from cmserver.base.errors import DatabaseExhausted, StatementTimeout, Unavailable
+from cmserver.base.logs import get_logger
 from cmserver.base.shares import ConnectionShares
 from cmserver.base.sql import Conn, Query
 from cmserver.base.timed_connection import TimedConnection, with_connect_limit
 from cmserver.base.waiting import retry
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 _Pool: TypeAlias = AsyncConnectionPool[TimedConnection]

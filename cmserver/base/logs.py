@@ -14,7 +14,7 @@ from typing import Any, Literal, TextIO, cast
 
 import psycopg
 import structlog
-from structlog.typing import EventDict, Processor
+from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 MAX_CHARS = 2_000
 MAX_EXCEPTION_CHARS = 16_000  # the last line of a traceback matters most, and stands at its end
@@ -44,6 +44,11 @@ _CHATTY = ("procrastinate",)
 
 # Libraries that write addresses with passwords in them, headers, and at DEBUG whole requests: what users have stored.
 _TELLTALE = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "mcp")
+
+
+def get_logger(name: str) -> FilteringBoundLogger:
+    """The logger of the module of that name."""
+    return structlog.get_logger(name)
 
 
 def configure(log_format: Literal["console", "json"], level: str) -> None:

@@ -11,17 +11,17 @@ from typing import LiteralString, cast
 
 import msgspec
 import psycopg
-import structlog
 from procrastinate.schema import SchemaManager
 from psycopg import AsyncConnection, errors
 from psycopg.rows import TupleRow
 
 from cmserver.base.errors import CmserverError
+from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn, Query
 from cmserver.base.tenant_role import TENANT_ROLE
 from cmserver.base.waiting import backoff, retry
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 OWNS = {"schema_migrations", "installation"}
 OLDEST_POSTGRES = 15

@@ -10,18 +10,18 @@ from typing import Generic, TypeVar
 from uuid import UUID
 
 import psycopg
-import structlog
 from psycopg import sql
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.ids import new_id
+from cmserver.base.logs import get_logger
 from cmserver.base.metrics import metrics
 from cmserver.base.sql import Query
 from cmserver.base.timed_connection import TimedConnection, with_connect_limit
 from cmserver.base.waiting import backoff
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

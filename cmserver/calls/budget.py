@@ -10,16 +10,15 @@ from datetime import UTC
 from uuid import UUID
 
 import msgspec
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.access.audit import repository as audit_log
 from cmserver.access.budgets import repository as budgets
+from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
 from cmserver.calls import repository
 from cmserver.calls.model import BudgetStatus
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 BUDGET = "budget"
 """generation_lanes.held_for of a lane that waits for a budget."""

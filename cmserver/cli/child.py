@@ -17,14 +17,13 @@ from typing import Literal
 
 import click
 import msgspec
-import structlog
 import uvloop
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.base import logs
 from cmserver.base.configuration import BadSetting
 from cmserver.base.db import DatabaseUrls
 from cmserver.base.errors import CmserverError, Invalid
+from cmserver.base.logs import get_logger
 from cmserver.base.process import return_freed_memory
 from cmserver.base.settings import Settings
 from cmserver.cli import process
@@ -32,7 +31,7 @@ from cmserver.cli.exit_codes import exit_code
 from cmserver.providers import registry
 from cmserver.providers.model import Provider
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _LIFELINE = 0
 """Standard input, read without a buffer: a thread that waits in Python's own would abort the end of the process."""

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.base.configuration import BadSetting
+from cmserver.base.logs import get_logger
 from cmserver.base.own_command import build_own_command
 from cmserver.base.waiting import wait_any
 from cmserver.cli.child import STOPPING_SECONDS, ChildOrder, encode_order
 from cmserver.cli.exit_codes import ExitCode
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 10.0

@@ -14,8 +14,6 @@ from typing import Literal
 
 import click
 import msgspec
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.access import repository as access
 from cmserver.access.bootstrap import bootstrap, is_key, replace_unused_first_key
@@ -26,12 +24,13 @@ from cmserver.access.people.model import INVITATION_DAYS
 from cmserver.base import credentials
 from cmserver.base.credentials import PENDING_NAME, BadCredentials, Credentials
 from cmserver.base.db import Db
+from cmserver.base.logs import get_logger
 from cmserver.base.process import container_sign
 from cmserver.base.settings import Settings
 from cmserver.cli.output import as_called
 from cmserver.embedded.files import SetupError, make_data_dir
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class FirstKey(msgspec.Struct, frozen=True, kw_only=True):

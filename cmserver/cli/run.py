@@ -13,11 +13,9 @@ from typing import Literal
 
 import click
 import msgspec
-import structlog
 import uvloop
 from psycopg import OperationalError
 from psycopg.conninfo import conninfo_to_dict
-from structlog.typing import FilteringBoundLogger
 
 from cmserver import __version__
 from cmserver.base import logs
@@ -27,6 +25,7 @@ from cmserver.base.db import DatabaseUrls, Db, check_pooling, prepare_tenant
 from cmserver.base.erasure_journal import ErasureJournal
 from cmserver.base.errors import Invalid, Unavailable
 from cmserver.base.log_files import LOG_NAME, keep_logs_small
+from cmserver.base.logs import get_logger
 from cmserver.base.metrics import counting_together
 from cmserver.base.migrate import connect_when_ready, migrate
 from cmserver.base.process import DOCKER_FILE, container_signs, return_freed_memory
@@ -52,7 +51,7 @@ from cmserver.providers import registry
 from cmserver.providers.http_client import MissingKey
 from cmserver.providers.model import Provider
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Role = Literal["all", "api", "worker"]
 

@@ -6,14 +6,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
 import msgspec
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.answers.parse import parse
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
+from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.calls.recorded_call import RecordedCaller
@@ -26,7 +25,7 @@ from cmserver.observations.history.model import MergeStrategy
 from cmserver.observations.model import Observation
 from cmserver.providers.model import FailureKind, Prompt, ProviderError
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MAX_CHARS = 10_000
 """Longer texts are merged by rules: no prompt shortens a text of which the answer must keep every sentence."""

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import structlog
-
+from cmserver.base.logs import get_logger
 from cmserver.embedded.files import PORT
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger()
+log = get_logger(__name__)
 
 PATIENCE_SECONDS = {signal.SIGINT: 10.0, signal.SIGQUIT: 8.0}
 """How long a fast and an immediate shutdown may take. In the latter PostgreSQL itself kills its processes after 5 seconds."""

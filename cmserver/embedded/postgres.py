@@ -24,18 +24,18 @@ from typing import LiteralString, TypedDict
 from urllib.parse import quote
 
 import psycopg
-import structlog
 from psycopg import sql
 from psycopg.rows import TupleRow
 
 from cmserver.base.credentials import sync_folder
 from cmserver.base.db import DatabaseUrls
 from cmserver.base.log_files import rotate_log
+from cmserver.base.logs import get_logger
 from cmserver.base.tenant_role import REQUEST_ROLE, TENANT_ROLE
 from cmserver.embedded import files
 from cmserver.embedded.leftover import Leftover
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger()
+log = get_logger(__name__)
 
 LEAST_FREE_BYTES = 16 << 20
 """A WAL segment, which PostgreSQL may need to start."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import structlog
 from procrastinate import App, PsycopgConnector
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
+from cmserver.base.logs import get_logger
 from cmserver.calls import repository as calls
 from cmserver.generation import repository
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import QUEUE, TASK, OutboxManager
 from cmserver.generation.run_batch import BatchRunner
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 async def keep_ready_list(db: Db) -> None:

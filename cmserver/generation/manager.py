@@ -13,20 +13,19 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 
 import msgspec
-import structlog
 from procrastinate import jobs, manager
 from procrastinate.connector import BaseConnector
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
+from cmserver.base.logs import get_logger
 from cmserver.base.notifications import NotificationListener
 from cmserver.generation import repository
 from cmserver.generation.job_notifier import CANCEL, JOBS, JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.model import Claim
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 QUEUE = "generation"
 TASK = "generation.run_batch"

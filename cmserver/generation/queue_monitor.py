@@ -7,17 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 
 import msgspec
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
+from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.waiting import run_periodically
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import QueueCounts, QueueDelay, QueueLength
 from cmserver.sessions import repository as sessions
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 LOOK_SECONDS = 15.0
 _WARN_EVERY_SECONDS = 60.0

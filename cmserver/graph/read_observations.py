@@ -7,11 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
+from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
 from cmserver.graph import repository
 from cmserver.graph.find_names import find_names, read_names
@@ -19,7 +17,7 @@ from cmserver.graph.model import EntityName, FoundBy, NewEntity, NewMention, Rea
 from cmserver.graph.overviews import repository as overviews
 from cmserver.graph.overviews.model import SummaryCount
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _AT_ONCE = 200
 """So many observations are read in one transaction."""

@@ -13,14 +13,13 @@ from uuid import UUID
 
 import msgspec
 import psycopg
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.access import announce
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Invalid, NotFound
+from cmserver.base.logs import get_logger
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
@@ -42,7 +41,7 @@ from cmserver.sessions.model import NewSession
 from cmserver.sessions.turns import repository as turns
 from cmserver.tooluse.typed_prompt import typed_text
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _MAX_DELAY = timedelta(days=30)
 _MAX_AHEAD = timedelta(minutes=5)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
+from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job
 from cmserver.ingest import session_lifecycle
 from cmserver.sessions import repository as sessions
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 MAX_SESSIONS = 500

@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import cache
 
 import mcp_types as types
-import structlog
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
-from structlog.typing import FilteringBoundLogger
 
 from cmserver import __version__
 from cmserver.access.limits.denials import Denials
 from cmserver.base.errors import CmserverError, Forbidden, Invalid, NotFound
+from cmserver.base.logs import get_logger
 from cmserver.base.lookalikes import remove_invisible
 from cmserver.base.text import storable
 from cmserver.mcp import prompts, resources
@@ -25,7 +24,7 @@ from cmserver.mcp.project import can_list_roots, locate_project, run_tool
 from cmserver.observations.plain import defuse_tags
 
 State = dict[str, object]
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Context = ServerRequestContext[State]
 """The SDK's request; all but the client's capabilities is in our `Call`."""

@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import msgspec
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
 from cmserver.base.errors import CmserverError
+from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.observations.calibration import repository as calibrations
 from cmserver.observations.calibration.model import CALIBRATED_EMBEDDER, is_built_in
@@ -23,7 +22,7 @@ from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings, Purpose
 from cmserver.providers.model import FailureKind, ProviderError
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 ANSWER_SECONDS = 1.0
 """A search does not wait longer for its vector."""

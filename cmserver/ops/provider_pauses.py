@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.errors import Forbidden, NotFound
+from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
@@ -18,7 +16,7 @@ from cmserver.generation.operate.manage import resume_provider
 from cmserver.ops.wire import KnownProviderOut, pause_out
 from cmserver.providers.registry import chain_models
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 async def list_providers(db: Db, principal: Principal, settings: Settings) -> list[KnownProviderOut]:

@@ -7,10 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.base.db import Db
+from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.retention import repository
@@ -18,7 +16,7 @@ from cmserver.retention.model import KINDS, Kind, LogPage, RetentionDefaults, Re
 
 T = TypeVar("T")
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 BATCH_ROWS = 1_000
 MAX_ROWS = 50_000

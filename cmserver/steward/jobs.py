@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import structlog
 from procrastinate import App, PsycopgConnector
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
+from cmserver.base.logs import get_logger
 from cmserver.steward import repository
 from cmserver.steward.run_job import StewardRunner
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 QUEUE = "steward"
 

@@ -7,18 +7,17 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
+from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.providers import registry
 from cmserver.steward import repository
 from cmserver.steward.model import JOB_TYPES, JobType, NewJob, TeamMode
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PERIODIC = "periodic"
 """Why a job is there that nobody asked for."""

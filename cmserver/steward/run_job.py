@@ -13,12 +13,11 @@ from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import msgspec
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
 from cmserver.base.errors import StatementTimeout, Unavailable
 from cmserver.base.ids import new_id
+from cmserver.base.logs import get_logger
 from cmserver.base.metrics import metrics
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
@@ -37,7 +36,7 @@ from cmserver.steward.runs import repository as runs
 
 T = TypeVar("T")
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 JOB_SECONDS = 300.0
 """How long an executor may take to decide."""

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from difflib import get_close_matches
 from urllib.parse import quote
 
-import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -17,11 +16,12 @@ from cmserver.access.people.accounts import Accounts
 from cmserver.base.errors import CmserverError, Conflict, Forbidden, Invalid, NotFound, RateLimited, Unauthenticated
 from cmserver.base.http.operation import Method, Operation, TextAnswer
 from cmserver.base.http.wire import dependency, proxied_user, refusal
+from cmserver.base.logs import get_logger
 from cmserver.web import security
 from cmserver.web.navigation import visible_items
 from cmserver.web.visit import CSRF_FIELD, Visit, wire_status
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 PageHandler = Callable[[Visit], Awaitable[Response]]
 

@@ -9,19 +9,18 @@ from collections.abc import Callable, Iterable
 from uuid import UUID
 
 import msgspec
-import structlog
 from psycopg import errors
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.access.limits import repository
 from cmserver.access.limits.denials import Denials
 from cmserver.access.model import NO_LIMITS, Limits, Principal
 from cmserver.base.db import Db
 from cmserver.base.errors import QuotaExceeded, RateLimited, Unavailable
+from cmserver.base.logs import get_logger
 from cmserver.base.shares import Share, set_share
 from cmserver.base.sql import Conn
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _SYNC_SECONDS = 1.0
 """How long a process uses the counts that it last read."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.access.model import StoredKey
+from cmserver.base.logs import get_logger
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 WINDOW_SECONDS = 60.0
 PER_ADDRESS = 10

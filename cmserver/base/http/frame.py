@@ -20,9 +20,10 @@ from cmserver.base.dependencies import Dependencies
 from cmserver.base.errors import CmserverError
 from cmserver.base.http.wire import answer, refusal
 from cmserver.base.ids import new_id
+from cmserver.base.logs import get_logger
 from cmserver.base.metrics import metrics
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 HEADERS = [

@@ -16,9 +16,7 @@ from typing import Any, cast
 
 import httptools
 import msgspec
-import structlog
 import uvicorn
-from structlog.typing import FilteringBoundLogger
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -27,9 +25,10 @@ from cmserver.base.errors import CmserverError, HeadersTooLarge, Invalid, Reques
 from cmserver.base.http.frame import HEADERS, AsgiFrame
 from cmserver.base.http.wire import refusal
 from cmserver.base.ids import new_id
+from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 HEAD_MAX_BYTES = 65_536
 """Request line and headers together; also a chunk's size line, and trailers."""

@@ -10,16 +10,15 @@ from __future__ import annotations
 import re
 from ipaddress import ip_address
 
-import structlog
 from starlette.requests import Request
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.access.loopback import LoopbackAccess
 from cmserver.access.model import Principal
 from cmserver.base.errors import Unauthenticated
 from cmserver.base.http.wire import caller, dependency, required_scope
+from cmserver.base.logs import get_logger
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _HERE = re.compile(r"(?:localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::[0-9]{1,5})?", re.IGNORECASE)
 _HANDED_ON = frozenset(

@@ -8,14 +8,13 @@ from typing import Literal
 from uuid import UUID
 
 import msgspec
-import structlog
 from psycopg import errors
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.access import announce
 from cmserver.access.audit import repository as audit_log
 from cmserver.access.model import Consolidation
 from cmserver.base.db import Db
+from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
 from cmserver.consolidation import repository as consolidation
 from cmserver.consolidation.combine import combine
@@ -33,7 +32,7 @@ from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import Change
 from cmserver.observations.model import Observation
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 NEW_AT_ONCE = 5_000
 """So many new observations are compared in a round."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.access import audit
 from cmserver.access import repository as access
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import require_project
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict
+from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
 from cmserver.graph.overviews import repository
 from cmserver.graph.overviews.compose import OverviewSource, compose_overview
@@ -21,7 +19,7 @@ from cmserver.graph.overviews.writer import OverviewDraft, OverviewWriter, list_
 from cmserver.observations import repository as observations
 from cmserver.sessions.turns import repository as turns
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 NOTHING_YET = "Nothing is remembered of this project yet."
 _TECHNOLOGIES, _FILES, _INSTRUCTIONS, _OPEN_ENDS = 8, 200, 6, 8

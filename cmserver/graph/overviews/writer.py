@@ -9,11 +9,10 @@ from typing import cast
 from uuid import UUID
 
 import msgspec
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
+from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.calls.recorded_call import RecordedCaller
 from cmserver.graph.overviews import repository
@@ -24,7 +23,7 @@ from cmserver.providers.model import Prompt, ProviderError
 from cmserver.providers.prompts.render import OVERVIEW_CHARS
 from cmserver.redaction.redact import redact
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 ANSWER_TOKENS = 2_500
 """500 words take so many in German, Russian or Japanese."""

@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import msgspec
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Invalid, Unavailable
+from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.observations.calibration import repository
 from cmserver.observations.calibration.fit import fit
@@ -27,7 +26,7 @@ from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings, Purpose
 from cmserver.providers.model import ProviderError
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class CalibratedModel(msgspec.Struct, frozen=True, kw_only=True):

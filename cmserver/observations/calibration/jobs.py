@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Unavailable
+from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.observations.calibration import repository
 from cmserver.observations.calibration.calibrate import MIN_TITLES, calibrate_team
@@ -17,7 +15,7 @@ from cmserver.observations.embedding import repository as embeddings
 from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 async def calibrate_teams(db: Db, settings: Settings, make: Callable[[EmbedderSettings], Embedder] = embedders.make) -> None:

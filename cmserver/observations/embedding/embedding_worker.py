@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 
 import msgspec
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
+from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.waiting import run_periodically, run_unless_stopped
@@ -29,7 +28,7 @@ from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings, PullingEmbedder
 from cmserver.providers.model import MAX_WAIT_SECONDS, FailureKind, ProviderError
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 POLL_SECONDS = 1.0
 BREATH_SECONDS = 0.02

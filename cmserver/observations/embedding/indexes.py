@@ -10,15 +10,13 @@ import contextlib
 import time
 from uuid import UUID
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.base.db import Db
+from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
 from cmserver.observations.embedding import repository
 from cmserver.observations.embedding.model import EmbeddingModel
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MANY_VECTORS = 60_000
 """Up to this many vectors of a team are compared one by one: that is fast enough, and exact under any filter."""

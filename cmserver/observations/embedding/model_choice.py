@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit, urlunsplit
 
-import structlog
 from psycopg.errors import LockNotAvailable
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid, Unavailable
+from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.observations.embedding import repository
@@ -18,7 +17,7 @@ from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings
 from cmserver.providers.embedding.prompt_styles import choose_style
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 LOCK_MILLISECONDS = 2000
 

@@ -6,18 +6,16 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
+from cmserver.base.logs import get_logger
 from cmserver.base.waiting import backoff
 from cmserver.observations.embedding import repository
 from cmserver.observations.embedding.model import EmbeddingModel
 from cmserver.providers.embedding.model import PullingEmbedder
 from cmserver.providers.model import ProviderError
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 FIRST_PAUSE_SECONDS = 5.0
 LONGEST_PAUSE_SECONDS = 600.0

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.base.db import Db
 from cmserver.base.erasure_journal import ErasureJournal, JournalError
+from cmserver.base.logs import get_logger
 from cmserver.ops.backup import repository
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 async def begin_journal(db: Db, journal: ErasureJournal) -> None:

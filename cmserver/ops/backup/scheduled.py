@@ -6,19 +6,17 @@ import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.base.db import Db
 from cmserver.base.erasure_journal import make_backup_folder
 from cmserver.base.errors import CmserverError
+from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.ops.backup import repository
 from cmserver.ops.backup.back_up import back_up
 from cmserver.ops.backup.catalog import new_name, newest, remove_old
 from cmserver.ops.backup.replay import created_at
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 async def back_up_when_due(db: Db, settings: Settings) -> bool:

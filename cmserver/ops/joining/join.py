@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from uuid import UUID
 
-import structlog
 from psycopg import errors
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.access import announce, audit
 from cmserver.access import repository as access
@@ -16,6 +14,7 @@ from cmserver.access.model import Principal, Project
 from cmserver.access.projects import require_project
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Invalid
+from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
 from cmserver.generation import repository as generation
 from cmserver.observations.history import repository as history
@@ -23,7 +22,7 @@ from cmserver.ops.joining import repository
 from cmserver.ops.joining.refuse import WORKED_ON, find_target, refuse_merged, require_team_key
 from cmserver.sessions import repository as sessions
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _ACT = "join projects"
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.access import repository as access
 from cmserver.access.change_project import ProjectChange, change
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import canonical_id
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Invalid
+from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
 from cmserver.ops.joining.join import join_projects
 from cmserver.ops.joining.refuse import require_team_key
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _MOST = 10_000
 """Projects, the newest ones, that are looked at in one run."""

@@ -9,14 +9,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from uuid import UUID
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from cmserver.access import announce
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.errors import RateLimited, Unavailable
 from cmserver.base.log_position import LogPosition, advance, new_transaction
+from cmserver.base.logs import get_logger
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.waiting import wait_any
 from cmserver.generation.job_notifier import DONE, JOBS
@@ -25,7 +23,7 @@ from cmserver.ops.stream.model import Name, Position, StreamEvent
 from cmserver.ops.stream.reader import Reader
 from cmserver.ops.stream.wire import ResetData, StreamCursors, encode_event, encode_events, list_previewed_ids
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _TICK_SECONDS = 0.1
 _POLL_SECONDS = 1.0

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
+from cmserver.base.logs import get_logger
 from cmserver.base.waiting import wait_any
 from cmserver.ops.stream.model import Name, Position, StreamEvent
 
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MAX_WAITING = 1000
 """Events that may wait for one reader; with more its stream ends, and the client may resume."""
