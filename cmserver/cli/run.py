@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -60,7 +60,7 @@ Role = Literal["all", "api", "worker"]
 @click.option("--role", type=click.Choice(["all", "api", "worker"]), default="all", show_default=True, help="What runs here.")
 @config_file_option
 @click.option("--host", help="Instead of CMSERVER_HOST.")
-@click.option("--port", help="Instead of CMSERVER_PORT.")
+@click.option("--port", help="Instead of CMSERVER_PORT. A worker listens only with it: for /livez, /healthz and /metrics.")
 @click.option("--api-processes", help="Instead of CMSERVER_API_PROCESSES.")
 @click.option("--background", is_flag=True, hidden=True, help="Set by `cmserver start`.")
 def run(
@@ -87,9 +87,10 @@ def _run(role: Role, config_file: Path | None, options: Mapping[str, str | None]
         raise BadSetting("--role worker needs CMSERVER_DATABASE_URL: a separate worker shares its database with an API process.")
     refuse_trusted_loopback_in_container(settings, os.environ)
     if role == "worker":
+        status_listener = _bind_listener(settings) if options.get("CMSERVER_PORT") else None
         settings, providers = load_providers(loaded, role)
         with counting_together(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(work(settings, providers))
+            runner.run(work(settings, providers, status_listener))
         return
     listener = _bind_listener(settings)
     is_in_use = settings.database_url is None and state.running(settings.data_dir) is not None  # the start will say so
@@ -149,8 +150,8 @@ async def serve(
             log.info("server.stopped")
 
 
-async def work(settings: Settings, providers: Sequence[Provider]) -> None:
-    """Work on jobs until a signal, on the database that the settings name."""
+async def work(settings: Settings, providers: Sequence[Provider], status_listener: socket.socket | None) -> None:
+    """Work on jobs until a signal, on the database that the settings name; with a listener, tell there how it goes."""
     stop = stop_on_signals()
     urls = own_database(settings)
     assert urls is not None
@@ -162,11 +163,30 @@ async def work(settings: Settings, providers: Sequence[Provider]) -> None:
             click.echo("The worker is running. Ctrl-C stops it.")
             monitor = QueueMonitor(connections.db, settings)
             tasks = [asyncio.create_task(act) for act in (monitor.run(stop), run_jobs(settings, connections, providers, stop))]
-            notify_service_manager(READY)
-            await run_until_stopped(connections, stop, *tasks)
+            async with serve_status(settings, connections.db, status_listener):
+                notify_service_manager(READY)
+                await run_until_stopped(connections, stop, *tasks)
             _report_stopping()
             await asyncio.gather(*tasks, *([connections.listening] if connections.listening.done() else []))
             log.info("server.stopped")
+
+
+@contextlib.asynccontextmanager
+async def serve_status(settings: Settings, db: Db, listener: socket.socket | None) -> AsyncGenerator[None]:
+    """Answer for health and metrics during the block."""
+    if listener is None:
+        yield
+        return
+    from cmserver.cli.status_server import make_status_server  # noqa: PLC0415 - what most workers do not need
+
+    server = make_status_server(settings, db)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    click.echo(f"Its health and metrics are at {_local_url(listener)}")
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
 
 
 def load_providers(loaded: LoadedSettings, role: Role) -> tuple[Settings, list[Provider]]:

@@ -58,6 +58,11 @@ async def get_healthz(_request: Request) -> Response:
     return answer(HealthOut())
 
 
+async def get_livez(_request: Request) -> Response:
+    """Alive, as GET /healthz: the path that Kubernetes' examples name."""
+    return answer(HealthOut())
+
+
 async def get_readyz(request: Request) -> Response:
     """Ready: the database answers, has this program's schema, keeps teams apart, delivers NOTIFY, and is not known to be full.
 
@@ -200,6 +205,7 @@ async def post_resume(request: Request) -> Response:
 routes = [
     get("/v1/server", get_server, "*", Deployment),
     get("/healthz", get_healthz, None, HealthOut),
+    get("/livez", get_livez, None, HealthOut),
     get("/readyz", get_readyz, None, ReadyOut),
     get("/v1/info", get_info, None, wire.InfoOut, key_optional=True),
     get("/v1/providers", get_providers, "", wire.ProvidersOut),

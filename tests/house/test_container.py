@@ -179,7 +179,6 @@ class Condition(Strict, frozen=True, kw_only=True):
 
 class Health(Strict, frozen=True, kw_only=True):
     test: list[str] = []
-    disable: bool = False
     interval: str = ""
     timeout: str = ""
     start_period: str = ""

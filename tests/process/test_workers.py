@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.process.conftest import Run
 from tests.process.program import QUICK_LEASE, Program, command, life_of, measured, number, rows, wait_for, wait_until_settled
 from tests.process.slow_provider import WORK, Gate
+from tests.timeouts import scaled
 
 pytestmark = pytest.mark.slow
 
@@ -201,3 +204,25 @@ def test_two_workers_do_two_thousand_events_once_each_and_lanes_never_overlap(ru
     broken = command(folder, "verify", settings=url)
     assert broken.returncode == 1
     assert "1 events have no job" in broken.stderr
+
+
+def test_a_worker_with_a_port_tells_how_it_is_there_and_nothing_else(run: Run, database: str, api: Program):
+    settings = {"CMSERVER_DATABASE_URL": database, "CMSERVER_METRICS_TOKEN": "seen", **QUICK_LEASE}
+    worker = run("worker", "--role", "worker", "--port", "0", settings=settings)
+    url = wait_for("its address", lambda: (found := re.search(r"metrics are at (\S+)", worker.output())) and found[1])
+    post(api, tool_use(1, 1))
+    wait_until_settled(database)
+
+    with httpx.Client(base_url=url, timeout=scaled(5), trust_env=False) as client:
+        answers = {path: client.get(path).status_code for path in ("/livez", "/healthz", "/metrics", "/v1/info", "/")}
+        metrics = client.get("/metrics", headers={"Authorization": "Bearer seen"}).text
+        claims = re.search(r"^cmserver_claim_duration_seconds_count (\S+)$", metrics, re.MULTILINE)
+        worker.send(signal.SIGSTOP)
+        with pytest.raises(httpx.TimeoutException):
+            client.get("/livez", timeout=1)
+        worker.send(signal.SIGCONT)
+
+    assert answers == {"/livez": 200, "/healthz": 200, "/metrics": 401, "/v1/info": 404, "/": 404}
+    assert claims is not None
+    assert float(claims[1]) > 0
+    assert worker.stop() == 0
