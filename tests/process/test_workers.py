@@ -209,7 +209,7 @@ def test_two_workers_do_two_thousand_events_once_each_and_lanes_never_overlap(ru
 def test_a_worker_with_a_port_tells_how_it_is_there_and_nothing_else(run: Run, database: str, api: Program):
     settings = {"CMSERVER_DATABASE_URL": database, "CMSERVER_METRICS_TOKEN": "seen", **QUICK_LEASE}
     worker = run("worker", "--role", "worker", "--port", "0", settings=settings)
-    url = wait_for("its address", lambda: (found := re.search(r"metrics are at (\S+)", worker.output())) and found[1])
+    url = wait_for("its address", lambda: (re.findall(r"metrics are at (\S+)", worker.output) or [None])[0])
     post(api, tool_use(1, 1))
     wait_until_settled(database)
 
