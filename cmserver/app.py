@@ -97,6 +97,8 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *stream_routes,
 ]
 
+_STATUS_PATHS = {"/livez", "/healthz", "/metrics"}
+
 
 def create_app(
     settings: Settings,
@@ -164,3 +166,10 @@ def create_app(
         Feed(db, notifications, secret=secret, streams_per_key=settings.streams_per_key),
     )
     return AsgiFrame(app, dependencies, redact=lambda text: redact(text)[0])
+
+
+def create_status_app(settings: Settings, db: Db) -> AsgiFrame:
+    """The application of a worker: whether it is alive, and its metrics."""
+    app = Starlette(routes=[route for route in ROUTES if route.path in _STATUS_PATHS])
+    app.router.redirect_slashes = False
+    return AsgiFrame(app, Dependencies(settings, db), redact=lambda text: redact(text)[0])

@@ -177,9 +177,10 @@ async def serve_status(settings: Settings, db: Db, listener: socket.socket | Non
     if listener is None:
         yield
         return
-    from cmserver.cli.status_server import make_status_server  # noqa: PLC0415 - what most workers do not need
+    from cmserver.app import create_status_app  # noqa: PLC0415 - half a second, which a worker without a port should not take
+    from cmserver.base.http.server import make_server  # noqa: PLC0415 - as above
 
-    server = make_status_server(settings, db)
+    server = make_server(create_status_app(settings, db), settings)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     click.echo(f"Its health and metrics are at {_local_url(listener)}")
     try:
