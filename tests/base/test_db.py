@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from cmserver.base import db as module
+from cmserver.base import tenant_role
 from cmserver.base.db import DatabaseUrls, Db, Pooling, PoolTimeouts, prepare_tenant, with_options
 from cmserver.base.errors import StatementTimeout, Unavailable
 from cmserver.base.ids import new_id
@@ -183,7 +183,7 @@ async def test_each_transaction_of_a_tenant_looks_whether_a_policy_binds_it(
     database: str, teams: None, monkeypatch: pytest.MonkeyPatch
 ):
     """As when a pooler answers the look at a new connection from one of its own, and the transaction from another."""
-    monkeypatch.setattr(module, "check_tenant_role", _anything_goes)
+    monkeypatch.setattr(tenant_role, "check_tenant_role", _anything_goes)
 
     async with Db(DatabaseUrls(owner=database, tenant=database), size=1) as db:
         with pytest.raises(Unavailable, match="does not bind"):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.cli import api_client, observations
+from cmserver.cli import api_client
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.observations.model import Observation
 from cmserver.observations.wire import OneObservationOut
@@ -228,8 +228,7 @@ async def test_without_a_terminal_nothing_is_forgotten_unless_it_is_confirmed(cm
 async def test_on_a_terminal_the_title_is_shown_before_it_is_forgotten(
     cms: Cms, cast: Cast, pool: Observation, monkeypatch: pytest.MonkeyPatch
 ):
-    for module in (api_client, observations):
-        monkeypatch.setattr(module, "is_interactive", lambda: True)
+    monkeypatch.setattr(api_client, "is_interactive", lambda: True)
 
     missing = await cms("forget", "1", "9", key=cast.alice.key, stdin="y\n")
     refused = await cms("forget", "1", key=cast.alice.key, stdin="n\n")

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from cmserver.app import create_app
-from cmserver.base import db as module
+from cmserver.base import tenant_role
 from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
@@ -27,7 +27,7 @@ async def test_no_event_is_stored_on_a_connection_of_the_owner(
     settings: Settings, database: str, cast: Cast, monkeypatch: pytest.MonkeyPatch, is_batch: bool
 ):
     """As behind a pooler that answers the look at a new connection from one of its own, and the statement from another."""
-    monkeypatch.setattr(module, "check_tenant_role", _anything_goes)
+    monkeypatch.setattr(tenant_role, "check_tenant_role", _anything_goes)
     async with Db(DatabaseUrls(owner=database, tenant=database), size=2) as db:
         hub = NotificationListener(database)
         app = create_app(settings, db, hub, JobNotifier(db, hub), secret=b"secret")

@@ -27,6 +27,7 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
+from cmserver.ingest import record
 from cmserver.observations.model import ManualObservation
 from cmserver.observations.write import write
 from cmserver.ops.erasure import erase
@@ -306,7 +307,7 @@ async def test_a_repetition_whose_first_is_purged_while_it_is_looked_for_is_stor
         await client.delete(f"/v1/projects/{name}/memory", headers=cast.alice.headers)
         return await by_keys(conn, team_id, keys)
 
-    monkeypatch.setattr(events, "by_keys", purged_before)
+    monkeypatch.setattr(record, "by_keys", purged_before)
     again = await send(client, cast.alice.headers, name, sourceEventId="1")
 
     assert again["event"]["id"] != first["event"]["id"]

@@ -387,10 +387,12 @@ async def test_a_charset_that_is_none_is_of_no_consequence(fake: FakeProvider):
 async def test_an_answer_that_stalls_is_given_up(fake: FakeProvider):
     fake.replies = [Reply(body=ok().body, stall_after=40)]
 
-    error = await failure(provider(fake, timeout_seconds=scaled(0.2)))
+    seconds = scaled(0.2)
+
+    error = await failure(provider(fake, timeout_seconds=seconds))
 
     assert (error.kind, error.out_of_reach) == (FailureKind.TRANSIENT, False)
-    assert str(error).endswith("gave no whole answer: no more of it came within 0.2 seconds.")
+    assert str(error).endswith(f"gave no whole answer: no more of it came within {seconds:g} seconds.")
 
 
 async def test_nobody_who_listens_is_said_with_what_to_do():

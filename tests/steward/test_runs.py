@@ -15,7 +15,7 @@ from cmserver.base.errors import Conflict, StatementTimeout
 from cmserver.base.metrics import metrics
 from cmserver.providers.model import FailureKind, ProviderError
 from cmserver.retention.sweep import sweep
-from cmserver.steward import operate, plan, repository
+from cmserver.steward import model, operate, plan, repository
 from cmserver.steward.model import MAX_QUEUED_OF_PROJECT, NewJob
 from cmserver.steward.plan import plan_team
 from cmserver.steward.run_job import EXECUTORS, StewardRunner
@@ -455,7 +455,7 @@ async def test_switching_off_ends_what_is_queued_and_switching_on_plans_it_again
 
 
 async def test_only_what_may_run_counts_against_the_bound_of_the_queue(keeper: Keeper, cast: Cast, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(repository, "MAX_QUEUED", 1)
+    monkeypatch.setattr(model, "MAX_QUEUED", 1)
     other = Keeper(keeper.db, keeper.settings, cast.charlie.principal)
     await other.switch("write")
     await keeper.switch("write")

@@ -98,7 +98,7 @@ async def _make_due(conn: Conn, team_id: UUID, project_id: UUID, *, texts: int) 
 async def _make(conn: Conn, team_id: UUID, project: Project, *, texts: int) -> OverviewDraft | None:
     """Make and store the page by rules, of so many summaries or turns; None, and none is kept, when nothing is remembered."""
     counts = await observations.counts(conn, team_id, project.id)
-    latest = [] if counts.summaries else await turns.newest(conn, team_id, project_id=project.id, limit=texts)
+    latest = [] if counts.summaries else await turns.newest(conn, team_id, project_id=project.id, limit=texts, of_users=True)
     if not counts.observations + counts.summaries + len(latest):
         await repository.drop(conn, team_id, project.id)
         return None

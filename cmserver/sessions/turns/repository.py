@@ -142,7 +142,7 @@ NEWEST = Query(
     SELECT {TURN_COLUMNS}
       FROM turns
      WHERE team_id = %(team_id)s AND created_at > '-infinity' -- all are: the index of the team says it, see migration 0014
-       AND {IN_REACH} AND agent_id IS NULL
+       AND {IN_REACH} AND (agent_id IS NULL OR NOT %(of_users)s)
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
      ORDER BY created_at DESC, id DESC
@@ -267,8 +267,9 @@ async def newest(
     before_id: UUID | None = None,
     limit: int,
     offset: int = 0,
+    of_users: bool = False,
 ) -> list[SessionTurn]:
-    """A page of turns of users, newest first, without those of sub-agents; None for no filter."""
+    """A page of turns, newest first; None for no filter, `of_users` without those of sub-agents."""
     return await NEWEST.all(
         conn,
         team_id=team_id,
@@ -278,6 +279,7 @@ async def newest(
         before_id=before_id,
         limit=limit,
         offset=offset,
+        of_users=of_users,
     )
 
 

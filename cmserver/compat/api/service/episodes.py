@@ -79,7 +79,13 @@ async def _page(
     conn: Conn, principal: Principal, params: frame.ServicePageQuery, session_id: UUID | None, project_id: UUID | None
 ) -> list[frame.EpisodeOut]:
     rows = await turns.newest(
-        conn, principal.team_id, project_id=project_id, session_id=session_id, limit=params.limit, offset=params.offset
+        conn,
+        principal.team_id,
+        project_id=project_id,
+        session_id=session_id,
+        limit=params.limit,
+        offset=params.offset,
+        of_users=True,
     )
     await audit_prompt_read(conn, principal, project_id, len(rows))
     return [*map(frame.episode_out, rows)]
