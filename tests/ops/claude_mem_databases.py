@@ -122,8 +122,11 @@ def make_v4(file: Path) -> Path:
     return file
 
 
-def make_v13(file: Path, *, observations: int = 3, secret: str = "") -> Path:
-    """With so many observations of one session, a summary, two prompts, a directive, and one row without any text."""
+def make_v13(file: Path, *, observations: int = 3, more_sessions: int = 0, secret: str = "") -> Path:
+    """With so many observations of a session, a summary, two prompts, a directive, and one row without any text.
+
+    `more_sessions` share the observations, every second one in another project.
+    """
     with closing(sqlite3.connect(file)) as database:
         database.executescript(V13)
         _insert(database, "sdk_sessions", {
@@ -134,9 +137,16 @@ def make_v13(file: Path, *, observations: int = 3, secret: str = "") -> Path:
             _insert(database, "user_prompts", {
                 "content_session_id": "agent-13", "prompt_number": number, "prompt_text": text, **_AT
             })  # fmt: skip
+        for session in range(1, more_sessions + 1):
+            _insert(database, "sdk_sessions", {
+                "content_session_id": f"agent-13-{session}", "memory_session_id": f"mem-13-{session}", "project": _project(session),
+                **_STARTED,
+            })  # fmt: skip
         for number in range(observations):
+            session = number % (more_sessions + 1)
             _insert(database, "observations", {
-                "memory_session_id": "mem-13", "project": "shop", "type": "bugfix" if number else "poem",
+                "memory_session_id": f"mem-13-{session}" if session else "mem-13", "project": _project(session),
+                "type": "bugfix" if number else "poem",
                 "title": f"Worker {number} retries", "subtitle": "with a pause", "facts": json.dumps(["3 tries", secret or "2 s"]),
                 "narrative": f"Worker {number} waits between its tries.", "concepts": json.dumps(["gotcha"]),
                 "files_read": json.dumps(["src/worker.py"]), "files_modified": json.dumps([f"src/worker_{number}.py"]),
@@ -177,3 +187,7 @@ def add_server(file: Path) -> Path:
 def _insert(database: sqlite3.Connection, table: str, row: Mapping[str, object]) -> None:
     marks = ", ".join("?" for _ in row)
     database.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
+
+
+def _project(session: int) -> str:
+    return "depot" if session % 2 else "shop"

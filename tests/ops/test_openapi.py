@@ -25,9 +25,12 @@ from cmserver.ops.openapi.document import ID_PATHS, ID_POINTERS, build_document,
 from cmserver.ops.openapi.page import SERVER, render_page
 from cmserver.ops.openapi.schemas import PREFIX
 from tests.conftest import Cast
+from tests.house.house import ROOT
 from tests.table import try_rows
 
 Json = dict[str, Any]
+MAX_SILENT = 1_080
+"""So many fields and parameters have no meaning yet. Lower it when they are fewer."""
 
 
 def openapi(operations: list[Operation] | None = None) -> Json:
@@ -139,6 +142,31 @@ def test_what_may_be_missing_in_an_answer_is_not_required_and_all_else_is():
     assert "generationJob" in schema["properties"]
 
 
+def test_fields_have_a_meaning_and_those_without_become_fewer(spec: Json):
+    fields = [
+        (f"{name}.{field}", schema)
+        for name, struct in spec["components"]["schemas"].items()
+        for field, schema in struct.get("properties", {}).items()
+    ] + [
+        (f"{path} ?{parameter['name']}", parameter["schema"])
+        for _, path, described in list_operations(spec)
+        for parameter in described.get("parameters", [])
+        if parameter["in"] == "query"
+    ]
+    silent = [name for name, schema in fields if not schema.get("description")]
+
+    assert len(silent) <= MAX_SILENT, "write a docstring below each new field, or its name into meanings.toml"
+    meanings = (ROOT / "cmserver" / "ops" / "openapi" / "meanings.toml").read_text(encoding="utf-8")
+    known = set(re.findall(r"^(\w+) = ", meanings, re.MULTILINE))
+    assert known - {re.split(r"[.?]", name)[-1] for name, _ in fields} == set(), "no field has this name any more"
+
+
+def test_a_docstring_below_a_field_is_its_meaning():
+    schemas = openapi([operation(body=ThingIn)])["components"]["schemas"]
+
+    assert schemas["ThingIn"]["properties"]["someName"]["description"].startswith("What people call it.")
+
+
 async def _nothing(_request: Request) -> Response:
     """Do nothing. It is only looked at."""
     raise NotImplementedError
@@ -159,6 +187,7 @@ class ThingIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """What comes in."""
 
     some_name: Key
+    """What people call it."""
     text: Text = ""
     anything: object = None
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
+from inspect import getsource
+from itertools import pairwise
 from typing import cast
 
 import msgspec
@@ -37,6 +43,9 @@ class Schemas:
         self.components: dict[str, Schema] = {
             self._names[name]: {**self._convert(schema), "title": self._names[name]} for name, schema in components.items()
         }
+        for class_ in self._classes:
+            if isinstance(class_, type) and issubclass(class_, msgspec.Struct):
+                _add_meanings(class_, cast("dict[str, Schema]", self.components[self.component_name(class_)]["properties"]))
         for class_ in self._classes - input_classes:
             if isinstance(class_, type) and issubclass(class_, msgspec.Struct):
                 self.components[self.component_name(class_)]["required"] = _list_required(class_)
@@ -70,6 +79,47 @@ class Schemas:
             description = schema.get("description")
             schema |= {"pattern": NO_NUL, "description": f"{description} {_ABOUT_NO_NUL}" if description else _ABOUT_NO_NUL}
         return schema
+
+
+def _add_meanings(struct: type[msgspec.Struct], properties: dict[str, Schema]) -> None:
+    """Describe each field: by the docstring below it, else by what its name means everywhere."""
+    docstrings = {name: text for class_ in reversed(struct.__mro__) for name, text in _read_field_docstrings(class_).items()}
+    for name, encoded_name in zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True):
+        meaning = docstrings.get(name) or _read_meanings().get(encoded_name)
+        if meaning and (schema := properties.get(encoded_name)) is not None:
+            limits = str(schema.get("description", ""))
+            schema["description"] = f"{meaning} {limits}".strip()
+
+
+def _read_field_docstrings(class_: type) -> dict[str, str]:
+    """The docstrings below the class's own fields."""
+    if class_ is msgspec.Struct or not issubclass(class_, msgspec.Struct):
+        return {}
+    return _read_module_docstrings(class_.__module__).get(class_.__name__, {})
+
+
+@cache
+def _read_module_docstrings(module: str) -> dict[str, dict[str, str]]:
+    """By class of the module, the docstrings below its fields."""
+    found: dict[str, dict[str, str]] = {}
+    for class_ in ast.parse(getsource(import_module(module))).body:
+        if isinstance(class_, ast.ClassDef):
+            for field, text in pairwise(class_.body):
+                if (
+                    isinstance(field, ast.AnnAssign)
+                    and isinstance(field.target, ast.Name)
+                    and isinstance(text, ast.Expr)
+                    and isinstance(text.value, ast.Constant)
+                    and isinstance(text.value.value, str)
+                ):
+                    found.setdefault(class_.name, {})[field.target.id] = " ".join(text.value.value.split())
+    return found
+
+
+@cache
+def _read_meanings() -> dict[str, str]:
+    """What a field of a name means everywhere."""
+    return msgspec.toml.decode(files("cmserver.ops.openapi").joinpath("meanings.toml").read_bytes(), type=dict[str, str])
 
 
 def strip_null(schema: Schema) -> Schema:
