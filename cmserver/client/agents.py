@@ -23,10 +23,6 @@ CLAUDE_MEM = "claude-mem"
 """No agent but a plugin for one, which brings hooks and tools of its own: only its settings are changed."""
 
 
-def _find_no_problems(_settings: Json, _file: Path) -> list[str]:
-    return []
-
-
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """An agent, the files in which it is told of cmserver, and its hooks if it has any that the server understands."""
 
@@ -55,7 +51,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     has_plugins: bool = False
     records: bool = True
     """Whether what the agent does is recorded, by hooks or by a plugin. Else it only reads, through MCP."""
-    find_problems: Callable[[Json, Path], list[str]] = _find_no_problems
+    find_problems: Callable[[Json, Path], list[str]] = lambda _settings, _file: []
     """Sentences about what in the settings, or beside them, keeps hooks from running."""
     add_mcp: Callable[[Sequence[str]], list[str]] | None = None
     """The arguments with which the program starts a command as the MCP server `cmserver`, in all projects of the user."""

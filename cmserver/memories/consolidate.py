@@ -10,7 +10,7 @@ from cmserver.base.sql import Conn
 from cmserver.consolidation import relate
 from cmserver.consolidation import repository as consolidation
 from cmserver.consolidation.combine import MergeWording, merge_observations
-from cmserver.consolidation.model import Relation, SuggestionStatus
+from cmserver.consolidation.model import SuggestionStatus
 from cmserver.consolidation.review import resolve_suggestion
 from cmserver.memories import repository, wire
 from cmserver.memories.memories import Memories, MemoryCaller, by_ids, memories_out, memory_id
@@ -100,7 +100,7 @@ async def read_related(
     async with memories.db.tenant(caller.team_id) as conn:
         start = await find_any_observation(conn, caller.principal, str(memory))
         relations = await consolidation.relations_of(conn, caller.team_id, [start.id], relationships, relate.RELATIONS_MOST)
-        others = [_other_end(relation, start.id) for relation in relations]
+        others = [(relation.to_id if relation.from_id == start.id else relation.from_id) for relation in relations]
         found = await by_ids(conn, caller.principal, set(others))
         gone = await observations.gone(conn, caller.team_id, ids=found.keys())
         expired = {row.id for row in gone if row.superseded_by is None}
@@ -115,10 +115,6 @@ async def read_related(
             memories=await memories_out(conn, caller.principal, rows),
             relationships=[wire.memory_relation_out(relation) for relation, _ in shown],
         )
-
-
-def _other_end(relation: Relation, id_: UUID) -> UUID:
-    return relation.to_id if relation.from_id == id_ else relation.from_id
 
 
 async def list_suggestions(

@@ -395,10 +395,6 @@ def page_size(limit: int | None) -> int:
     return min(limit or DEFAULT_RESULTS, MAX_RESULTS)
 
 
-def suggestion_word(status: SuggestionStatus) -> SuggestionWord:
-    return _STATUS_WORDS[status]
-
-
 def memory_out(observation: Observation, project: str | UnsetType) -> MemoryRecordOut:
     """A memory; `project` is the canonical id of its project."""
     return MemoryRecordOut(
@@ -460,7 +456,7 @@ def memory_suggestion_out(suggestion: model.MemorySuggestion, left: MemoryRecord
         memory_a_id=left.id,
         memory_b_id=right.id,
         similarity=round(suggestion.similarity, 4),
-        status=suggestion_word(suggestion.status),
+        status=_STATUS_WORDS[suggestion.status],
         project_id=left.project_id,
         created_at=suggestion.created_at,
         resolved_at=suggestion.resolved_at or UNSET,

@@ -63,36 +63,39 @@ class StaleMark(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     marked_at_epoch: EpochMs
 
 
-class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing worth remembering of a session, made by generation or by hand. Most fields may be missing.
+class ObservationTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said, and about what. Most of it may be missing."""
 
-    People may correct its labels. One of scope `team` is recalled in every project of its team.
-    """
+    server_session_id: UUID | None = None
+    scope: Scope = "project"
+    title: str | None = None
+    subtitle: str | None = None
+    narrative: str | None = None
+    facts: list[str] | None = None
+    concepts: list[str] | None = None
+    files_read: list[str] | None = None
+    files_modified: list[str] | None = None
+    metadata: dict[str, object] = {}
+    importance: float = 0.5
+    """0 to 1."""
+    agent: str | None = None
+    """Who wrote it by hand, in the caller's words."""
+    caller_type: str | None = None
+    """The type that the caller gave, where it is none of ours."""
+    ttl_seconds: int | None = None
+
+
+class ObservationFields(ObservationTexts, frozen=True, kw_only=True):
+    """What an observation has when it is written, and in the table."""
 
     id: UUID
-    number: int
-    project_id: UUID
-    team_id: UUID
-    server_session_id: UUID | None
-    scope: Scope
     kind: Kind
     type: str
     origin: str
-    title: str | None
-    subtitle: str | None
-    narrative: str | None
-    facts: list[str] | None
-    concepts: list[str] | None
-    files_read: list[str] | None
-    files_modified: list[str] | None
-    summary: dict[str, str | None] | None
-    prompt_number: int | None
-    turn_number: int | None = None
-    """The number of the turn that it was made of."""
+    summary: dict[str, str | None] | None = None
+    prompt_number: int | None = None
     actor_id: str | None = None
-    """Whose key it came by."""
-    importance: float = 0.5
-    """0 to 1."""
+    """Whose key it came by; of a new one, None for that of its session."""
     quote: str | None = None
     """The sentence of the user or the agent that it rests on, word by word."""
     quote_event_id: UUID | None = None
@@ -100,24 +103,31 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """Files, functions, tests and commands by which it is found."""
     state: ObservationState | None = None
     """Of something to be done; None for everything else."""
+    content: str
+    created_by_job_id: UUID | None = None
+
+
+class Observation(ObservationFields, frozen=True, kw_only=True):
+    """One thing worth remembering of a session, made by generation or by hand. Most fields may be missing.
+
+    People may correct its labels. One of scope `team` is recalled in every project of its team.
+    """
+
+    number: int
+    project_id: UUID
+    team_id: UUID
+    turn_number: int | None = None
+    """The number of the turn that it was made of."""
     closed_by: int | None = None
     """The number of the observation with which it was done."""
     closed_at: datetime | None = None
     stale: StaleMark | None = None
     """None while nothing is known against what it says."""
-    content: str
     read_tokens: int | None
     discovery_tokens: int | None
-    metadata: dict[str, object]
-    created_by_job_id: UUID | None
     access_count: int
     """How often its text was read; see observations.accesses."""
     last_accessed_at: datetime | None
-    agent: str | None
-    """Who wrote it by hand, in the caller's words."""
-    caller_type: str | None
-    """The type that the caller gave, where it is none of ours."""
-    ttl_seconds: int | None
     expires_at: datetime | None
     """From then on it is not shown; None is never."""
     version: int
@@ -180,41 +190,13 @@ class GoneObservation(msgspec.Struct, frozen=True, kw_only=True):
     expired_at: datetime | None
 
 
-class NewObservation(msgspec.Struct, frozen=True, kw_only=True):
+class NewObservation(ObservationFields, frozen=True, kw_only=True):
     """An observation about to be stored. `generation_key` makes a repeated write find the first one."""
 
-    id: UUID
     number: int = 0
-    server_session_id: UUID | None = None
-    kind: Kind
-    type: str
-    origin: str
-    title: str | None = None
-    subtitle: str | None = None
-    narrative: str | None = None
-    facts: list[str] | None = None
-    concepts: list[str] | None = None
-    files_read: list[str] | None = None
-    files_modified: list[str] | None = None
-    summary: dict[str, str | None] | None = None
-    prompt_number: int | None = None
-    actor_id: str | None = None
-    """Whose key it came by; None for that of its session."""
-    importance: float = 0.5
-    quote: str | None = None
-    quote_event_id: UUID | None = None
-    anchors: list[str] | None = None
-    state: ObservationState | None = None
-    content: str
     read_tokens: int
     discovery_tokens: int = 0
     generation_key: str | None = None
-    metadata: dict[str, object] = {}
-    created_by_job_id: UUID | None = None
-    scope: Scope = "project"
-    agent: str | None = None
-    caller_type: str | None = None
-    ttl_seconds: int | None = None
     created_at: datetime | None = None
     """None is the time of the transaction."""
 
@@ -250,26 +232,12 @@ class StoredObservation(msgspec.Struct, frozen=True, kw_only=True):
     generation_key: str | None
 
 
-class ManualObservation(msgspec.Struct, frozen=True, kw_only=True):
+class ManualObservation(ObservationTexts, frozen=True, kw_only=True):
     """An observation written by hand. `at` is its path in the body, for errors."""
 
     project_id: UUID
-    server_session_id: UUID | None = None
     type: ObservationType = "discovery"
-    scope: Scope = "project"
-    title: str | None = None
-    subtitle: str | None = None
-    narrative: str | None = None
     content: str | None = None
-    facts: list[str] | None = None
-    concepts: list[str] | None = None
-    files_read: list[str] | None = None
-    files_modified: list[str] | None = None
-    metadata: dict[str, object] = {}
-    importance: float = 0.5
-    agent: str | None = None
-    caller_type: str | None = None
-    ttl_seconds: int | None = None
     created_at: datetime | None = None
     """When it was written down elsewhere; None is now."""
     at: str = "$"

@@ -84,7 +84,7 @@ async def _repeat(conn: Conn, erasure: Erasure) -> bool:
         case "session.deleted":
             was_there = await _erase_session(conn, team_id, UUID(erasure.resource_id))
         case "memory.purged":
-            return _is_any(await erase_memory(conn, team_id, UUID(erasure.resource_id)))
+            return any(msgspec.structs.astuple(await erase_memory(conn, team_id, UUID(erasure.resource_id))))
         case "project.deleted":
             project_id = UUID(erasure.resource_id)
             await erase_memory(conn, team_id, project_id)
@@ -121,7 +121,3 @@ async def _revoke(conn: Conn, team_id: UUID, key_id: UUID) -> bool:
     except NotFound:
         return False
     return True
-
-
-def _is_any(counts: msgspec.Struct) -> bool:
-    return any(msgspec.structs.astuple(counts))

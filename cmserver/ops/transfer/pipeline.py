@@ -211,7 +211,8 @@ class Importer:
                 added = await repository.add(conn, self._team_id, line_type, [self._row(line) for _, line in rows])
         except (errors.IntegrityError, errors.DataError, errors.ProgramLimitExceeded) as error:
             if len(rows) == 1:
-                self._refuse(model.RefusedLine(record=model.record_name(line_type), place=rows[0][0], reason=_reason(error)))
+                reason = str(error).splitlines()[0]  # the database's words, without the values of the row
+                self._refuse(model.RefusedLine(record=model.record_name(line_type), place=rows[0][0], reason=reason))
                 return
             middle = len(rows) // 2
             await self._add(conn, line_type, rows[:middle])
@@ -452,8 +453,3 @@ def _chunks(rows: Sequence[Row], size: int) -> Iterator[list[Row]]:
 def _count(counts: dict[str, int], name: str, by: int = 1) -> None:
     if by:
         counts[name] = counts.get(name, 0) + by
-
-
-def _reason(error: Exception) -> str:
-    """The database's words, without the values of the row."""
-    return str(error).splitlines()[0]

@@ -230,15 +230,11 @@ async def name_jobs(conn: Conn, visit: Visit, jobs: list[Job], project_id: UUID 
             job=job,
             project=projects.get(job.project_id, ""),
             session=titles.get(job.server_session_id, "A session") if job.server_session_id else "",
-            error=describe_error(job.last_error),
+            # Its reason and message; never which worker had the job.
+            error=": ".join(str(text) for name in ("reason", "message") if (text := (job.last_error or {}).get(name))),
         )
         for job in jobs
     ]
-
-
-def describe_error(error: dict[str, object] | None) -> str:
-    """The reason and the message of an error; never which worker had the job."""
-    return ": ".join(str(text) for name in ("reason", "message") if (text := (error or {}).get(name)))
 
 
 def parse_since(text: str | None) -> datetime | None:

@@ -222,17 +222,12 @@ _VERBS: dict[Act, tuple[Verb, str]] = {
 }
 
 
-def forget_words(count: int) -> str:
-    """What has to be typed to forget so many."""
-    return f"forget {count}"
-
-
 async def _act_on_chosen(visit: Visit, act: Act) -> Response:
     """Do it with all of them, or with none."""
     form = await visit.form(ChosenForm)
     numbers = list(dict.fromkeys(form.number))
     if act == "forget":
-        visit.confirm(form.confirm, forget_words(len(numbers)))
+        visit.confirm(form.confirm, f"forget {len(numbers)}")
     verb, done = _VERBS[act]
     await visit.db.in_tenant(visit.team_id, lambda conn: _for_each(conn, visit.principal, numbers, verb))
     shown = ", ".join(f"#{number}" for number in numbers[:20]) + (", \u2026" if len(numbers) > 20 else "")

@@ -166,7 +166,7 @@ async def get_run(visit: Visit) -> Response:
         reasons=output.get("reasons") or [],
         skipped=output.get("skipped") or [],
         confidence=output.get("confidence"),
-        proposals=[_pretty(proposal) for proposal in _as_list(output.get("proposals"))],
+        proposals=[_pretty(proposal) for proposal in msgspec.convert(output.get("proposals") or [], list[object])],
         effects=list_effects(run),
         badges=BADGES,
     )
@@ -215,10 +215,6 @@ async def post_rollback(visit: Visit) -> Response:
     operate.require_team_key(principal)
     change = await visit.db.in_tenant(visit.team_id, lambda conn: thresholds.roll_back(conn, principal, key))
     return visit.redirect("/ui/steward/policies", f"{key} is {change.new_value:g} again.")
-
-
-def _as_list(value: object) -> list[object]:
-    return msgspec.convert(value or [], list[object])
 
 
 def _pretty(value: object) -> str:

@@ -76,11 +76,6 @@ def _cut_prompt(prompt: str | None) -> str:
     return prompt.encode("utf-8", "surrogatepass")[:MAX_PROMPT_BYTES].decode("utf-8", "ignore")
 
 
-def _digest(text: str) -> str:
-    """Distinguishes two prompts of one number; of the stored text, so that it reveals nothing private."""
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
 def session_number(session_id: UUID) -> int:
     """A number for clients' logs: 53 bits of the SHA-256 of the session's id, never 0. Nothing is looked up by it."""
     return (int.from_bytes(hashlib.sha256(session_id.bytes).digest()[:8]) >> 11) or 1
@@ -198,7 +193,8 @@ async def record_prompt(
             event_type="user_prompt",
             payload={"prompt": prompt_text},
             # Two requests at once with the same prompt are one; the same prompt later is another one.
-            source_event_id=f"prompt:{session.id}:{number}:{_digest(text)}",
+            # The hash tells two prompts of one number apart; it is of the stored text, so it reveals nothing private.
+            source_event_id=f"prompt:{session.id}:{number}:{hashlib.sha256(text.encode()).hexdigest()[:32]}",
             generate=True,
             size_bytes=size_bytes,
         )
