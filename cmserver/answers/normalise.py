@@ -12,8 +12,8 @@ from cmserver.answers.model import SUMMARY_FIELDS
 from cmserver.answers.text_fields import strip_bullet
 from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, TYPES
 from cmserver.providers.model import DraftObservation, DraftSummary
+from cmserver.reading.conclusions import MAX_QUOTE, conclude
 from cmserver.redaction.redact import may_change, redact
-from cmserver.rules.conclusions import MAX_QUOTE, conclude
 from cmserver.tooluse.text import relative, shorten
 
 ENTITIES_MOST = 8

@@ -38,8 +38,9 @@ from cmserver.providers import registry
 from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder
 from cmserver.providers.failures import FAILURE_HELP, find_error_in_prose
-from cmserver.providers.model import Completion, FailureKind, Prompt, PromptEvent, Provider, ProviderError, ProviderSettings
+from cmserver.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError, ProviderSettings
 from cmserver.providers.prices import compute_cost
+from cmserver.reading.read import read_event
 
 _DATABASE_SECONDS = 8.0
 _KEYS = {name.removesuffix("_api_key") for name in Settings.__struct_fields__ if name.endswith("_api_key")}
@@ -52,34 +53,34 @@ _EMBEDDER_REMEDIES = {
     FailureKind.UNUSABLE_ANSWER: "check CMSERVER_EMBEDDER_DIMENSIONS, and that CMSERVER_EMBEDDER_MODEL is a model for embeddings",
 }
 """Remedies that differ from a provider's, because an embedder has settings of its own."""
+_ROOT = "/home/dev/shop"
 _SIGN_IN = {"claude-cli": "that the program is signed in: start it, and say /login"}
 
 PROMPT = Prompt(
     kind="observations",
     project="shop",
-    root="/home/dev/shop",
+    root=_ROOT,
     requests=["Orders are charged twice when the payment service is slow. Please fix that."],
     events=[
-        PromptEvent(
-            tag="e1",
-            event_type="tool_use",
-            occurred_at_epoch=1_767_225_600_000,
-            tool_name="Edit",
-            tool_input={
-                "file_path": "/home/dev/shop/payments/client.py",
-                "old_string": "return await post(url, order)",
-                "new_string": 'return await post(url, order, headers={"Idempotency-Key": order.id})',
-            },
-            tool_response={"filePath": "/home/dev/shop/payments/client.py", "success": True},
-        ),
-        PromptEvent(
-            tag="e2",
-            event_type="tool_use",
-            occurred_at_epoch=1_767_225_630_000,
-            tool_name="Bash",
-            tool_input={"command": "pytest tests/test_payments.py", "description": "Run the tests of payments"},
-            tool_response={"stdout": "12 passed in 0.80s", "stderr": "", "interrupted": False},
-        ),
+        read_event("tool_use", payload, _ROOT, occurred_at_epoch=1_767_225_600_000 + 30_000 * place)
+        for place, payload in enumerate(
+            (
+                {
+                    "tool_name": "Edit",
+                    "tool_input": {
+                        "file_path": f"{_ROOT}/payments/client.py",
+                        "old_string": "return await post(url, order)",
+                        "new_string": 'return await post(url, order, headers={"Idempotency-Key": order.id})',
+                    },
+                    "tool_response": {"filePath": f"{_ROOT}/payments/client.py", "success": True},
+                },
+                {
+                    "tool_name": "Bash",
+                    "tool_input": {"command": "pytest tests/test_payments.py", "description": "Run the tests of payments"},
+                    "tool_response": {"stdout": "12 passed in 0.80s", "stderr": "", "interrupted": False},
+                },
+            )
+        )
     ],
 )
 """Two made-up events, so that nobody's data is sent."""
@@ -181,7 +182,7 @@ async def _call_embedder(embedder: Embedder) -> tuple[str, ExitCode]:
     started = time.monotonic()
     name = f"{embedder.provider} ({embedder.model})"
     try:
-        vectors = await embedder.embed([event.tool_name or "" for event in PROMPT.events], "document")
+        vectors = await embedder.embed([event.event_type for event in PROMPT.events], "document")
     except ProviderError as error:
         return f"{name} {describe_embedder_failure(embedder.provider, error)}", ExitCode.FAILURE
     finally:

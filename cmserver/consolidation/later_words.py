@@ -10,7 +10,7 @@ import msgspec
 
 from cmserver.consolidation.difference import find_difference
 from cmserver.consolidation.marks import load_words, read_marks
-from cmserver.rules.conclusions import content_words
+from cmserver.reading.conclusions import content_words
 
 _FEW, _MIN_SHARE, _MIN_SHARE_IN_DOUBT = 2, 0.4, 0.5
 _MAX_CHARS = 600

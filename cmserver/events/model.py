@@ -8,10 +8,6 @@ from uuid import UUID
 
 import msgspec
 
-PROMPT_TYPES = frozenset({"user_prompt", "UserPromptSubmit"})
-"""Events that are a prompt of the user."""
-REPLY_TYPE = "assistant_message"
-"""The event that carries an agent's last words of a turn."""
 IS_WORK: LiteralString = "e.event_type NOT IN ('user_prompt', 'UserPromptSubmit', 'assistant_message')"
 """In SQL: the event `e` is neither a prompt nor a reply."""
 

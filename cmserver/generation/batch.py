@@ -13,6 +13,7 @@ from cmserver.calls.model import Pause, StoredAnswer
 from cmserver.generation.batch_effects import AnsweredCall
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
 from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.reading.model import EventReading
 
 FIRST_BACKOFF_SECONDS = 5.0
 MAX_BACKOFF_SECONDS = 900.0
@@ -38,6 +39,10 @@ class Batch:
         self.claim = claim
         self.began = time.monotonic()
         self.jobs: list[ClaimedJob] = []
+        self.root: str | None = None
+        """What paths in its events are relative to."""
+        self.readings: dict[UUID, EventReading] = {}
+        """What the events of its jobs say, by job."""
         self.answered: list[AnsweredCall] = []
         self.ends: list[End] = []
         self.hold = LaneHold()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -16,7 +16,7 @@ from cmserver.consolidation.replace import find_earlier_words, replace_earlier_w
 from cmserver.generation import repository
 from cmserver.generation.lease import LeaseLostError
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
-from cmserver.generation.prompt import agent_of, command_results_metadata, find_quoted_job, is_by_user
+from cmserver.generation.prompt import find_quoted_job
 from cmserver.generation.turn_work import add_turn_work
 from cmserver.graph.model import EntityName
 from cmserver.graph.read_turn import keep_turn_names
@@ -32,6 +32,8 @@ from cmserver.observations.model import (
     estimate_tokens,
 )
 from cmserver.providers.model import DraftObservation
+from cmserver.reading.model import EventReading
+from cmserver.reading.read import read_command_results
 from cmserver.sessions import repository as sessions
 
 _FOR_NOW = {"trade-off", "what-changed"}
@@ -67,14 +69,20 @@ class CitedObservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def write_batch_effects(
-    conn: Conn, claim: Claim, jobs: Sequence[ClaimedJob], answered: Sequence[AnsweredCall], ends: Sequence[End], hold: LaneHold
+    conn: Conn,
+    claim: Claim,
+    jobs: Sequence[ClaimedJob],
+    readings: Mapping[UUID, EventReading],
+    answered: Sequence[AnsweredCall],
+    ends: Sequence[End],
+    hold: LaneHold,
 ) -> list[int]:
     """Write the results of the batch and return the numbers of the new observations. LeaseLostError rolls everything back.
 
     `answered` are the calls whose answers are applied, `ends` the ends of the other jobs. A job that was cancelled meanwhile ends
     as cancelled, and observations that cite it are dropped.
     """
-    drawn = [observation for call in answered for observation in _cited_observations(call)]
+    drawn = [observation for call in answered for observation in _cited_observations(call, readings)]
     if any(observation.words for observation in drawn):
         # Moves and joins take the project's lock before the rows of sessions and jobs.
         await history.lock_project(conn, claim.project_id)
@@ -90,7 +98,7 @@ async def write_batch_effects(
     all_ends = [*ends, *(_answered_end(job, call, observed) for call in answered for job in call.jobs)]
     await repository.end_jobs(conn, claim.claim, all_ends, hold_seconds=hold.seconds)
     await calls.end_runs(conn, [call.run_id for call in answered if call.run_id], "applied")
-    await add_turn_work(conn, [job for call in answered for job in call.jobs if job.id in held])
+    await add_turn_work(conn, [job for call in answered for job in call.jobs if job.id in held], readings)
     for call in answered:
         if call.jobs[0].source_type == "turn" and call.jobs[0].id in held:
             await keep_turn_names(conn, claim.team_id, call.jobs[0].source_id, call.names)
@@ -114,7 +122,7 @@ def _answered_end(job: ClaimedJob, call: AnsweredCall, observed: set[UUID]) -> E
     return End(job_id=job.id, status="completed", outcome="skipped", reason=reason)
 
 
-def _cited_observations(call: AnsweredCall) -> list[CitedObservation]:
+def _cited_observations(call: AnsweredCall, readings: Mapping[UUID, EventReading]) -> list[CitedObservation]:
     """The observations and the summary of the answer as rows, each with the jobs that it is made of."""
     jobs_by_id = {job.id: job for job in call.jobs}
     observed, summary = call.answer.observations, call.answer.summary
@@ -129,13 +137,14 @@ def _cited_observations(call: AnsweredCall) -> list[CitedObservation]:
         jobs = [jobs_by_id[job_id] for job_id in sourced.job_ids]
         first, draft = jobs[0], sourced.draft
         index = indexes[first.id] = indexes.get(first.id, -1) + 1
-        agents = [agent_of(job) for job in jobs]
-        common_agent = agents[0] if all(agent == agents[0] for agent in agents) else {}
-        metadata = {**author, **common_agent, **command_results_metadata(jobs)}
+        events = {job.id: readings[job.id] for job in jobs if job.id in readings}
+        metadata = {**author, **_common_agent(list(events.values()))}
+        if results := read_command_results(events.values()):
+            metadata["commands"] = msgspec.to_builtins(results)
         if draft.entities:
             metadata["entities"] = draft.entities
         quoted = find_quoted_job(draft.quote, jobs)
-        by_user = draft.type == "decision" and all(map(is_by_user, [quoted] if quoted else jobs))
+        by_user = draft.type == "decision" and all(events[job.id].is_by_user for job in ([quoted] if quoted else jobs))
         metadata |= {BY_USER: True} if by_user else {}
         if quoted is None:
             draft = msgspec.structs.replace(draft, quote=None)
@@ -166,6 +175,13 @@ def _cited_observations(call: AnsweredCall) -> list[CitedObservation]:
         row = msgspec.structs.replace(row, kind="summary", summary=fields, origin=origin)
         cited.append(CitedObservation(row=row, jobs=[job]))
     return cited
+
+
+def _common_agent(events: Sequence[EventReading]) -> dict[str, object]:
+    """The sub-agent that caused all of the events, for the metadata."""
+    agents = {(event.agent_id, event.agent_type) for event in events}
+    names = zip(("agent_id", "agent_type"), agents.pop(), strict=True) if len(agents) == 1 else ()
+    return {name: text for name, text in names if text}
 
 
 def _importance(draft: DraftObservation, *, by_user: bool) -> float:

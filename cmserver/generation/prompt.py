@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
+from uuid import UUID
 
 import msgspec
 
 from cmserver.access.model import SKIP_RULE_PREFIXES, GenerationPolicy
 from cmserver.base.ids import epoch_ms
-from cmserver.events.model import PROMPT_TYPES
+from cmserver.base.tolerant_json import field, record
 from cmserver.generation.model import ClaimedJob
 from cmserver.generation.skip_rules import find_skip_rule
 from cmserver.observations.model import Observation
-from cmserver.providers.model import CommandResult, PriorObservation, Prompt, PromptEvent, RecordingPreferences, Verbosity
-from cmserver.rules.acts import read_command_results
+from cmserver.providers.model import PriorObservation, Prompt, RecordingPreferences, Verbosity
+from cmserver.reading.model import CommandResult, EventReading
+from cmserver.reading.read import read_event
 from cmserver.sessions.turns.model import SessionPrompt
-from cmserver.tooluse.model import ToolKind
-from cmserver.tooluse.read import TOOL_KINDS
+from cmserver.tooluse.model import ToolUse
 from cmserver.tooluse.text import join_root
 
 MAX_PRIOR_OBSERVATIONS = 50
@@ -28,7 +29,6 @@ MAX_OPEN_ENDS = 50
 MAX_REQUESTS = 20
 """The user's first request and the newest."""
 MAX_REQUEST_CHARS = 4_000
-_MAX_AGENT_CHARS = 128
 _MIN_QUOTED_CHARS = 8
 _MAX_QUOTED_CHARS = 100_000
 """The part of an event in which a quote is looked for."""
@@ -48,6 +48,8 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_prompt(
     jobs: Sequence[ClaimedJob],
+    readings: Mapping[UUID, EventReading],
+    root: str | None,
     session: SessionContext,
     *,
     language: str,
@@ -63,13 +65,13 @@ def build_prompt(
     return Prompt(
         kind="summary" if is_summary else "observations",
         project=first.project_name,
-        root=find_root(jobs),
+        root=root,
         requests=[prompt.text for prompt in session.prompts if is_summary or prompt.prompt_number <= current],
         recorded=[_prior_observation(observation) for observation in session.observations],
         open_ends=[_prior_observation(observation) for observation in session.open_ends],
         last_message=session.last_message,
         earlier_summary=session.earlier_summary,
-        events=[] if is_summary else [prompt_event(number, job) for number, job in enumerate(jobs, start=1)],
+        events=[readings[job.id] for job in jobs if job.id in readings],
         events_in_session=session.events,
         preferences=msgspec.structs.replace(preferences, names_entities=names_entities),
         event_tokens=event_tokens,
@@ -89,50 +91,21 @@ def resolve_preferences(
     )
 
 
-def excluding_rule(job: ClaimedJob) -> str | None:
-    """The skip rule of the project or team that excludes the job's event, or None."""
+def excluding_rule(job: ClaimedJob, use: ToolUse | None) -> str | None:
+    """The skip rule of the project or team that excludes the job's tool use, or None."""
     rules = [*job.team_policy.skip_rules, *job.policy.skip_rules]
-    if not rules or job.source_type != "agent_event":
+    if not rules or use is None:
         return None
-    return find_skip_rule(rules, prompt_event(1, job), find_root([job]))
+    return find_skip_rule(rules, use, find_root([job]))
 
 
-def _event_payload(job: ClaimedJob) -> dict[str, object]:
-    """The event's payload if it is an object, else an empty one."""
-    payload = job.payload
-    return cast("dict[str, object]", payload) if isinstance(payload, dict) else {}
-
-
-def prompt_event(number: int, job: ClaimedJob) -> PromptEvent:
-    """The event of a job as prompts show it; `number` is its place in the batch."""
-    payload = _event_payload(job)
-    name = payload.get("tool_name")
-    error = payload.get("error")
-    is_tool = isinstance(name, str)
-    return PromptEvent(
-        tag=f"e{number}",
-        event_type=job.event_type or "unknown",
-        occurred_at_epoch=epoch_ms(job.occurred_at or job.created_at),
-        tool_name=name if isinstance(name, str) else None,
-        tool_input=payload.get("tool_input") if is_tool else None,
-        tool_response=payload.get("tool_response", payload.get("tool_output")) if is_tool else None,
-        error=error if is_tool and isinstance(error, str) else None,
-        payload=None if is_tool else job.payload,
-        agent=agent_of(job).get("agent_type"),
-    )
-
-
-def agent_of(job: ClaimedJob) -> dict[str, str]:
-    """`agent_id` and `agent_type` of the sub-agent that caused the event. Empty for the session's own agent."""
-    payload = _event_payload(job)
-    named = {name: payload.get(name, payload.get(older)) for name, older in (("agent_id", "agentId"), ("agent_type", "agentType"))}
-    return {name: text[:_MAX_AGENT_CHARS] for name, text in named.items() if isinstance(text, str) and text}
-
-
-def is_by_user(job: ClaimedJob) -> bool:
-    """Whether the job's event is what a user said: a prompt, or the answer to a question of the agent's."""
-    name = _event_payload(job).get("tool_name")
-    return job.event_type in PROMPT_TYPES or (isinstance(name, str) and TOOL_KINDS.get(name) is ToolKind.QUESTION)
+def read_events(jobs: Sequence[ClaimedJob], root: str | None) -> dict[UUID, EventReading]:
+    """What the events of the jobs say, by job; each is read once for all that is made of it."""
+    return {
+        job.id: read_event(job.event_type, job.payload, root, occurred_at_epoch=epoch_ms(job.occurred_at or job.created_at))
+        for job in jobs
+        if job.event_type is not None
+    }
 
 
 def find_quoted_job(quote: str | None, jobs: Sequence[ClaimedJob]) -> ClaimedJob | None:
@@ -163,12 +136,6 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def command_results_metadata(jobs: Sequence[ClaimedJob]) -> dict[str, object]:
-    """The metadata `commands`: how the commands ended that the events ran. Empty when they ran none."""
-    results = read_command_results([prompt_event(number, job) for number, job in enumerate(jobs, start=1)], find_root(jobs))
-    return {"commands": msgspec.to_builtins(results)} if results else {}
-
-
 def command_results(metadata: dict[str, object]) -> list[CommandResult]:
     """The command results in an observation's metadata; empty when people gave `commands` there another meaning."""
     try:
@@ -179,8 +146,7 @@ def command_results(metadata: dict[str, object]) -> list[CommandResult]:
 
 def find_root(jobs: Sequence[ClaimedJob]) -> str | None:
     """What paths are relative to: the root that their session's client named, and the folder that an event names."""
-    folders = (_event_payload(job).get("cwd") for job in jobs)
-    cwd = next((folder for folder in folders if isinstance(folder, str) and folder), None)
+    cwd = next((folder for job in jobs if (folder := field(record(job.payload), "cwd"))), None)
     return join_root(next((job.root for job in jobs if job.root), None), cwd)
 
 

@@ -14,7 +14,6 @@ import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from cmserver.answers.changed_files import changed_files
 from cmserver.answers.model import BatchAnswer
 from cmserver.answers.parse import parse
 from cmserver.base.db import Db
@@ -27,7 +26,6 @@ from cmserver.calls.budget import BudgetRefusal
 from cmserver.calls.model import Pause, StoredAnswer
 from cmserver.calls.provider_health import ProviderHealth, pause_provider
 from cmserver.events import repository as events
-from cmserver.events.model import PROMPT_TYPES
 from cmserver.generation import prompt, reindex, repository
 from cmserver.generation.batch import MAX_REST_SECONDS, Batch, group_by_answer
 from cmserver.generation.batch_effects import AnsweredCall, write_batch_effects
@@ -42,6 +40,7 @@ from cmserver.graph.read_turn import read_answer
 from cmserver.observations import repository as observations
 from cmserver.providers.failures import find_error_in_prose
 from cmserver.providers.model import FailureKind, Prompt, Provider, ProviderError
+from cmserver.reading.model import PROMPT_TYPES
 from cmserver.rules.summaries import NOTHING, summarise
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.turns import repository as turns
@@ -52,8 +51,8 @@ T = TypeVar("T")
 
 _TRIAL_SECONDS = 2.0
 """How long other batches wait while one finds out whether a provider answers again; an answer wakes them."""
-_LARGE_ANSWER_CHARS = 50_000
-"""Longer answers are parsed in a thread, so that the worker's heartbeats go on."""
+_LONG = 50_000
+"""Events and answers with more characters are read in a thread, so that the worker's heartbeats go on."""
 _PAUSING_FAILURES = {FailureKind.QUOTA_EXHAUSTED, FailureKind.AUTH_INVALID, FailureKind.SETUP_REQUIRED}
 _TEMPORARY_FAILURES = {FailureKind.TRANSIENT, FailureKind.RATE_LIMITED}
 _SPLITTING_FAILURES = {FailureKind.CONTEXT_TOO_LONG, FailureKind.UNUSABLE_ANSWER, FailureKind.REFUSED}
@@ -151,7 +150,9 @@ class BatchRunner:
         """Write what became of the batch, and log its failures and its hold."""
         with metrics().apply_seconds.time():
             numbers = await self._retry(
-                lambda conn: write_batch_effects(conn, batch.claim, batch.jobs, batch.answered, batch.ends, batch.hold)
+                lambda conn: write_batch_effects(
+                    conn, batch.claim, batch.jobs, batch.readings, batch.answered, batch.ends, batch.hold
+                )
             )
         for reason, job_ids in batch.failed_jobs().items():
             log.warning("jobs.failed", reason=reason, jobs=[str(job_id) for job_id in job_ids])
@@ -175,6 +176,7 @@ class BatchRunner:
         deadline = time.monotonic() + self._settings.job_hard_limit_seconds - self._settings.provider_timeout_seconds
         batch.jobs, provider_pauses, stored = await self._retry(lambda conn: _load(conn, batch.claim))
         _log_requests_of(batch.jobs)
+        await _read_events(batch)
         chain = _ProviderChain(self._providers, provider_pauses, self._health, deadline)
         allowed = batch.check_jobs()
         for job in allowed:
@@ -188,7 +190,7 @@ class BatchRunner:
                 if answer is None:
                     await self._call(batch, chain, jobs)
                 else:
-                    batch.answered.append(await self._parse(jobs, answer))
+                    batch.answered.append(await self._parse(batch, jobs, answer))
             except ProviderError as error:
                 if error.kind in _SPLITTING_FAILURES and len(jobs) > 1:
                     log.info("batch.split", jobs=len(jobs), error_class=error.kind.value)
@@ -207,7 +209,7 @@ class BatchRunner:
             return
         try:
             with self._health.trying(provider.name) if provider.name in chain.recovering else nullcontext():
-                answer = await self._caller.call(batch.claim, jobs, provider, await self._prompt(jobs))
+                answer = await self._caller.call(batch.claim, jobs, provider, await self._prompt(batch, jobs))
         except ProviderError as error:
             error.provider = provider.name
             if error.doubtful and self._health.is_about(provider.name, [job.id for job in jobs]):
@@ -223,7 +225,7 @@ class BatchRunner:
             batch.hold_for_budget(answer, jobs)
             return
         self._health.answered(provider.name, [job.id for job in jobs])
-        batch.answered.append(await self._parse(jobs, answer))
+        batch.answered.append(await self._parse(batch, jobs, answer))
         was_paused = chain.recovering.pop(provider.name, None) is not None
         if was_paused and await self._retry(lambda conn: resume_provider(conn, provider.name)):
             log.info("provider.resumed", provider=provider.name)
@@ -275,7 +277,7 @@ class BatchRunner:
             batch.retry_later(jobs, error)
         elif is_summary:
             log.info("summary.minimal", error_class=error.kind.value)
-            batch.answered.append(await self._summarise_by_rules(jobs, f"a minimal one: {error}"))
+            batch.answered.append(await self._summarise_by_rules(batch, jobs, f"a minimal one: {error}"))
         else:
             batch.fail(jobs, error.kind.value, str(error), error.run_id)
 
@@ -286,12 +288,12 @@ class BatchRunner:
         if is_new:
             log.warning("provider.paused", provider=name, reason=pause.reason, seconds=round(pause.seconds_left))
 
-    async def _parse(self, jobs: list[ClaimedJob], stored: StoredAnswer) -> AnsweredCall:
+    async def _parse(self, batch: Batch, jobs: list[ClaimedJob], stored: StoredAnswer) -> AnsweredCall:
         """Parse a stored answer. One that cannot be parsed is marked as unusable, and its text is kept."""
         if jobs[0].source_type == "turn":
             return _named_turn(jobs[0], read_answer(stored.answer), stored)
         try:
-            answer = await self._parse_text(jobs, stored)
+            answer = await _parse_text(batch, stored)
         except ProviderError as error:
             error.run_id, error.provider = stored.id, stored.provider
             kind, message = error.kind.value, str(error)
@@ -308,37 +310,24 @@ class BatchRunner:
             tokens=stored.input_tokens + stored.output_tokens,
         )
         if jobs[0].source_type == "session_summary" and answer.summary is None and stored.provider != "offline":
-            minimal = await self._summarise_by_rules(jobs, "a minimal one: the answer held no summary")
+            minimal = await self._summarise_by_rules(batch, jobs, "a minimal one: the answer held no summary")
             answer = msgspec.structs.replace(answer, summary=minimal.answer.summary, reasons=minimal.answer.reasons)
             call = msgspec.structs.replace(call, answer=answer, remark=minimal.remark)
         return call
 
-    async def _parse_text(self, jobs: list[ClaimedJob], stored: StoredAnswer) -> BatchAnswer:
-        payloads, root = {job.id: job.payload for job in jobs}, prompt.find_root(jobs)
-
-        def find_changed_files(job_id: UUID) -> Sequence[str]:
-            return changed_files(payloads.get(job_id), root)
-
-        try:
-            if len(stored.answer) < _LARGE_ANSWER_CHARS:
-                return parse(stored.answer, stored.job_ids, find_changed_files)
-            return await asyncio.to_thread(parse, stored.answer, stored.job_ids, find_changed_files)
-        except ProviderError as error:
-            # A model's words, whatever they say: they pause nothing. Where a gateway speaks for it, the next attempt may succeed.
-            reported = find_error_in_prose(stored.provider, stored.answer)
-            raise (ProviderError(FailureKind.TRANSIENT, str(reported)) if reported else error) from None
-
-    async def _summarise_by_rules(self, jobs: list[ClaimedJob], remark: str) -> AnsweredCall:
+    async def _summarise_by_rules(self, batch: Batch, jobs: list[ClaimedJob], remark: str) -> AnsweredCall:
         """A session's summary by rules, where no provider gave one."""
-        text = msgspec.json.encode(summarise(await self._prompt(jobs))).decode()
+        text = msgspec.json.encode(summarise(await self._prompt(batch, jobs))).decode()
         answer = parse(text, [job.id for job in jobs])
         return AnsweredCall(run_id=None, jobs=jobs, answer=answer, provider="offline", model="rules", tokens=0, remark=remark)
 
-    async def _prompt(self, jobs: list[ClaimedJob]) -> Prompt:
+    async def _prompt(self, batch: Batch, jobs: list[ClaimedJob]) -> Prompt:
         if jobs[0].source_type == "turn":
             return await self._retry(lambda conn: load_turn_prompt(conn, jobs[0]))
         return prompt.build_prompt(
             jobs,
+            batch.readings,
+            batch.root,
             await self._retry(lambda conn: _load_session(conn, jobs)),
             language=self._settings.language,
             verbosity=self._settings.verbosity,
@@ -356,6 +345,35 @@ class BatchRunner:
             await self._apply(batch)
         except Exception:
             log.exception("batch.failed")
+
+
+async def _read_events(batch: Batch) -> None:
+    """Read the events of the batch, in a thread where they are long, so that the worker's heartbeats go on."""
+    batch.root = prompt.find_root(batch.jobs)
+    is_long = len(msgspec.json.encode([job.payload for job in batch.jobs])) > _LONG
+    batch.readings = (
+        await asyncio.to_thread(prompt.read_events, batch.jobs, batch.root)
+        if is_long
+        else prompt.read_events(batch.jobs, batch.root)
+    )
+
+
+async def _parse_text(batch: Batch, stored: StoredAnswer) -> BatchAnswer:
+    def find_changed_files(job_id: UUID) -> Sequence[str]:
+        return batch.readings[job_id].changed_files if job_id in batch.readings else ()
+
+    try:
+        if len(stored.answer) < _LONG:
+            return parse(stored.answer, stored.job_ids, find_changed_files)
+        return await asyncio.to_thread(parse, stored.answer, stored.job_ids, find_changed_files)
+    except ProviderError as error:
+        # A model's words, whatever they say: they pause nothing. Where a gateway speaks for it, the next attempt may succeed.
+        reported = find_error_in_prose(stored.provider, stored.answer)
+        raise (ProviderError(FailureKind.TRANSIENT, str(reported)) if reported else error) from None
+
+
+def _find_skip_rule(batch: Batch, job: ClaimedJob) -> str | None:
+    return prompt.excluding_rule(job, batch.readings[job.id].tool_use) if job.id in batch.readings else None
 
 
 async def _load(conn: Conn, claim: Claim) -> tuple[list[ClaimedJob], list[Pause], list[StoredAnswer]]:
@@ -421,7 +439,7 @@ def _select_for_model(batch: Batch, jobs: Sequence[ClaimedJob], stored: Sequence
     answered = {answer.id for answer in stored}
     selected: list[ClaimedJob] = []
     for job in jobs:
-        rule = None if job.generation_run_id in answered else prompt.excluding_rule(job)
+        rule = None if job.generation_run_id in answered else _find_skip_rule(batch, job)
         if rule is not None:
             batch.skip(job, f"skip rule: {rule}")
         elif job.source_type != "observation_reindex":

@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import cast
 
 from cmserver.access.model import SKIP_RULE_PREFIXES
-from cmserver.providers.event_tool_use import read_event_tool_use
-from cmserver.providers.model import PromptEvent
+from cmserver.tooluse.model import ToolUse
 from cmserver.tooluse.shell import simple_commands
 from cmserver.tooluse.text import FOLDER_MARK
 
@@ -24,33 +23,33 @@ _END = r"(?=/|\Z)"
 _ABSOLUTE = re.compile(r"/|[A-Za-z]:/")
 
 
-def find_skip_rule(rules: Sequence[str], event: PromptEvent, root: str | None) -> str | None:
-    """The rule that excludes the event, or None.
+def find_skip_rule(rules: Sequence[str], use: ToolUse, root: str | None) -> str | None:
+    """The rule that excludes the tool use, or None.
 
     Path rules exclude an event that touches files when every file matches one; command rules when every command of the line begins
     with the words of one (`cd` counts with the command it is chained to). When several rules are needed, the first is returned.
     """
     globs = [rule for rule in rules if rule.startswith(_PATH)]
     prefixes = [rule for rule in rules if rule.startswith(_COMMAND)]
-    return _match_paths(globs, event, root) or _match_commands(prefixes, event)
+    return _match_paths(globs, use, root) or _match_commands(prefixes, use)
 
 
-def _match_paths(globs: list[str], event: PromptEvent, root: str | None) -> str | None:
+def _match_paths(globs: list[str], use: ToolUse, root: str | None) -> str | None:
     """The first `path:` rule, when every file of the event matches one; else None."""
     if not globs:
         return None
     patterns = [(rule, _compile_glob(rule.removeprefix(_PATH).strip())) for rule in globs]
-    paths = [_absolute_below(root, path) for path in read_event_tool_use(event).paths]
+    paths = [_absolute_below(root, path) for path in use.paths]
     matched = [next((rule for rule, pattern in patterns if pattern.fullmatch(path)), None) for path in paths]
     return matched[0] if all(matched) and matched else None
 
 
-def _match_commands(prefixes: list[str], event: PromptEvent) -> str | None:
+def _match_commands(prefixes: list[str], use: ToolUse) -> str | None:
     """The first `command:` rule, when every command of the event begins with the words of one; else None."""
     if not prefixes:
         return None
     rule_words = [(rule, words) for rule in prefixes for words, _ in simple_commands(rule.removeprefix(_COMMAND)) if words]
-    commands = simple_commands(read_event_tool_use(event).command)
+    commands = simple_commands(use.command)
     if len(commands) > 1:
         commands = [command for command in commands if command[0][0] != "cd"]
     matched = [

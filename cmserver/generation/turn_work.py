@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 import msgspec
 
 from cmserver.base.sql import Conn
 from cmserver.generation.model import ClaimedJob
-from cmserver.generation.prompt import find_root, prompt_event
-from cmserver.rules.acts import CommandRun, FileEdit, read_act
+from cmserver.reading.model import CommandRun, EventReading, FileEdit
 from cmserver.sessions.turns import repository as turns
 from cmserver.tooluse.commands import Purpose
 from cmserver.tooluse.text import shorten
@@ -27,9 +26,9 @@ class TurnWork(msgspec.Struct, kw_only=True):
     commits: list[str] = msgspec.field(default_factory=list[str])
 
 
-async def add_turn_work(conn: Conn, jobs: Sequence[ClaimedJob]) -> None:
+async def add_turn_work(conn: Conn, jobs: Sequence[ClaimedJob], readings: Mapping[UUID, EventReading]) -> None:
     """Add what the jobs' events did to their turns. Call it once for each job, in the transaction that ends it."""
-    for (team_id, session_id, prompt_number), work in _read_work(jobs).items():
+    for (team_id, session_id, prompt_number), work in _collect_work(jobs, readings).items():
         await turns.add_work(
             conn,
             team_id,
@@ -42,14 +41,13 @@ async def add_turn_work(conn: Conn, jobs: Sequence[ClaimedJob]) -> None:
         )
 
 
-def _read_work(jobs: Sequence[ClaimedJob]) -> dict[tuple[UUID, UUID, int], TurnWork]:
+def _collect_work(jobs: Sequence[ClaimedJob], readings: Mapping[UUID, EventReading]) -> dict[tuple[UUID, UUID, int], TurnWork]:
     """What was done, by team, session and number of the prompt; turns in which nothing was done are left out."""
-    root = find_root(jobs)
     by_turn: dict[tuple[UUID, UUID, int], TurnWork] = {}
     for job in jobs:
-        if job.source_type != "agent_event" or job.server_session_id is None or job.prompt_number is None:
+        if job.id not in readings or job.server_session_id is None or job.prompt_number is None:
             continue
-        act = read_act(prompt_event(1, job), root)
+        act = readings[job.id].act
         is_run = isinstance(act, CommandRun) and (act.command.is_check or act.command.main.purpose is Purpose.COMMIT)
         if not isinstance(act, FileEdit) and not is_run:
             continue

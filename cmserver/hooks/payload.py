@@ -10,8 +10,8 @@ from typing import cast, get_args
 from cmserver.base.errors import Invalid, Issue
 from cmserver.base.ids import from_iso
 from cmserver.base.text import KEY_MOST, storable
-from cmserver.events.model import PROMPT_TYPES, REPLY_TYPE
 from cmserver.hooks.model import HookCall, HookEvent
+from cmserver.reading.model import PROMPT_TYPES, REPLY_TYPE
 from cmserver.recall.model import SessionStart
 from cmserver.tooluse.model import ToolKind
 from cmserver.tooluse.own_tool_use import reads_own_memory

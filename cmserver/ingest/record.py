@@ -21,7 +21,7 @@ from cmserver.base.ids import new_id
 from cmserver.base.metrics import metrics
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
-from cmserver.events.model import PROMPT_TYPES, REPLY_TYPE, Origin, StoredEvent
+from cmserver.events.model import Origin, StoredEvent
 from cmserver.events.repository import by_keys, times_by_keys
 from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import JobNotifier
@@ -34,6 +34,7 @@ from cmserver.ingest.policy import decide_timing, resolve_policy
 from cmserver.ingest.subagents import read_subagent_words
 from cmserver.ingest.wire import EventIn
 from cmserver.observations import repository as observations
+from cmserver.reading.model import PROMPT_TYPES, REPLY_TYPE
 from cmserver.redaction.clean import clean, run_aside
 from cmserver.redaction.identifiers import Identifiers
 from cmserver.sessions import repository as sessions

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.base.text import storable
+from cmserver.reading.model import CommandResult, EventReading
 
 Verbosity = Literal["minimal", "normal", "verbose"]
 
@@ -19,40 +20,9 @@ MAX_WAIT_SECONDS = 86_400.0
 """A provider is tried again at least once a day, whatever it asks for."""
 
 
-class PromptEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of a batch as the provider sees it. `tag` (`e1`, `e2` ...) is how the answer names it."""
-
-    tag: str
-    event_type: str
-    occurred_at_epoch: int
-    """Milliseconds since 1970; 0 when unknown."""
-    tool_name: str | None = None
-    tool_input: object = None
-    tool_response: object = None
-    error: str | None = None
-    """What a failed tool use reported."""
-    payload: object = None
-    """The whole stored payload, for events that are not tool uses."""
-    agent: str | None = None
-    """The type of the sub-agent; None for the session's own agent."""
-
-
-CommandKind = Literal["check", "commit", "deed", "other"]
-
-
-class CommandResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of a command that an observation's events ran. Stored in its metadata, for later batches."""
-
-    command: str
-    """The check's name (`pytest`), else the command line; equal names are attempts at the same thing."""
-    kind: CommandKind
-    passed: bool
-    failure: str = ""
-    """What failed: one test, how many tests, or the error."""
-    selectors: list[str] = []
-    """What a check was limited to: paths, tests, packages; empty when it ran everything."""
-    failing: list[str] = []
-    """The files of the failing tests, else their names; empty when the output does not say."""
+def event_tag(place: int) -> str:
+    """How an answer names the event at that place of the prompt, from 0."""
+    return f"e{place + 1}"
 
 
 class PriorObservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +78,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """The agent's last words: before the first prompt of the events, or of the session (summaries)."""
     earlier_summary: str | None = None
     """The session's latest summary, if any (summaries)."""
-    events: list[PromptEvent] = []
+    events: list[EventReading] = []
     events_in_session: int = 0
     """Number of events, recorded or not (summaries)."""
     stored: list[str] = []
@@ -122,6 +92,11 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """Limit of the answer, where it is less than the provider's. Models that think before they answer get the provider's."""
     temperature: float | None = None
     """For models that take one."""
+
+    @property
+    def tags(self) -> list[str]:
+        """How an answer names the events: e1, e2 ..."""
+        return [event_tag(place) for place in range(len(self.events))]
 
 
 class DraftObservation(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -8,26 +8,27 @@ from itertools import takewhile
 
 import msgspec
 
-from cmserver.providers.event_tool_use import read_event_tool_use
-from cmserver.providers.model import Answer, DraftObservation, Prompt, PromptEvent, Skip
-from cmserver.rules import drafts
-from cmserver.rules.acts import (
+from cmserver.providers.model import Answer, DraftObservation, Prompt, Skip, event_tag
+from cmserver.reading.conclusions import conclude
+from cmserver.reading.file_changes import FileChange
+from cmserver.reading.model import (
+    AgentReport,
     CommandRun,
+    EventReading,
     FileEdit,
     Finding,
     IgnoredEvent,
     StandingInstructions,
     TodoList,
     TurnEnd,
-    read_act,
-    read_prompt,
+    UserReply,
 )
-from cmserver.rules.closing import DoneWork, OpenEnds, describe, find_reports, is_agreement, is_calling_off
-from cmserver.rules.conclusions import conclude, read_conclusions
+from cmserver.reading.offers import UserAnswer, read_answer, read_offer
+from cmserver.rules import drafts
+from cmserver.rules.closing import DoneWork, OpenEnds, describe, find_agent_reports, find_user_reports, is_agreement, is_calling_off
 from cmserver.rules.drafts import ChangeSet, ChangeStep, FailedRun
 from cmserver.rules.failures import RecordedFailures
-from cmserver.rules.file_changes import FileChange
-from cmserver.rules.offers import UserAnswer, read_answer, read_offer
+from cmserver.rules.findings import draft_finding
 from cmserver.rules.turns import Turn, conclude_report, draft_open_end, gather_turn
 from cmserver.tooluse.commands import Purpose
 from cmserver.tooluse.own_tool_use import reads_own_memory
@@ -68,8 +69,8 @@ class _Batch:
         self.essential: list[DraftObservation] = []
         """What `minimal` keeps: commits, and what ends a failure that is on record."""
         self.commits: list[DraftObservation] = []
-        self.turn_ends: list[tuple[str, str]] = []
-        """Tags and texts of the agent's last messages."""
+        self.turn_ends: list[tuple[str, TurnEnd]] = []
+        """The agent's last messages, with their tags."""
         self.todos: tuple[str, TodoList] | None = None
         """The agent's own list as it was last, with its tag."""
         self.turn_reads: dict[str, list[str]] = {}
@@ -86,20 +87,20 @@ class _Batch:
         self.tag_by_content: dict[bytes, str] = {}
         self.places: dict[str, int] = {}
 
-    def add(self, place: int, event: PromptEvent) -> None:
+    def add(self, place: int, event: EventReading) -> None:
         """Take the next event, with its place in the batch: skip it, keep its finding, or let it wait for what follows."""
-        tag = event.tag
+        tag = event_tag(place)
         self.places[tag] = place
-        act = read_act(event, self.prompt.root)
-        self._read_prompt(tag, read_prompt(event))
-        content = msgspec.json.encode([event.tool_name, event.tool_input, event.tool_response, event.error, event.payload])
+        act, use = event.act, event.tool_use
+        self._read_prompt(tag, event.prompt)
+        content = msgspec.json.encode([use.tool, use.input, use.output, use.error] if use else event.payload)
         first = self.tag_by_content.setdefault(content, tag)
         if first != tag and not isinstance(act, CommandRun):
             self._skip(tag, f"repeats {first}")
         elif isinstance(act, IgnoredEvent):
             self._ignore(tag, act)
         elif isinstance(act, TurnEnd):
-            self.turn_ends.append((tag, act.message))
+            self.turn_ends.append((tag, act))
             self.last_message = act.message
             self.turn_reads[tag], self.files_read = self.files_read, []
         elif isinstance(act, TodoList):
@@ -107,10 +108,12 @@ class _Batch:
         elif isinstance(act, StandingInstructions):
             self._keep_instructions(tag, act)
         elif isinstance(act, Finding):
-            act.draft.events.append(tag)
-            self._keep(act.draft, is_essential=act.is_users)
-            self.instructions += [act.draft] if act.is_users else []
-            conclude_report(act.draft, act.report, tag)
+            draft = draft_finding(act)
+            draft.events.append(tag)
+            self._keep(draft, is_essential=isinstance(act, UserReply))
+            self.instructions += [draft] if isinstance(act, UserReply) else []
+            if isinstance(act, AgentReport):
+                conclude_report(draft, act.conclusions, tag)
         elif isinstance(act, FileEdit):
             self._change_set(act.changes).steps.append(ChangeStep(tag=tag, place=place, changes=act.changes))
         else:
@@ -300,7 +303,7 @@ class _Batch:
         """Make of each turn's drafts the few that are worth a line; what comes after the last turn's end stays as it is."""
         rest = sorted(self.drafts, key=lambda draft: max(self.places[tag] for tag in draft.events))
         gathered: list[DraftObservation] = []
-        for tag, message in self.turn_ends:
+        for tag, end in self.turn_ends:
             in_turn = [draft for draft in rest if max(self.places[source] for source in draft.events) <= self.places[tag]]
             rest = rest[len(in_turn) :]
             named = [*self.commits, *self.instructions, *self.unfixed]
@@ -308,7 +311,7 @@ class _Batch:
                 tag=tag,
                 request=self._find_request(tag),
                 files_read=self.turn_reads.get(tag, []),
-                conclusions=[] if self._only_answers(tag) else read_conclusions(message),
+                conclusions=[] if self._only_answers(tag) else end.conclusions,
                 commits=[draft for draft in in_turn if _is_in(draft, self.commits)],
                 unfixed=[draft for draft in in_turn if _is_in(draft, self.unfixed)],
                 work=[draft for draft in in_turn if not _is_in(draft, named)],
@@ -348,7 +351,7 @@ class _Batch:
         if start is None or self.prompt.recorded or not _IS_QUESTION.search(self._find_request(tag)):
             return False
         between = self.prompt.events[start + 1 : self.places[tag]]
-        return all(event.tool_name is None or reads_own_memory(read_event_tool_use(event)) for event in between)
+        return all(event.tool_use is None or reads_own_memory(event.tool_use) for event in between)
 
     def _drop_refused(self) -> None:
         """Let a decision drop what the agent had proposed in the message before, and the user did not choose."""
@@ -380,11 +383,11 @@ class _Batch:
             )
         for tag, numbers in self.passed.items():
             self._add_closed(next((draft for draft in self.drafts if tag in draft.events), None), numbers)
-        for tag, text in self.turn_ends:
-            for sentence in find_reports(text, by_user=False):
+        for tag, end in self.turn_ends:
+            for sentence in find_agent_reports(end.conclusions):
                 self._add_closed(next((draft for draft in work if tag in draft.events), None), ends.find_named(sentence))
         for tag, text in self.prompts:
-            for sentence in find_reports(text, by_user=True):
+            for sentence in find_user_reports(text):
                 numbers = ends.find_named(sentence, recent)
                 if numbers or is_calling_off(sentence):
                     self._add_closed(self._find_report(tag, sentence), numbers)

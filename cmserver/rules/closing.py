@@ -11,8 +11,8 @@ from unicodedata import combining, normalize
 import msgspec
 
 from cmserver.providers.model import DraftObservation, PriorObservation
-from cmserver.rules.conclusions import FEW_WORDS, content_words, matches, phrases, read_conclusions
-from cmserver.rules.standing import split_prompt
+from cmserver.reading.conclusions import FEW_WORDS, Conclusion, content_words, matches, phrases
+from cmserver.reading.standing import split_prompt
 
 _STEM_CHARS, _SHORT_CHARS = 5, 4
 """A word of so many letters stands for longer ones that begin with it: prod, config."""
@@ -66,15 +66,17 @@ def is_calling_off(sentence: str) -> bool:
     return matches("called_off", sentence) and not matches("once", sentence) and len(content_words(sentence)) > FEW_WORDS
 
 
-def find_reports(text: str, *, by_user: bool) -> Iterator[str]:
-    """The sentences that say of something that it is open no more, as the agent or the user says it."""
-    if by_user:
-        for sentence in split_prompt(text):
-            is_report = matches("reported", sentence) and not matches("trouble", sentence)
-            if not sentence.endswith("?") and (is_report or is_calling_off(sentence)):
-                yield sentence
-        return
-    for conclusion in read_conclusions(text):
+def find_user_reports(prompt: str) -> Iterator[str]:
+    """The sentences in which the user says of something that it is open no more."""
+    for sentence in split_prompt(prompt):
+        is_report = matches("reported", sentence) and not matches("trouble", sentence)
+        if not sentence.endswith("?") and (is_report or is_calling_off(sentence)):
+            yield sentence
+
+
+def find_agent_reports(conclusions: Iterable[Conclusion]) -> Iterator[str]:
+    """The conclusions in which the agent says of something that it is open no more."""
+    for conclusion in conclusions:
         if not conclusion.is_open and conclusion.kind != "rejected" and matches("closed", conclusion.text):
             yield conclusion.text
 

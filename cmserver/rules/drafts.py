@@ -9,13 +9,13 @@ from itertools import groupby, pairwise
 import msgspec
 
 from cmserver.providers.model import DraftObservation, PriorObservation
-from cmserver.rules import symbols
-from cmserver.rules.acts import CommandRun
+from cmserver.reading import symbols
+from cmserver.reading.conclusions import conclude, phrases
+from cmserver.reading.file_changes import FileChange, merge_by_path, short_path
+from cmserver.reading.model import CommandRun
+from cmserver.reading.offers import UserAnswer
+from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, capitalize, count_noun, join_names
 from cmserver.rules.closing import is_calling_off
-from cmserver.rules.conclusions import conclude, phrases
-from cmserver.rules.file_changes import FileChange, merge_by_path, short_path
-from cmserver.rules.offers import UserAnswer
-from cmserver.rules.text import MAX_LAID_DOWN, MAX_TITLE, capitalize, count_noun, join_names
 from cmserver.tooluse.commands import arguments_of, packages
 from cmserver.tooluse.text import relative, shorten
 

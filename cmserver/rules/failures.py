@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cmserver.providers.model import CommandResult, PriorObservation
+from cmserver.providers.model import PriorObservation
+from cmserver.reading.model import CommandResult
 
 _BUILDS = {"build", "check", "compile", "vet"}
 """What also passes when the tests of the same program do."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cmserver.providers.model import Answer, DraftSummary, PriorObservation, Prompt, Skip
-from cmserver.rules.conclusions import is_vague, read_conclusions
+from cmserver.reading.conclusions import is_vague, read_conclusions
+from cmserver.reading.text import capitalize, count_noun, join_names
 from cmserver.rules.failures import open_failures
-from cmserver.rules.text import capitalize, count_noun, join_names
 from cmserver.tooluse.text import shorten
 
 _DONE = {"change", "bugfix", "feature", "refactor"}

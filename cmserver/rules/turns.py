@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from cmserver.providers.model import DraftObservation
-from cmserver.rules.conclusions import FEW_WORDS, Conclusion, choose_quotes, content_words, is_vague, matches, read_conclusions
-from cmserver.rules.text import MAX_LAID_DOWN, MAX_TITLE, capitalize
+from cmserver.reading.conclusions import FEW_WORDS, Conclusion, choose_quotes, content_words, is_vague, matches
+from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, capitalize
 from cmserver.tooluse.text import shorten
 
 _MAX_NARRATIVE = 2_000
@@ -124,9 +124,8 @@ def draft_open_end(conclusion: Conclusion, tag: str) -> DraftObservation:
     )
 
 
-def conclude_report(draft: DraftObservation, report: str, tag: str) -> None:
+def conclude_report(draft: DraftObservation, conclusions: Sequence[Conclusion], tag: str) -> None:
     """Give a sub-agent's draft the conclusions of its report."""
-    conclusions = read_conclusions(report)
     if conclusions:
         _add_conclusions(draft, conclusions, Turn(tag=tag, conclusions=[], commits=[], work=[], unfixed=[]), keeps_title=False)
 

@@ -7,7 +7,7 @@ import pytest
 from cmserver.answers.normalise import normalise_observation
 from cmserver.answers.text_fields import read_numbers
 from cmserver.providers.model import DraftObservation
-from cmserver.rules.conclusions import MAX_QUOTE
+from cmserver.reading.conclusions import MAX_QUOTE
 from tests.table import try_rows
 
 

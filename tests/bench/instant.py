@@ -21,12 +21,12 @@ class Instant:
     async def complete(self, prompt: Prompt) -> Completion:
         """Count through the events of all calls, so that batches of one are observed as seldom as others."""
         answer = Answer(summary=DraftSummary(completed="Everything.") if prompt.kind == "summary" else None)
-        for event in prompt.events:
+        for tag in prompt.tags:
             self._seen += 1
             if self._seen % EVENTS_PER_OBSERVATION:
-                answer.skipped.append(Skip(event=event.tag, reason="a look-up, nothing was changed"))
+                answer.skipped.append(Skip(event=tag, reason="a look-up, nothing was changed"))
             else:
-                answer.observations.append(_drawn_from(event.tag, self._seen))
+                answer.observations.append(_drawn_from(tag, self._seen))
         return Completion(text=msgspec.json.encode(answer).decode(), model="instant-1", input_tokens=100, output_tokens=20)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cmserver.providers.model import Answer, Prompt, PromptEvent
+from cmserver.providers.model import Answer, Prompt
+from cmserver.reading.read import read_event
 from tests.bench import against, events, instant, page
 from tests.bench.__main__ import BENCHMARKS
 from tests.bench.agents import LEGACY, MODERN, ROUND, Known, Mcp, Reply, Rest, load, sessions
@@ -92,7 +93,7 @@ async def test_the_instant_provider_observes_every_third_event_whatever_the_batc
 
 
 def _prompt(size: int) -> Prompt:
-    told = [PromptEvent(tag=f"e{place + 1}", event_type="PostToolUse", occurred_at_epoch=0) for place in range(size)]
+    told = [read_event("PostToolUse", {}, None) for _ in range(size)]
     return Prompt(kind="observations", project="orders", events=told)
 
 

@@ -11,14 +11,14 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access.model import GenerationPolicy
-from cmserver.answers.changed_files import changed_files
 from cmserver.answers.model import BatchAnswer
 from cmserver.answers.parse import parse
 from cmserver.generation.model import ClaimedJob
-from cmserver.generation.prompt import SessionContext, build_prompt
+from cmserver.generation.prompt import SessionContext, build_prompt, read_events
 from cmserver.providers.failures import find_error_in_prose
 from cmserver.providers.model import Completion, FailureKind, PriorObservation, Prompt, Provider, ProviderError, Verbosity
 from cmserver.providers.prices import compute_cost
+from cmserver.reading.model import EventReading
 from cmserver.sessions.turns.model import SessionPrompt
 from cmserver.tooluse.text import relative
 from tests.evaluation.cases import Case, Label, cases, payload
@@ -124,7 +124,7 @@ async def _complete(provider: Provider, call: _Call, language: str, event_tokens
     try:
         async with asyncio.timeout(timeout_seconds):
             call.completion = await provider.complete(_prompt(call.case, call.jobs, language, event_tokens))
-        changed = {job.id: changed_files(job.payload, call.case.cwd) for job in call.jobs}.__getitem__
+        changed = {job_id: reading.changed_files for job_id, reading in _readings(call.case, call.jobs).items()}.__getitem__
         try:
             call.parsed = parse(call.completion.text, [job.id for job in call.jobs], changed)
         except ProviderError as error:
@@ -136,11 +136,16 @@ async def _complete(provider: Provider, call: _Call, language: str, event_tokens
         call.error = f"{error.kind.value}: {error}"
 
 
+def _readings(case: Case, jobs: Sequence[ClaimedJob]) -> dict[UUID, EventReading]:
+    return read_events(jobs, case.cwd)
+
+
 def _prompt(case: Case, jobs: list[ClaimedJob], language: str, event_tokens: int) -> Prompt:
     prompts = [
         SessionPrompt(prompt_number=number, text=text, created_at=_BEGAN) for number, text in enumerate(case.requests, start=1)
     ]
-    built = build_prompt(jobs, SessionContext(prompts=prompts), language=language, event_tokens=event_tokens)
+    session = SessionContext(prompts=prompts)
+    built = build_prompt(jobs, _readings(case, jobs), case.cwd, session, language=language, event_tokens=event_tokens)
     recorded = [PriorObservation(number=prior.number, type=prior.type, title=prior.title) for prior in case.recorded]
     return msgspec.structs.replace(built, recorded=recorded)
 

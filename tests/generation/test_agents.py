@@ -5,8 +5,9 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from cmserver.providers.model import Prompt, PromptEvent
+from cmserver.providers.model import Prompt
 from cmserver.providers.prompts.render import render
+from cmserver.reading.read import read_event
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted
 
@@ -29,7 +30,7 @@ async def test_an_observation_says_which_sub_agent_it_is_of_and_one_of_several_s
 
     await (await outbox.hand(provider)).work()
 
-    assert [event.agent for event in provider.prompts[0].events] == ["Explore", None]
+    assert [event.agent_type for event in provider.prompts[0].events] == ["Explore", None]
     rows = await outbox.rows(
         "SELECT metadata ->> 'agent_id' AS id, metadata ->> 'agent_type' AS type FROM observations ORDER BY number"
     )
@@ -47,7 +48,7 @@ async def test_an_observation_says_which_sub_agent_it_is_of_and_one_of_several_s
     ids=["none", "plain", "hostile", "long"],
 )
 def test_the_name_of_a_sub_agent_cannot_leave_its_place(agent: str | None, shown: str):
-    event = PromptEvent(tag="e1", event_type="tool_use", occurred_at_epoch=0, tool_name="Bash", agent=agent)
+    event = read_event("tool_use", {"tool_name": "Bash", "agent_type": agent}, None)
 
     assert shown in render(Prompt(kind="observations", project="orders", events=[event]), "xml").user
 

@@ -21,7 +21,7 @@ from cmserver.ingest import session_lifecycle as sessions
 from cmserver.providers.failures import classify_status, incomplete_answer_error
 from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
 from tests.conftest import Cast
-from tests.generation.tools import Outbox, Scripted, completion, each_observed
+from tests.generation.tools import Outbox, Scripted, completion, each_observed, tool_name
 from tests.timeouts import until
 
 WAITING_FOR_A_LOCK = (
@@ -117,7 +117,7 @@ async def test_what_a_gateway_says_of_one_request_pauses_once_and_then_fails_tha
     await outbox.put(1, first=2, payload={"tool_name": "poison"})
 
     def reply(prompt: Prompt) -> Completion:
-        if any(event.tool_name == "poison" for event in prompt.events):
+        if any(tool_name(event) == "poison" for event in prompt.events):
             raise ProviderError(FailureKind.SETUP_REQUIRED, "gateway answered 400: no", doubtful=True)
         return completion(each_observed(prompt))
 
@@ -205,7 +205,7 @@ async def test_an_answer_in_between_forgets_that_a_provider_was_out_of_reach(out
     away = ["a", "b", "d", "e"]
 
     def reply(prompt: Prompt) -> Completion:
-        if any(str(event.tool_name) in away for event in prompt.events):
+        if any(tool_name(event) in away for event in prompt.events):
             raise ProviderError(FailureKind.TRANSIENT, "not there", out_of_reach=True)
         return completion(each_observed(prompt))
 
@@ -316,7 +316,7 @@ async def test_what_one_event_causes_fails_that_event_alone_and_the_answer_is_ke
     await outbox.put(2, first=3)
 
     def reply(prompt: Prompt) -> Completion:
-        if any(event.tool_name == "poison" for event in prompt.events):
+        if any(tool_name(event) == "poison" for event in prompt.events):
             answer = Completion(text="I must not.", model="script-1", input_tokens=7, output_tokens=3)
             raise ProviderError(kind, "It was refused.", completion=answer)
         return completion(each_observed(prompt))

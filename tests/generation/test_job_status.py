@@ -35,7 +35,7 @@ async def test_a_job_that_waits_says_so(db: Db, cast: Cast, outbox: Outbox):
 
 async def test_each_job_names_what_came_of_it_and_not_what_came_of_others(db: Db, cast: Cast, outbox: Outbox):
     def about(prompt: Prompt) -> Completion:
-        first, second, third = (event.tag for event in prompt.events)
+        first, second, third = prompt.tags
         observations = [
             DraftObservation(title="a", events=[first]),
             DraftObservation(title="b", events=[first, second]),

@@ -21,7 +21,7 @@ from cmserver.providers.model import (
     ProviderError,
 )
 from tests.conftest import Cast
-from tests.generation.tools import Outbox, Scripted, all_skipped, completion, each_observed
+from tests.generation.tools import Outbox, Scripted, all_skipped, completion, each_observed, tool_name
 
 
 async def test_events_become_observations_with_their_sources_and_the_jobs_end_as_observed(outbox: Outbox):
@@ -128,7 +128,7 @@ async def test_an_unusable_answer_is_split_and_only_the_poisonous_event_fails(ou
     await outbox.put(4)
 
     def reply(prompt: Prompt) -> Completion:
-        poisonous = any(str(event.payload or event.tool_name).endswith("poison") for event in prompt.events)
+        poisonous = any("poison" in (event.payload, tool_name(event)) for event in prompt.events)
         return Completion(text="I would rather not", model="m") if poisonous else completion(each_observed(prompt))
 
     await outbox.put(1, first=4, payload={"text": "x", "tool_name": "poison"})

@@ -6,21 +6,22 @@ import pytest
 
 from cmserver.access.model import find_rule_error
 from cmserver.generation.skip_rules import find_skip_rule
-from cmserver.providers.model import PromptEvent
+from cmserver.tooluse.model import ToolUse
+from cmserver.tooluse.read import read_tool_use
 from tests.table import try_rows
 
 ROOT = "/home/alice/src/orders"
 
 
-def used(tool: str, tool_input: object) -> PromptEvent:
-    return PromptEvent(tag="e1", event_type="tool_use", occurred_at_epoch=0, tool_name=tool, tool_input=tool_input)
+def used(tool: str, tool_input: object) -> ToolUse:
+    return read_tool_use(tool, tool_input)
 
 
-def read(path: str) -> PromptEvent:
+def read(path: str) -> ToolUse:
     return used("Read", {"file_path": path})
 
 
-def ran(command: object) -> PromptEvent:
+def ran(command: object) -> ToolUse:
     return used("Bash", {"command": command})
 
 
@@ -71,7 +72,7 @@ def test_a_path_rule_is_read_as_in_a_gitignore(glob: str, path: str, is_skipped:
     ],
     ids=["notebook", "gemini", "search in a folder", "several", "patch", "patch by shell"],
 )
-def test_a_path_rule_knows_the_files_of_many_tools(event: PromptEvent):
+def test_a_path_rule_knows_the_files_of_many_tools(event: ToolUse):
     assert find_skip_rule(["path:vendor"], event, ROOT) == "path:vendor"
 
 
@@ -94,7 +95,7 @@ def test_an_event_that_touches_another_file_as_well_is_not_skipped():
     [used("WebFetch", {"url": "https://vendor.example"}), used("Bash", {"command": "cat vendor/a.py"}), used("Read", None)],
     ids=["no files", "shell", "nothing"],
 )
-def test_an_event_that_names_no_file_is_not_skipped_by_a_path_rule(event: PromptEvent):
+def test_an_event_that_names_no_file_is_not_skipped_by_a_path_rule(event: ToolUse):
     assert find_skip_rule(["path:**"], event, ROOT) is None
 
 

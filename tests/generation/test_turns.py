@@ -11,13 +11,13 @@ import pytest
 
 from cmserver.base.settings import Settings
 from cmserver.consolidation.combine import undo
-from cmserver.events.model import REPLY_TYPE
 from cmserver.generation import repository
 from cmserver.generation.prompt import find_quoted_job
 from cmserver.ingest.policy import gathers_turns
 from cmserver.ingest.record import EventSubmission
 from cmserver.ingest.wire import EventIn
 from cmserver.providers.model import Answer, DraftObservation, Prompt, Skip
+from cmserver.reading.model import REPLY_TYPE
 from cmserver.rules.offline import Offline
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion
@@ -176,7 +176,7 @@ async def test_every_prompt_and_last_message_reaches_the_model(agent: Agent):
 
     def reply(prompt: Prompt) -> Answer:
         seen.append(prompt)
-        return Answer(skipped=[Skip(event=event.tag, reason="nothing in it") for event in prompt.events])
+        return Answer(skipped=[Skip(event=tag, reason="nothing in it") for tag in prompt.tags])
 
     worker = await agent.outbox.hand(Scripted(lambda prompt: completion(reply(prompt))))
     await agent.prompt("ok")

@@ -22,6 +22,7 @@ from cmserver.ingest.model import RecordedEvent
 from cmserver.ingest.record import EventRecorder, EventSubmission
 from cmserver.ingest.wire import EventIn
 from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, Prompt, Skip
+from cmserver.reading.model import EventReading
 from tests.rows import rows
 
 Reply = Callable[[Prompt], Awaitable[Completion] | Completion]
@@ -52,11 +53,11 @@ def completion(answer: Answer) -> Completion:
 def each_observed(prompt: Prompt) -> Answer:
     if prompt.kind == "summary":
         return Answer(summary=DraftSummary(request="what was asked", completed="what was done"))
-    return Answer(observations=[DraftObservation(title=f"saw {event.tag}", events=[event.tag]) for event in prompt.events])
+    return Answer(observations=[DraftObservation(title=f"saw {tag}", events=[tag]) for tag in prompt.tags])
 
 
 def all_skipped(prompt: Prompt) -> Answer:
-    return Answer(skipped=[Skip(event=event.tag, reason="not worth it") for event in prompt.events])
+    return Answer(skipped=[Skip(event=tag, reason="not worth it") for tag in prompt.tags])
 
 
 class Hand:
@@ -156,3 +157,8 @@ class Outbox:
             "SELECT event_type FROM observation_generation_job_events WHERE generation_job_id = %s ORDER BY id", job_id
         )
         return [str(row["event_type"]) for row in rows]
+
+
+def tool_name(event: EventReading) -> str:
+    """The name of its tool; empty where it has none."""
+    return event.tool_use.tool if event.tool_use else ""

@@ -187,7 +187,7 @@ async def test_what_a_model_names_is_kept_beside_what_rules_find(
     client: httpx.AsyncClient, db: Db, notifier: JobNotifier, cast: Cast
 ):
     def answer(prompt: Prompt) -> Completion:
-        tags = [event.tag for event in prompt.events]
+        tags = prompt.tags
         named = ["technology: Redis", "Person: Ana", "person: hello", "file: a.py", "Redis", "concept: " + "x" * 500]
         return completion(Answer(observations=[DraftObservation(title="Ana changed `retry_queue`", events=tags, entities=named)]))
 

@@ -8,9 +8,9 @@ import msgspec
 from cmserver.base.db import Db
 from cmserver.base.json_text import MAX_DEPTH, JsonCutter, decode_json
 from cmserver.base.tolerant_json import record
-from cmserver.providers.model import PromptEvent
+from cmserver.reading.model import CommandRun, EventReading, FileEdit
+from cmserver.reading.read import read_event
 from cmserver.redaction.clean import clean
-from cmserver.rules.acts import CommandRun, FileEdit, read_act
 from tests.conftest import Cast
 from tests.rows import rows
 from tests.rules.offline import ROOT, observe, tool_use
@@ -134,7 +134,7 @@ def test_files_in_the_middle_of_a_long_patch_are_kept():
 
 
 def _count(tool: str, sent: object) -> list[tuple[str, int, int]]:
-    act = read_act(_as_stored(tool_use("e1", tool, sent, {})), ROOT)
+    act = _as_stored(tool_use(tool, sent, {})).act
     assert isinstance(act, FileEdit)
     return [(change.path, change.plus, change.minus) for change in act.changes]
 
@@ -151,8 +151,8 @@ def test_an_error_in_the_middle_of_a_long_output_is_found():
 
     lost: list[str] = []
     for command, error in errors.items():
-        event = tool_use("e1", "Bash", {"command": command}, error=f"Exit code 2\n{log}\n{error}\n{log}\nstopped")
-        act = read_act(_as_stored(event), ROOT)
+        event = tool_use("Bash", {"command": command}, error=f"Exit code 2\n{log}\n{error}\n{log}\nstopped")
+        act = _as_stored(event).act
         assert isinstance(act, CommandRun)
         if "ammount" not in act.outcome.error and not any(word in act.outcome.output for word in error.splitlines()[-1:]):
             lost.append(command)
@@ -160,12 +160,11 @@ def test_an_error_in_the_middle_of_a_long_output_is_found():
     assert lost == []
 
 
-def _as_stored(event: PromptEvent) -> PromptEvent:
+def _as_stored(event: EventReading) -> EventReading:
     """The event as it comes out of the database."""
-    fields = {"tool_input": event.tool_input, "tool_response": event.tool_response, "error": event.error}
-    kept = clean(fields, field_max_chars=FIELD_CHARS).value
+    kept = clean(event.payload, field_max_chars=FIELD_CHARS).value
     assert clean(kept, field_max_chars=FIELD_CHARS).value == kept
-    return msgspec.structs.replace(event, **msgspec.convert(kept, dict[str, object]))
+    return read_event(event.event_type, kept, ROOT)
 
 
 def test_what_is_kept_of_the_middle_is_clean_and_fits():
@@ -185,7 +184,7 @@ async def test_a_file_moved_by_a_patch_has_its_second_name():
         "-export const oldName = 1\n+export const newName = 1\n*** End Patch"
     )
 
-    answer = await observe(tool_use("e1", "apply_patch", {"command": patch}, "Success."))
+    answer = await observe(tool_use("apply_patch", {"command": patch}, "Success."))
 
     (change,) = answer.observations
     assert change.title == "Moved src/old.ts to src/new.ts"

@@ -7,30 +7,22 @@ import pytest
 
 from cmserver.hooks import codex, gemini
 from cmserver.hooks.model import Adapter, HookEvent
-from cmserver.providers.model import Answer, Prompt, PromptEvent
+from cmserver.providers.model import Answer, Prompt
+from cmserver.reading.model import EventReading
+from cmserver.reading.read import read_event
 from cmserver.rules.offline import Offline
 from tests.hooks.expect import DELIVERY, ROOT, sample
 
 ADAPTERS = {"codex": codex.ADAPTER, "gemini": gemini.ADAPTER}
 
 
-def _event(adapter: Adapter, place: int, name: str) -> PromptEvent:
+def _event(adapter: Adapter, place: int, name: str) -> EventReading:
     (event,) = adapter.parse(sample(adapter.platform, name), DELIVERY).events
     return _shown(event, place)
 
 
-def _shown(event: HookEvent, place: int) -> PromptEvent:
-    fields = msgspec.convert(event.payload, dict[str, object])
-    error = fields.get("error")
-    return PromptEvent(
-        tag=f"e{place}",
-        event_type=event.event_type,
-        occurred_at_epoch=1_000 * place,
-        tool_name=str(fields["tool_name"]),
-        tool_input=fields.get("tool_input"),
-        tool_response=fields.get("tool_response"),
-        error=error if isinstance(error, str) else None,
-    )
+def _shown(event: HookEvent, place: int) -> EventReading:
+    return read_event(event.event_type, event.payload, ROOT, occurred_at_epoch=1_000 * place)
 
 
 async def _told(agent: str, *names: str) -> Answer:

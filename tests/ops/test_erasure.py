@@ -50,7 +50,7 @@ KEPT_BY_A_PURGE = {"api_keys", "project_aliases", "audit_log", "generation_spend
 def with_the_word(prompt: Prompt) -> Completion:
     if prompt.kind == "summary":
         return completion(Answer(summary=DraftSummary(request=f"{WORD}s", completed=f"{WORD}s")))
-    drafts = [DraftObservation(title=f"A {WORD}", facts=[f"{WORD} fact"], events=[event.tag]) for event in prompt.events]
+    drafts = [DraftObservation(title=f"A {WORD}", facts=[f"{WORD} fact"], events=[tag]) for tag in prompt.tags]
     return completion(Answer(observations=drafts))
 
 

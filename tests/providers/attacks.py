@@ -12,9 +12,12 @@ from typing import Literal
 
 import msgspec
 
-from cmserver.providers.model import PriorObservation, Prompt, PromptEvent
+from cmserver.providers.model import PriorObservation, Prompt
 from cmserver.providers.prompts.render import render
+from cmserver.reading.model import EventReading
+from cmserver.reading.read import read_event
 from tests.lookalikes import SPELLINGS, reads_as
+from tests.reading.events import read_call
 
 Where = Literal[
     "output", "command", "error", "patch", "file path", "file content", "tool name", "payload key", "MCP answer", "web page",
@@ -340,54 +343,44 @@ def planted(where: Where, text: str) -> Prompt:
         open_ends=[PriorObservation(number=2, type="discovery", title=at("open end", "The index is not made yet"), state="open")],
         last_message=at("last message", "All done.") if summary else None,
         earlier_summary=at("earlier summary", "Request: make retries end") if summary else None,
-        events=[]
-        if summary
-        else [_use("e1", "Bash", {"command": "make"}, {"stdout": "built"}), _attacked(where, text), *_others()],
+        events=[] if summary else [_use("Bash", {"command": "make"}, {"stdout": "built"}), _attacked(where, text), *_others()],
         events_in_session=4,
     )
 
 
-def _others() -> list[PromptEvent]:
+def _others() -> list[EventReading]:
     return [
-        _use("e3", "Edit", {"file_path": "a.py", "old_string": "tries = 9", "new_string": "tries = 3"}),
-        _use("e4", "Bash", {"command": "ls"}, {"stdout": "a.py"}),
+        _use("Edit", {"file_path": "a.py", "old_string": "tries = 9", "new_string": "tries = 3"}),
+        _use("Bash", {"command": "ls"}, {"stdout": "a.py"}),
     ]
 
 
-def _use(tag: str, tool: str, tool_input: object, answer: object = None, error: str | None = None) -> PromptEvent:
-    return PromptEvent(
-        tag=tag,
-        event_type="tool_use",
-        occurred_at_epoch=0,
-        tool_name=tool,
-        tool_input=tool_input,
-        tool_response=answer,
-        error=error,
-    )
+def _use(tool: str, tool_input: object, answer: object = None, error: str | None = None) -> EventReading:
+    return read_call(tool, tool_input, answer, error)
 
 
-def _said(event_type: str, payload: object) -> PromptEvent:
-    return PromptEvent(tag="e2", event_type=event_type, occurred_at_epoch=0, payload=payload)
+def _said(event_type: str, payload: object) -> EventReading:
+    return read_event(event_type, payload, None)
 
 
-def _attacked(where: Where, text: str) -> PromptEvent:
-    uses: dict[Where, PromptEvent] = {
-        "command": _use("e2", "Bash", {"command": text}),
-        "error": _use("e2", "Bash", {"command": "make"}, error=text),
-        "patch": _use("e2", "Edit", {"file_path": "b.py"}, {"structuredPatch": [{"oldStart": 1, "lines": text.split("\n")}]}),
-        "file path": _use("e2", "Read", {"file_path": text}, {"file": {"content": "x = 1"}}),
-        "file content": _use("e2", "Write", {"file_path": "b.py", "content": text}),
-        "tool name": _use("e2", text, {"x": 1}),
-        "payload key": _use("e2", "mcp__a__b", {text: "1"}),
-        "MCP answer": _use("e2", "mcp__a__b", {"x": 1}, json.dumps({"text": text})),
-        "web page": _use("e2", "WebFetch", {"url": "https://a.example"}, {"result": text}),
-        "sub-agent": _use("e2", "Agent", {"description": "look"}, {"content": [{"type": "text", "text": text}]}),
-        "plan": _use("e2", "TodoWrite", {"todos": [{"content": text, "status": "open"}]}),
+def _attacked(where: Where, text: str) -> EventReading:
+    uses: dict[Where, EventReading] = {
+        "command": _use("Bash", {"command": text}),
+        "error": _use("Bash", {"command": "make"}, error=text),
+        "patch": _use("Edit", {"file_path": "b.py"}, {"structuredPatch": [{"oldStart": 1, "lines": text.split("\n")}]}),
+        "file path": _use("Read", {"file_path": text}, {"file": {"content": "x = 1"}}),
+        "file content": _use("Write", {"file_path": "b.py", "content": text}),
+        "tool name": _use(text, {"x": 1}),
+        "payload key": _use("mcp__a__b", {text: "1"}),
+        "MCP answer": _use("mcp__a__b", {"x": 1}, json.dumps({"text": text})),
+        "web page": _use("WebFetch", {"url": "https://a.example"}, {"result": text}),
+        "sub-agent": _use("Agent", {"description": "look"}, {"content": [{"type": "text", "text": text}]}),
+        "plan": _use("TodoWrite", {"todos": [{"content": text, "status": "open"}]}),
         "turn's last message": _said("assistant_message", {"last_assistant_message": text}),
         "prompt": _said("user_prompt", {"prompt": text}),
-        "event type": PromptEvent(tag="e2", event_type=text, occurred_at_epoch=0, payload={"note": "x"}),
+        "event type": _said(text, {"note": "x"}),
     }
-    return uses.get(where) or _use("e2", "Bash", {"command": "run"}, {"stdout": text if where == "output" else "ran"})
+    return uses.get(where) or _use("Bash", {"command": "run"}, {"stdout": text if where == "output" else "ran"})
 
 
 # ---- reading a rendered prompt

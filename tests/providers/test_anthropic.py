@@ -13,13 +13,14 @@ import pytest
 
 from cmserver.base.errors import Invalid
 from cmserver.providers.failures import find_error_in_prose
-from cmserver.providers.model import MAX_ANSWER_BYTES, FailureKind, Prompt, PromptEvent, Provider, ProviderError, ProviderSettings
+from cmserver.providers.model import MAX_ANSWER_BYTES, FailureKind, Prompt, Provider, ProviderError, ProviderSettings
 from cmserver.providers.prompts.render import render
 from cmserver.providers.prompts.schema import SCHEMAS
 from cmserver.providers.registry import load
 from tests.providers.fake import anthropic as said
 from tests.providers.fake.answers import ANSWER, SUMMARY
 from tests.providers.fake.server import FakeProvider, Reply, json_reply
+from tests.reading.events import read_call
 from tests.timeouts import scaled
 
 KEY = "sk-ant-api03-" + "q" * 40
@@ -28,10 +29,7 @@ SECRET = "the-payload-nobody-may-quote"
 PROMPT = Prompt(
     kind="observations",
     project="orders",
-    events=[
-        PromptEvent(tag=f"e{n}", event_type="tool_use", occurred_at_epoch=n, tool_name="Bash", tool_input={"command": SECRET})
-        for n in range(1, 5)
-    ],
+    events=[read_call("Bash", {"command": SECRET}, at=n) for n in range(1, 5)],
 )
 
 

@@ -21,10 +21,11 @@ import pytest
 from cmserver.base.errors import Invalid
 from cmserver.providers import claude_cli
 from cmserver.providers.claude_cli import seconds_until_reset
-from cmserver.providers.model import Completion, FailureKind, Prompt, PromptEvent, ProviderError, ProviderSettings
+from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError, ProviderSettings
 from cmserver.providers.prompts.render import render
 from cmserver.providers.prompts.schema import SCHEMAS
 from cmserver.providers.registry import load
+from tests.reading.events import read_call
 from tests.table import try_rows
 from tests.timeouts import ENOUGH_SECONDS, until
 
@@ -32,7 +33,7 @@ PAYLOAD = "what-nobody-else-may-see"
 PROMPT = Prompt(
     kind="observations",
     project="orders",
-    events=[PromptEvent(tag="e1", event_type="tool_use", occurred_at_epoch=1, tool_name="Bash", tool_input={"command": PAYLOAD})],
+    events=[read_call("Bash", {"command": PAYLOAD}, at=1)],
 )
 ANSWER: dict[str, object] = {"observations": [], "skipped": [{"event": "e1", "reason": "routine"}]}
 USAGE = {"input_tokens": 11, "cache_creation_input_tokens": 22, "cache_read_input_tokens": 33, "output_tokens": 44}

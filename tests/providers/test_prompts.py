@@ -16,15 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmserver.answers.parse import parse
-from cmserver.providers.model import PriorObservation, Prompt, PromptEvent, PromptKind, RecordingPreferences, Verbosity
+from cmserver.providers.model import PriorObservation, Prompt, PromptKind, RecordingPreferences, Verbosity
 from cmserver.providers.prompts.fence import escape_tags, fence_line, fence_text, shorten_escaped
 from cmserver.providers.prompts.instructions import Form
 from cmserver.providers.prompts.render import USER_CHARS, estimate_tokens, render
 from cmserver.providers.prompts.schema import answer_schema
 from cmserver.providers.prompts.text import clean, excerpt, render_json, share_room
 from cmserver.providers.prompts.tool_uses import EVENT_CHARS, describe_event
+from cmserver.reading.model import EventReading
+from cmserver.reading.read import read_event
 from tests.providers.attacks import unescape_tags
-from tests.rules.session_orders import RECORDED, ROOT, prompt_events
+from tests.reading.events import read_call
+from tests.rules.session_orders import RECORDED, ROOT, read_payloads
 from tests.table import try_rows
 
 FORMS: list[Form] = ["xml", "json"]
@@ -33,20 +36,12 @@ _ONE_NOTE = "<observation><title>T</title><narrative>N</narrative><facts><fact>a
 _MODULE = Path(__file__).read_text(encoding="utf-8")
 
 
-def _prompt(*events: PromptEvent, kind: PromptKind = "observations", **fields: object) -> Prompt:
+def _prompt(*events: EventReading, kind: PromptKind = "observations", **fields: object) -> Prompt:
     return msgspec.structs.replace(Prompt(kind=kind, project="orders", root=ROOT, events=list(events)), **fields)
 
 
-def _event(tool: str, tool_input: object, tool_response: object = None, error: str | None = None) -> PromptEvent:
-    return PromptEvent(
-        tag="e1",
-        event_type="tool_use",
-        occurred_at_epoch=0,
-        tool_name=tool,
-        tool_input=tool_input,
-        tool_response=tool_response,
-        error=error,
-    )
+def _event(tool: str, tool_input: object, tool_response: object = None, error: str | None = None) -> EventReading:
+    return read_call(tool, tool_input, tool_response, error)
 
 
 def describe(tool: str, tool_input: object, tool_response: object = None, error: str | None = None) -> str:
@@ -79,7 +74,7 @@ def test_the_same_wishes_give_the_same_bytes_whatever_else_is_in_the_prompt(kind
         requests=["pay"],
         recorded=[PriorObservation(number=7, type="change", title="seven")],
         last_message="done",
-        events=prompt_events(RECORDED),
+        events=read_payloads(RECORDED),
         events_in_session=9,
         preferences=preferences,
         event_tokens=500,
@@ -187,11 +182,8 @@ def test_of_many_records_the_newest_are_shown_oldest_first():
 
 def test_short_events_stay_whole_when_long_ones_are_cut_to_fit():
     long = "\n".join(f"line {place} of the long output" for place in range(2_000))
-    events = [
-        msgspec.structs.replace(_event("Bash", {"command": f"run {place}"}, {"stdout": long}), tag=f"e{place}")
-        for place in range(1, 11)
-    ]
-    events.append(msgspec.structs.replace(_event("Bash", {"command": "make"}, {"stdout": "short one"}), tag="e11"))
+    events = [_event("Bash", {"command": f"run {place}"}, {"stdout": long}) for place in range(1, 11)]
+    events.append(_event("Bash", {"command": "make"}, {"stdout": "short one"}))
 
     user = render(_prompt(*events, event_tokens=1_000), "xml").user
 
@@ -201,7 +193,7 @@ def test_short_events_stay_whole_when_long_ones_are_cut_to_fit():
     assert len(user) < 4_000 + 300
 
 
-def _two_kilobytes(place: int, text: str) -> PromptEvent:
+def _two_kilobytes(place: int, text: str) -> EventReading:
     path = f"{ROOT}/a.py"
     return [
         _event("Read", {"file_path": path}, {"type": "text", "file": {"content": text, "numLines": 50}}),
@@ -266,15 +258,13 @@ _KEYS = st.sampled_from(
 )
 _OBJECTS = st.dictionaries(_KEYS | _TEXTS, _JSON, max_size=5) | _JSON
 _EVENTS = st.builds(
-    PromptEvent,
-    tag=st.sampled_from(["e1", "e2", "e500"]) | _TEXTS,
-    event_type=_TEXTS,
-    occurred_at_epoch=st.just(0),
-    tool_name=st.none() | _NAMES | _TEXTS,
-    tool_input=_OBJECTS,
-    tool_response=_OBJECTS,
-    error=st.none() | _TEXTS,
-    payload=_OBJECTS,
+    read_event,
+    _TEXTS,
+    _OBJECTS
+    | st.fixed_dictionaries(
+        {"tool_name": _NAMES | _TEXTS, "tool_input": _OBJECTS, "tool_response": _OBJECTS, "error": st.none() | _TEXTS}
+    ),
+    st.just("/srv"),
 )
 _RECORDED = st.builds(PriorObservation, number=st.integers(), type=_TEXTS, title=_TEXTS, facts=st.lists(_TEXTS, max_size=5))
 _PROMPTS = st.builds(
@@ -302,7 +292,7 @@ def test_whatever_a_prompt_holds_it_is_worded_within_its_bound(prompt: Prompt, f
 
 
 def test_the_bound_holds_for_the_largest_batch_and_everything_at_its_longest():
-    events = [msgspec.structs.replace(_event("Bash", {"command": "<type" * 900}), tag=f"e{place}") for place in range(1, 501)]
+    events = [_event("Bash", {"command": "<type" * 900})] * 500
     long = "<type " * 5_000
     prompt = Prompt(
         kind="observations",
@@ -322,17 +312,17 @@ def test_the_bound_holds_for_the_largest_batch_and_everything_at_its_longest():
 # ---- cutting per tool
 
 
-@try_rows("event", prompt_events(RECORDED), ids=lambda event: f"{event.tag} {event.tool_name}")
-def test_recorded_payloads_are_shown_without_json(event: PromptEvent):
+@try_rows("event", read_payloads(RECORDED), ids=lambda event: event.tool_use.tool)
+def test_recorded_payloads_are_shown_without_json(event: EventReading):
     text = describe_event(event, ROOT)
 
-    assert text.startswith(event.tool_name or "")
+    assert text.startswith(event.tool_use.tool if event.tool_use else "")
     assert '{"' not in text
     assert len(text) < 400
 
 
 def test_an_edit_is_its_patch_and_never_the_file_before():
-    text = describe_event(prompt_events(RECORDED)[2], ROOT)
+    text = describe_event(read_payloads(RECORDED)[2], ROOT)
 
     assert text == ("Edit\nbig.txt\n@@ -3,7 +3,7 @@\n line 2\n line 3\n line 4\n-line 5\n+line five\n line 6\n line 7\n line 8")
 
@@ -542,17 +532,16 @@ def test_blocks_of_an_mcp_answer_are_their_text_and_images_are_only_named():
 
 
 def test_an_event_that_is_no_tool_use_shows_its_payload_without_the_envelope():
-    event = PromptEvent(
-        tag="e1",
-        event_type="PostCompact",
-        occurred_at_epoch=0,
-        payload={
+    event = read_event(
+        "PostCompact",
+        {
             "session_id": "2ba",
             "cwd": ROOT,
             "hook_event_name": "PostCompact",
             "trigger": "manual",
             "compact_summary": "So far.",
         },
+        ROOT,
     )
 
     assert describe_event(event, ROOT) == "PostCompact\ntrigger: manual\ncompact_summary: So far."
@@ -560,7 +549,7 @@ def test_an_event_that_is_no_tool_use_shows_its_payload_without_the_envelope():
 
 @settings(max_examples=120, deadline=None)
 @given(_EVENTS)
-def test_no_shape_of_an_event_is_an_exception(event: PromptEvent):
+def test_no_shape_of_an_event_is_an_exception(event: EventReading):
     assert len(describe_event(event, "/srv")) <= EVENT_CHARS
 
 
@@ -656,15 +645,7 @@ def test_what_no_model_can_read_is_left_out(text: str, expected: str):
 def test_each_event_has_its_time_with_the_date_where_it_changes():
     times = [datetime(2026, 11, 20, 23, 58, tzinfo=UTC), datetime(2026, 11, 20, 23, 59, 59, tzinfo=UTC), None]
     times.append(datetime(2026, 11, 21, 0, 1, tzinfo=UTC))
-    events = [
-        PromptEvent(
-            tag=f"e{number}",
-            event_type="tool_use",
-            occurred_at_epoch=0 if at is None else round(at.timestamp() * 1000),
-            tool_name="Bash",
-        )
-        for number, at in enumerate(times, start=1)
-    ]
+    events = [read_call("Bash", at=0 if at is None else round(at.timestamp() * 1000)) for at in times]
 
     user = render(_prompt(events=events), "xml").user
 

@@ -20,10 +20,11 @@ import msgspec
 import pytest
 
 from cmserver.providers import claude_cli
-from cmserver.providers.model import Completion, FailureKind, Prompt, PromptEvent, ProviderError, ProviderSettings
+from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError, ProviderSettings
 from cmserver.providers.prompts.render import render
 from cmserver.providers.registry import load
 from tests.providers.fake.server import Asked, FakeProvider, Reply, fake_provider
+from tests.reading.events import read_call
 from tests.real_agents.messages_api import Script, failed, is_for_the_model, streamed, text, tool_use
 from tests.timeouts import scaled
 
@@ -44,10 +45,7 @@ def prompt(*commands: str) -> Prompt:
     return Prompt(
         kind="observations",
         project="orders",
-        events=[
-            PromptEvent(tag=f"e{n}", event_type="tool_use", occurred_at_epoch=n, tool_name="Bash", tool_input={"command": command})
-            for n, command in enumerate(commands, start=1)
-        ],
+        events=[read_call("Bash", {"command": command}, at=n) for n, command in enumerate(commands, start=1)],
     )
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from cmserver.providers.model import Answer, PriorObservation, Prompt, PromptEvent, RecordingPreferences, Verbosity
-from cmserver.rules.acts import read_command_results
+from cmserver.providers.model import Answer, PriorObservation, Prompt, RecordingPreferences, Verbosity, event_tag
+from cmserver.reading.model import EventReading
+from cmserver.reading.read import read_command_results, read_event
 from cmserver.rules.offline import Offline
-from tests.rules.session_orders import ROOT
+from tests.reading.events import ROOT, read_call
 
 
 async def complete(prompt: Prompt) -> Answer:
@@ -17,7 +18,7 @@ async def complete(prompt: Prompt) -> Answer:
 
 
 async def observe(
-    *events: PromptEvent,
+    *events: EventReading,
     recorded: list[PriorObservation] | None = None,
     requests: list[str] | None = None,
     verbosity: Verbosity = "normal",
@@ -55,9 +56,9 @@ async def summarise(
     )
 
 
-def record(answer: Answer, events: Iterable[PromptEvent], numbers: Iterator[int]) -> list[PriorObservation]:
+def record(answer: Answer, events: Iterable[EventReading], numbers: Iterator[int]) -> list[PriorObservation]:
     """The observations as a later prompt of the session shows them."""
-    events = list(events)
+    by_tag = {event_tag(place): event for place, event in enumerate(events)}
     return [
         PriorObservation(
             number=next(numbers),
@@ -69,36 +70,28 @@ def record(answer: Answer, events: Iterable[PromptEvent], numbers: Iterator[int]
             quote=draft.quote,
             anchors=draft.anchors,
             state=draft.state,
-            commands=read_command_results([event for event in events if event.tag in draft.events], ROOT),
+            commands=read_command_results(by_tag[tag] for tag in draft.events if tag in by_tag),
         )
         for draft in answer.observations
     ]
 
 
-def tool_use(tag: str, tool: str, tool_input: object, tool_response: object = None, error: str | None = None) -> PromptEvent:
-    return PromptEvent(
-        tag=tag,
-        event_type="tool_use",
-        occurred_at_epoch=1_790_000_000_000,
-        tool_name=tool,
-        tool_input=tool_input,
-        tool_response=tool_response,
-        error=error,
-    )
+def tool_use(tool: str, tool_input: object, tool_response: object = None, error: str | None = None) -> EventReading:
+    return read_call(tool, tool_input, tool_response, error, at=1_790_000_000_000)
 
 
-def run(tag: str, command: str, stdout: str = "") -> PromptEvent:
+def run(command: str, stdout: str = "") -> EventReading:
     response = {"stdout": stdout, "stderr": "", "interrupted": False, "isImage": False}
-    return tool_use(tag, "Bash", {"command": command}, response)
+    return tool_use("Bash", {"command": command}, response)
 
 
-def failed_run(tag: str, command: str, output: str, code: int = 1) -> PromptEvent:
-    return tool_use(tag, "Bash", {"command": command}, error=f"Exit code {code}\n{output}")
+def failed_run(command: str, output: str, code: int = 1) -> EventReading:
+    return tool_use("Bash", {"command": command}, error=f"Exit code {code}\n{output}")
 
 
-def edit(tag: str, path: str, old: str = "def a():\n    return 1\n", new: str = "def a():\n    return 2\n") -> PromptEvent:
-    return tool_use(tag, "Edit", {"file_path": f"{ROOT}/{path}", "old_string": old, "new_string": new})
+def edit(path: str, old: str = "def a():\n    return 1\n", new: str = "def a():\n    return 2\n") -> EventReading:
+    return tool_use("Edit", {"file_path": f"{ROOT}/{path}", "old_string": old, "new_string": new})
 
 
-def note(tag: str, event_type: str, payload: object) -> PromptEvent:
-    return PromptEvent(tag=tag, event_type=event_type, occurred_at_epoch=1_790_000_000_000, payload=payload)
+def note(event_type: str, payload: object) -> EventReading:
+    return read_event(event_type, payload, ROOT, occurred_at_epoch=1_790_000_000_000)

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from typing import cast
 
-from cmserver.providers.model import PromptEvent
-
-ROOT = "/home/alice/src/orders"
+from cmserver.reading.model import EventReading
+from cmserver.reading.read import read_event
+from tests.reading.events import ROOT
 
 Payload = dict[str, object]
 
 
-def prompt_events(payloads: list[Payload], first: int = 1) -> list[PromptEvent]:
-    """Hook payloads as a prompt shows them."""
+def read_payloads(payloads: list[Payload]) -> list[EventReading]:
+    """Hook payloads as they are read."""
     return [
-        PromptEvent(
-            tag=f"e{place}",
-            event_type="tool_use",
-            occurred_at_epoch=1_790_000_000_000 + place * 1000,
-            tool_name=cast("str", payload["tool_name"]),
-            tool_input=payload["tool_input"],
-            tool_response=payload.get("tool_response"),
-            error=cast("str | None", payload.get("error")),
-        )
-        for place, payload in enumerate(payloads, first)
+        read_event("tool_use", payload, ROOT, occurred_at_epoch=1_790_000_000_000 + place * 1000)
+        for place, payload in enumerate(payloads, start=1)
     ]
 
 

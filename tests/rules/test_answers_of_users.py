@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from itertools import count
 
-from cmserver.providers.model import DraftObservation, PriorObservation, Prompt, PromptEvent
-from cmserver.rules.offers import read_answer, read_offer
+from cmserver.providers.model import DraftObservation, PriorObservation, Prompt
+from cmserver.reading.model import EventReading
+from cmserver.reading.offers import read_answer, read_offer
 from tests.rules.offline import complete, edit, note, observe, record, tool_use
 from tests.rules.session_orders import ROOT
 
@@ -16,10 +17,8 @@ PLAN = "1. Add a unique constraint on (room, starts_at)\n2. Lock the calendar ta
 
 
 async def decisions(tool: str, tool_input: object, response: object) -> list[DraftObservation]:
-    reply = note(
-        "e3", "assistant_message", {"last_assistant_message": "The float was the cause of the double refunds in `refund_key`."}
-    )
-    answer = await observe(tool_use("e1", tool, tool_input, response), edit("e2", "a.py"), reply)
+    reply = note("assistant_message", {"last_assistant_message": "The float was the cause of the double refunds in `refund_key`."})
+    answer = await observe(tool_use(tool, tool_input, response), edit("a.py"), reply)
     return [draft for draft in answer.observations if draft.type == "decision"]
 
 
@@ -52,7 +51,7 @@ async def test_an_accepted_plan_is_a_decision_with_what_the_user_changed():
 
 
 async def test_what_was_not_answered_decides_nothing():
-    refused = tool_use("e1", "ExitPlanMode", {"plan": PLAN}, error="The user doesn't want to proceed with this tool use.")
+    refused = tool_use("ExitPlanMode", {"plan": PLAN}, error="The user doesn't want to proceed with this tool use.")
 
     assert await decisions("AskUserQuestion", ASKED, {}) == []
     assert (await observe(refused)).observations == []
@@ -98,17 +97,17 @@ def test_a_prompt_after_an_offer_decides():
 
 
 async def test_unfinished_items_of_the_agents_list_are_open_until_they_are_done():
-    def todos(tag: str, status: str) -> PromptEvent:
+    def todos(status: str) -> EventReading:
         items = [{"content": "Write the docs", "status": status}, {"content": "Add the cap", "status": "completed"}]
-        return tool_use(tag, "TodoWrite", {"todos": items}, {})
+        return tool_use("TodoWrite", {"todos": items}, {})
 
-    def stop(tag: str) -> PromptEvent:
-        return note(tag, "assistant_message", {"last_assistant_message": "Paused here, more tomorrow."})
+    def stop() -> EventReading:
+        return note("assistant_message", {"last_assistant_message": "Paused here, more tomorrow."})
 
-    first = await observe(edit("e1", "a.py"), todos("e2", "pending"), stop("e3"))
+    first = await observe(edit("a.py"), todos("pending"), stop())
     (item,) = [draft for draft in first.observations if draft.state == "open"]
     known = PriorObservation(number=7, type="discovery", title=item.title or "", state="open")
-    second = await observe(edit("e1", "a.py"), todos("e2", "completed"), stop("e3"), recorded=[known])
+    second = await observe(edit("a.py"), todos("completed"), stop(), recorded=[known])
 
     assert item.title == "Write the docs"
     assert [number for draft in second.observations for number in draft.closes] == [7]
@@ -117,8 +116,8 @@ async def test_unfinished_items_of_the_agents_list_are_open_until_they_are_done(
 async def test_work_closes_an_item_of_the_agents_list_in_a_later_session():
     names = ("Retry `send_invoice` after a timeout", "Cap the batch")
     items = [{"content": name, "status": "pending"} for name in names]
-    stop = note("e3", "assistant_message", {"last_assistant_message": "Paused here, more tomorrow."})
-    first = await observe(edit("e1", "a.py"), tool_use("e2", "TodoWrite", {"todos": items}, {}), stop)
+    stop = note("assistant_message", {"last_assistant_message": "Paused here, more tomorrow."})
+    first = await observe(edit("a.py"), tool_use("TodoWrite", {"todos": items}, {}), stop)
     ends = record(first, [], count(1))
     said = "I added the retry to `send_invoice` in `invoices.py`, because the bank times out at night."
 
@@ -128,7 +127,7 @@ async def test_work_closes_an_item_of_the_agents_list_in_a_later_session():
             project="orders",
             root=ROOT,
             open_ends=ends,
-            events=[edit("e1", "invoices.py"), note("e2", "assistant_message", {"last_assistant_message": said})],
+            events=[edit("invoices.py"), note("assistant_message", {"last_assistant_message": said})],
         )
     )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cmserver.providers.model import CommandResult, PriorObservation
-from cmserver.rules.closing import DoneWork, OpenEnds, find_reports, is_agreement
+from cmserver.providers.model import PriorObservation
+from cmserver.reading.model import CommandResult
+from cmserver.rules.closing import DoneWork, OpenEnds, find_user_reports, is_agreement
 from cmserver.rules.failures import RecordedFailures
 from tests.table import try_rows
 
@@ -97,14 +98,14 @@ def test_praise_and_other_requests_are_none(prompt: str):
     ],
 )
 def test_a_user_reports_what_is_over(prompt: str):
-    assert list(find_reports(prompt, by_user=True)) == [prompt]
+    assert list(find_user_reports(prompt)) == [prompt]
 
 
 @pytest.mark.parametrize(
     "prompt", ["did the dbas run 0051?", "the export failed again on prod", "please fix the token", "forget it"]
 )
 def test_questions_trouble_and_requests_report_nothing(prompt: str):
-    assert list(find_reports(prompt, by_user=True)) == []
+    assert list(find_user_reports(prompt)) == []
 
 
 def run(*selectors: str, failing: tuple[str, ...] = (), command: str = "pytest") -> CommandResult:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cmserver.providers.model import Answer, DraftObservation, DraftSummary, PriorObservation, Prompt, PromptEvent
+from cmserver.providers.model import Answer, DraftObservation, DraftSummary, PriorObservation, Prompt, event_tag
+from cmserver.reading.model import EventReading
+from cmserver.reading.read import read_event
 from cmserver.rules.offline import Offline
 from tests.rules.offline import complete, edit, failed_run, note, observe, record, run, summarise, tool_use
 from tests.rules.session_orders import (
@@ -18,7 +20,7 @@ from tests.rules.session_orders import (
     REQUESTS,
     ROOT,
     long_session,
-    prompt_events,
+    read_payloads,
 )
 from tests.table import try_rows
 
@@ -26,7 +28,7 @@ from tests.table import try_rows
 
 
 async def test_the_recorded_session_gives_one_change_and_one_failure():
-    answer = await observe(*prompt_events(RECORDED), requests=["MARKER-ONE please echo and write"])
+    answer = await observe(*read_payloads(RECORDED), requests=["MARKER-ONE please echo and write"])
 
     assert answer.observations == [
         DraftObservation(
@@ -61,11 +63,11 @@ async def test_the_recorded_session_gives_one_change_and_one_failure():
 
 
 async def test_the_recorded_session_is_summed_up_in_six_fields():
-    batch = await observe(*prompt_events(RECORDED))
+    batch = await observe(*read_payloads(RECORDED))
 
     end = await summarise(
         requests=["MARKER-ONE please echo and write"],
-        recorded=record(batch, prompt_events(RECORDED), count(1)),
+        recorded=record(batch, read_payloads(RECORDED), count(1)),
         last_message="All done: echoed and wrote note.txt.",
     )
 
@@ -166,7 +168,7 @@ async def long_story() -> tuple[list[Answer], list[PriorObservation]]:
     payloads, recorded, numbers = long_session(), list[PriorObservation](), count(1)
     answers: list[Answer] = []
     for batch, first in enumerate(range(0, len(payloads), 20)):
-        events = prompt_events(payloads[first : first + 20])
+        events = read_payloads(payloads[first : first + 20])
         answers.append(await observe(*events, recorded=recorded, requests=REQUESTS[: batch + 1]))
         recorded += record(answers[-1], events, numbers)
     return answers, recorded
@@ -267,7 +269,7 @@ async def test_the_long_session_is_summed_up_in_six_fields():
 
 
 async def test_the_same_prompt_gives_the_same_bytes():
-    prompt = Prompt(kind="observations", project="orders", root=ROOT, events=prompt_events(long_session()))
+    prompt = Prompt(kind="observations", project="orders", root=ROOT, events=read_payloads(long_session()))
 
     first, second = await Offline().complete(prompt), await Offline().complete(prompt)
 
@@ -309,7 +311,7 @@ async def test_the_same_prompt_gives_the_same_bytes():
     ],
 )
 async def test_a_title_says_what_an_edit_changed(path: str, old: str, new: str, title: str):
-    answer = await observe(edit("e1", path, old, new))
+    answer = await observe(edit(path, old, new))
 
     assert [draft.title for draft in answer.observations] == [title]
 
@@ -350,22 +352,22 @@ async def test_a_title_says_what_an_edit_changed(path: str, old: str, new: str, 
     ],
 )
 async def test_a_failure_is_told_by_the_line_that_says_most(command: str, output: str, title: str):
-    answer = await observe(failed_run("e1", command, output))
+    answer = await observe(failed_run(command, output))
 
     assert [(draft.type, draft.title) for draft in answer.observations] == [("discovery", title)]
 
 
 async def test_a_failure_hidden_by_a_pipe_is_seen_in_the_output():
-    answer = await observe(run("e1", "pytest -q 2>&1 | tail -3", "FAILED tests/test_a.py::test_b - KeyError: 1\n1 failed in 0.1s"))
+    answer = await observe(run("pytest -q 2>&1 | tail -3", "FAILED tests/test_a.py::test_b - KeyError: 1\n1 failed in 0.1s"))
 
     assert [draft.title for draft in answer.observations] == ["test_b fails: KeyError: 1"]
 
 
 async def test_an_edit_between_a_failing_and_a_passing_run_is_a_bugfix_that_names_all_three():
     answer = await observe(
-        failed_run("e1", "npm test", "FAIL src/cart.test.ts > adds tax\nTests:       1 failed, 1 total"),
-        edit("e2", "src/cart.ts", "const TAX = 0.1\n", "const TAX = 0.19\n"),
-        run("e3", "npm test", "Tests:       1 passed, 1 total"),
+        failed_run("npm test", "FAIL src/cart.test.ts > adds tax\nTests:       1 failed, 1 total"),
+        edit("src/cart.ts", "const TAX = 0.1\n", "const TAX = 0.19\n"),
+        run("npm test", "Tests:       1 passed, 1 total"),
     )
 
     (fix,) = answer.observations
@@ -374,8 +376,8 @@ async def test_an_edit_between_a_failing_and_a_passing_run_is_a_bugfix_that_name
 
 
 async def test_a_run_that_passes_after_a_recorded_failure_is_a_bugfix_with_the_files_changed_since():
-    failure = failed_run("e1", "pytest -q", "FAILED tests/test_a.py::test_b - KeyError: 1\n1 failed in 0.1s")
-    change, passing = edit("e1", "a.py", "x = 1\n", "x = 2\n"), run("e1", "pytest -q", "9 passed in 0.1s")
+    failure = failed_run("pytest -q", "FAILED tests/test_a.py::test_b - KeyError: 1\n1 failed in 0.1s")
+    change, passing = edit("a.py", "x = 1\n", "x = 2\n"), run("pytest -q", "9 passed in 0.1s")
     numbers = count(1)
     recorded = record(await observe(failure), [failure], numbers)
     recorded += record(await observe(change, recorded=recorded), [change], numbers)
@@ -391,7 +393,7 @@ async def test_a_run_that_passes_after_a_recorded_failure_is_a_bugfix_with_the_f
 
 
 async def test_a_failure_already_recorded_is_not_recorded_again():
-    failing = failed_run("e1", "pytest -q", "FAILED tests/test_a.py::test_b - KeyError: 1\n1 failed in 0.1s")
+    failing = failed_run("pytest -q", "FAILED tests/test_a.py::test_b - KeyError: 1\n1 failed in 0.1s")
     first = await observe(failing)
 
     again = await observe(failing, recorded=record(first, [failing], count(7)))
@@ -403,32 +405,32 @@ async def test_a_failure_already_recorded_is_not_recorded_again():
 @try_rows(
     ("event", "reason"),
     [
-        (run("e1", "npm ci"), "routine command: npm ci"),
-        (run("e1", "pip install -r requirements.txt"), "routine command: pip install"),
-        (run("e1", "pip install httpx", "Requirement already satisfied: httpx"), "no effect: pip install"),
-        (run("e1", "git push", "Everything up-to-date"), "no effect: git push"),
-        (failed_run("e1", "git commit -m x", "nothing to commit, working tree clean"), "no effect: git commit"),
-        (failed_run("e1", "grep -rn needle .", ""), "look-up failed: grep"),
-        (tool_use("e1", "Edit", {"file_path": "a.py"}, error="String to replace not found in file."), "edit did not apply: Edit"),
-        (tool_use("e1", "Edit", {"file_path": "a.py", "old_string": "a", "new_string": "a"}), "no effect: Edit"),
+        (run("npm ci"), "routine command: npm ci"),
+        (run("pip install -r requirements.txt"), "routine command: pip install"),
+        (run("pip install httpx", "Requirement already satisfied: httpx"), "no effect: pip install"),
+        (run("git push", "Everything up-to-date"), "no effect: git push"),
+        (failed_run("git commit -m x", "nothing to commit, working tree clean"), "no effect: git commit"),
+        (failed_run("grep -rn needle .", ""), "look-up failed: grep"),
+        (tool_use("Edit", {"file_path": "a.py"}, error="String to replace not found in file."), "edit did not apply: Edit"),
+        (tool_use("Edit", {"file_path": "a.py", "old_string": "a", "new_string": "a"}), "no effect: Edit"),
         (
-            tool_use("e1", "Bash", {"command": "rm x"}, error="The user doesn't want to proceed with this tool use."),
+            tool_use("Bash", {"command": "rm x"}, error="The user doesn't want to proceed with this tool use."),
             "refused by the user: Bash",
         ),
         (
-            tool_use("e1", "Bash", {"command": "pytest", "run_in_background": True}, {"stdout": ""}),
+            tool_use("Bash", {"command": "pytest", "run_in_background": True}, {"stdout": ""}),
             "started in the background: pytest",
         ),
-        (tool_use("e1", "mcp__claude-mem__timeline", {"anchor": 4}, "[]"), "our own memory: mcp__claude-mem__timeline"),
-        (tool_use("e1", "HoloDeck", {"program": 4}, "ok"), "no rule for this tool: HoloDeck"),
-        (note("e1", "user_prompt", {"text": "please fix the totals of all orders now"}), "kept with the session: user_prompt"),
+        (tool_use("mcp__claude-mem__timeline", {"anchor": 4}, "[]"), "our own memory: mcp__claude-mem__timeline"),
+        (tool_use("HoloDeck", {"program": 4}, "ok"), "no rule for this tool: HoloDeck"),
+        (note("user_prompt", {"text": "please fix the totals of all orders now"}), "kept with the session: user_prompt"),
         (
-            note("e1", "assistant_message", {"text": "I will now run the tests to see what fails."}),
+            note("assistant_message", {"text": "I will now run the tests to see what fails."}),
             "nothing to keep: assistant_message",
         ),
     ],
 )
-async def test_what_is_not_worth_keeping_is_skipped_with_its_reason(event: PromptEvent, reason: str):
+async def test_what_is_not_worth_keeping_is_skipped_with_its_reason(event: EventReading, reason: str):
     answer = await observe(event)
 
     assert answer.observations == []
@@ -450,7 +452,7 @@ async def test_what_is_not_worth_keeping_is_skipped_with_its_reason(event: Promp
     ],
 )
 async def test_commands_with_a_lasting_effect_are_changes(command: str, output: str, title: str):
-    answer = await observe(run("e1", command, output))
+    answer = await observe(run(command, output))
 
     assert [(draft.type, draft.title) for draft in answer.observations] == [("change", title)]
 
@@ -458,7 +460,7 @@ async def test_commands_with_a_lasting_effect_are_changes(command: str, output: 
 async def test_a_sub_agents_report_is_kept():
     report = {"content": [{"type": "text", "text": "charge() is called twice. Only the worker catches timeouts."}]}
 
-    answer = await observe(tool_use("e1", "Task", {"description": "Find callers", "subagent_type": "Explore"}, report))
+    answer = await observe(tool_use("Task", {"description": "Find callers", "subagent_type": "Explore"}, report))
 
     (observation,) = answer.observations
     assert (observation.type, observation.title) == ("discovery", "Find callers: charge() is called twice.")
@@ -468,7 +470,7 @@ async def test_a_sub_agents_report_is_kept():
 async def test_a_note_sent_by_a_rest_client_is_kept_and_a_decision_is_called_one():
     text = "We decided to use Postgres for the queue instead of Redis because one system is easier to run than two."
 
-    answer = await observe(note("e1", "note", {"text": text}), note("e2", "finding", {"content": "The staging host has no swap."}))
+    answer = await observe(note("note", {"text": text}), note("finding", {"content": "The staging host has no swap."}))
 
     decision, finding = answer.observations
     assert (decision.type, decision.narrative, decision.concepts) == ("decision", text, ["why-it-exists", "trade-off"])
@@ -482,15 +484,14 @@ async def test_tools_of_other_agents_are_understood():
     )
 
     answer = await observe(
-        tool_use("e1", "apply_patch", {"input": patch}, '{"output":"Done!"}'),
+        tool_use("apply_patch", {"input": patch}, '{"output":"Done!"}'),
         tool_use(
-            "e2",
             "shell",
             {"command": ["bash", "-lc", "npm test"]},
             '{"output":"Tests:  4 passed, 4 total","metadata":{"exit_code":0}}',
         ),
-        tool_use("e3", "run_shell_command", {"command": "python run.py"}, {"output": "KeyError: 1", "exit_code": 1}),
-        tool_use("e4", "read_file", {"absolute_path": f"{ROOT}/a.py"}, "x = 1"),
+        tool_use("run_shell_command", {"command": "python run.py"}, {"output": "KeyError: 1", "exit_code": 1}),
+        tool_use("read_file", {"absolute_path": f"{ROOT}/a.py"}, "x = 1"),
     )
 
     change, failure = answer.observations
@@ -504,14 +505,14 @@ async def test_tools_of_other_agents_are_understood():
 async def test_a_patch_that_is_given_as_a_command_is_one():
     patch = "*** Begin Patch\n*** Update File: src/cart.py\n@@ def total():\n-    return 1\n+    return 2\n*** End Patch"
 
-    answer = await observe(tool_use("e1", "apply_patch", {"command": patch}, {"output": "Success."}))
+    answer = await observe(tool_use("apply_patch", {"command": patch}, {"output": "Success."}))
 
     assert [draft.files_modified for draft in answer.observations] == [["src/cart.py"]]
 
 
 async def test_redaction_marks_stay_as_they_are():
     answer = await observe(
-        edit("e1", "conf.yaml", "token: old\n", "token: [redacted:private]\n"), requests=["Use [redacted:private] please"]
+        edit("conf.yaml", "token: old\n", "token: [redacted:private]\n"), requests=["Use [redacted:private] please"]
     )
 
     (change,) = answer.observations
@@ -550,32 +551,33 @@ _TOOLS = st.none() | st.text(max_size=6) | st.sampled_from(
 
 
 @st.composite
-def _batches(draw: st.DrawFn) -> list[PromptEvent]:
+def _batches(draw: st.DrawFn) -> list[EventReading]:
     return [
-        PromptEvent(
-            tag=f"e{place}",
-            event_type=draw(st.sampled_from(["tool_use", "note", "assistant_message"])),
-            occurred_at_epoch=0,
-            tool_name=draw(_TOOLS),
-            tool_input=draw(_JSON),
-            tool_response=draw(_JSON),
-            error=draw(st.none() | _TEXTS),
-            payload=draw(_JSON),
+        draw(
+            st.builds(
+                read_event,
+                st.sampled_from(["tool_use", "note", "assistant_message", "user_prompt"]),
+                _JSON
+                | st.fixed_dictionaries(
+                    {"tool_name": _TOOLS, "tool_input": _JSON, "tool_response": _JSON, "error": st.none() | _TEXTS}
+                ),
+                st.sampled_from([None, "", "/", ROOT]),
+            )
         )
-        for place in range(draw(st.integers(0, 4)))
+        for _ in range(draw(st.integers(0, 4)))
     ]
 
 
 @settings(max_examples=150, deadline=None)
 @given(events=_batches(), root=st.sampled_from([None, "", "/", ROOT]), kind=st.sampled_from(["observations", "summary"]))
 async def test_whatever_comes_every_event_is_named_or_skipped(
-    events: list[PromptEvent], root: str | None, kind: Literal["observations", "summary"]
+    events: list[EventReading], root: str | None, kind: Literal["observations", "summary"]
 ):
     answer = await complete(Prompt(kind=kind, project="orders", root=root, events=events))
 
     named = {tag for draft in answer.observations for tag in draft.events}
     skipped = {skip.event for skip in answer.skipped}
-    assert kind == "summary" or (named | skipped == {event.tag for event in events} and not named & skipped)
+    assert kind == "summary" or (named | skipped == {event_tag(place) for place in range(len(events))} and not named & skipped)
     assert all(draft.title and len(draft.title) <= 100 and len(draft.facts) <= 8 for draft in answer.observations)
 
 
@@ -584,9 +586,9 @@ async def test_what_was_undone_before_the_commit_is_not_told(command: str):
     path = "src/io/writer.rs" if command.endswith("/") else "src/writer.rs"
 
     answer = await observe(
-        edit("e1", path, "let mut segment = lock();", "let shard = self.shards[0];"),
-        edit("e2", "src/buffer.rs", "const SIZE: usize = 1;", "const SIZE: usize = 2;"),
-        run("e3", command, "Updated 1 path from the index\n"),
+        edit(path, "let mut segment = lock();", "let shard = self.shards[0];"),
+        edit("src/buffer.rs", "const SIZE: usize = 1;", "const SIZE: usize = 2;"),
+        run(command, "Updated 1 path from the index\n"),
     )
 
     (draft,) = answer.observations
@@ -597,9 +599,7 @@ async def test_what_was_undone_before_the_commit_is_not_told(command: str):
 
 
 async def test_where_all_was_undone_nothing_is_told():
-    answer = await observe(
-        edit("e1", "src/writer.rs"), run("e2", "cargo test", "test result: ok. 3 passed; 0 failed"), run("e3", "git checkout .")
-    )
+    answer = await observe(edit("src/writer.rs"), run("cargo test", "test result: ok. 3 passed; 0 failed"), run("git checkout ."))
 
     assert answer.observations == []
     assert {skip.event for skip in answer.skipped} == {"e1", "e2", "e3"}
@@ -607,7 +607,7 @@ async def test_where_all_was_undone_nothing_is_told():
 
 @pytest.mark.parametrize("command", ["git checkout main", "git checkout -b src/writer.rs", "git restore --staged src/writer.rs"])
 async def test_another_branch_or_an_emptied_index_undoes_nothing(command: str):
-    answer = await observe(edit("e1", "src/writer.rs"), run("e2", command))
+    answer = await observe(edit("src/writer.rs"), run(command))
 
     (draft,) = answer.observations
     assert draft.files_modified == ["src/writer.rs"]

@@ -9,8 +9,10 @@ import asyncio
 
 import msgspec
 
-from cmserver.providers.model import Answer, Prompt, PromptEvent
+from cmserver.providers.model import Answer, Prompt
+from cmserver.reading.model import EventReading
 from cmserver.rules.offline import Offline
+from tests.reading.events import read_call
 from tests.table import try_rows
 
 _RUNS = {
@@ -36,31 +38,23 @@ _RUNS = {
 }
 
 
-def _event(tool: str, tool_input: object, tool_response: object = None, error: str | None = None) -> PromptEvent:
-    return PromptEvent(
-        tag="e1",
-        event_type="tool_use",
-        occurred_at_epoch=0,
-        tool_name=tool,
-        tool_input=tool_input,
-        tool_response=tool_response,
-        error=error,
-    )
+def _event(tool: str, tool_input: object, tool_response: object = None, error: str | None = None) -> EventReading:
+    return read_call(tool, tool_input, tool_response, error, root="/srv/orders")
 
 
-def _prompt(*events: PromptEvent) -> Prompt:
+def _prompt(*events: EventReading) -> Prompt:
     return Prompt(kind="observations", project="orders", root="/srv/orders", events=list(events))
 
 
-async def _draft(event: PromptEvent) -> Answer:
+async def _draft(event: EventReading) -> Answer:
     return msgspec.json.decode((await Offline().complete(_prompt(event))).text, type=Answer)
 
 
-async def _facts(event: PromptEvent) -> list[str]:
+async def _facts(event: EventReading) -> list[str]:
     return (await _draft(event)).observations[0].facts
 
 
-def _hostile(text: str) -> list[PromptEvent]:
+def _hostile(text: str) -> list[EventReading]:
     """The same text wherever an event may hold one."""
     commands = ("pytest -q", "git commit -m x", "git push", "npm run build", "cat <<a")
     leads = ("", "Tests:", "FAILED ", "E ", "Exit code ", " 1 ")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from itertools import count
 
-import msgspec
 import pytest
 
-from cmserver.providers.model import CommandResult, PriorObservation, Verbosity
+from cmserver.providers.model import PriorObservation, Verbosity, event_tag
+from cmserver.reading.model import CommandResult
 from cmserver.rules.failures import open_failures
 from tests.rules.offline import edit, failed_run, note, observe, record, run, summarise
-from tests.rules.session_orders import REQUESTS, long_session, prompt_events
+from tests.rules.session_orders import REQUESTS, long_session, read_payloads
 
 FAILED = "FAILED tests/test_a.py::test_total - AssertionError: assert 1 == 2\n1 failed, 3 passed in 0.1s"
 PASSED = "4 passed in 0.1s"
@@ -21,7 +21,7 @@ PASSED = "4 passed in 0.1s"
 
 async def test_minimal_leaves_out_a_change_and_says_why():
     answer = await observe(
-        edit("e1", "a.py"), run("e2", "git push origin main", "To x\n   1a2b3c4..2b3c4d5  main -> main"), verbosity="minimal"
+        edit("a.py"), run("git push origin main", "To x\n   1a2b3c4..2b3c4d5  main -> main"), verbosity="minimal"
     )
 
     assert answer.observations == []
@@ -32,14 +32,14 @@ async def test_minimal_leaves_out_a_change_and_says_why():
 
 
 async def test_minimal_keeps_fixes_commits_decisions_and_what_still_fails_with_one_fact_each():
-    decision = note("e6", "note", {"text": "We decided to use PostgreSQL rather than Redis."})
+    decision = note("note", {"text": "We decided to use PostgreSQL rather than Redis."})
 
     answer = await observe(
-        failed_run("e1", "pytest -q", FAILED),
-        edit("e2", "a.py"),
-        run("e3", "pytest -q", PASSED),
-        run("e4", "git commit -m 'Round half up'", "[main 1a2b3c4] Round half up\n 1 file changed, 1 insertion(+)"),
-        failed_run("e5", "npm run build", "Error: no such module"),
+        failed_run("pytest -q", FAILED),
+        edit("a.py"),
+        run("pytest -q", PASSED),
+        run("git commit -m 'Round half up'", "[main 1a2b3c4] Round half up\n 1 file changed, 1 insertion(+)"),
+        failed_run("npm run build", "Error: no such module"),
         decision,
         verbosity="minimal",
     )
@@ -55,12 +55,12 @@ async def test_minimal_keeps_fixes_commits_decisions_and_what_still_fails_with_o
 
 async def test_minimal_still_knows_in_a_later_batch_what_failed_and_that_it_passes_again():
     numbers = count(1)
-    failure = failed_run("e1", "pytest -q", FAILED)
+    failure = failed_run("pytest -q", FAILED)
     first = record(await observe(failure, verbosity="minimal"), [failure], numbers)
     events = [
-        edit("e1", "a.py"),
-        run("e2", "pytest -q", PASSED),
-        run("e3", "git commit -m 'Round half up'", "[main 1a2b3c4] Round half up\n 1 file changed, 1 insertion(+)"),
+        edit("a.py"),
+        run("pytest -q", PASSED),
+        run("git commit -m 'Round half up'", "[main 1a2b3c4] Round half up\n 1 file changed, 1 insertion(+)"),
     ]
 
     second = record(await observe(*events, recorded=first, verbosity="minimal"), events, numbers)
@@ -70,10 +70,10 @@ async def test_minimal_still_knows_in_a_later_batch_what_failed_and_that_it_pass
 
 
 async def test_verbose_has_room_for_more_facts():
-    events = [edit(f"e{place}", f"{'abcdef'[place % 6]}.py", f"x{place} = 1\n", f"x{place} = 2\n") for place in range(1, 7)]
-    commit = run("e8", "git commit -m 'Set all'", "[main 1a2b3c4] Set all\n 12 files changed, 12 insertions(+)")
-    more = [edit(f"e{place}", f"{'ghijkl'[place % 6]}.py", f"x{place} = 1\n", f"x{place} = 2\n") for place in range(9, 15)]
-    all_of_them = [*events, *more, msgspec.structs.replace(commit, tag="e15")]
+    events = [edit(f"{'abcdef'[place % 6]}.py", f"x{place} = 1\n", f"x{place} = 2\n") for place in range(1, 7)]
+    commit = run("git commit -m 'Set all'", "[main 1a2b3c4] Set all\n 12 files changed, 12 insertions(+)")
+    more = [edit(f"{'ghijkl'[place % 6]}.py", f"x{place} = 1\n", f"x{place} = 2\n") for place in range(9, 15)]
+    all_of_them = [*events, *more, commit]
 
     normal, verbose = await observe(*all_of_them), await observe(*all_of_them, verbosity="verbose")
 
@@ -86,13 +86,13 @@ async def test_every_event_of_a_long_session_is_named_or_skipped_once(verbosity:
     recorded, numbers = list[PriorObservation](), count(1)
     payloads = long_session()
     for batch, first in enumerate(range(0, len(payloads), 20)):
-        events = prompt_events(payloads[first : first + 20])
+        events = read_payloads(payloads[first : first + 20])
 
         answer = await observe(*events, verbosity=verbosity, recorded=recorded, requests=REQUESTS[: batch + 1])
 
         named = [tag for draft in answer.observations for tag in draft.events]
         skipped = [skip.event for skip in answer.skipped]
-        assert sorted([*dict.fromkeys(named), *skipped]) == sorted(event.tag for event in events)
+        assert sorted([*dict.fromkeys(named), *skipped]) == sorted(event_tag(place) for place in range(len(events)))
         assert all(draft.title and len(draft.title) <= 100 for draft in answer.observations)
         assert all(
             len(draft.facts) == 1 and draft.narrative is None
@@ -117,15 +117,15 @@ async def test_every_event_of_a_long_session_is_named_or_skipped_once(verbosity:
 )
 async def test_a_recorded_failure_is_known_and_settled_by_a_pass(command: str, failed: str, passed: str, subject: str):
     numbers = count(1)
-    failure, change = failed_run("e1", command, failed), edit("e1", "a.py")
+    failure, change = failed_run(command, failed), edit("a.py")
     first = record(await observe(failure), [failure], numbers)
 
-    again = await observe(run("e1", command, passed), recorded=first)
-    fixed = await observe(change, run("e2", command, passed), recorded=first)
+    again = await observe(run(command, passed), recorded=first)
+    fixed = await observe(change, run(command, passed), recorded=first)
 
     assert [observation.number for observation in open_failures(first)] == [1]
-    assert open_failures([*first, *record(again, [run("e1", command, passed)], numbers)]) == []
-    assert open_failures([*first, *record(fixed, [change, run("e2", command, passed)], numbers)]) == []
+    assert open_failures([*first, *record(again, [run(command, passed)], numbers)]) == []
+    assert open_failures([*first, *record(fixed, [change, run(command, passed)], numbers)]) == []
     assert fixed.observations[0].type == "bugfix"
     assert subject in (fixed.observations[0].title or "")
     assert subject in (again.observations[0].title or "")
@@ -135,7 +135,7 @@ async def test_a_recorded_failure_is_known_by_its_data_whatever_its_title_says()
     result = CommandResult(command="pytest", kind="check", passed=False, failure="test_total")
     recorded = [PriorObservation(number=1, type="bugfix", title="Tests, again", commands=[result])]
 
-    answer = await observe(edit("e1", "a.py"), run("e2", "pytest -q", PASSED), recorded=recorded)
+    answer = await observe(edit("a.py"), run("pytest -q", PASSED), recorded=recorded)
 
     assert (answer.observations[0].title or "").startswith("Fixed test_total: ")
 
@@ -143,15 +143,15 @@ async def test_a_recorded_failure_is_known_by_its_data_whatever_its_title_says()
 async def test_a_title_that_sounds_like_a_failure_is_none():
     recorded = [PriorObservation(number=1, type="discovery", title="test_total fails: KeyError", facts=["Command: `pytest -q`"])]
 
-    answer = await observe(run("e1", "pytest -q", PASSED), recorded=recorded)
+    answer = await observe(run("pytest -q", PASSED), recorded=recorded)
 
     assert [skip.reason for skip in answer.skipped] == ["passes, nothing changed: pytest"]
 
 
 async def test_a_commit_is_known_as_one():
     events = [
-        edit("e1", "a.py"),
-        run("e2", "git commit -m 'Add a'", "[main 1a2b3c4] Add a\n 1 file changed, 1 insertion(+)"),
+        edit("a.py"),
+        run("git commit -m 'Add a'", "[main 1a2b3c4] Add a\n 1 file changed, 1 insertion(+)"),
     ]
 
     (recorded,) = record(await observe(*events), events, count(1))

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmserver.generation.skip_rules import find_skip_rule
-from cmserver.providers.model import PromptEvent
 from cmserver.tooluse.model import ToolKind
 from cmserver.tooluse.read import PATH_FIELDS, PATH_LIST_FIELDS, TOOL_KINDS, read_tool_use
 from tests.table import try_rows
@@ -18,10 +17,6 @@ PATCH = "*** Begin Patch\n*** Update File: secrets/key.pem\n+x\n*** Move to: sec
 DIFF = "diff --git a/secrets/key.pem b/secrets/key.pem\n--- a/secrets/key.pem\n+++ b/secrets/key.pem\n@@ -1 +1 @@\n-x\n+y\n"
 
 
-def event(tool: str, tool_input: object) -> PromptEvent:
-    return PromptEvent(tag="e1", event_type="tool_use", occurred_at_epoch=0, tool_name=tool, tool_input=tool_input)
-
-
 @try_rows("tool", [*TOOL_KINDS, "mcp__files__read_file", "mcp__files__anything", "a_tool_of_tomorrow"])
 def test_a_path_rule_applies_to_every_field_that_names_a_file(tool: str):
     for field in PATH_FIELDS:
@@ -31,13 +26,13 @@ def test_a_path_rule_applies_to_every_field_that_names_a_file(tool: str):
             assert use.paths == []
         else:
             assert use.paths == [SECRET], field
-            assert find_skip_rule([RULE], event(tool, {field: SECRET}), ROOT) == RULE, field
+            assert find_skip_rule([RULE], read_tool_use(tool, {field: SECRET}), ROOT) == RULE, field
 
 
 @try_rows("field", PATH_LIST_FIELDS)
 @try_rows("shape", [[SECRET], [{"file_path": SECRET, "new": "x"}], {SECRET: "its content"}], ids=str)
 def test_a_path_rule_applies_to_every_field_that_names_several_files(field: str, shape: object):
-    assert find_skip_rule([RULE], event("Read", {field: shape}), ROOT) == RULE
+    assert find_skip_rule([RULE], read_tool_use("Read", {field: shape}), ROOT) == RULE
 
 
 @try_rows(
@@ -60,17 +55,11 @@ def test_a_path_rule_applies_to_every_field_that_names_several_files(field: str,
     ],
 )
 def test_a_path_rule_applies_whatever_shape_the_input_has(tool: str, tool_input: object):
-    assert find_skip_rule([RULE], event(tool, tool_input), ROOT) == RULE
+    assert find_skip_rule([RULE], read_tool_use(tool, tool_input), ROOT) == RULE
 
 
 def test_a_path_rule_applies_to_a_file_that_only_the_answer_names():
-    read = PromptEvent(
-        tag="e1",
-        event_type="tool_use",
-        occurred_at_epoch=0,
-        tool_name="Read",
-        tool_response={"type": "text", "file": {"filePath": SECRET, "content": "-----BEGIN"}},
-    )
+    read = read_tool_use("Read", None, {"type": "text", "file": {"filePath": SECRET, "content": "-----BEGIN"}})
 
     assert find_skip_rule([RULE], read, ROOT) == RULE
 
@@ -78,7 +67,7 @@ def test_a_path_rule_applies_to_a_file_that_only_the_answer_names():
 @try_rows("tool", ["shell_command", "run_terminal_cmd", "exec_command", "Bash"])
 @try_rows("field", ["command", "cmd", "script"])
 def test_a_command_rule_applies_to_every_shell(tool: str, field: str):
-    assert find_skip_rule(["command:kubectl get secrets"], event(tool, {field: "kubectl get secrets -o yaml"}), ROOT)
+    assert find_skip_rule(["command:kubectl get secrets"], read_tool_use(tool, {field: "kubectl get secrets -o yaml"}), ROOT)
 
 
 @try_rows(
@@ -136,4 +125,4 @@ def test_no_input_breaks_the_reading(tool: str, tool_input: object):
 def test_a_reader_never_sees_a_path_that_a_rule_does_not_see(others: dict[str, object], field: str):
     named = {key: value for key, value in others.items() if key not in {*PATH_FIELDS, *PATH_LIST_FIELDS, "uri", "url"}}
 
-    assert find_skip_rule([RULE], event("Read", {**named, field: SECRET}), ROOT) == RULE
+    assert find_skip_rule([RULE], read_tool_use("Read", {**named, field: SECRET}), ROOT) == RULE

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from cmserver.providers.model import PriorObservation, Prompt, PromptEvent
+from cmserver.providers.model import PriorObservation, Prompt
 from cmserver.providers.prompts.fence import escape_tags, fence_line, fence_text, shorten_escaped
 from cmserver.providers.prompts.instructions import Form, instructions
 from cmserver.providers.prompts.text import share_room
 from cmserver.providers.prompts.tool_uses import EVENT_CHARS, describe_event
+from cmserver.reading.model import EventReading
 from cmserver.tooluse.text import FOLDER_MARK
 
 CHARS_PER_TOKEN = 4
@@ -35,7 +36,8 @@ _LAST_MESSAGE = 4_000
 _ANSWERED_MESSAGE = 1_200
 _SAID = 12_000
 _EARLIER_SUMMARY = 3_000
-_MAX_TAG_CHARS = 12
+_FRAME = 100
+"""More than the tags around an event take."""
 _MAX_AGENT_CHARS = 40
 _UNSAFE_IN_AGENT = re.compile(r"[^A-Za-z0-9 _.:-]")
 """Characters that are dropped from a sub-agent's name, because it stands in quotation marks."""
@@ -69,10 +71,16 @@ def render(prompt: Prompt, form: Form) -> RenderedPrompt:
 
 def estimate_tokens(prompt: Prompt) -> int:
     """An upper estimate of the prompt's tokens, much faster than rendering it."""
-    events = sum(min(len(msgspec.json.encode(event)), EVENT_CHARS) for event in prompt.events)
+    events = sum(min(_event_chars(event), EVENT_CHARS) for event in prompt.events)
     others = len(msgspec.json.encode(msgspec.structs.replace(prompt, events=[])))
     most = OVERVIEW_CHARS if prompt.kind == "overview" else USER_CHARS
     return _STABLE_TOKENS + min(events // CHARS_PER_TOKEN, prompt.event_tokens) + min(others, most) // CHARS_PER_TOKEN
+
+
+def _event_chars(event: EventReading) -> int:
+    use = event.tool_use
+    shown = (use.tool, use.input, use.output, use.error) if use else event.payload
+    return _FRAME + len(msgspec.json.encode(shown))
 
 
 def _session(prompt: Prompt) -> Iterator[str]:
@@ -120,19 +128,18 @@ def _recorded(recorded: Sequence[PriorObservation], *, with_facts: bool) -> Iter
 
 def _observed(prompt: Prompt) -> Iterator[str]:
     bodies = [shorten_escaped(escape_tags(describe_event(event, prompt.root)), EVENT_CHARS) for event in prompt.events]
-    times = _event_times(prompt.events)
-    frames = sum(len(_event(event, time, "")) + 1 for event, time in zip(prompt.events, times, strict=True))
+    times, tags = _event_times(prompt.events), prompt.tags
+    frames = sum(len(_event(tag, event, time, "")) + 1 for tag, event, time in zip(tags, prompt.events, times, strict=True))
     room = share_room([len(body) for body in bodies], prompt.event_tokens * CHARS_PER_TOKEN - frames)
     if prompt.last_message:  # its end: a question, options
         answered = prompt.last_message[-_ANSWERED_MESSAGE:]
         yield f"<last_message>\n{fence_text(answered, _ANSWERED_MESSAGE)}\n</last_message>"
-    for event, time, body, max_chars in zip(prompt.events, times, bodies, room, strict=True):
-        yield _event(event, time, shorten_escaped(body, max_chars))
-    tags = [fence_line(event.tag, _MAX_TAG_CHARS) for event in prompt.events]
+    for tag, event, time, body, max_chars in zip(tags, prompt.events, times, bodies, room, strict=True):
+        yield _event(tag, event, time, shorten_escaped(body, max_chars))
     yield f"Answer for {tags[0]} to {tags[-1]}, each of them." if len(tags) > 1 else f"Answer for {''.join(tags)}."
 
 
-def _event_times(events: Sequence[PromptEvent]) -> list[str]:
+def _event_times(events: Sequence[EventReading]) -> list[str]:
     """UTC to the minute, with the date only where it changes; empty for an event whose time is unknown (0)."""
     times: list[str] = []
     date = ""
@@ -146,10 +153,10 @@ def _event_times(events: Sequence[PromptEvent]) -> list[str]:
     return times
 
 
-def _event(event: PromptEvent, time: str, body: str) -> str:
+def _event(tag: str, event: EventReading, time: str, body: str) -> str:
     """The element `<event id at agent>` of an event, without empty attributes. `body` is fenced already."""
-    agent = _UNSAFE_IN_AGENT.sub("", event.agent or "")[:_MAX_AGENT_CHARS]
-    attributes = {"id": fence_line(event.tag, _MAX_TAG_CHARS), "at": time, "agent": agent}
+    agent = _UNSAFE_IN_AGENT.sub("", event.agent_type or "")[:_MAX_AGENT_CHARS]
+    attributes = {"id": tag, "at": time, "agent": agent}
     written = "".join(f' {name}="{value}"' for name, value in attributes.items() if value)
     return f"<event{written}>\n{body}\n</event>"
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from cmserver.base.tolerant_json import array, field, number, record
-from cmserver.providers.event_tool_use import read_event_tool_use
-from cmserver.providers.model import PromptEvent
 from cmserver.providers.prompts.text import excerpt, one_line, render_json
+from cmserver.reading.model import EventReading
 from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.text import prose, relative
 
@@ -44,21 +43,20 @@ _Reader = Callable[[ToolUse, str | None], Iterator[str]]
 """Yields the lines below the tool's name, with paths relative to the root; empty ones are dropped."""
 
 
-def describe_event(event: PromptEvent, root: str | None) -> str:
+def describe_event(event: EventReading, root: str | None) -> str:
     """The event in at most EVENT_CHARS characters, clean but not fenced. The first line names the tool or event type."""
-    if not event.tool_name:
+    use = event.tool_use
+    if use is None:
         return excerpt("\n".join([one_line(event.event_type, _NAME), *filter(None, _note(event))]), EVENT_CHARS)
-    name = one_line(event.tool_name, _NAME)
-    failed = bool(event.error) or "fail" in event.event_type.lower()
-    use = read_event_tool_use(event)
+    name = one_line(use.tool, _NAME)
     reader = _TOOLS.get(use.kind, _any_tool)
     lines = [line for part in reader(use, root) if (line := part.strip("\n"))]
-    if event.error:
-        lines.append(_labelled("error", excerpt(event.error, _ERROR)))
-    return excerpt("\n".join([f"{name} (failed)" if failed else name, *lines]), EVENT_CHARS)
+    if use.error:
+        lines.append(_labelled("error", excerpt(use.error, _ERROR)))
+    return excerpt("\n".join([f"{name} (failed)" if event.has_failed else name, *lines]), EVENT_CHARS)
 
 
-def _note(event: PromptEvent) -> Iterator[str]:
+def _note(event: EventReading) -> Iterator[str]:
     payload = record(event.payload)
     if not payload:
         yield render_json(event.payload, _NOTE)

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.base.tolerant_json import array, field, record
-from cmserver.rules.outcomes import read_outcome
+from cmserver.reading.outcomes import read_outcome
 from cmserver.tooluse.commands import read_command_line
 from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.read import BEGIN_PATCH, read_tool_use

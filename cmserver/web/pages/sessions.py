@@ -19,7 +19,7 @@ from cmserver.base.sql import Conn
 from cmserver.base.text import Label, Text
 from cmserver.base.tolerant_json import array, field, record
 from cmserver.events import repository as events
-from cmserver.events.model import PROMPT_TYPES, StoredEvent
+from cmserver.events.model import StoredEvent
 from cmserver.events.read import find_event
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.ingest.session_lifecycle import end_session
@@ -29,6 +29,7 @@ from cmserver.observations.plain import SUMMARY_LABELS, one_line
 from cmserver.observations.read import list_observations, read_event_observations, read_summary
 from cmserver.ops.erasure.session import delete_session
 from cmserver.ops.joining.move_session import move_session
+from cmserver.reading.model import PROMPT_TYPES
 from cmserver.recall.model import Receipt
 from cmserver.recall.receipts import repository as receipts
 from cmserver.sessions.model import MAX_TITLE_CHARS, Session

@@ -7,14 +7,15 @@ import re
 from typing import Literal
 from xml.sax.saxutils import escape
 
-from cmserver.providers.model import Prompt, PromptEvent
+from cmserver.providers.model import Prompt
+from tests.reading.events import read_call
 
 ANSWER = '{"observations": [], "skipped": [{"event": "e1", "reason": "routine"}]}'
 XML = '<skip event="e1" reason="routine"/>'
 PROMPT = Prompt(
     kind="observations",
     project="orders",
-    events=[PromptEvent(tag=f"e{n}", event_type="tool_use", occurred_at_epoch=n, tool_name="Bash") for n in range(1, 5)],
+    events=[read_call("Bash", at=n) for n in range(1, 5)],
 )
 SUMMARY = Prompt(kind="summary", project="orders", requests=["Add a discount"], last_message="Done.")
 """Two requests, and the shortest answers to the first."""

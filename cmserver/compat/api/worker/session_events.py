@@ -21,11 +21,11 @@ from cmserver.base.http.wire import db, dependency
 from cmserver.base.ids import named_id, new_id
 from cmserver.base.settings import Settings
 from cmserver.base.text import KEY_MOST, storable
-from cmserver.events.model import REPLY_TYPE
 from cmserver.ingest import session_lifecycle
 from cmserver.ingest.model import RecordedEvent
 from cmserver.ingest.record import EventRecorder, EventSubmission
 from cmserver.ingest.wire import EventIn
+from cmserver.reading.model import REPLY_TYPE
 from cmserver.redaction.clean import clean_aside
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession, SessionAndLastPrompt

@@ -17,10 +17,10 @@ from cmserver.base.settings import Settings
 from cmserver.compat.api.guest import admit_caller
 from cmserver.compat.api.worker import session_events
 from cmserver.compat.api.worker.session_events import AgentSession
-from cmserver.events.model import REPLY_TYPE
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.operate import repository as queue
 from cmserver.ingest.session_lifecycle import checkpoint_turn, end_session
+from cmserver.reading.model import REPLY_TYPE
 from cmserver.sessions.read import NO_SUCH
 
 _ARCHIVED = "The project of this session is archived. An admin key brings it back."

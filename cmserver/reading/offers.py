@@ -7,9 +7,9 @@ import re
 import msgspec
 
 from cmserver.base.sentences import split_line
-from cmserver.rules.conclusions import FEW_WORDS, MAX_QUOTE, content_words, count_words, is_vague, list_items, matches
-from cmserver.rules.standing import read_standing_instructions, split_prompt
-from cmserver.rules.text import MAX_LAID_DOWN, capitalize
+from cmserver.reading.conclusions import FEW_WORDS, MAX_QUOTE, content_words, count_words, is_vague, list_items, matches
+from cmserver.reading.standing import read_standing_instructions, split_prompt
+from cmserver.reading.text import MAX_LAID_DOWN, capitalize
 from cmserver.tooluse.text import shorten
 
 _MAX_OPTION, _MAX_ANSWER_WORDS, _MAX_THANKS_WORDS = 160, 80, 4

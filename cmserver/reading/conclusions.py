@@ -85,7 +85,7 @@ class _Phrases(msgspec.Struct, frozen=True):
 def phrases() -> dict[str, _Phrases]:
     """The patterns of phrases.toml by kind."""
     tables = cast(
-        "dict[str, dict[str, list[str]]]", tomllib.loads(files("cmserver.rules").joinpath("phrases.toml").read_text("utf-8"))
+        "dict[str, dict[str, list[str]]]", tomllib.loads(files("cmserver.reading").joinpath("phrases.toml").read_text("utf-8"))
     )
     return {
         kind: _Phrases(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from cmserver.rules.conclusions import FEW_WORDS, MAX_QUOTE, content_words, count_words, matches, phrases
+from cmserver.reading.conclusions import FEW_WORDS, MAX_QUOTE, content_words, count_words, matches, phrases
 from cmserver.tooluse.text import shorten
 
 _MAX_TEXT = 8_000

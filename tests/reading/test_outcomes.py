@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cmserver.providers.model import CommandResult
-from cmserver.rules.acts import CommandRun, IgnoredEvent, read_act, read_command_results
+from cmserver.reading.model import CommandResult, CommandRun, IgnoredEvent
+from cmserver.reading.read import read_command_results
 from cmserver.tooluse.commands import read_command_line
-from tests.rules.offline import ROOT, edit, failed_run, observe, run, tool_use
+from tests.rules.offline import edit, failed_run, observe, run, tool_use
 
 TROUBLE = "a.js:3:1: x is not defined"
 
@@ -55,7 +55,7 @@ def test_exit_code_0_of_a_line_proves_nothing_of_a_command_that_did_not_decide_i
 
 
 def _is_proved(line: str, stdout: str) -> bool:
-    act = read_act(run("e1", line, stdout), ROOT)
+    act = run(line, stdout).act
     return isinstance(act, CommandRun) and act.is_proved
 
 
@@ -94,7 +94,7 @@ def test_each_agent_says_how_a_command_ended_in_its_own_way():
         "true is no code": ({"output": TROUBLE, "exit_code": False}, (False, False)),
     }
 
-    read = {name: read_act(tool_use("e1", "Bash", {"command": command}, answer), ROOT) for name, (answer, _) in answers.items()}
+    read = {name: tool_use("Bash", {"command": command}, answer).act for name, (answer, _) in answers.items()}
 
     wrong = {
         name: act
@@ -105,8 +105,8 @@ def test_each_agent_says_how_a_command_ended_in_its_own_way():
 
 
 async def test_what_a_check_reports_is_told_as_its_report():
-    reported = await observe(edit("e1", "a.py"), run("e2", "pytest -q 2>&1 | tail -3", "31 passed in 0.42s"))
-    silent = await observe(edit("e1", "a.py"), run("e2", "make lint || true", TROUBLE))
+    reported = await observe(edit("a.py"), run("pytest -q 2>&1 | tail -3", "31 passed in 0.42s"))
+    silent = await observe(edit("a.py"), run("make lint || true", TROUBLE))
 
     (change,) = reported.observations
     assert change.facts[-1] == "Reports: `pytest -q` (31 passed)"
@@ -117,10 +117,10 @@ async def test_what_a_check_reports_is_told_as_its_report():
 
 
 async def test_only_a_pass_that_is_known_ends_a_failure():
-    failure = failed_run("e1", "make lint", TROUBLE, code=2)
+    failure = failed_run("make lint", TROUBLE, code=2)
 
-    masked = await observe(failure, edit("e2", "a.py"), run("e3", "make lint || true"))
-    passed = await observe(failure, edit("e2", "a.py"), run("e3", "make lint"))
+    masked = await observe(failure, edit("a.py"), run("make lint || true"))
+    passed = await observe(failure, edit("a.py"), run("make lint"))
 
     assert [draft.type for draft in masked.observations if draft.state == "open"] == ["discovery"]
     assert [draft.type for draft in passed.observations] == ["bugfix"]
@@ -128,9 +128,9 @@ async def test_only_a_pass_that_is_known_ends_a_failure():
 
 async def test_a_deed_that_may_have_failed_is_not_told_as_done():
     answer = await observe(
-        run("e1", "alembic upgrade head || true"),
-        run("e2", "git push origin main | tail -1", "   3f9c2ab..81d0e44  main -> main"),
-        run("e3", "alembic upgrade head"),
+        run("alembic upgrade head || true"),
+        run("git push origin main | tail -1", "   3f9c2ab..81d0e44  main -> main"),
+        run("alembic upgrade head"),
     )
 
     assert [draft.title for draft in answer.observations] == [
@@ -141,9 +141,9 @@ async def test_a_deed_that_may_have_failed_is_not_told_as_done():
 
 
 def test_runs_whose_end_is_not_known_are_no_results():
-    events = [run("e1", "npm test || true"), run("e2", "make lint"), failed_run("e3", "go vet ./...", "vet: x", code=1)]
+    events = [run("npm test || true"), run("make lint"), failed_run("go vet ./...", "vet: x", code=1)]
 
-    assert [(result.command, result.passed) for result in read_command_results(events, ROOT)] == [
+    assert [(result.command, result.passed) for result in read_command_results(events)] == [
         ("make lint", True),
         ("go vet", False),
     ]
@@ -152,7 +152,7 @@ def test_runs_whose_end_is_not_known_are_no_results():
 def test_commands_that_end_with_1_as_a_matter_of_course_are_no_failures():
     lines = ["command -v uv", "git stash pop", "ls | xargs grep -n total", "find . -print0 | xargs -0 -n 1 grep total", "kill 4711"]
 
-    kept = [line for line in lines if not isinstance(read_act(failed_run("e1", line, ""), ROOT), IgnoredEvent)]
+    kept = [line for line in lines if not isinstance(failed_run(line, "").act, IgnoredEvent)]
 
     assert kept == []
 
@@ -162,6 +162,6 @@ def test_a_wrapper_with_another_command_behind_it_is_that_command():
 
 
 def test_a_result_says_what_was_checked():
-    (result,) = read_command_results([run("e1", "pytest tests/test_a.py -q", "1 passed in 0.1s")], ROOT)
+    (result,) = read_command_results([run("pytest tests/test_a.py -q", "1 passed in 0.1s")])
 
     assert result == CommandResult(command="pytest", kind="check", passed=True, selectors=["tests/test_a.py"])

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from cmserver.base.tolerant_json import record
-from cmserver.rules.text import bounded
+from cmserver.reading.text import bounded
 from cmserver.tooluse.commands import CommandLine, Purpose
 from cmserver.tooluse.text import printed_text, relative, reported_exit_code, shorten
 

@@ -9,8 +9,8 @@ from typing import Literal
 import msgspec
 
 from cmserver.base.tolerant_json import array, field, number, record
-from cmserver.rules import symbols
-from cmserver.rules.text import count_lines, count_noun, first_line, join_names
+from cmserver.reading import symbols
+from cmserver.reading.text import count_lines, count_noun, first_line, join_names
 from cmserver.tooluse.model import ToolUse
 from cmserver.tooluse.read import BEGIN_PATCH
 from cmserver.tooluse.text import relative, shorten

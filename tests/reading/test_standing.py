@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cmserver.reading.standing import read_choices, read_standing_instructions
 from cmserver.rules.drafts import draft_instruction
-from cmserver.rules.standing import read_choices, read_standing_instructions
 from tests.table import try_rows
 
 

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from cmserver.answers.changed_files import changed_files
 from cmserver.answers.parse import parse
+from cmserver.reading.read import read_event
 
 PATCH = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x\n+y\n*** Add File: src/b.py\n+z\n*** Delete File: c.py\n*** End Patch"
 E1, E2, E3 = (UUID(int=number) for number in (1, 2, 3))
@@ -55,11 +55,11 @@ CHANGES: list[tuple[str, object, list[str]]] = [
 
 @pytest.mark.parametrize(("payload", "files"), [pytest.param(payload, files, id=name) for name, payload, files in CHANGES])
 def test_the_files_that_an_event_changed(payload: object, files: list[str]):
-    assert changed_files(payload, "/code") == files
+    assert read_event("tool_use", payload, "/code").changed_files == files
 
 
 def test_without_a_folder_paths_stay_whole():
-    assert changed_files(use("Edit", EDIT), None) == ["/code/src/a.py"]
+    assert read_event("tool_use", use("Edit", EDIT), None).changed_files == ["/code/src/a.py"]
 
 
 def modified(answer: str, changed: dict[UUID, list[str]], jobs: list[UUID]) -> list[list[str]]:

@@ -1,0 +1,1 @@
+"""What an agent's event says happened. Pure: it knows no provider, no prompt and no database."""

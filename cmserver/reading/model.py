@@ -1,0 +1,182 @@
+"""One event of an agent as it was read: its tool call, and what happened."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from cmserver.reading.conclusions import Conclusion
+from cmserver.reading.file_changes import FileChange
+from cmserver.reading.outcomes import Outcome
+from cmserver.tooluse.commands import CommandLine, Purpose
+from cmserver.tooluse.model import ToolKind, ToolUse
+
+CommandKind = Literal["check", "commit", "deed", "other"]
+
+PROMPT_TYPES = frozenset({"user_prompt", "UserPromptSubmit"})
+"""Events that are a prompt of the user."""
+REPLY_TYPE = "assistant_message"
+"""The event that carries an agent's last words of a turn."""
+_MAX_FAILING = 20
+_KINDS: dict[Purpose, CommandKind] = {
+    **dict.fromkeys((Purpose.TEST, Purpose.CHECK), "check"),
+    **dict.fromkeys((Purpose.DEED, Purpose.INSTALL), "deed"),
+    Purpose.COMMIT: "commit",
+}
+
+
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a command that an observation's events ran. Stored in its metadata, for later batches."""
+
+    command: str
+    """The check's name (`pytest`), else the command line; equal names are attempts at the same thing."""
+    kind: CommandKind
+    passed: bool
+    failure: str = ""
+    """What failed: one test, how many tests, or the error."""
+    selectors: list[str] = []
+    """What a check was limited to: paths, tests, packages; empty when it ran everything."""
+    failing: list[str] = []
+    """The files of the failing tests, else their names; empty when the output does not say."""
+
+
+class IgnoredEvent(msgspec.Struct, frozen=True):
+    """Nothing to keep, and why; `files_read` are files looked at on the way."""
+
+    reason: str
+    files_read: list[str] = []
+
+
+class FileEdit(msgspec.Struct, frozen=True):
+    """Files changed by one event."""
+
+    changes: list[FileChange]
+
+
+class CommandRun(msgspec.Struct, frozen=True):
+    """A command, and how it ended."""
+
+    command: CommandLine
+    outcome: Outcome
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether it is known to have passed."""
+        return not self.outcome.failed and bool(self.outcome.proof)
+
+    @property
+    def result(self) -> CommandResult:
+        """What later batches of the session compare their own runs with."""
+        outcome = self.outcome
+        return CommandResult(
+            command=self.command.key,
+            kind=_KINDS.get(self.command.main.purpose, "other"),
+            passed=not outcome.failed,
+            failure=outcome.failure,
+            selectors=self.command.selectors if self.command.is_check else [],
+            failing=(outcome.failing_files or outcome.failing_tests)[:_MAX_FAILING],
+        )
+
+
+class WebAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search of the web found, or what a fetched page says."""
+
+    query: str
+    """The address, else what was searched for."""
+    question: str
+    is_url: bool
+    text: str
+
+
+class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sub-agent reports of its task."""
+
+    agent: str
+    task: str
+    report: str
+    edit_count: int
+    use_count: int
+    lines: str
+    """Added and removed: "+3/-1"."""
+    conclusions: list[Conclusion]
+
+
+class UserReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user answered to the agent's questions, or to its plan."""
+
+    plan: str = ""
+    reply: str = ""
+    """To the plan."""
+    answers: list[tuple[str, str]] = []
+    """Questions, each with its answer."""
+
+
+class RemoteDeed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool of an MCP server changed."""
+
+    server: str
+    tool: str
+    subject: str
+    answer: str
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A text of some substance that is no tool use."""
+
+    text: str
+    is_decision: bool
+
+
+class TurnEnd(msgspec.Struct, frozen=True):
+    """The agent's last message of a turn, and what it concludes."""
+
+    message: str
+    conclusions: list[Conclusion]
+
+
+class TodoList(msgspec.Struct, frozen=True):
+    """The agent's own list of what it has to do, as it is now."""
+
+    unfinished: list[str]
+    finished: list[str]
+
+
+class StandingInstructions(msgspec.Struct, frozen=True):
+    """What the user laid down for good in a prompt, in their own words."""
+
+    texts: list[str]
+    choices: list[str] = []
+    """What they decided for now."""
+
+
+Finding = WebAnswer | AgentReport | UserReply | RemoteDeed | Note
+"""What is worth an observation by itself."""
+Act = IgnoredEvent | FileEdit | CommandRun | TurnEnd | TodoList | StandingInstructions | Finding
+
+
+class EventReading(msgspec.Struct, frozen=True, kw_only=True):
+    """What one stored event says. It is read once, for everything that is made of it."""
+
+    event_type: str
+    payload: object
+    """As it is stored."""
+    tool_use: ToolUse | None
+    """None for an event that is no call of a tool."""
+    has_failed: bool
+    """Whether the call failed."""
+    act: Act
+    prompt: str = ""
+    """What the user typed; empty for an event of another kind."""
+    changed_files: list[str] = []
+    """Relative to the root. A call that failed changes none."""
+    agent_id: str | None = None
+    agent_type: str | None = None
+    """Of the sub-agent that caused the event; None for the session's own agent."""
+    occurred_at_epoch: int = 0
+    """Milliseconds since 1970; 0 when unknown."""
+
+    @property
+    def is_by_user(self) -> bool:
+        """Whether the user said it: a prompt, or the answer to a question of the agent's."""
+        return self.event_type in PROMPT_TYPES or (self.tool_use is not None and self.tool_use.kind is ToolKind.QUESTION)
