@@ -10,11 +10,11 @@ import msgspec
 
 from cmserver.answers.model import SUMMARY_FIELDS
 from cmserver.answers.text_fields import strip_bullet
+from cmserver.base.text import shorten
 from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, TYPES
 from cmserver.providers.model import DraftObservation, DraftSummary
 from cmserver.reading.conclusions import MAX_QUOTE, conclude
 from cmserver.redaction.redact import may_change, redact
-from cmserver.tooluse.text import relative, shorten
 
 ENTITIES_MOST = 8
 """Of an observation; a model is asked for fewer."""
@@ -163,7 +163,7 @@ def _clean_concept(text: str) -> str:
 
 def _clean_file(text: str) -> str:
     bare = _REMARK.sub("", strip_bullet(text).strip()).strip("`\"'")
-    return relative(bare.strip(), None)
+    return bare.strip().removeprefix("./")
 
 
 def _match_changed(file: str, changed: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta
@@ -57,3 +58,22 @@ def storable(text: str) -> str:
 def split_commas(text: str | None) -> list[str]:
     """The words between commas."""
     return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def shorten(text: str, limit: int) -> str:
+    """One line of at most `limit` characters, cut between words."""
+    line = " ".join(text[: limit * 8].split())
+    if len(line) <= limit:
+        return line
+    cut = line[: limit - 1]
+    space = cut.rfind(" ")
+    return (cut[:space] if space > limit // 2 else cut).rstrip(" ,;:-") + "…"
+
+
+def join_names(names: Sequence[str], limit: int) -> str:
+    """`a, b and c`, or `a, b and 4 more`."""
+    if len(names) > limit:
+        return f"{', '.join(names[:limit])} and {len(names) - limit} more"
+    if len(names) > 1:
+        return f"{', '.join(names[:-1])} and {names[-1]}"
+    return "".join(names)

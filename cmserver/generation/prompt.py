@@ -19,8 +19,8 @@ from cmserver.providers.model import PriorObservation, Prompt, RecordingPreferen
 from cmserver.reading.model import CommandResult, EventReading
 from cmserver.reading.read import read_event
 from cmserver.sessions.turns.model import SessionPrompt
-from cmserver.tooluse.model import ToolUse
-from cmserver.tooluse.text import join_root
+from cmserver.tooluse.model import ToolUse, WorkingFolder
+from cmserver.tooluse.text import find_working_folder
 
 MAX_PRIOR_OBSERVATIONS = 50
 """The newest ones of the session."""
@@ -96,7 +96,7 @@ def excluding_rule(job: ClaimedJob, use: ToolUse | None) -> str | None:
     rules = [*job.team_policy.skip_rules, *job.policy.skip_rules]
     if not rules or use is None:
         return None
-    return find_skip_rule(rules, use, find_root([job]))
+    return find_skip_rule(rules, use, _find_folder([job]))
 
 
 def read_events(jobs: Sequence[ClaimedJob], root: str | None) -> dict[UUID, EventReading]:
@@ -145,9 +145,13 @@ def command_results(metadata: dict[str, object]) -> list[CommandResult]:
 
 
 def find_root(jobs: Sequence[ClaimedJob]) -> str | None:
-    """What paths are relative to: the root that their session's client named, and the folder that an event names."""
+    """What paths are shown from: the root that the session's client named, else the first folder that an event names."""
+    return _find_folder(jobs).root or None
+
+
+def _find_folder(jobs: Sequence[ClaimedJob]) -> WorkingFolder:
     cwd = next((folder for job in jobs if (folder := field(record(job.payload), "cwd"))), None)
-    return join_root(next((job.root for job in jobs if job.root), None), cwd)
+    return find_working_folder(next((job.root for job in jobs if job.root), None), cwd)
 
 
 def _prior_observation(observation: Observation) -> PriorObservation:

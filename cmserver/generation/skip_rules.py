@@ -14,16 +14,15 @@ from functools import lru_cache
 from typing import cast
 
 from cmserver.access.model import SKIP_RULE_PREFIXES
-from cmserver.tooluse.model import ToolUse
+from cmserver.tooluse.model import ToolUse, WorkingFolder
 from cmserver.tooluse.shell import simple_commands
-from cmserver.tooluse.text import FOLDER_MARK
 
 _PATH, _COMMAND = SKIP_RULE_PREFIXES
 _END = r"(?=/|\Z)"
 _ABSOLUTE = re.compile(r"/|[A-Za-z]:/")
 
 
-def find_skip_rule(rules: Sequence[str], use: ToolUse, root: str | None) -> str | None:
+def find_skip_rule(rules: Sequence[str], use: ToolUse, folder: WorkingFolder) -> str | None:
     """The rule that excludes the tool use, or None.
 
     Path rules exclude an event that touches files when every file matches one; command rules when every command of the line begins
@@ -31,15 +30,15 @@ def find_skip_rule(rules: Sequence[str], use: ToolUse, root: str | None) -> str 
     """
     globs = [rule for rule in rules if rule.startswith(_PATH)]
     prefixes = [rule for rule in rules if rule.startswith(_COMMAND)]
-    return _match_paths(globs, use, root) or _match_commands(prefixes, use)
+    return _match_paths(globs, use, folder) or _match_commands(prefixes, use)
 
 
-def _match_paths(globs: list[str], use: ToolUse, root: str | None) -> str | None:
+def _match_paths(globs: list[str], use: ToolUse, folder: WorkingFolder) -> str | None:
     """The first `path:` rule, when every file of the event matches one; else None."""
     if not globs:
         return None
     patterns = [(rule, _compile_glob(rule.removeprefix(_PATH).strip())) for rule in globs]
-    paths = [_absolute_below(root, path) for path in use.paths]
+    paths = [_absolute_below(folder, path) for path in use.paths]
     matched = [next((rule for rule, pattern in patterns if pattern.fullmatch(path)), None) for path in paths]
     return matched[0] if all(matched) and matched else None
 
@@ -59,11 +58,10 @@ def _match_commands(prefixes: list[str], use: ToolUse) -> str | None:
     return matched[0] if all(matched) and matched else None
 
 
-def _absolute_below(root: str | None, path: str) -> str:
+def _absolute_below(folder: WorkingFolder, path: str) -> str:
     """The path with `..` resolved and a leading slash, which stands for the root for files below it."""
-    path = path.strip().replace("\\", "/")
-    base, _, folder = (root or "").replace("\\", "/").rstrip("/").partition(FOLDER_MARK)
-    whole = posixpath.normpath(path if _ABSOLUTE.match(path) else posixpath.join(base, folder, path))
+    path, base = path.strip().replace("\\", "/"), folder.root.replace("\\", "/").rstrip("/")
+    whole = posixpath.normpath(path if _ABSOLUTE.match(path) else posixpath.join(base, folder.folder.replace("\\", "/"), path))
     if base and (whole == base or whole.startswith(f"{base}/")):
         return whole[len(base) :] or "/"
     return whole if whole.startswith("/") else f"/{whole}"

@@ -8,11 +8,11 @@ from uuid import UUID
 import msgspec
 
 from cmserver.base.sql import Conn
+from cmserver.base.text import shorten
 from cmserver.generation.model import ClaimedJob
 from cmserver.reading.model import CommandRun, EventReading, FileEdit
 from cmserver.sessions.turns import repository as turns
-from cmserver.tooluse.commands import Purpose
-from cmserver.tooluse.text import shorten
+from cmserver.tooluse.model import Purpose
 
 _MAX_ITEMS = 100
 _MAX_ITEM_CHARS = 300

@@ -12,7 +12,8 @@ from importlib.resources import files
 import msgspec
 
 from cmserver.graph.model import NAME_MOST, NAMED_TYPES, EntityName, EntityType, ReadableText, fold_name
-from cmserver.tooluse.commands import Purpose, read_command_line
+from cmserver.tooluse.commands import read_command_line
+from cmserver.tooluse.model import Purpose
 
 MAX_NAMES = 40
 _MAX_TEXT = 20_000

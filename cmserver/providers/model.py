@@ -66,8 +66,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     project: str
     """The project's name."""
     root: str | None = None
-    """Files are named relative to it: the root of the repository, or the agent's working folder. In a root, `/./` stands before the
-    folder where the agent works."""
+    """Files are named relative to it: the root of the repository, or the agent's working folder."""
     requests: list[str] = []
     """What the user asked for in this session, oldest first; the last one is the present request."""
     recorded: list[PriorObservation] = []

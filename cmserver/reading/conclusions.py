@@ -8,17 +8,14 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 import msgspec
 
 from cmserver.base.sentences import split_line
-from cmserver.base.text import UNSEGMENTED
-from cmserver.tooluse.text import shorten
+from cmserver.base.text import UNSEGMENTED, shorten
+from cmserver.reading.model import Conclusion, Kind
 
-Kind = Literal["rejected", "open", "cause", "decision", "limitation", "next", "command", "finding", "change"]
-"""In the order in which they are tried. `open` is not done; `next` is to be done; `rejected` was tried or weighed, and is not done;
-`change` is what was done."""
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 
 MAX_QUOTE = 400
@@ -56,24 +53,6 @@ _ASKS = re.compile(  # for one of several
     re.MULTILINE,
 )
 _DONE_MARK = re.compile(r"^[ \t>]*(?:[-*+][ \t]+)?(?:✅|✓|☑|\[[xX]\])")
-
-
-class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
-    """One sentence that somebody will want to read again."""
-
-    kind: Kind
-    text: str
-    """As it was written, at most MAX_QUOTE characters."""
-    files: list[str]
-    identifiers: list[str]
-    point: str = ""
-    """The sentence of `text` that says it, where there are several."""
-    is_listed: bool = False
-    """Whether it is an item of a list of what is open: however short, its heading says what it is."""
-
-    @property
-    def is_open(self) -> bool:
-        return self.kind in {"open", "next"}
 
 
 class _Phrases(msgspec.Struct, frozen=True):

@@ -4,75 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Literal
 
 import msgspec
 
+from cmserver.base.text import join_names, shorten
 from cmserver.base.tolerant_json import array, field, number, record
 from cmserver.reading import symbols
-from cmserver.reading.text import count_lines, count_noun, first_line, join_names
-from cmserver.tooluse.model import ToolUse
+from cmserver.reading.model import FileChange, Phrase, Verb
+from cmserver.reading.text import count_lines, count_noun, first_line
+from cmserver.tooluse.model import ToolUse, WorkingFolder
 from cmserver.tooluse.read import BEGIN_PATCH
-from cmserver.tooluse.text import relative, shorten
 
 _PATCH_MOVE = re.compile(r"^\*\*\* Move to: (.+)", re.MULTILINE)
 _CUT = " left out, but for these ...]"
 """Of the files in the middle of a long patch the names are left."""
 _PATCH_FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
-_MAX_CREATED_NAMES = 3
 _MAX_DIFFED = 200_000
 """Lines before and after of one event's edits that are compared; those of further edits are counted."""
 _MAX_HUNKS = 100
 _MAX_LINES = 5_000
 """Hunks and lines of one file in one event that are read for names and samples; the rest is counted."""
 _LOOK_BACK = 600
-
-Verb = Literal["added", "changed", "removed", "renamed", "moved", "rewrote", "wrote"]
-
-
-class Phrase(msgspec.Struct, frozen=True):
-    """What was done to what: ("added", "round_money"). `whole` when the thing is the file itself."""
-
-    verb: Verb
-    thing: str
-    whole: bool = False
-    members: list[str] = []
-    """What a file added as a whole defines."""
-    imports: bool = False
-    """It is about nothing but imports."""
-
-    def __str__(self) -> str:
-        return f"{self.thing} ({join_names(self.members, _MAX_CREATED_NAMES)})" if self.members else self.thing
-
-
-class FileChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done to one file."""
-
-    path: str
-    plus: int = 0
-    minus: int = 0
-    phrases: list[Phrase] = []
-    samples: list[str] = []
-    """Changed lines worth showing, the most telling first: "`old` → `new`", "added `new`", "removed `old`"."""
-
-    @property
-    def whole(self) -> Phrase | None:
-        return next((phrase for phrase in self.phrases if phrase.whole), None)
-
-    @property
-    def only_imports(self) -> bool:
-        return all(phrase.imports for phrase in self.phrases)
-
-    def fact(self) -> str:
-        """The change in one line: path, counted lines, names and a sample."""
-        head = f"{self.path} (+{self.plus}/-{self.minus})" if self.plus or self.minus else self.path
-        things = [
-            f"renamed {phrase.thing}" if phrase.verb == "renamed" else phrase.thing
-            for phrase in self.phrases
-            if "`" not in phrase.thing
-        ]
-        tail = "; ".join(filter(None, [join_names(self.whole.members if self.whole else things, 4), *self.samples[:1]]))
-        return shorten(f"{head}: {tail}" if tail else head, 220)
 
 
 def merge_by_path(changes: Iterable[FileChange]) -> dict[str, FileChange]:
@@ -105,11 +57,11 @@ def _merge(changes: list[FileChange]) -> FileChange:
     )
 
 
-def read_file_changes(use: ToolUse, root: str | None) -> list[FileChange]:
+def read_file_changes(use: ToolUse, folder: WorkingFolder) -> list[FileChange]:
     """Every file that an editing tool, or a patch, changed; empty when the edit had no effect or names no file."""
     if BEGIN_PATCH in use.patch:
-        return _read_patch(use.patch, root)
-    path = relative(use.path, root)
+        return _read_patch(use.patch, folder)
+    path = folder.relative(use.path)
     if not path:
         return []
     if "new_source" in use.fields:
@@ -231,17 +183,17 @@ def _diff(old: list[str], new: list[str]) -> list[str]:
     return [*(" " + line for line in old[:head]), *("-" + line for line in removed), *("+" + line for line in added)]
 
 
-def _read_patch(patch: str, root: str | None) -> list[FileChange]:
+def _read_patch(patch: str, folder: WorkingFolder) -> list[FileChange]:
     """The changes of a patch in the form of `apply_patch`, file by file."""
     changes: list[FileChange] = []
     pieces = _PATCH_FILE.split(patch)
     for action, name, body in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
-        path = relative(name.strip(), root)
+        path = folder.relative(name.strip())
         lines = ["  " + line[2:].strip() if line[:2] == "@@" else line for line in body.splitlines()]
         moved = _PATCH_MOVE.search(body)
         lines = [line for line in lines if line[:1] in {" ", "+", "-"}]
         if moved:
-            new = relative(moved[1].strip(), root)
+            new = folder.relative(moved[1].strip())
             changes.append(msgspec.structs.replace(_describe(new, [Hunk([], lines)]), phrases=move_file(path, new).phrases))
         elif action == "Update" and not lines and _CUT in patch:
             changes.append(change_whole_file(path, "changed"))

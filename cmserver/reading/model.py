@@ -6,12 +6,13 @@ from typing import Literal
 
 import msgspec
 
-from cmserver.reading.conclusions import Conclusion
-from cmserver.reading.file_changes import FileChange
-from cmserver.reading.outcomes import Outcome
-from cmserver.tooluse.commands import CommandLine, Purpose
-from cmserver.tooluse.model import ToolKind, ToolUse
+from cmserver.base.text import join_names, shorten
+from cmserver.tooluse.model import CommandLine, Purpose, ToolKind, ToolUse, WorkingFolder
 
+Kind = Literal["rejected", "open", "cause", "decision", "limitation", "next", "command", "finding", "change"]
+"""In the order in which they are tried. `open` is not done; `next` is to be done; `rejected` was tried or weighed, and is not done;
+`change` is what was done."""
+Verb = Literal["added", "changed", "removed", "renamed", "moved", "rewrote", "wrote"]
 CommandKind = Literal["check", "commit", "deed", "other"]
 
 PROMPT_TYPES = frozenset({"user_prompt", "UserPromptSubmit"})
@@ -19,6 +20,7 @@ PROMPT_TYPES = frozenset({"user_prompt", "UserPromptSubmit"})
 REPLY_TYPE = "assistant_message"
 """The event that carries an agent's last words of a turn."""
 _MAX_FAILING = 20
+_MAX_CREATED_NAMES = 3
 _KINDS: dict[Purpose, CommandKind] = {
     **dict.fromkeys((Purpose.TEST, Purpose.CHECK), "check"),
     **dict.fromkeys((Purpose.DEED, Purpose.INSTALL), "deed"),
@@ -41,6 +43,96 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The files of the failing tests, else their names; empty when the output does not say."""
 
 
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of one command."""
+
+    failed: bool
+    proof: Literal["exit", "report", ""] = ""
+    """What says that it passed: the exit code of the command itself, or what a check reports. A masked code and silence do not."""
+    exit_code: int | None = None
+    counts: str = ""
+    """The counts of tests as the runner prints them: "2 failed, 31 passed"."""
+    failing_tests: list[str] = []
+    """The names of the failing tests, those that the output has."""
+    failing_files: list[str] = []
+    """The files that the output names for them."""
+    error: str = ""
+    """The line that says most about the failure, at most 160 characters; empty when the command did not fail."""
+    place: str = ""
+    """Where it failed, when the output says: "orders/pricing.py:12"."""
+    output: str = ""
+
+    @property
+    def failure(self) -> str:
+        """What failed, in a few words: the one test, how many tests, or the error."""
+        if len(self.failing_tests) > 1:
+            return f"{len(self.failing_tests)} failing tests"
+        return shorten(self.failing_tests[0] if self.failing_tests else self.error, 50)
+
+
+class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """One sentence that somebody will want to read again."""
+
+    kind: Kind
+    text: str
+    """As it was written, at most MAX_QUOTE characters."""
+    files: list[str]
+    identifiers: list[str]
+    point: str = ""
+    """The sentence of `text` that says it, where there are several."""
+    is_listed: bool = False
+    """Whether it is an item of a list of what is open: however short, its heading says what it is."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.kind in {"open", "next"}
+
+
+class Phrase(msgspec.Struct, frozen=True):
+    """What was done to what: ("added", "round_money"). `whole` when the thing is the file itself."""
+
+    verb: Verb
+    thing: str
+    whole: bool = False
+    members: list[str] = []
+    """What a file added as a whole defines."""
+    imports: bool = False
+    """It is about nothing but imports."""
+
+    def __str__(self) -> str:
+        return f"{self.thing} ({join_names(self.members, _MAX_CREATED_NAMES)})" if self.members else self.thing
+
+
+class FileChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done to one file."""
+
+    path: str
+    plus: int = 0
+    minus: int = 0
+    phrases: list[Phrase] = []
+    samples: list[str] = []
+    """Changed lines worth showing, the most telling first: "`old` → `new`", "added `new`", "removed `old`"."""
+
+    @property
+    def whole(self) -> Phrase | None:
+        return next((phrase for phrase in self.phrases if phrase.whole), None)
+
+    @property
+    def only_imports(self) -> bool:
+        return all(phrase.imports for phrase in self.phrases)
+
+    def fact(self) -> str:
+        """The change in one line: path, counted lines, names and a sample."""
+        head = f"{self.path} (+{self.plus}/-{self.minus})" if self.plus or self.minus else self.path
+        things = [
+            f"renamed {phrase.thing}" if phrase.verb == "renamed" else phrase.thing
+            for phrase in self.phrases
+            if "`" not in phrase.thing
+        ]
+        tail = "; ".join(filter(None, [join_names(self.whole.members if self.whole else things, 4), *self.samples[:1]]))
+        return shorten(f"{head}: {tail}" if tail else head, 220)
+
+
 class IgnoredEvent(msgspec.Struct, frozen=True):
     """Nothing to keep, and why; `files_read` are files looked at on the way."""
 
@@ -59,6 +151,7 @@ class CommandRun(msgspec.Struct, frozen=True):
 
     command: CommandLine
     outcome: Outcome
+    folder: WorkingFolder
 
     @property
     def is_proved(self) -> bool:
@@ -161,6 +254,7 @@ class EventReading(msgspec.Struct, frozen=True, kw_only=True):
     event_type: str
     payload: object
     """As it is stored."""
+    folder: WorkingFolder
     tool_use: ToolUse | None
     """None for an event that is no call of a tool."""
     has_failed: bool

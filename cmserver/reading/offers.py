@@ -7,10 +7,10 @@ import re
 import msgspec
 
 from cmserver.base.sentences import split_line
+from cmserver.base.text import shorten
 from cmserver.reading.conclusions import FEW_WORDS, MAX_QUOTE, content_words, count_words, is_vague, list_items, matches
 from cmserver.reading.standing import read_standing_instructions, split_prompt
 from cmserver.reading.text import MAX_LAID_DOWN, capitalize
-from cmserver.tooluse.text import shorten
 
 _MAX_OPTION, _MAX_ANSWER_WORDS, _MAX_THANKS_WORDS = 160, 80, 4
 _QUESTION = re.compile(r"[?？](?=[\s*_)»”\"]*$)|か。$", re.MULTILINE)  # noqa: RUF001 - Japanese

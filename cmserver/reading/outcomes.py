@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-import msgspec
-
+from cmserver.base.text import shorten
 from cmserver.base.tolerant_json import record
+from cmserver.reading.model import Outcome
 from cmserver.reading.text import bounded
-from cmserver.tooluse.commands import CommandLine, Purpose
-from cmserver.tooluse.text import printed_text, relative, reported_exit_code, shorten
+from cmserver.tooluse.model import CommandLine, Purpose, WorkingFolder
+from cmserver.tooluse.text import printed_text, reported_exit_code
 
 _EXIT = re.compile(r"^[ \t]*(?:Error: )?(?:Command failed with )?[Ee]xit(?:ed with)?(?: code| status)?:? (\d{1,9})\b")
 _FRAME = re.compile(
@@ -73,34 +73,9 @@ _NOISE = re.compile(
 )
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of one command."""
-
-    failed: bool
-    proof: Literal["exit", "report", ""] = ""
-    """What says that it passed: the exit code of the command itself, or what a check reports. A masked code and silence do not."""
-    exit_code: int | None = None
-    counts: str = ""
-    """The counts of tests as the runner prints them: "2 failed, 31 passed"."""
-    failing_tests: list[str] = []
-    """The names of the failing tests, those that the output has."""
-    failing_files: list[str] = []
-    """The files that the output names for them."""
-    error: str = ""
-    """The line that says most about the failure, at most 160 characters; empty when the command did not fail."""
-    place: str = ""
-    """Where it failed, when the output says: "orders/pricing.py:12"."""
-    output: str = ""
-
-    @property
-    def failure(self) -> str:
-        """What failed, in a few words: the one test, how many tests, or the error."""
-        if len(self.failing_tests) > 1:
-            return f"{len(self.failing_tests)} failing tests"
-        return shorten(self.failing_tests[0] if self.failing_tests else self.error, 50)
-
-
-def read_outcome(command: CommandLine, tool_response: object, error: str | None, root: str | None, *, is_failed: bool) -> Outcome:
+def read_outcome(
+    command: CommandLine, tool_response: object, error: str | None, folder: WorkingFolder, *, is_failed: bool
+) -> Outcome:
     """Read what a command printed. A pipe hides the exit code of the test run before it, so the output decides there, too."""
     answer = record(tool_response)
     body = _FRAME.sub("", _ANSI.sub("", bounded(error or printed_text(tool_response))))
@@ -122,7 +97,7 @@ def read_outcome(command: CommandLine, tool_response: object, error: str | None,
         failing_tests=_failing_tests(body),
         failing_files=list(dict.fromkeys(_FAILING_FILE.findall(body))),
         error=_telling_line(body) or wordless,
-        place=_place(body, root),
+        place=_place(body, folder),
         output=body,
     )
 
@@ -135,9 +110,9 @@ def _find_proof(command: CommandLine, body: str, counts: str, exit_code: int | N
     return "report" if command.is_check and not command.main.is_negated and _PASSED.search(body) else ""
 
 
-def _place(body: str, root: str | None) -> str:
+def _place(body: str, folder: WorkingFolder) -> str:
     """The last place in a project file that the output names."""
-    places = [(relative(path, root), line) for path, line in _PLACE.findall(body)]
+    places = [(folder.relative(path), line) for path, line in _PLACE.findall(body)]
     inside = [f"{path}:{line}" for path, line in places if not path.startswith("/")]
     return inside[-1] if inside else ""
 

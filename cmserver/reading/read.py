@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from cmserver.base.text import shorten
 from cmserver.base.tolerant_json import array, field, number, record, texts
 from cmserver.reading import file_changes
 from cmserver.reading.conclusions import read_conclusions
-from cmserver.reading.file_changes import FileChange
 from cmserver.reading.model import (
     PROMPT_TYPES,
     Act,
@@ -16,9 +16,11 @@ from cmserver.reading.model import (
     CommandResult,
     CommandRun,
     EventReading,
+    FileChange,
     FileEdit,
     IgnoredEvent,
     Note,
+    Outcome,
     RemoteDeed,
     StandingInstructions,
     TodoList,
@@ -26,14 +28,14 @@ from cmserver.reading.model import (
     UserReply,
     WebAnswer,
 )
-from cmserver.reading.outcomes import Outcome, read_outcome
+from cmserver.reading.outcomes import read_outcome
 from cmserver.reading.standing import read_choices, read_standing_instructions
 from cmserver.reading.text import bounded, first_sentence
-from cmserver.tooluse.commands import CommandLine, Purpose, SimpleCommand, read_command_line
-from cmserver.tooluse.model import ToolKind, ToolUse
+from cmserver.tooluse.commands import read_command_line
+from cmserver.tooluse.model import CommandLine, Purpose, SimpleCommand, ToolKind, ToolUse, WorkingFolder
 from cmserver.tooluse.own_tool_use import reads_own_memory
 from cmserver.tooluse.read import read_tool_use
-from cmserver.tooluse.text import prose, relative, shorten
+from cmserver.tooluse.text import prose
 from cmserver.tooluse.typed_prompt import typed_text
 
 _FEW_WORDS = 8
@@ -65,21 +67,23 @@ _ERROR_PREFIXES = ("<tool_use_error>", "Error:", "error:")
 def read_event(event_type: str, payload: object, root: str | None, *, occurred_at_epoch: int = 0) -> EventReading:
     """Read one event, with paths relative to the root. `payload` is the stored one."""
     fields = record(payload)
+    folder = WorkingFolder(root or "", field(fields, "cwd"))
     name, error = field(fields, "tool_name"), fields.get("error")
     response = fields.get("tool_response", fields.get("tool_output"))
     use = read_tool_use(name, fields.get("tool_input"), response, error if isinstance(error, str) else None) if name else None
     prompt = _read_prompt(payload) if event_type in PROMPT_TYPES and use is None else ""
     agents = {key: fields.get(key, fields.get(older)) for key, older in (("agent_id", "agentId"), ("agent_type", "agentType"))}
     has_failed = bool(use and use.error) or "fail" in f"{event_type} {field(fields, 'hook_event_name')}".lower()
-    act = _read_use(use, root, has_failed=has_failed) if use else _read_note(event_type, payload, prompt)
+    act = _read_use(use, folder, has_failed=has_failed) if use else _read_note(event_type, payload, prompt)
     return EventReading(
         event_type=event_type,
         payload=payload,
+        folder=folder,
         tool_use=use,
         has_failed=has_failed,
         act=act,
         prompt=prompt,
-        changed_files=[] if use is None or has_failed or _reports_error(use, fields) else _changed_files(use, act, root),
+        changed_files=[] if use is None or has_failed or _reports_error(use, fields) else _changed_files(use, act, folder),
         occurred_at_epoch=occurred_at_epoch,
         **{key: text[:_MAX_NAME_CHARS] for key, text in agents.items() if isinstance(text, str) and text},
     )
@@ -99,17 +103,17 @@ def _read_prompt(payload: object) -> str:
     return typed_text(payload if isinstance(payload, str) else field(record(payload), "prompt", "text", "content"))
 
 
-def _read_use(use: ToolUse, root: str | None, *, has_failed: bool) -> Act:
+def _read_use(use: ToolUse, folder: WorkingFolder, *, has_failed: bool) -> Act:
     if use.error and any(refusal in use.error for refusal in _REFUSALS):
         return IgnoredEvent(f"refused by the user: {use.tool}")
     if reads_own_memory(use):
         return IgnoredEvent(f"our own memory: {shorten(use.tool, 60)}")
     if use.kind is ToolKind.SHELL:
-        return _read_shell(use, root, has_failed=has_failed)
+        return _read_shell(use, folder, has_failed=has_failed)
     if has_failed and use.kind in _FAILED_CALLS:
         return IgnoredEvent(f"{_FAILED_CALLS[use.kind]}: {shorten(use.tool, 60)}")
     reader = _READERS.get(use.kind)
-    return reader(use, root) if reader else IgnoredEvent(f"no rule for this tool: {shorten(use.tool, 60)}")
+    return reader(use, folder) if reader else IgnoredEvent(f"no rule for this tool: {shorten(use.tool, 60)}")
 
 
 def _reports_error(use: ToolUse, payload: dict[str, object]) -> bool:
@@ -123,57 +127,57 @@ def _reports_error(use: ToolUse, payload: dict[str, object]) -> bool:
     return is_error or answer.get("success") is False or bool(answer.get("error"))
 
 
-def _changed_files(use: ToolUse, act: Act, root: str | None) -> list[str]:
+def _changed_files(use: ToolUse, act: Act, folder: WorkingFolder) -> list[str]:
     """Files that the call changed, by what was asked for: edits, patches, and what a shell writes, moves or removes."""
     if isinstance(act, FileEdit):
         return list(dict.fromkeys(change.path for change in act.changes if change.path))
     old, new = (field(use.fields, *names) for names in (("old_string", "old_str"), ("new_string", "new_str")))
     if use.edits_files and not (old and old == new):
         # An empty file, or an edit of which only the file's name was kept.
-        return [relative(path, root) for path in use.paths[:1]]
+        return [folder.relative(path) for path in use.paths[:1]]
     return []
 
 
-def _read_lookup(use: ToolUse, root: str | None) -> Act:
+def _read_lookup(use: ToolUse, folder: WorkingFolder) -> Act:
     paths = use.paths if use.kind is ToolKind.READ else []
-    return IgnoredEvent(f"trivial look-up: {use.tool}", [relative(path, root) for path in paths])
+    return IgnoredEvent(f"trivial look-up: {use.tool}", [folder.relative(path) for path in paths])
 
 
-def _read_edit(use: ToolUse, root: str | None) -> Act:
+def _read_edit(use: ToolUse, folder: WorkingFolder) -> Act:
     """The changes of an edit."""
-    changes = file_changes.read_file_changes(use, root)
+    changes = file_changes.read_file_changes(use, folder)
     return FileEdit(changes) if changes else IgnoredEvent(f"no effect: {use.tool}")
 
 
-def _read_shell(use: ToolUse, root: str | None, *, has_failed: bool) -> Act:
+def _read_shell(use: ToolUse, folder: WorkingFolder, *, has_failed: bool) -> Act:
     """What a shell command did: changes of files, a run with its outcome, or nothing to record."""
     line = use.command or use.patch
     if not line.strip():
         return IgnoredEvent("no effect: empty command")
     if use.patch and not has_failed:
-        return _read_edit(use, root)
+        return _read_edit(use, folder)
     command = read_command_line(line)
     is_background = use.fields.get("run_in_background") is True or "backgroundTaskId" in use.answer
     if is_background and not has_failed:
         return IgnoredEvent(f"started in the background: {command.main.label}")
-    return _read_run(command, read_outcome(command, use.output, use.error, root, is_failed=has_failed), root)
+    return _read_run(command, read_outcome(command, use.output, use.error, folder, is_failed=has_failed), folder)
 
 
-def _read_run(command: CommandLine, outcome: Outcome, root: str | None) -> Act:
+def _read_run(command: CommandLine, outcome: Outcome, folder: WorkingFolder) -> Act:
     """The act of a command that has ended: look-ups and routine are ignored, the rest is a run or a change of files."""
     label, purpose = command.main.label, command.main.purpose
     if purpose in {Purpose.LOOK, Purpose.ROUTINE} and outcome.failed:  # many end with 1 as a matter of course
         return IgnoredEvent(f"look-up failed: {label}")
     if purpose is Purpose.LOOK:
-        paths = [relative(path, root) for simple in command.commands for path in _printed_files(simple.words)]
+        paths = [folder.relative(path) for simple in command.commands for path in _printed_files(simple.words)]
         return IgnoredEvent(f"trivial look-up: {label}", paths)
     if purpose is Purpose.COMMIT and outcome.failed and "nothing to commit" in outcome.output:
         return IgnoredEvent(f"no effect: {label}")
     if purpose is Purpose.FILES and not outcome.failed:
         simples = [simple for simple in command.commands if simple.purpose is Purpose.FILES][:_MAX_FILE_COMMANDS]
-        changes = [change for simple in simples for change in _read_file_command(simple, command.heredocs, root)]
+        changes = [change for simple in simples for change in _read_file_command(simple, command.heredocs, folder)]
         return FileEdit(changes) if changes else IgnoredEvent(f"routine command: {label}")
-    return CommandRun(command, outcome)
+    return CommandRun(command, outcome, folder)
 
 
 def _printed_files(words: list[str]) -> list[str]:
@@ -182,17 +186,17 @@ def _printed_files(words: list[str]) -> list[str]:
     return [word for word in words[1:] if not word.startswith("-") and "." in word and "*" not in word]
 
 
-def _read_file_command(command: SimpleCommand, heredocs: list[str], root: str | None) -> list[FileChange]:
+def _read_file_command(command: SimpleCommand, heredocs: list[str], folder: WorkingFolder) -> list[FileChange]:
     """Files that a shell command writes, moves or removes."""
     if command.output_path:
-        path = relative(command.output_path, root)
+        path = folder.relative(command.output_path)
         if path.startswith("/tmp/"):  # noqa: S108 - what lands there is not the project's
             return []
         content = heredocs[0] if heredocs else " ".join(command.words[1:])
         append = file_changes.append_to_file
         return [append(path, content) if command.appends else file_changes.write_file(path, content, verb="wrote")]
     arguments = command.words[len(command.label.split()) :]
-    paths = [relative(word, root) for word in arguments if not word.startswith("-")]
+    paths = [folder.relative(word) for word in arguments if not word.startswith("-")]
     program = command.label.removeprefix("git ")
     if program == "mv":
         return [file_changes.move_file(paths[0], paths[1])] if len(paths) == 2 else []
@@ -202,7 +206,7 @@ def _read_file_command(command: SimpleCommand, heredocs: list[str], root: str | 
     return [file_changes.change_whole_file(path, "changed", [f"`sed` {shorten(paths[0], 70)}"]) for path in paths[1:10]]
 
 
-def _read_web(use: ToolUse, _root: str | None) -> Act:
+def _read_web(use: ToolUse, _folder: WorkingFolder) -> Act:
     """What a search of the web or a fetched page says."""
     query = field(use.fields, "url", "query", "prompt")
     text = _TAG.sub("", bounded(prose(use.output))).strip()
@@ -213,7 +217,7 @@ def _read_web(use: ToolUse, _root: str | None) -> Act:
     return WebAnswer(query=query, question=field(use.fields, "prompt"), is_url=bool(field(use.fields, "url")), text=text)
 
 
-def _read_agent(use: ToolUse, _root: str | None) -> Act:
+def _read_agent(use: ToolUse, _folder: WorkingFolder) -> Act:
     """What a sub-agent reports."""
     report = _TAG.sub("", bounded(prose(use.output))).strip()
     if not report or _EMPTY_REPORT.fullmatch(report):
@@ -231,7 +235,7 @@ def _read_agent(use: ToolUse, _root: str | None) -> Act:
     )
 
 
-def _read_answer(use: ToolUse, _root: str | None) -> Act:
+def _read_answer(use: ToolUse, _folder: WorkingFolder) -> Act:
     """What the user answered to questions or to a plan."""
     plan, reply = field(use.fields, "plan"), prose(use.output).strip()
     if plan:
@@ -244,7 +248,7 @@ def _read_answer(use: ToolUse, _root: str | None) -> Act:
     )
 
 
-def _read_todos(use: ToolUse, _root: str | None) -> Act:
+def _read_todos(use: ToolUse, _folder: WorkingFolder) -> Act:
     """The agent's list; one that has no items with a state changes nothing."""
     items = [record(item) for name in ("todos", "plan", "items") for item in array(use.fields.get(name))]
     if not items:
@@ -256,7 +260,7 @@ def _read_todos(use: ToolUse, _root: str | None) -> Act:
     return TodoList(unfinished=names[False], finished=names[True])
 
 
-def _read_mcp(use: ToolUse, _root: str | None) -> Act:
+def _read_mcp(use: ToolUse, _folder: WorkingFolder) -> Act:
     """What an MCP tool changed; tools that only look something up are ignored."""
     name = shorten(use.tool, 60)
     server, _, tool = use.tool.removeprefix("mcp__").partition("__")
@@ -298,7 +302,7 @@ _FAILED_CALLS = {
     ToolKind.PLAN: "the agent's own plan",
 }
 """Why a call that failed is ignored."""
-_READERS: dict[ToolKind, Callable[[ToolUse, str | None], Act]] = {
+_READERS: dict[ToolKind, Callable[[ToolUse, WorkingFolder], Act]] = {
     **dict.fromkeys((ToolKind.EDIT, ToolKind.WRITE), _read_edit),
     **dict.fromkeys(_LOOKUPS, _read_lookup),
     ToolKind.WEB: _read_web,

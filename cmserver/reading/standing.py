@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+from cmserver.base.text import shorten
 from cmserver.reading.conclusions import FEW_WORDS, MAX_QUOTE, content_words, count_words, matches, phrases
-from cmserver.tooluse.text import shorten
 
 _MAX_TEXT = 8_000
 _MAX_INSTRUCTIONS = 5

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from cmserver.tooluse.text import shorten
+from cmserver.base.text import shorten
 
 MAX_TITLE = 80
 MAX_LAID_DOWN = 120
@@ -40,15 +39,6 @@ def first_line(text: str) -> str:
 def capitalize(text: str) -> str:
     """Upper case for the first letter only: the rest may hold names."""
     return text[:1].upper() + text[1:]
-
-
-def join_names(names: Sequence[str], limit: int) -> str:
-    """`a, b and c`, or `a, b and 4 more`."""
-    if len(names) > limit:
-        return f"{', '.join(names[:limit])} and {len(names) - limit} more"
-    if len(names) > 1:
-        return f"{', '.join(names[:-1])} and {names[-1]}"
-    return "".join(names)
 
 
 def count_noun(count: int, noun: str) -> str:

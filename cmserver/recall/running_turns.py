@@ -9,10 +9,10 @@ from cmserver.base.sql import Conn
 from cmserver.events import repository as events
 from cmserver.events.model import ToolUseOfTurn
 from cmserver.observations.plain import one_line
-from cmserver.tooluse.commands import Purpose, read_command_line
-from cmserver.tooluse.model import ToolKind
+from cmserver.tooluse.commands import read_command_line
+from cmserver.tooluse.model import Purpose, ToolKind
 from cmserver.tooluse.read import read_tool_use
-from cmserver.tooluse.text import join_root, relative
+from cmserver.tooluse.text import find_working_folder
 
 _MAX_OTHERS, _MAX_NAMES, _MAX_OWN_NAMES, _NAME_CHARS = 3, 4, 20, 100
 
@@ -35,7 +35,8 @@ def _describe(uses: Sequence[ToolUseOfTurn], max_names: int) -> str:
     for sent in uses:
         use = read_tool_use(sent.tool_name, sent.tool_input)
         if use.edits_files:
-            paths |= dict.fromkeys(relative(path, join_root(sent.root, sent.cwd)) for path in use.paths)
+            folder = find_working_folder(sent.root, sent.cwd)
+            paths |= dict.fromkeys(folder.relative(path) for path in use.paths)
         elif use.kind is ToolKind.SHELL and (line := read_command_line(use.command)).main.purpose > Purpose.ROUTINE:
             commands[f"`{line.text}`"] = None
     done = [f"{verb} {_join(list(names), max_names)}" for verb, names in (("edited", paths), ("ran", commands)) if names]

@@ -10,11 +10,11 @@ import msgspec
 
 from cmserver.providers.model import Answer, DraftObservation, Prompt, Skip, event_tag
 from cmserver.reading.conclusions import conclude
-from cmserver.reading.file_changes import FileChange
 from cmserver.reading.model import (
     AgentReport,
     CommandRun,
     EventReading,
+    FileChange,
     FileEdit,
     Finding,
     IgnoredEvent,
@@ -30,9 +30,8 @@ from cmserver.rules.drafts import ChangeSet, ChangeStep, FailedRun
 from cmserver.rules.failures import RecordedFailures
 from cmserver.rules.findings import draft_finding
 from cmserver.rules.turns import Turn, conclude_report, draft_open_end, gather_turn
-from cmserver.tooluse.commands import Purpose
+from cmserver.tooluse.model import Purpose
 from cmserver.tooluse.own_tool_use import reads_own_memory
-from cmserver.tooluse.text import relative
 
 _MAX_FILES = 6
 _MAX_FACTS, _MAX_FACTS_VERBOSE = 8, 20
@@ -215,7 +214,7 @@ class _Batch:
     def _add_pass(self, tag: str, place: int, run: CommandRun) -> None:
         """Take a command that passed: a commit, the proof of a change, the end of a failure, or an ordinary run."""
         command = run.command
-        if command.undone_paths and self._undo([relative(path, self.prompt.root) for path in command.undone_paths]):
+        if command.undone_paths and self._undo([run.folder.relative(path) for path in command.undone_paths]):
             self._skip(tag, "undoes changes")
             return
         settled = self.earlier.add(run.result) if run.is_proved else []
@@ -274,8 +273,7 @@ class _Batch:
             self._skip(tag, f"routine command: {main.label}")
 
     def _add_commit(self, tag: str, run: CommandRun, failures: list[FailedRun]) -> None:
-        recorded, root = self.prompt.recorded, self.prompt.root
-        commit = drafts.draft_commit(tag, run, self.change_sets, failures, recorded, root, self.max_facts)
+        commit = drafts.draft_commit(tag, run, self.change_sets, failures, self.prompt.recorded, self.max_facts)
         self.commits.append(commit)
         self._keep(commit, is_essential=True)
         self.change_sets, self.files_read = [], []

@@ -11,7 +11,8 @@ from unicodedata import combining, normalize
 import msgspec
 
 from cmserver.providers.model import DraftObservation, PriorObservation
-from cmserver.reading.conclusions import FEW_WORDS, Conclusion, content_words, matches, phrases
+from cmserver.reading.conclusions import FEW_WORDS, content_words, matches, phrases
+from cmserver.reading.model import Conclusion
 from cmserver.reading.standing import split_prompt
 
 _STEM_CHARS, _SHORT_CHARS = 5, 4

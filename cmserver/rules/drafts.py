@@ -8,16 +8,16 @@ from itertools import groupby, pairwise
 
 import msgspec
 
+from cmserver.base.text import join_names, shorten
 from cmserver.providers.model import DraftObservation, PriorObservation
 from cmserver.reading import symbols
 from cmserver.reading.conclusions import conclude, phrases
-from cmserver.reading.file_changes import FileChange, merge_by_path, short_path
-from cmserver.reading.model import CommandRun
+from cmserver.reading.file_changes import merge_by_path, short_path
+from cmserver.reading.model import CommandRun, FileChange
 from cmserver.reading.offers import UserAnswer
-from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, capitalize, count_noun, join_names
+from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, capitalize, count_noun
 from cmserver.rules.closing import is_calling_off
 from cmserver.tooluse.commands import arguments_of, packages
-from cmserver.tooluse.text import relative, shorten
 
 _MAX_READS = 8
 _COMMITTED = re.compile(r"^(?:Output: )?\[(\S+)(?: \([^)\n]*\))? ([0-9a-f]{6,40})\]", re.MULTILINE)
@@ -241,7 +241,6 @@ def draft_commit(
     change_sets: list[ChangeSet],
     failures: list[FailedRun],
     recorded: Sequence[PriorObservation],
-    root: str | None,
     max_facts: int,
 ) -> DraftObservation:
     """A commit and everything in the batch that it sums up. `failures` are attempts to commit that failed."""
@@ -259,7 +258,7 @@ def draft_commit(
         facts=_change_facts(change_sets, [*_commit_facts(run), *attempts], max_facts),
         concepts=_change_concepts(met_failure=bool(met)),
         files_read=_files_read(change_sets),
-        files_modified=_committed_files(run, changed, recorded, root),
+        files_modified=_committed_files(run, changed, recorded),
         events=[*(tag for change_set in change_sets for tag in change_set.tags), *(failure.tag for failure in failures), tag],
         closes=[change_set.earlier.number for change_set in met if change_set.earlier],
     )
@@ -459,10 +458,10 @@ def _commit_facts(run: CommandRun) -> list[str]:
     return [text] if commit else []
 
 
-def _committed_files(run: CommandRun, changed: list[str], recorded: Sequence[PriorObservation], root: str | None) -> list[str]:
+def _committed_files(run: CommandRun, changed: list[str], recorded: Sequence[PriorObservation]) -> list[str]:
     """The files of this batch and those that git names; with those of earlier batches when git counts as many."""
     added = [word for simple in run.command.commands if simple.label == "git add" for word in simple.words[1:]]
-    added = [relative(word, root) for word in added if re.search(r"\.\w+$", word) and "*" not in word]
+    added = [run.folder.relative(word) for word in added if re.search(r"\.\w+$", word) and "*" not in word]
     named = [*changed, *_CREATED.findall(run.outcome.output), *added]
     uncommitted = list[str]()
     for line in recorded:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from cmserver.base.text import shorten
 from cmserver.providers.model import DraftObservation
 from cmserver.reading.model import AgentReport, Finding, Note, RemoteDeed, UserReply, WebAnswer
 from cmserver.reading.offers import title_answer
 from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, count_noun, first_line, first_sentence
-from cmserver.tooluse.text import shorten
 
 _MAX_NARRATIVE = 1_500
 _WEIGHED = re.compile(r"\b(?:instead of|rather than|trade-?offs?|over|versus|vs)\b", re.IGNORECASE)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cmserver.base.text import join_names, shorten
 from cmserver.providers.model import Answer, DraftSummary, PriorObservation, Prompt, Skip
 from cmserver.reading.conclusions import is_vague, read_conclusions
-from cmserver.reading.text import capitalize, count_noun, join_names
+from cmserver.reading.text import capitalize, count_noun
 from cmserver.rules.failures import open_failures
-from cmserver.tooluse.text import shorten
 
 _DONE = {"change", "bugfix", "feature", "refactor"}
 _MAX_MESSAGE = 4_000

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from cmserver.base.text import shorten
 from cmserver.providers.model import DraftObservation
-from cmserver.reading.conclusions import FEW_WORDS, Conclusion, choose_quotes, content_words, is_vague, matches
+from cmserver.reading.conclusions import FEW_WORDS, choose_quotes, content_words, is_vague, matches
+from cmserver.reading.model import Conclusion
 from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, capitalize
-from cmserver.tooluse.text import shorten
 
 _MAX_NARRATIVE = 2_000
 _MAX_OPEN_ENDS = 10

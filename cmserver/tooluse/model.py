@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
-from enum import Enum
+import posixpath
+import re
+from enum import Enum, IntEnum
 
 import msgspec
 
 from cmserver.base.tolerant_json import record
+
+_KEEPS_CHANGES = {"-b", "-B", "--orphan", "--staged", "-S"}
+_SELECTING_FLAGS = {"--test", "--tests", "--package", "--filter", "--grep"}
+_OTHER_FLAGS = {
+    "-n",
+    "-c",
+    "-j",
+    "-o",
+    "-W",
+    "--maxfail",
+    "--tb",
+    "--workers",
+    "--cov",
+    "--config",
+    "--reporter",
+    "--count",
+    "--seed",
+}
+"""Flags whose values select nothing."""
+_EVERYTHING = {"", ".", "...", "tests", "test", "src", "spec", "run", "all"}
+_NUMBER_SETTING = re.compile(r"\b[A-Z]\w*=\d{2,}\b")
+"""In the environment of a check: another port, another seed, other results."""
 
 
 class ToolKind(Enum):
@@ -74,3 +98,111 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def edits_files(self) -> bool:
         return self.kind in {ToolKind.EDIT, ToolKind.WRITE}
+
+
+class Purpose(IntEnum):
+    """What a command is for. Of a line with several commands the highest counts."""
+
+    LOOK = 0
+    ROUTINE = 1
+    OTHER = 2
+    FILES = 3
+    DEED = 4
+    INSTALL = 5
+    CHECK = 6
+    TEST = 7
+    COMMIT = 8
+
+
+class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """One simple command of a line. `label` names its program and purpose (`pytest`, `git push`, `npm test`)."""
+
+    purpose: Purpose
+    label: str
+    words: list[str]
+    output_path: str | None = None
+    """The file its output is redirected to."""
+    appends: bool = False
+    operator: str = ""
+    """What stands behind it: `;`, `&&`, `||`, `|`, `&` or a line's end."""
+    is_negated: bool = False
+
+
+class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A command line, understood by its most telling command."""
+
+    text: str
+    """Short enough for a title, without `cd` and redirections where one command tells it all."""
+    main: SimpleCommand
+    commands: list[SimpleCommand]
+    heredocs: list[str]
+
+    @property
+    def is_check(self) -> bool:
+        """True for test runs and other checks of the code."""
+        return self.main.purpose in {Purpose.TEST, Purpose.CHECK}
+
+    @property
+    def decides_exit_code(self) -> bool:
+        """Whether exit code 0 of the line says that the main command ended with 0: it ran, and nothing hides how it ended."""
+        place = next(place for place, command in enumerate(self.commands) if command is self.main)
+        before, behind = [it.operator for it in self.commands[:place]], [it.operator for it in self.commands[place:]]
+        same_list = before[max((at + 1 for at, operator in enumerate(before) if operator in {";", "\n", "&"}), default=0) :]
+        is_last = all(operator == "&&" for operator in behind[:-1]) and behind[-1] in {"", ";", "\n"}
+        return is_last and "||" not in same_list and not self.main.is_negated
+
+    @property
+    def undone_paths(self) -> list[str]:
+        """The arguments of `git checkout` and `git restore` that may be files or folders whose changes they undo."""
+        return [
+            word.removeprefix("./").rstrip("/") or "."
+            for command in self.commands
+            if command.label in {"git checkout", "git restore"} and not _KEEPS_CHANGES.intersection(command.words)
+            for word in command.words[2:]
+            if not word.startswith("-")
+        ]
+
+    @property
+    def selectors(self) -> list[str]:
+        """What a check is limited to: paths, tests, packages. Empty when it runs everything."""
+        label, previous, selectors = self.main.label.split(), "", list[str]()
+        for word in self.main.words[1:]:
+            flag, _, value = word.partition("=")
+            if flag in _SELECTING_FLAGS and value:
+                selectors.append(value)
+            elif not word.startswith("-") and word not in label and not word.isdigit() and previous not in _OTHER_FLAGS:
+                selectors.append(word.removeprefix("./").rstrip("/"))
+            previous = word
+        return [selector for selector in selectors if selector not in _EVERYTHING and not selector.startswith("no:")]
+
+    @property
+    def compares(self) -> bool:
+        """Whether it runs a check without the changes, which wait in a stash meanwhile."""
+        first = next((it for it in self.commands if it.label == "git stash" or it.purpose >= Purpose.CHECK), None)
+        return self.is_check and first is not None and first.label == "git stash"
+
+    @property
+    def key(self) -> str:
+        """Two runs with the same key try the same thing: checks and commits by their label, other commands by their text."""
+        numbers = "".join(f"{setting} " for setting in _NUMBER_SETTING.findall(self.text)) if self.is_check else ""
+        return numbers + self.main.label if self.is_check or self.main.purpose is Purpose.COMMIT else self.text
+
+
+class WorkingFolder(msgspec.Struct, frozen=True):
+    """The root that paths are shown from, and the folder where the agent works, from which it writes relative ones.
+
+    The root is the repository's. Where none is known, or the agent works elsewhere, it is the folder itself.
+    """
+
+    root: str = ""
+    folder: str = ""
+
+    def relative(self, path: str) -> str:
+        """The path as seen from the root; paths outside it stay as they are."""
+        base, folder = self.root.rstrip("/\\"), self.folder.rstrip("/")
+        is_absolute = path.startswith(("/", "\\", "~")) or path[1:2] == ":"
+        if path and not is_absolute and folder.startswith("/") and folder != base:
+            path = posixpath.normpath(f"{folder}/{path}")
+        if base and path.startswith((base + "/", base + "\\")):
+            return path[len(base) + 1 :]
+        return path.removeprefix("./")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from typing import cast
 
 from cmserver.base.tolerant_json import array, field, number, record
+from cmserver.tooluse.model import WorkingFolder
 
-FOLDER_MARK = "/./"
 _MAX_BLOCKS = 50
 _MAX_DEPTH = 8
 _GEMINI_TROUBLE = re.compile(r"^(?:Error|Signal): ", re.MULTILINE)
@@ -28,28 +27,11 @@ def prose(value: object, depth: int = 0) -> str:
     return plain or prose(array(source.get("content")) or array(source.get("results")) or "", depth + 1)
 
 
-def relative(path: str, root: str | None) -> str:
-    """The path as seen from the root; paths outside it stay as they are.
-
-    `/./` in the root, as in rsync, stands before the folder in it where the agent works: relative paths are from there.
-    """
-    base, _, folder = (root or "").partition(FOLDER_MARK)
-    base = base.rstrip("/\\")
-    if base and path.startswith((base + "/", base + "\\")):
-        return path[len(base) + 1 :]
-    is_absolute = path.startswith(("/", "\\", "~")) or path[1:2] == ":"
-    return posixpath.normpath(f"{folder}/{path}") if folder and path and not is_absolute else path.removeprefix("./")
-
-
-def join_root(root: str | None, folder: str | None) -> str | None:
-    """What paths are relative to, see `relative`: the root of the repository, with the folder in it where the agent works.
-
-    Where no root is known, or the agent works elsewhere, it is the agent's working folder.
-    """
-    root = (root or "").rstrip("/")
-    if not root or folder is None:
-        return folder or root or None
-    return f"{root}{FOLDER_MARK}{folder[len(root) + 1 :].rstrip('/')}" if folder.startswith(f"{root}/") else folder
+def find_working_folder(root: str | None, folder: str | None) -> WorkingFolder:
+    """Where an agent works, in the repository of that root if the folder is in it."""
+    root, folder = (root or "").rstrip("/"), (folder or "")
+    is_inside = not folder or folder.rstrip("/") == root or folder.startswith(f"{root}/")
+    return WorkingFolder(root if root and is_inside else folder, folder)
 
 
 def printed_text(output: object) -> str:
@@ -75,13 +57,3 @@ def reported_exit_code(output: object) -> int | None:
     is_error_apart = isinstance(answer.get("stdout"), str) and isinstance(answer.get("stderr"), str)
     is_gemini = "llmContent" in answer and text.startswith("Output:") and not _GEMINI_TROUBLE.search(text)
     return 0 if is_error_apart or is_gemini else None
-
-
-def shorten(text: str, limit: int) -> str:
-    """One line of at most `limit` characters, cut between words."""
-    line = " ".join(text[: limit * 8].split())
-    if len(line) <= limit:
-        return line
-    cut = line[: limit - 1]
-    space = cut.rfind(" ")
-    return (cut[:space] if space > limit // 2 else cut).rstrip(" ,;:-") + "…"

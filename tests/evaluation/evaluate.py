@@ -20,7 +20,7 @@ from cmserver.providers.model import Completion, FailureKind, PriorObservation, 
 from cmserver.providers.prices import compute_cost
 from cmserver.reading.model import EventReading
 from cmserver.sessions.turns.model import SessionPrompt
-from cmserver.tooluse.text import relative
+from cmserver.tooluse.model import WorkingFolder
 from tests.evaluation.cases import Case, Label, cases, payload
 
 _BEGAN = datetime(2026, 11, 20, 9, tzinfo=UTC)
@@ -196,7 +196,8 @@ def _event_results(call: _Call) -> list[EventResult]:
     results: list[EventResult] = []
     for job, event in zip(call.jobs, call.case.events, strict=True):
         drafts = [sourced.draft for sourced in observations if job.id in sourced.job_ids]
-        named = [relative(path, call.case.cwd) for draft in drafts for path in [*draft.files_modified, *draft.files_read]]
+        folder = WorkingFolder(call.case.cwd)
+        named = [folder.relative(path) for draft in drafts for path in [*draft.files_modified, *draft.files_read]]
         results.append(
             EventResult(
                 session=call.case.name,

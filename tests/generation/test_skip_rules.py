@@ -6,7 +6,7 @@ import pytest
 
 from cmserver.access.model import find_rule_error
 from cmserver.generation.skip_rules import find_skip_rule
-from cmserver.tooluse.model import ToolUse
+from cmserver.tooluse.model import ToolUse, WorkingFolder
 from cmserver.tooluse.read import read_tool_use
 from tests.table import try_rows
 
@@ -57,7 +57,7 @@ def ran(command: object) -> ToolUse:
 def test_a_path_rule_is_read_as_in_a_gitignore(glob: str, path: str, is_skipped: bool):
     rule = f"path:{glob}"
 
-    assert find_skip_rule([rule], read(path), ROOT) == (rule if is_skipped else None)
+    assert find_skip_rule([rule], read(path), WorkingFolder(ROOT)) == (rule if is_skipped else None)
 
 
 @try_rows(
@@ -73,12 +73,12 @@ def test_a_path_rule_is_read_as_in_a_gitignore(glob: str, path: str, is_skipped:
     ids=["notebook", "gemini", "search in a folder", "several", "patch", "patch by shell"],
 )
 def test_a_path_rule_knows_the_files_of_many_tools(event: ToolUse):
-    assert find_skip_rule(["path:vendor"], event, ROOT) == "path:vendor"
+    assert find_skip_rule(["path:vendor"], event, WorkingFolder(ROOT)) == "path:vendor"
 
 
 def test_a_path_rule_is_about_paths_from_the_root_wherever_in_it_the_agent_works():
-    assert find_skip_rule(["path:/web/vendor"], read("vendor/a.py"), f"{ROOT}/./web") == "path:/web/vendor"
-    assert find_skip_rule(["path:/web/vendor"], read(f"{ROOT}/vendor/a.py"), f"{ROOT}/./web") is None
+    assert find_skip_rule(["path:/web/vendor"], read("vendor/a.py"), WorkingFolder(ROOT, f"{ROOT}/web")) == "path:/web/vendor"
+    assert find_skip_rule(["path:/web/vendor"], read(f"{ROOT}/vendor/a.py"), WorkingFolder(ROOT, f"{ROOT}/web")) is None
 
 
 def test_an_event_that_touches_another_file_as_well_is_not_skipped():
@@ -86,8 +86,8 @@ def test_an_event_that_touches_another_file_as_well_is_not_skipped():
 
     both = used("apply_patch", {"input": patch})
 
-    assert find_skip_rule(["path:vendor"], both, ROOT) is None
-    assert find_skip_rule(["path:vendor", "path:src/*.py"], both, ROOT) == "path:vendor"
+    assert find_skip_rule(["path:vendor"], both, WorkingFolder(ROOT)) is None
+    assert find_skip_rule(["path:vendor", "path:src/*.py"], both, WorkingFolder(ROOT)) == "path:vendor"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_an_event_that_touches_another_file_as_well_is_not_skipped():
     ids=["no files", "shell", "nothing"],
 )
 def test_an_event_that_names_no_file_is_not_skipped_by_a_path_rule(event: ToolUse):
-    assert find_skip_rule(["path:**"], event, ROOT) is None
+    assert find_skip_rule(["path:**"], event, WorkingFolder(ROOT)) is None
 
 
 @try_rows(
@@ -124,31 +124,33 @@ def test_an_event_that_names_no_file_is_not_skipped_by_a_path_rule(event: ToolUs
 def test_a_command_rule_is_how_every_command_of_a_line_begins(beginning: str, command: str, is_skipped: bool):
     rule = f"command:{beginning}"
 
-    assert find_skip_rule([rule], ran(command), ROOT) == (rule if is_skipped else None)
+    assert find_skip_rule([rule], ran(command), WorkingFolder(ROOT)) == (rule if is_skipped else None)
 
 
 def test_a_chain_may_fall_under_several_rules_and_the_first_command_tells_which():
     rules = ["command:npm ci", "command:git status"]
 
-    assert find_skip_rule(rules, ran("git status && npm ci"), ROOT) == "command:git status"
-    assert find_skip_rule(rules, ran(["bash", "-lc", "npm ci"]), ROOT) == "command:npm ci"
+    assert find_skip_rule(rules, ran("git status && npm ci"), WorkingFolder(ROOT)) == "command:git status"
+    assert find_skip_rule(rules, ran(["bash", "-lc", "npm ci"]), WorkingFolder(ROOT)) == "command:npm ci"
 
 
 def test_a_line_too_long_to_be_read_whole_is_not_skipped():
-    assert find_skip_rule(["command:echo"], ran("echo a; " * 400 + "echo a"), ROOT) == "command:echo"
-    assert find_skip_rule(["command:echo"], ran("echo a; " * 4_000 + "echo a"), ROOT) is None
+    assert find_skip_rule(["command:echo"], ran("echo a; " * 400 + "echo a"), WorkingFolder(ROOT)) == "command:echo"
+    assert find_skip_rule(["command:echo"], ran("echo a; " * 4_000 + "echo a"), WorkingFolder(ROOT)) is None
 
 
 def test_a_sentence_is_for_the_model_and_skips_nothing():
-    assert find_skip_rule(["Changes of the changelog", "pathological: **"], read(f"{ROOT}/CHANGELOG.md"), ROOT) is None
+    assert (
+        find_skip_rule(["Changes of the changelog", "pathological: **"], read(f"{ROOT}/CHANGELOG.md"), WorkingFolder(ROOT)) is None
+    )
 
 
 def test_a_rule_made_to_keep_a_worker_busy_does_not():
     deep = read("/a" * 3_000 + "/b")
     long = read("a" * 4_000)
 
-    assert find_skip_rule(["path:" + "/".join(["**", "a"] * 30) + "/c"], deep, None) is None
-    assert find_skip_rule(["path:" + "*a" * 60 + "c"], long, None) is None
+    assert find_skip_rule(["path:" + "/".join(["**", "a"] * 30) + "/c"], deep, WorkingFolder()) is None
+    assert find_skip_rule(["path:" + "*a" * 60 + "c"], long, WorkingFolder()) is None
 
 
 @try_rows(

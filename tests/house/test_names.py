@@ -32,7 +32,21 @@ PREPOSITIONS = "About|Above|Across|After|Around|Before|Behind|Below|Beside|Betwe
 ENDINGS = r"\w*(?:[^e]ed|tten|aken|osen|[^aeiou]ing)"
 """Of regular participles, and of those in -en."""
 NOUNS = {
-    *("Embed", "Embedding", "Feed", "Finding", "Heading", "Listing", "Meaning", "Pooling", "Pricing", "Ranking", "Seed", "Setting"),
+    *(
+        "Embed",
+        "Embedding",
+        "Feed",
+        "Finding",
+        "Heading",
+        "Listing",
+        "Meaning",
+        "Pooling",
+        "Pricing",
+        "Ranking",
+        "Reading",
+        "Seed",
+        "Setting",
+    ),
     *("String", "Timing", "Token", "Warning", "Wording"),
 }
 """Nouns of the field with such an ending."""

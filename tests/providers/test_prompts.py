@@ -45,7 +45,7 @@ def _event(tool: str, tool_input: object, tool_response: object = None, error: s
 
 
 def describe(tool: str, tool_input: object, tool_response: object = None, error: str | None = None) -> str:
-    return describe_event(_event(tool, tool_input, tool_response, error), ROOT)
+    return describe_event(_event(tool, tool_input, tool_response, error))
 
 
 def _system(form: Form = "xml", kind: PromptKind = "observations", **preferences: object) -> str:
@@ -314,7 +314,7 @@ def test_the_bound_holds_for_the_largest_batch_and_everything_at_its_longest():
 
 @try_rows("event", read_payloads(RECORDED), ids=lambda event: event.tool_use.tool)
 def test_recorded_payloads_are_shown_without_json(event: EventReading):
-    text = describe_event(event, ROOT)
+    text = describe_event(event)
 
     assert text.startswith(event.tool_use.tool if event.tool_use else "")
     assert '{"' not in text
@@ -322,7 +322,7 @@ def test_recorded_payloads_are_shown_without_json(event: EventReading):
 
 
 def test_an_edit_is_its_patch_and_never_the_file_before():
-    text = describe_event(read_payloads(RECORDED)[2], ROOT)
+    text = describe_event(read_payloads(RECORDED)[2])
 
     assert text == ("Edit\nbig.txt\n@@ -3,7 +3,7 @@\n line 2\n line 3\n line 4\n-line 5\n+line five\n line 6\n line 7\n line 8")
 
@@ -544,13 +544,13 @@ def test_an_event_that_is_no_tool_use_shows_its_payload_without_the_envelope():
         ROOT,
     )
 
-    assert describe_event(event, ROOT) == "PostCompact\ntrigger: manual\ncompact_summary: So far."
+    assert describe_event(event) == "PostCompact\ntrigger: manual\ncompact_summary: So far."
 
 
 @settings(max_examples=120, deadline=None)
 @given(_EVENTS)
 def test_no_shape_of_an_event_is_an_exception(event: EventReading):
-    assert len(describe_event(event, "/srv")) <= EVENT_CHARS
+    assert len(describe_event(event)) <= EVENT_CHARS
 
 
 def test_json_as_deep_as_it_gets_is_no_exception():

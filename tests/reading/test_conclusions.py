@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cmserver.reading.conclusions import MAX_QUOTE, Kind, choose_quotes, conclude, read_conclusions
+from cmserver.reading.conclusions import MAX_QUOTE, choose_quotes, conclude, read_conclusions
+from cmserver.reading.model import Kind
 from cmserver.reading.text import capitalize
 from cmserver.rules.turns import Turn, gather_turn
 from tests.table import try_rows

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmserver.generation.skip_rules import find_skip_rule
-from cmserver.tooluse.model import ToolKind
+from cmserver.tooluse.model import ToolKind, WorkingFolder
 from cmserver.tooluse.read import PATH_FIELDS, PATH_LIST_FIELDS, TOOL_KINDS, read_tool_use
 from tests.table import try_rows
 
@@ -26,13 +26,13 @@ def test_a_path_rule_applies_to_every_field_that_names_a_file(tool: str):
             assert use.paths == []
         else:
             assert use.paths == [SECRET], field
-            assert find_skip_rule([RULE], read_tool_use(tool, {field: SECRET}), ROOT) == RULE, field
+            assert find_skip_rule([RULE], read_tool_use(tool, {field: SECRET}), WorkingFolder(ROOT)) == RULE, field
 
 
 @try_rows("field", PATH_LIST_FIELDS)
 @try_rows("shape", [[SECRET], [{"file_path": SECRET, "new": "x"}], {SECRET: "its content"}], ids=str)
 def test_a_path_rule_applies_to_every_field_that_names_several_files(field: str, shape: object):
-    assert find_skip_rule([RULE], read_tool_use("Read", {field: shape}), ROOT) == RULE
+    assert find_skip_rule([RULE], read_tool_use("Read", {field: shape}), WorkingFolder(ROOT)) == RULE
 
 
 @try_rows(
@@ -55,19 +55,21 @@ def test_a_path_rule_applies_to_every_field_that_names_several_files(field: str,
     ],
 )
 def test_a_path_rule_applies_whatever_shape_the_input_has(tool: str, tool_input: object):
-    assert find_skip_rule([RULE], read_tool_use(tool, tool_input), ROOT) == RULE
+    assert find_skip_rule([RULE], read_tool_use(tool, tool_input), WorkingFolder(ROOT)) == RULE
 
 
 def test_a_path_rule_applies_to_a_file_that_only_the_answer_names():
     read = read_tool_use("Read", None, {"type": "text", "file": {"filePath": SECRET, "content": "-----BEGIN"}})
 
-    assert find_skip_rule([RULE], read, ROOT) == RULE
+    assert find_skip_rule([RULE], read, WorkingFolder(ROOT)) == RULE
 
 
 @try_rows("tool", ["shell_command", "run_terminal_cmd", "exec_command", "Bash"])
 @try_rows("field", ["command", "cmd", "script"])
 def test_a_command_rule_applies_to_every_shell(tool: str, field: str):
-    assert find_skip_rule(["command:kubectl get secrets"], read_tool_use(tool, {field: "kubectl get secrets -o yaml"}), ROOT)
+    assert find_skip_rule(
+        ["command:kubectl get secrets"], read_tool_use(tool, {field: "kubectl get secrets -o yaml"}), WorkingFolder(ROOT)
+    )
 
 
 @try_rows(
@@ -125,4 +127,4 @@ def test_no_input_breaks_the_reading(tool: str, tool_input: object):
 def test_a_reader_never_sees_a_path_that_a_rule_does_not_see(others: dict[str, object], field: str):
     named = {key: value for key, value in others.items() if key not in {*PATH_FIELDS, *PATH_LIST_FIELDS, "uri", "url"}}
 
-    assert find_skip_rule([RULE], read_tool_use("Read", {**named, field: SECRET}), ROOT) == RULE
+    assert find_skip_rule([RULE], read_tool_use("Read", {**named, field: SECRET}), WorkingFolder(ROOT)) == RULE

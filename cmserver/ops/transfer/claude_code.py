@@ -27,9 +27,8 @@ from cmserver.observations.tidy import tidy_line, tidy_text
 from cmserver.ops.transfer.ids import derive_id
 from cmserver.ops.transfer.model import DataLine, ObservationLine, ProjectLine, RefusedLine, SessionLine, TurnLine
 from cmserver.providers.model import DraftSummary
-from cmserver.tooluse.model import ToolKind
+from cmserver.tooluse.model import ToolKind, WorkingFolder
 from cmserver.tooluse.read import read_tool_use
-from cmserver.tooluse.text import relative
 from cmserver.tooluse.typed_prompt import typed_text
 
 _NAME = "claude-code"
@@ -375,7 +374,7 @@ def _blocks(entry: _Entry) -> list[dict[str, object]]:
 def _changed_files(block: dict[str, object], folder: str) -> list[str]:
     name = block.get("name")
     use = read_tool_use(name if isinstance(name, str) else None, block.get("input"))
-    return [relative(path, folder) for path in use.paths] if use.kind in {ToolKind.EDIT, ToolKind.WRITE} else []
+    return [WorkingFolder(folder).relative(path) for path in use.paths] if use.kind in {ToolKind.EDIT, ToolKind.WRITE} else []
 
 
 def _parse_time(text: str | None) -> datetime | None:

@@ -14,7 +14,6 @@ from cmserver.providers.prompts.instructions import Form, instructions
 from cmserver.providers.prompts.text import share_room
 from cmserver.providers.prompts.tool_uses import EVENT_CHARS, describe_event
 from cmserver.reading.model import EventReading
-from cmserver.tooluse.text import FOLDER_MARK
 
 CHARS_PER_TOKEN = 4
 _STABLE_TOKENS = 750
@@ -86,7 +85,7 @@ def _event_chars(event: EventReading) -> int:
 def _session(prompt: Prompt) -> Iterator[str]:
     yield f"<session>\n<project>{fence_line(prompt.project, _PROJECT)}</project>"
     if prompt.root:
-        yield f"<root>{fence_line(prompt.root.partition(FOLDER_MARK)[0], _ROOT)}</root>"
+        yield f"<root>{fence_line(prompt.root, _ROOT)}</root>"
     yield "</session>"
     yield from _requests(prompt.requests)
     lines = list(_recorded(prompt.recorded, with_facts=prompt.kind == "summary"))
@@ -127,7 +126,7 @@ def _recorded(recorded: Sequence[PriorObservation], *, with_facts: bool) -> Iter
 
 
 def _observed(prompt: Prompt) -> Iterator[str]:
-    bodies = [shorten_escaped(escape_tags(describe_event(event, prompt.root)), EVENT_CHARS) for event in prompt.events]
+    bodies = [shorten_escaped(escape_tags(describe_event(event)), EVENT_CHARS) for event in prompt.events]
     times, tags = _event_times(prompt.events), prompt.tags
     frames = sum(len(_event(tag, event, time, "")) + 1 for tag, event, time in zip(tags, prompt.events, times, strict=True))
     room = share_room([len(body) for body in bodies], prompt.event_tokens * CHARS_PER_TOKEN - frames)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from cmserver.base.tolerant_json import array, field, number, record
 from cmserver.providers.prompts.text import excerpt, one_line, render_json
 from cmserver.reading.model import EventReading
-from cmserver.tooluse.model import ToolKind, ToolUse
-from cmserver.tooluse.text import prose, relative
+from cmserver.tooluse.model import ToolKind, ToolUse, WorkingFolder
+from cmserver.tooluse.text import prose
 
 EVENT_CHARS = 6_000
 """Limit of one event."""
@@ -39,18 +39,18 @@ _ENVELOPE = {
 """Fields of a hook's payload that say nothing about what happened."""
 
 
-_Reader = Callable[[ToolUse, str | None], Iterator[str]]
+_Reader = Callable[[ToolUse, WorkingFolder], Iterator[str]]
 """Yields the lines below the tool's name, with paths relative to the root; empty ones are dropped."""
 
 
-def describe_event(event: EventReading, root: str | None) -> str:
+def describe_event(event: EventReading) -> str:
     """The event in at most EVENT_CHARS characters, clean but not fenced. The first line names the tool or event type."""
     use = event.tool_use
     if use is None:
         return excerpt("\n".join([one_line(event.event_type, _NAME), *filter(None, _note(event))]), EVENT_CHARS)
     name = one_line(use.tool, _NAME)
     reader = _TOOLS.get(use.kind, _any_tool)
-    lines = [line for part in reader(use, root) if (line := part.strip("\n"))]
+    lines = [line for part in reader(use, event.folder) if (line := part.strip("\n"))]
     if use.error:
         lines.append(_labelled("error", excerpt(use.error, _ERROR)))
     return excerpt("\n".join([f"{name} (failed)" if event.has_failed else name, *lines]), EVENT_CHARS)
@@ -64,9 +64,9 @@ def _note(event: EventReading) -> Iterator[str]:
     yield render_json({name: value for name, value in payload.items() if name not in _ENVELOPE}, _NOTE)
 
 
-def _edit(use: ToolUse, root: str | None) -> Iterator[str]:
+def _edit(use: ToolUse, folder: WorkingFolder) -> Iterator[str]:
     """The applied patch, else the input as lines with - and +; never the original file."""
-    yield _path(use, root)
+    yield _path(use, folder)
     hunks = array(use.answer.get("structuredPatch"))
     display = record(use.answer.get("returnDisplay"))
     diff = use.patch or field(use.fields, "patch", "diff", "input") or field(display, "fileDiff")
@@ -108,22 +108,22 @@ def _replacements(granted: dict[str, object]) -> Iterator[str]:
                 yield from (sign + line for line in excerpt(text, max_chars).rstrip("\n").split("\n"))
 
 
-def _write(use: ToolUse, root: str | None) -> Iterator[str]:
+def _write(use: ToolUse, folder: WorkingFolder) -> Iterator[str]:
     """The written content; for an existing file, the changes."""
     if array(use.answer.get("structuredPatch")):
-        yield from _edit(use, root)
+        yield from _edit(use, folder)
         return
     content = field(use.fields, "content", "file_text", "contents", "text")
-    yield f"{_path(use, root)} ({_count_noun(len(content.splitlines()), 'line')})" if content else _path(use, root)
+    yield f"{_path(use, folder)} ({_count_noun(len(content.splitlines()), 'line')})" if content else _path(use, folder)
     yield excerpt(content, _CONTENT)
 
 
-def _read(use: ToolUse, root: str | None) -> Iterator[str]:
+def _read(use: ToolUse, folder: WorkingFolder) -> Iterator[str]:
     """The files with the part that was read, and the content."""
     file = record(use.answer.get("file"))
     first, lines, total = number(file.get("startLine")), number(file.get("numLines")), number(file.get("totalLines"))
     part = f" lines {first}-{first + lines - 1} of {total}" if lines and first and total else ""
-    yield one_line(", ".join(relative(path, root) for path in use.paths[:_MAX_PATHS]), _PATH) + part
+    yield one_line(", ".join(folder.relative(path) for path in use.paths[:_MAX_PATHS]), _PATH) + part
     if not part:
         yield from _flags(use.fields, "offset", "limit", "pages", "view_range")
     if field(file, "base64") or use.answer.get("type") == "image":
@@ -132,7 +132,7 @@ def _read(use: ToolUse, root: str | None) -> Iterator[str]:
         yield _response(use, _READ, field(file, "content"))
 
 
-def _shell(use: ToolUse, _root: str | None) -> Iterator[str]:
+def _shell(use: ToolUse, _folder: WorkingFolder) -> Iterator[str]:
     """The command, its output, and how it ended."""
     command = use.command or use.patch or field(use.fields, "input")
     max_chars = _PATCH if use.patch else _COMMAND
@@ -159,14 +159,14 @@ def _drop_overwritten(text: str) -> str:
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")) if "\r" in text else text
 
 
-def _search(use: ToolUse, root: str | None) -> Iterator[str]:
+def _search(use: ToolUse, folder: WorkingFolder) -> Iterator[str]:
     """The pattern, the number of hits, and the first of them."""
-    yield " in ".join(filter(None, (one_line(field(use.fields, "pattern", "query"), _PATH), _path(use, root))))
+    yield " in ".join(filter(None, (one_line(field(use.fields, "pattern", "query"), _PATH), _path(use, folder))))
     yield from _flags(use.fields, "glob", "include", "type")
     answer = use.answer
     counts = [_count_noun(number(answer.get(name)), noun) for name, noun in _COUNTS.items() if number(answer.get(name))]
     yield ", ".join(counts)
-    names = [relative(name, root) for name in array(answer.get("filenames"))[:100] if isinstance(name, str)]
+    names = [folder.relative(name) for name in array(answer.get("filenames"))[:100] if isinstance(name, str)]
     hits = field(answer, "content") or "\n".join(names)
     yield excerpt(hits, _FOUND) if hits or not use.output else _response(use, _FOUND)
 
@@ -174,7 +174,7 @@ def _search(use: ToolUse, root: str | None) -> Iterator[str]:
 _COUNTS = {"numMatches": "hit", "numLines": "line", "numFiles": "file"}
 
 
-def _web(use: ToolUse, _root: str | None) -> Iterator[str]:
+def _web(use: ToolUse, _folder: WorkingFolder) -> Iterator[str]:
     yield one_line(field(use.fields, "url", "query", "prompt"), _PATH)
     if field(use.fields, "url", "query"):
         yield _labelled("asked", excerpt(field(use.fields, "prompt"), _ASKED))
@@ -182,7 +182,7 @@ def _web(use: ToolUse, _root: str | None) -> Iterator[str]:
     yield _response(use, _OUTPUT, field(use.answer, "result") or prose(use.answer.get("results")))
 
 
-def _agent(use: ToolUse, _root: str | None) -> Iterator[str]:
+def _agent(use: ToolUse, _folder: WorkingFolder) -> Iterator[str]:
     kind = one_line(field(use.fields, "subagent_type", "agent_type"), _NAME)
     yield ": ".join(filter(None, (kind, one_line(field(use.fields, "description", "task"), _PATH))))
     yield _labelled("asked", excerpt(field(use.fields, "prompt", "message"), _ASKED))
@@ -192,7 +192,7 @@ def _agent(use: ToolUse, _root: str | None) -> Iterator[str]:
     yield _labelled("reported", _response(use, _REPORT, prose(use.answer.get("content"))))
 
 
-def _plan(use: ToolUse, _root: str | None) -> Iterator[str]:
+def _plan(use: ToolUse, _folder: WorkingFolder) -> Iterator[str]:
     """The agent's list of tasks, one per line."""
     steps = array(use.fields.get("todos")) or array(use.fields.get("plan")) or array(use.fields.get("tasks"))
     lines = [_step(record(step)) for step in steps[:_MAX_HUNKS]]
@@ -204,7 +204,7 @@ def _step(step: dict[str, object]) -> str:
     return f"[{done}] {one_line(field(step, 'content', 'step', 'description', 'subject'), 200)}"
 
 
-def _any_tool(use: ToolUse, _root: str | None) -> Iterator[str]:
+def _any_tool(use: ToolUse, _folder: WorkingFolder) -> Iterator[str]:
     yield render_json(use.input, _INPUT)
     answer = render_json(use.output, _OUTPUT)
     yield f"->\n{answer}" if "\n" in answer else f"-> {answer}" if answer else ""
@@ -219,8 +219,8 @@ def _count_noun(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _path(use: ToolUse, root: str | None) -> str:
-    return one_line(relative(use.path, root), _PATH)
+def _path(use: ToolUse, folder: WorkingFolder) -> str:
+    return one_line(folder.relative(use.path), _PATH)
 
 
 def _bare(use: ToolUse) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from cmserver.base.tolerant_json import array, field, record
 from cmserver.reading.outcomes import read_outcome
 from cmserver.tooluse.commands import read_command_line
-from cmserver.tooluse.model import ToolKind, ToolUse
+from cmserver.tooluse.model import ToolKind, ToolUse, WorkingFolder
 from cmserver.tooluse.read import BEGIN_PATCH, read_tool_use
 
 _PATCHED_FILE = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
@@ -90,7 +90,7 @@ class _FateReader:
 
     def read_shell(self, use: ToolUse) -> Iterator[PathChange]:
         line = read_command_line(use.command)
-        if read_outcome(line, use.output, None, self._root, is_failed=False).failed:
+        if read_outcome(line, use.output, None, WorkingFolder(self._root or ""), is_failed=False).failed:
             return
         folder = ""
         for command in line.commands:
