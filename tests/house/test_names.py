@@ -47,7 +47,7 @@ NOUNS = {
         "Seed",
         "Setting",
     ),
-    *("String", "Timing", "Token", "Warning", "Wording"),
+    *("Reading", "String", "Timing", "Token", "Warning", "Wording"),
 }
 """Nouns of the field with such an ending."""
 
