@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from cmserver.answers.vocabulary import TAG_ROLES, canonical_name
-from cmserver.events.model import IS_WORK, PROMPT_TYPES, REPLY_TYPE
+from cmserver.events.model import IS_WORK
 from cmserver.observations.model import TYPE_FAMILIES, TYPES
 from cmserver.providers.model import Prompt, PromptKind
 from cmserver.providers.prompts.fence import ANSWERS, FENCES
 from cmserver.providers.prompts.instructions import instructions
 from cmserver.providers.prompts.schema import SCHEMAS
+from cmserver.reading.model import PROMPT_TYPES, REPLY_TYPE
 
 SCHEMA = Path(__file__).parents[2] / "sql" / "schema.sql"
 
