@@ -31,19 +31,19 @@ from cmserver.consolidation.wire import (
     OneRelationOut,
     RelatedObservationsOut,
     RelationIn,
+    RelationOut,
     RelationsQuery,
     ResolutionIn,
     ResolvedSuggestionOut,
     StoredObservationOut,
+    SuggestionOut,
     SuggestionsOut,
     SuggestionsQuery,
     UndoOut,
     merge_out,
-    relation_out,
     resolved_out,
     store_result_out,
     stored_out,
-    suggestion_out,
     version_out,
 )
 from cmserver.consolidation.wording import MergeWriter
@@ -168,7 +168,7 @@ async def post_relation(request: Request) -> Response:
         principal.team_id,
         lambda conn: relate.relate(conn, principal, str(new.from_), str(new.to), new.relationship, new.strength, new.context),
     )
-    return answer(OneRelationOut(relation=relation_out(relation)), 201)
+    return answer(OneRelationOut(relation=reshape(relation, RelationOut)), 201)
 
 
 async def delete_relation(request: Request) -> Response:
@@ -190,7 +190,8 @@ async def get_related(request: Request) -> Response:
         )
     return answer(
         RelatedObservationsOut(
-            observations=[*map(observation_out, related.observations)], relations=[*map(relation_out, related.relations)]
+            observations=[*map(observation_out, related.observations)],
+            relations=[reshape(row, RelationOut) for row in related.relations],
         )
     )
 
@@ -210,7 +211,7 @@ async def get_suggestions(request: Request) -> Response:
             limit=filters.limit,
             cursor=filters.cursor,
         )
-    return answer(SuggestionsOut(suggestions=[*map(suggestion_out, page)], next_cursor=next_cursor))
+    return answer(SuggestionsOut(suggestions=[reshape(row, SuggestionOut) for row in page], next_cursor=next_cursor))
 
 
 async def patch_suggestion(request: Request) -> Response:

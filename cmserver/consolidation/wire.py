@@ -240,11 +240,11 @@ class NewObservationsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tr
 
 
 def store_result_out(result: StoreResult) -> StoreResultOut:
-    return reshape(result, StoreResultOut, suggestions=[*map(suggestion_out, result.suggestions)])
+    return reshape(result, StoreResultOut, suggestions=[reshape(row, SuggestionOut) for row in result.suggestions])
 
 
 def stored_out(result: StoreResult) -> StoredObservationOut:
-    suggestions = [*map(suggestion_out, result.suggestions)]
+    suggestions = [reshape(row, SuggestionOut) for row in result.suggestions]
     return reshape(result, StoredObservationOut, observation=observation_out(result.observation), suggestions=suggestions)
 
 
@@ -267,16 +267,8 @@ def merge_out(merge: model.Merge) -> MergeOut:
 
 def resolved_out(suggestion: model.Suggestion, merge: model.Merge | None) -> ResolvedSuggestionOut:
     return ResolvedSuggestionOut(
-        suggestion=suggestion_out(suggestion),
+        suggestion=reshape(suggestion, SuggestionOut),
         observation=observation_out(merge.observation) if merge else None,
         worded_by=merge.worded_by if merge else None,
         model_refused=merge.model_refused if merge else None,
     )
-
-
-def relation_out(relation: model.Relation) -> RelationOut:
-    return reshape(relation, RelationOut)
-
-
-def suggestion_out(suggestion: model.Suggestion) -> SuggestionOut:
-    return reshape(suggestion, SuggestionOut)

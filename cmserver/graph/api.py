@@ -34,7 +34,7 @@ async def get_entities(request: Request) -> Response:
             after=after,
             limit=filters.limit,
         )
-    return answer(wire.EntitiesOut(entities=[*map(wire.entity_out, page)], next_cursor=wire.encode_place(place)))
+    return answer(wire.EntitiesOut(entities=[reshape(row, wire.EntityOut) for row in page], next_cursor=wire.encode_place(place)))
 
 
 async def get_entity(request: Request) -> Response:
@@ -55,7 +55,9 @@ async def get_mentions(request: Request) -> Response:
             conn, principal, str(request.path_params["id"]), cursor=page.cursor, limit=page.limit
         )
     return answer(
-        wire.MentionsOut(entity=wire.entity_out(entity), mentions=[*map(wire.mention_out, mentions)], next_cursor=next_cursor)
+        wire.MentionsOut(
+            entity=reshape(entity, wire.EntityOut), mentions=[*map(wire.mention_out, mentions)], next_cursor=next_cursor
+        )
     )
 
 
@@ -68,7 +70,7 @@ async def post_entity(request: Request) -> Response:
     entity, is_new = await db(request).in_tenant(
         principal.team_id, lambda conn: entities.make_entity(conn, principal, project.id, name)
     )
-    return answer(wire.OneEntityOut(entity=wire.entity_out(entity)), 201 if is_new else 200)
+    return answer(wire.OneEntityOut(entity=reshape(entity, wire.EntityOut)), 201 if is_new else 200)
 
 
 async def patch_entity(request: Request) -> Response:
@@ -86,7 +88,7 @@ async def patch_entity(request: Request) -> Response:
             sets_notes=change.notes is not UNSET,
         ),
     )
-    return answer(wire.OneEntityOut(entity=wire.entity_out(entity)))
+    return answer(wire.OneEntityOut(entity=reshape(entity, wire.EntityOut)))
 
 
 async def delete_entity(request: Request) -> Response:
@@ -103,7 +105,7 @@ async def post_merge(request: Request) -> Response:
     into = (await read(request, wire.EntityMergeIn)).into_id
     name = str(request.path_params["id"])
     entity = await db(request).in_tenant(principal.team_id, lambda conn: entities.merge_entities(conn, principal, name, into))
-    return answer(wire.OneEntityOut(entity=wire.entity_out(entity)))
+    return answer(wire.OneEntityOut(entity=reshape(entity, wire.EntityOut)))
 
 
 async def post_separate(request: Request) -> Response:
@@ -111,7 +113,7 @@ async def post_separate(request: Request) -> Response:
     principal = await caller(request, Principal)
     name = str(request.path_params["id"])
     entity = await db(request).in_tenant(principal.team_id, lambda conn: entities.separate_entity(conn, principal, name))
-    return answer(wire.OneEntityOut(entity=wire.entity_out(entity)))
+    return answer(wire.OneEntityOut(entity=reshape(entity, wire.EntityOut)))
 
 
 async def post_relation(request: Request) -> Response:

@@ -14,7 +14,7 @@ from cmserver.base.paging import Limit, no_cursor
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key, Text
 from cmserver.graph.entities import EntityDetails
-from cmserver.graph.model import DEPTH_MOST, LABEL_MOST, NAME_MOST, NOTES_MOST, Entity, EntityMention, EntityType, FoundBy
+from cmserver.graph.model import DEPTH_MOST, LABEL_MOST, NAME_MOST, NOTES_MOST, EntityMention, EntityType, FoundBy
 
 EntityName = Annotated[Text, Meta(min_length=1, max_length=NAME_MOST)]
 Notes = Annotated[Text, Meta(max_length=NOTES_MOST)]
@@ -184,13 +184,9 @@ class OneEntityRelationOut(msgspec.Struct, frozen=True, kw_only=True):
     relation: EntityRelationOut
 
 
-def entity_out(entity: Entity) -> EntityOut:
-    return reshape(entity, EntityOut)
-
-
 def details_out(details: EntityDetails) -> EntityDetailsOut:
     return EntityDetailsOut(
-        entity=entity_out(details.entity),
+        entity=reshape(details.entity, EntityOut),
         aliases=[reshape(alias, AliasOut) for alias in details.aliases],
         relations=[reshape(relation, EntityRelationOut) for relation in details.relations],
         neighbours=[reshape(neighbour, NeighbourOut) for neighbour in details.neighbours],

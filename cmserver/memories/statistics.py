@@ -96,9 +96,9 @@ async def read_funnel(memories: Memories, caller: MemoryCaller, query: wire.Funn
         wire.FunnelOut,
         recall_hit_rate=_share(total.recall_hits, total.recall_attempts),
         store_capture_rate=_share(total.store_actions, total.store_opportunities),
-        timeline=[*map(wire.funnel_day_out, days)],
-        by_agent=[*map(wire.funnel_group_out, agents)],
-        by_project=[*map(wire.funnel_group_out, projects)],
+        timeline=[reshape(row, wire.FunnelDayOut) for row in days],
+        by_agent=[reshape(row, wire.FunnelGroupOut) for row in agents],
+        by_project=[reshape(row, wire.FunnelGroupOut) for row in projects],
     )
 
 

@@ -9,7 +9,6 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cmserver.base.structs import reshape
 from cmserver.base.text import KEY_MOST, Key, Label, Text
 from cmserver.consolidation.model import SOURCES_MOST, MergeRecord, Relation, SuggestionStatus
 from cmserver.memories import model
@@ -463,11 +462,3 @@ def memory_suggestion_out(suggestion: model.MemorySuggestion, left: MemoryRecord
         memory_a=left,
         memory_b=right,
     )
-
-
-def funnel_day_out(day: model.FunnelDay) -> FunnelDayOut:
-    return reshape(day, FunnelDayOut)
-
-
-def funnel_group_out(group: model.FunnelGroup) -> FunnelGroupOut:
-    return reshape(group, FunnelGroupOut)

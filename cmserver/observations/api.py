@@ -53,7 +53,11 @@ async def get_observation(request: Request) -> Response:
         observation, sources = await read_observation(conn, principal, str(request.path_params["id"]))
     if wants_text(request):
         return PlainTextResponse(render_observation(observation))
-    return answer(wire.OneObservationOut(observation=wire.observation_out(observation, sources=[*map(wire.source_out, sources)])))
+    return answer(
+        wire.OneObservationOut(
+            observation=wire.observation_out(observation, sources=[reshape(row, wire.SourceOut) for row in sources])
+        )
+    )
 
 
 async def get_event_observations(request: Request) -> Response:

@@ -285,11 +285,6 @@ def describe_stale(mark: model.StaleMark) -> str:
             return f"{mark.name} was changed in {mark.path} since."
 
 
-def source_out(source: model.ObservationSource) -> SourceOut:
-    """A source on the wire."""
-    return reshape(source, SourceOut)
-
-
 def observation_out(
     observation: model.Observation,
     *,
@@ -310,7 +305,7 @@ def observation_out(
         metadata=_metadata_out(observation),
         score=score,
         sources=sources,
-        source=source_out(link) if link else UNSET,
+        source=reshape(link, SourceOut) if link else UNSET,
         generation_key=link.generation_key if link else UNSET,
     )
 

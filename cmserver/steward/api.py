@@ -12,6 +12,7 @@ from cmserver.base.http.operation import get, post, put
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read
 from cmserver.base.ids import named_id
 from cmserver.base.settings import Settings
+from cmserver.base.structs import reshape
 from cmserver.steward import operate, wire
 from cmserver.steward.policies import repository as policies
 from cmserver.steward.policies import thresholds
@@ -103,7 +104,7 @@ async def get_jobs(request: Request) -> Response:
             limit=page.limit,
             cursor=page.cursor,
         )
-    return answer(wire.StewardJobsOut(jobs=[*map(wire.job_out, jobs)], next_cursor=next_cursor))
+    return answer(wire.StewardJobsOut(jobs=[reshape(row, wire.StewardJobOut) for row in jobs], next_cursor=next_cursor))
 
 
 async def get_job_events(request: Request) -> Response:
@@ -112,21 +113,21 @@ async def get_job_events(request: Request) -> Response:
     job_id = named_id(str(request.path_params["id"]))
     async with db(request).tenant(principal.team_id) as conn:
         events = await operate.list_events(conn, principal, job_id, limit=operate.MAX_EVENTS)
-    return answer(wire.StewardEventsOut(events=[*map(wire.event_out, events)]))
+    return answer(wire.StewardEventsOut(events=[reshape(row, wire.StewardEventOut) for row in events]))
 
 
 async def post_retry(request: Request) -> Response:
     """Queue a job again that failed or was cancelled."""
     principal = await caller(request, Principal)
     job = await operate.retry_job(db(request), principal, named_id(str(request.path_params["id"])))
-    return answer(wire.OneStewardJobOut(job=wire.job_out(job)))
+    return answer(wire.OneStewardJobOut(job=reshape(job, wire.StewardJobOut)))
 
 
 async def post_cancel(request: Request) -> Response:
     """End a queued job; a running one stops and writes nothing."""
     principal = await caller(request, Principal)
     job = await operate.cancel_job(db(request), principal, named_id(str(request.path_params["id"])))
-    return answer(wire.OneStewardJobOut(job=wire.job_out(job)))
+    return answer(wire.OneStewardJobOut(job=reshape(job, wire.StewardJobOut)))
 
 
 async def get_policies(request: Request) -> Response:
@@ -145,7 +146,7 @@ async def post_rollback(request: Request) -> Response:
     operate.require_team_key(principal)
     key = str(request.path_params["key"])
     change = await db(request).in_tenant(principal.team_id, lambda conn: thresholds.roll_back(conn, principal, key))
-    return answer(wire.OnePolicyChangeOut(change=wire.policy_change_out(change)))
+    return answer(wire.OnePolicyChangeOut(change=reshape(change, wire.PolicyChangeOut)))
 
 
 routes = [

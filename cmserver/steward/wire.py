@@ -277,20 +277,16 @@ def status_out(status: StewardStatus) -> StewardStatusOut:
     )
 
 
-def job_out(job: steward_model.StewardJob) -> StewardJobOut:
-    return reshape(job, StewardJobOut)
-
-
 def run_out(run: steward_model.StewardRun) -> StewardRunOut:
     return reshape(run, StewardRunOut, input=run.input_snapshot, output=run.output_snapshot)
 
 
-def event_out(event: steward_model.StewardEvent) -> StewardEventOut:
-    return reshape(event, StewardEventOut)
-
-
 def detail_out(detail: RunDetail) -> StewardRunDetailOut:
-    return StewardRunDetailOut(run=run_out(detail.run), job=job_out(detail.job), events=[*map(event_out, detail.events)])
+    return StewardRunDetailOut(
+        run=run_out(detail.run),
+        job=reshape(detail.job, StewardJobOut),
+        events=[reshape(row, StewardEventOut) for row in detail.events],
+    )
 
 
 def undone_out(run: steward_model.StewardRun, undone: list[steward_model.UndoneEffect]) -> UndoneRunOut:
@@ -299,8 +295,4 @@ def undone_out(run: steward_model.StewardRun, undone: list[steward_model.UndoneE
 
 def policies_out(values: dict[str, float], history: list[steward_model.PolicyChange]) -> PoliciesOut:
     policies = [reshape(bounds, PolicyOut, key=key, value=values[key]) for key, bounds in steward_model.POLICIES.items()]
-    return PoliciesOut(policies=policies, history=[*map(policy_change_out, history)])
-
-
-def policy_change_out(change: steward_model.PolicyChange) -> PolicyChangeOut:
-    return reshape(change, PolicyChangeOut)
+    return PoliciesOut(policies=policies, history=[reshape(row, PolicyChangeOut) for row in history])

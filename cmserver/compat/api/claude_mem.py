@@ -20,7 +20,7 @@ from cmserver.base.text import Key
 from cmserver.observations.model import TYPES, Kind, ManualObservation, ObservationType
 from cmserver.observations.read import list_observations, read_observation
 from cmserver.observations.tidy import tidy_observation
-from cmserver.observations.wire import DeletedObservationOut, ObservationOut, observation_out, source_out
+from cmserver.observations.wire import DeletedObservationOut, ObservationOut, SourceOut, observation_out
 from cmserver.observations.write import delete, write
 
 
@@ -94,7 +94,7 @@ async def get_memory(request: Request) -> Response:
     principal = await caller(request, Principal)
     async with db(request).tenant(principal.team_id) as conn:
         observation, sources = await read_observation(conn, principal, str(request.path_params["id"]))
-    return answer(MemoryOut(memory=observation_out(observation, sources=[*map(source_out, sources)])))
+    return answer(MemoryOut(memory=observation_out(observation, sources=[reshape(row, SourceOut) for row in sources])))
 
 
 async def delete_memory(request: Request) -> Response:
