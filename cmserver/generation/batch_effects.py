@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.access.audit import repository as audit
+from cmserver.access.audit import repository as audit_log
 from cmserver.answers.model import SUMMARY_FIELDS, BatchAnswer, fingerprint, summary_text
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
@@ -236,7 +236,7 @@ async def _store(conn: Conn, claim: Claim, cited: Sequence[CitedObservation]) ->
     if not cited:
         return []
     first = cited[0].jobs[0]
-    await audit.append(
+    await audit_log.append(
         conn,
         team_id=claim.team_id,
         project_id=claim.project_id,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from uuid import UUID
 
-from cmserver.access.audit import repository as audit
+from cmserver.access.audit import repository as audit_log
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.base.settings import Settings
@@ -92,7 +92,7 @@ class ProviderCaller:
                 estimate=estimate,
                 cost_usd=compute_cost(provider.name, estimate),
             )
-            await audit.append(
+            await audit_log.append(
                 conn,
                 team_id=claim.team_id,
                 project_id=claim.project_id,

@@ -1,4 +1,4 @@
-"""A class name is a noun, and names one thing in the whole code base.
+"""A class name is a noun, and names one thing in the whole code base; so does the name by which a module is imported.
 
 A participle or a pronoun (`Told`, `Given`, `Several`) does not tell what an object is; with two classes of one name a reader must
 look up which one is meant. Exempt are private classes, which other files do not use, and exceptions, which are named after HTTP's
@@ -95,9 +95,49 @@ def defined_twice(classes: Classes) -> Iterator[str]:
             yield f"{name} in {', '.join(places)}"
 
 
+def ambiguous_imports(sources: Mapping[str, str]) -> list[str]:
+    """Names that are bound to different modules in different files, as `sessions` for two of them.
+
+    Inside its own folder a module has the name of its file (`repository`); `web.routes` mounts the pages by theirs.
+    """
+    modules = {file.removesuffix(".py").removesuffix("/__init__").replace("/", "."): file for file in sources}
+    bound: dict[str, set[str]] = defaultdict(set)
+    for module, file in modules.items():
+        for node in ast.walk(ast.parse(sources[file])):
+            if not isinstance(node, ast.ImportFrom) or module.endswith(".web.routes"):
+                continue
+            for alias in node.names:
+                imported = f"{node.module}.{alias.name}"
+                is_own = alias.asname is None and f"{module}.".startswith(f"{node.module}.")
+                if imported in modules and not is_own:
+                    bound[alias.asname or alias.name].add(imported)
+    return [f"{name}: {', '.join(sorted(meant))}" for name, meant in sorted(bound.items()) if len(meant) > 1]
+
+
 @pytest.fixture(scope="module")
-def classes() -> dict[str, list[str]]:
-    return public_classes({str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "cmserver").rglob("*.py")})
+def sources() -> dict[str, str]:
+    return {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "cmserver").rglob("*.py")}
+
+
+@pytest.fixture(scope="module")
+def classes(sources: dict[str, str]) -> dict[str, list[str]]:
+    return public_classes(sources)
+
+
+def test_the_name_of_a_module_means_one_module(sources: dict[str, str]):
+    assert ambiguous_imports(sources) == [], "import one of them under a name that says which it is"
+
+
+def test_a_name_for_two_modules_is_noticed():
+    planted = {
+        "shop/orders/repository.py": "",
+        "shop/orders/read.py": "from shop.orders import repository",
+        "shop/bills/repository.py": "",
+        "shop/bills/read.py": "from shop.orders import read as orders\nfrom shop.bills import repository",
+        "shop/api.py": "from shop.orders import repository as orders\nfrom shop.bills import repository as bills",
+    }
+
+    assert ambiguous_imports(planted) == ["orders: shop.orders.read, shop.orders.repository"]
 
 
 def test_a_class_is_a_noun(classes: Classes):
