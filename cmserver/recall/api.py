@@ -49,7 +49,7 @@ async def get_context(request: Request) -> Response:
         return PlainTextResponse(context.text)
     index = context.index or Index()
     explained = wire.explained_out(index) if parameters.explain else UNSET
-    lines = [wire.line_out(entry) for entry in index.entries]
+    lines = [wire.line_out(line) for line in index.lines]
     return answer(wire.IndexOut(context=context.text, observations=lines, tokens=context.tokens, explained=explained))
 
 

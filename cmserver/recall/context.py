@@ -18,9 +18,8 @@ from cmserver.graph.overviews import repository as overviews
 from cmserver.observations.model import estimate_tokens
 from cmserver.observations.plain import insert_lines
 from cmserver.observations.read import audit_read
-from cmserver.observations.wire import type_shown
 from cmserver.recall import repository
-from cmserver.recall.index.layout import IndexFrame, render_empty_index, render_title
+from cmserver.recall.index.layout import IndexFrame, render_empty_index
 from cmserver.recall.index.selection import ComposedIndex, IndexInput, compose_index
 from cmserver.recall.model import (
     MAX_CHANGED_FILES,
@@ -28,12 +27,10 @@ from cmserver.recall.model import (
     ContextBudget,
     ContextRequest,
     Index,
-    IndexEntry,
+    IndexLine,
     IndexRow,
     NearProject,
     NewReceipt,
-    OmittedRow,
-    ScoredRow,
 )
 from cmserver.recall.receipts import repository as receipts
 from cmserver.recall.running_turns import describe_running_turns
@@ -65,7 +62,7 @@ async def build_context(
     )
     composed = compose_index(frame, budget, source)
     index = _index(composed, budget)
-    await audit_read(conn, principal, project.id, "context", index.entries)
+    await audit_read(conn, principal, project.id, "context", index.lines)
     text = insert_lines(composed.text, running)
     context = Context(text=text, tokens=estimate_tokens(text), index=index)
     if context.text:
@@ -210,20 +207,20 @@ async def _write_receipt(
     """Store what the index showed and left out; nothing for a preview."""
     if request.is_preview:
         return
-    chronicle = index.entries[::-1]
+    chronicle = index.lines[::-1]
     receipt = NewReceipt(
         reason=request.reason,
         server_session_id=request.session_id,
         platform_source=request.platform,
-        numbers=[entry.number for entry in chronicle],
-        summary_numbers=[entry.number for entry in chronicle if entry.type == "summary"],
-        left_out=[entry.number for entry in index.omitted if entry.omission in {"budget", "limit"}][:_MAX_OMITTED],
+        numbers=[line.number for line in chronicle],
+        summary_numbers=[line.number for line in chronicle if line.scored.row.kind == "summary"],
+        left_out=[line.number for line in index.omitted if line.omission in {"budget", "limit"}][:_MAX_OMITTED],
         left_out_count=index.omitted_counts.get("budget", 0) + index.omitted_counts.get("limit", 0),
         tokens=context.tokens,
         budget_tokens=index.budget_tokens,
         chars=len(context.text),
         details={
-            "lines": [{"number": entry.number, "usefulness": entry.score, "parts": entry.parts} for entry in chronicle],
+            "lines": [{"number": line.number, "usefulness": line.scored.score, "parts": line.scored.parts} for line in chronicle],
             "leftOut": index.omitted_counts,
         },
     )
@@ -231,31 +228,12 @@ async def _write_receipt(
 
 
 def _index(composed: ComposedIndex, budget: ContextBudget) -> Index:
-    """The entries that the index shows, newest first, and those that it leaves out, with the reasons."""
-    shown = [*(line.scored for line in composed.lines), *([composed.summary] if composed.summary else [])]
-    shown.sort(key=lambda scored: (scored.row.created_at, scored.row.number), reverse=True)
-    texts = {line.scored.row.number: f"{line.text}\n" for line in composed.lines}
-    if composed.summary:
-        texts[composed.summary.row.number] = composed.summary_block
+    """The lines that the index shows, newest first, and those that it leaves out, with the reasons."""
+    summary = [IndexLine(scored=composed.summary, text=composed.summary_block)] if composed.summary else []
+    lines = sorted([*composed.lines, *summary], key=lambda line: (line.scored.row.created_at, line.number), reverse=True)
     return Index(
-        entries=[_entry(scored, line=texts[scored.row.number]) for scored in shown] if composed.text else [],
-        omitted=[_entry(omitted.scored, omitted) for omitted in composed.omitted[:_MAX_OMITTED]],
-        omitted_counts=dict(Counter(omitted.reason for omitted in composed.omitted)),
+        lines=lines if composed.text else [],
+        omitted=list(composed.omitted[:_MAX_OMITTED]),
+        omitted_counts=dict(Counter(line.omission for line in composed.omitted if line.omission)),
         budget_tokens=budget.tokens,
-    )
-
-
-def _entry(scored: ScoredRow, omitted: OmittedRow | None = None, *, line: str = "") -> IndexEntry:
-    """The entry of a row, with the text of its line; with the reason when it is left out."""
-    row = scored.row
-    return IndexEntry(
-        number=row.number,
-        type=type_shown(row.kind, row.type),
-        title=render_title(row),
-        created_at=row.created_at,
-        read_tokens=row.read_tokens,
-        score=scored.score,
-        parts=scored.parts,
-        line_tokens=estimate_tokens(line),
-        omission=omitted.reason if omitted else None,
     )

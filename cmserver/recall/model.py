@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.observations.model import Observation
+from cmserver.observations.model import Observation, estimate_tokens
 
 SessionStart = Literal["startup", "resume", "clear", "compact", "fork"]
 """How a session starts."""
@@ -139,40 +139,28 @@ class ScoredRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IndexLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A selected row as it stands in the text: one line, or a few when it is shown in full."""
+    """A row as it stands in an index: one line, or a few when it is shown in full; or without a `text`, omitted for a reason."""
 
     scored: ScoredRow
-    text: str
+    text: str = ""
     is_full: bool = False
-
-
-class OmittedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row without a line."""
-
-    scored: ScoredRow
-    reason: OmissionReason
-
-
-class IndexEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An observation that has a line in an index, or was omitted, with its relevance score and the score's parts."""
-
-    number: int
-    type: str
-    title: str
-    created_at: datetime
-    read_tokens: int
-    score: float
-    parts: Mapping[str, float]
-    line_tokens: int = 0
-    """What its line takes in the index; 0 without one."""
     omission: OmissionReason | None = None
+
+    @property
+    def number(self) -> int:
+        return self.scored.row.number
+
+    @property
+    def tokens(self) -> int:
+        """What its line takes; 0 without one."""
+        return estimate_tokens(f"{self.text}\n") if self.text else 0
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
     """What an index shows, newest first; the most relevant of what it omits; and how many are omitted, by reason."""
 
-    entries: list[IndexEntry] = []
-    omitted: list[IndexEntry] = []
+    lines: list[IndexLine] = []
+    omitted: list[IndexLine] = []
     omitted_counts: Mapping[str, int] = {}
     budget_tokens: int = 0
 

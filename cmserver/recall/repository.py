@@ -50,71 +50,42 @@ NEAR = Query(
     """,
 )
 
-NEWEST = Query(
-    IndexRow,
-    f"""
-    SELECT {_COLUMNS}
-      FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND {LIVE} AND {_IS_NEWS}
-     ORDER BY created_at DESC, id DESC
-     LIMIT %(limit)s
-    """,
-)
-
 _SEES_SHARED: LiteralString = "NOT EXISTS (SELECT FROM projects WHERE id = %(project_id)s AND isolated)"
 """An isolated project sees nothing that others share. Asked once a query."""
 
-# What other projects share with the whole team.
-SHARED = Query(
-    IndexRow,
-    f"""
+
+def _newest_of(condition: LiteralString, table: LiteralString = "observations") -> Query[IndexRow]:
+    """The newest of the team's rows that fulfil the condition and are news."""
+    return Query(
+        IndexRow,
+        f"""
     SELECT {_COLUMNS}
-      FROM observations
-     WHERE team_id = %(team_id)s AND scope = 'team' AND project_id <> %(project_id)s AND {LIVE} AND {_IS_NEWS} AND {_SEES_SHARED}
+      FROM {table}
+     WHERE team_id = %(team_id)s AND {condition}
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s
     """,
-)
+    )
 
-SUMMARIES = Query(
-    IndexRow,
-    f"""
-    SELECT {_COLUMNS}
-      FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind = 'summary' AND {LIVE} AND {_IS_NEWS}
-     ORDER BY created_at DESC, id DESC
-     LIMIT %(limit)s
-    """,
-)
 
-OF_SESSION = Query(
-    IndexRow,
-    f"""
-    SELECT {_COLUMNS}
-      FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND server_session_id = %(session_id)s AND {LIVE} AND {_IS_NEWS}
-     ORDER BY created_at DESC
-     LIMIT %(limit)s
-    """,
-)
+_LIVE_NEWS: LiteralString = f"{LIVE} AND {_IS_NEWS}"
+NEWEST = _newest_of(f"project_id = %(project_id)s AND {_LIVE_NEWS}")
+SHARED = _newest_of(f"scope = 'team' AND project_id <> %(project_id)s AND {_LIVE_NEWS} AND {_SEES_SHARED}")
+"""What other projects share with the whole team."""
+SUMMARIES = _newest_of(f"project_id = %(project_id)s AND kind = 'summary' AND {_LIVE_NEWS}")
+OF_SESSION = _newest_of(f"project_id = %(project_id)s AND server_session_id = %(session_id)s AND {_LIVE_NEWS}")
 
 # The search index knows files by their names, too (see 0005). A name finds more than that file: whoever asks looks at the paths
 # themselves. The words of a path would find less, but `src` is in every other row, and to intersect them takes longer. Through the
 # view, because @@ cannot use its index under a policy.
-TOUCHING = Query(
-    IndexRow,
-    f"""
-    SELECT {_COLUMNS}
-      FROM observations_in_team
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s
+TOUCHING = _newest_of(
+    """project_id = %(project_id)s
        AND content_search @@ (
                SELECT string_agg('(' || words::text || ')', ' | ')::tsquery
                  FROM (SELECT search_all(p.search_language, n.name) AS words
                          FROM unnest(%(names)s::text[]) AS n (name) JOIN projects p ON p.id = %(project_id)s) w
-                WHERE numnode(words) > 0)
-     ORDER BY created_at DESC, id DESC
-     LIMIT %(limit)s
-    """,
+                WHERE numnode(words) > 0)""",
+    table="observations_in_team",
 )
 
 DETAILS = Query(

@@ -12,7 +12,9 @@ from cmserver.base.ids import epoch_ms
 from cmserver.base.paging import Limit
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key, Text
-from cmserver.recall.model import Index, IndexEntry, OmissionReason, Receipt, SessionStart
+from cmserver.observations.wire import type_shown
+from cmserver.recall.index.layout import render_title
+from cmserver.recall.model import Index, IndexLine, OmissionReason, Receipt, SessionStart
 from cmserver.recall.readers import Readers
 
 
@@ -108,29 +110,31 @@ class ReceiptsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-def line_out(entry: IndexEntry) -> LineOut:
+def line_out(line: IndexLine) -> LineOut:
+    row = line.scored.row
     return LineOut(
-        number=entry.number,
-        type=entry.type,
-        title=entry.title,
-        created_at_epoch=epoch_ms(entry.created_at),
-        read_tokens=entry.read_tokens,
+        number=row.number,
+        type=type_shown(row.kind, row.type),
+        title=render_title(row),
+        created_at_epoch=epoch_ms(row.created_at),
+        read_tokens=row.read_tokens,
     )
 
 
 def explained_out(index: Index) -> ExplanationOut:
     return ExplanationOut(
-        lines=[_scored_line_out(entry) for entry in index.entries],
-        left_out=[_scored_line_out(entry) for entry in index.omitted],
+        lines=[_scored_line_out(line) for line in index.lines],
+        left_out=[_scored_line_out(line) for line in index.omitted],
         left_out_counts=dict(index.omitted_counts),
         budget_tokens=index.budget_tokens,
     )
 
 
-def _scored_line_out(entry: IndexEntry) -> ScoredLineOut:
-    line = msgspec.structs.asdict(line_out(entry))
+def _scored_line_out(line: IndexLine) -> ScoredLineOut:
+    scored = line.scored
+    fields = msgspec.structs.asdict(line_out(line))
     return ScoredLineOut(
-        **line, usefulness=entry.score, parts=dict(entry.parts), line_tokens=entry.line_tokens, left_out=entry.omission
+        **fields, usefulness=scored.score, parts=dict(scored.parts), line_tokens=line.tokens, left_out=line.omission
     )
 
 

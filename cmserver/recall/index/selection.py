@@ -38,7 +38,7 @@ class ComposedIndex(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     lines: Sequence[model.IndexLine]
-    omitted: Sequence[model.OmittedRow]
+    omitted: Sequence[model.IndexLine]
     summary: model.ScoredRow | None
     summary_block: str = ""
     """The lines of the summary that is shown in full."""
@@ -93,7 +93,7 @@ class IndexSelection:
         self._days: set[date] = set()
         self._files: set[tuple[date, str]] = set()
         self._titles: list[frozenset[str]] = []
-        self._omitted: dict[int, model.OmittedRow] = {}
+        self._omitted: dict[int, model.IndexLine] = {}
 
     def add(
         self,
@@ -111,15 +111,15 @@ class IndexSelection:
             if number in self._selected_numbers:
                 continue
             if reason := self._add_line(scored, render, reserved=reserved, is_full=is_full):
-                self._omitted[number] = model.OmittedRow(scored=scored, reason=reason)
+                self._omitted[number] = model.IndexLine(scored=scored, omission=reason)
             else:
                 self._selected_numbers.add(number)
                 self._omitted.pop(number, None)
 
     @property
-    def omitted(self) -> list[model.OmittedRow]:
+    def omitted(self) -> list[model.IndexLine]:
         """The most relevant first."""
-        return sorted(self._omitted.values(), key=lambda row: (row.scored.score, row.scored.row.number), reverse=True)
+        return sorted(self._omitted.values(), key=lambda line: (line.scored.score, line.number), reverse=True)
 
     def _add_line(
         self, scored: model.ScoredRow, render: Callable[[model.ScoredRow], str], *, reserved: int, is_full: bool

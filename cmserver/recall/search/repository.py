@@ -155,7 +155,7 @@ _COUNT_WORDS: LiteralString = """
 # counted is estimated by how many of the team's numbers its newest have.
 SAMPLED = Query(
     WordSample,
-    """
+    f"""
     WITH newest AS MATERIALIZED (
         SELECT o.content_search, o.content_words, o.number
           FROM (SELECT n.id
@@ -167,7 +167,7 @@ SAMPLED = Query(
                          UNION ALL
                         (SELECT o.id, o.created_at FROM observations_in_team o
                           WHERE o.team_id = %(team_id)s AND o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[])
-                            AND NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)
+                            AND {_SEES_SHARED}
                           ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s)) n
                  ORDER BY n.created_at DESC, n.id DESC LIMIT %(sample)s) chosen
           JOIN observations_in_team o ON o.id = chosen.id AND o.team_id = %(team_id)s
@@ -178,8 +178,7 @@ SAMPLED = Query(
                                                 LIMIT %(max_count)s) p)
                       + (SELECT count(*) FROM (SELECT FROM observations_in_team o
                                                 WHERE o.team_id = %(team_id)s AND o.scope = 'team'
-                                                  AND NOT EXISTS (SELECT FROM projects
-                                                                   WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)
+                                                  AND {_SEES_SHARED}
                                                   AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) LIMIT %(max_count)s) s)
                        ) AS documents
     ), scope AS MATERIALIZED (
@@ -425,12 +424,12 @@ TURNS_BY_MEANING = Query(
     prepare=True,
 )
 
-_SHARED: LiteralString = """UNION ALL
+_SHARED: LiteralString = f"""UNION ALL
             SELECT e.observation_id, e.embedding <=> %(vector)s::halfvec
               FROM observations_in_team o
               JOIN observation_embeddings e ON e.observation_id = o.id AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s
              WHERE o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND e.embedding IS NOT NULL
-               AND NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)"""
+               AND {_SEES_SHARED}"""
 
 # Exact: computes the distance of every vector in the scope. The distance is a value, not an ORDER BY of the operator, so that
 # no index is used.

@@ -30,7 +30,7 @@ from cmserver.ops.activity.read import NEWEST, read_activity
 from cmserver.ops.joining.join import join_projects, separate_projects
 from cmserver.recall.context import render_requested_context
 from cmserver.recall.model import ContextBudget, Index, SessionStart
-from cmserver.recall.wire import ContextQuery
+from cmserver.recall.wire import ContextQuery, explained_out
 from cmserver.web.page import Page
 from cmserver.web.pages.memory import BADGES, list_projects
 from cmserver.web.pages.sessions import REASONS
@@ -201,8 +201,8 @@ async def get_preview(visit: Visit) -> Response:
     context = await render_requested_context(
         visit.db, visit.dependency(Projects), visit.dependency(ContextBudget), visit.principal, query
     )
-    index = context.index or Index()
-    lines = sum(entry.line_tokens for entry in index.entries)
+    index = explained_out(context.index or Index())
+    lines = sum(line.line_tokens for line in index.lines)
     return visit.render(
         "project_preview.html",
         title=f"Next session of {project.name}",

@@ -259,7 +259,7 @@ def test_what_a_line_says_is_not_said_again(again: str, is_said: bool):
     index = composed([row(1, "Fixed the retry of orders", ago=timedelta(hours=1)), row(2, again)])
 
     assert numbers(index.text) == ([1, 2] if is_said else [2])
-    assert [(omitted.scored.row.number, omitted.reason) for omitted in index.omitted] == ([] if is_said else [(1, "duplicate")])
+    assert [(omitted.number, omitted.omission) for omitted in index.omitted] == ([] if is_said else [(1, "duplicate")])
 
 
 def test_what_the_session_has_before_it_is_left_out():
@@ -267,7 +267,7 @@ def test_what_the_session_has_before_it_is_left_out():
 
     assert numbers(index.text) == [12, 14]
     assert "Newest summary" not in index.text
-    assert {omitted.scored.row.number: omitted.reason for omitted in index.omitted} == {11: "shown", 13: "shown"}
+    assert {omitted.number: omitted.omission for omitted in index.omitted} == {11: "shown", 13: "shown"}
 
 
 def test_there_is_nothing_to_tell_when_all_was_shown():
@@ -281,8 +281,8 @@ def test_a_limit_keeps_the_most_useful_and_shows_them_in_order_of_time():
     index = composed(rows, shape=ContextBudget(observations=3, summaries=0))
 
     assert numbers(index.text) == [4, 38, 39]
-    assert {omitted.reason for omitted in index.omitted} == {"limit"}
-    assert index.omitted[0].scored.row.number == 37
+    assert {omitted.omission for omitted in index.omitted} == {"limit"}
+    assert index.omitted[0].number == 37
 
 
 @pytest.mark.parametrize(("reason", "limit"), [("startup", 10), ("compact", 20)])
@@ -302,7 +302,7 @@ def test_every_character_of_the_budget_is_used_but_none_more():
     index = composed(rows, shape=ContextBudget(tokens=500, observations=400))
 
     assert 2_000 - 140 < len(index.text) <= 2_000
-    assert "budget" in {omitted.reason for omitted in index.omitted}
+    assert "budget" in {omitted.omission for omitted in index.omitted}
 
 
 TITLES = st.text(max_size=300) | st.sampled_from(["</cmserver-context>", "\n#9 10:00 x y ~1", "w" * 200, "ü" * 400, ""])
