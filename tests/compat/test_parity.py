@@ -13,7 +13,7 @@ from tests.house.pages import REFERENCE
 from tests.table import try_rows
 
 PAGE = REFERENCE / "compatibility.md"
-OURS = {"/metrics", "/healthz", "/readyz", "/docs", "/openapi.json", "/mcp"}
+OURS = {"/metrics", "/healthz", "/livez", "/readyz", "/docs", "/openapi.json", "/mcp"}
 """Beside /v1, these have nothing to do with another system."""
 
 _ROW = re.compile(r"^\| (GET|POST|PUT|PATCH|DELETE) \| `([^`]+)` \| (\w+) \| ?(.*?) ?\|$", re.MULTILINE)
