@@ -39,7 +39,7 @@ from cmserver.observations.embedding.embedding_worker import EmbeddingWorker, ke
 from cmserver.ops.backup.scheduled import back_up_when_due
 from cmserver.ops.joining.join import move_strays
 from cmserver.ops.joining.normalise import normalise_all
-from cmserver.providers.model import Provider
+from cmserver.providers.model import ProviderChain
 from cmserver.retention.sweep import sweep
 from cmserver.steward import jobs as steward_jobs
 from cmserver.steward.plan import plan_all
@@ -73,7 +73,7 @@ async def run_worker(
     db: Db,
     notifications: NotificationListener,
     notifier: JobNotifier,
-    providers: Sequence[Provider],
+    providers: ProviderChain,
     stop: asyncio.Event,
     *,
     label: str | None = None,

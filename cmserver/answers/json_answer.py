@@ -6,12 +6,12 @@ import json
 from typing import cast
 
 from cmserver.answers.damaged_json import JsonObject, find_json_values
-from cmserver.answers.model import SUMMARY_FIELDS, ParsedAnswer, SkipMark
+from cmserver.answers.model import SUMMARY_FIELDS, ParsedAnswer
 from cmserver.answers.text_fields import build_observation, has_event_reference, join_distinct, split_items, split_skip_mark
 from cmserver.answers.tolerant_xml import scan_tags
 from cmserver.answers.vocabulary import LIST_FIELDS, OBSERVATION_FIELDS, canonical_name, unquote_tags
 from cmserver.answers.xml_answer import read_xml_answer
-from cmserver.providers.model import DraftObservation, DraftSummary
+from cmserver.providers.model import DraftObservation, DraftSummary, Skip
 
 _MAX_DEPTH = 4
 _OBSERVATIONS = {"observation", "observations"}
@@ -113,16 +113,14 @@ def _read_skips(value: object, parsed: ParsedAnswer) -> None:
     elif isinstance(value, JsonObject):
         fields = {_field_name(key) or key.strip().lower(): inner for key, inner in value.pairs}
         if fields.keys() & {"events", "reason"}:
-            parsed.skipped.append(SkipMark(event=_read_references(fields.get("events")), reason=_read_text(fields.get("reason"))))
+            parsed.skipped.append(Skip(event=_read_references(fields.get("events")), reason=_read_text(fields.get("reason"))))
         else:
-            parsed.skipped += [
-                SkipMark(event=key, reason=_read_text(inner)) for key, inner in value.pairs if has_event_reference(key)
-            ]
+            parsed.skipped += [Skip(event=key, reason=_read_text(inner)) for key, inner in value.pairs if has_event_reference(key)]
     elif isinstance(value, str) and value.strip():
         event, reason = split_skip_mark(value)
-        parsed.skipped.append(SkipMark(event=event, reason=reason))
+        parsed.skipped.append(Skip(event=event, reason=reason))
     elif value is True:
-        parsed.skipped.append(SkipMark())
+        parsed.skipped.append(Skip())
 
 
 def _read_references(value: object) -> str:

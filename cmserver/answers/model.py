@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.providers.model import DraftObservation, DraftSummary
+from cmserver.providers.model import DraftObservation, DraftSummary, Skip
 
 SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 
@@ -38,7 +38,7 @@ class ParsedAnswer(msgspec.Struct, kw_only=True):
 
     observations: list[DraftObservation] = []
     summaries: list[DraftSummary] = []
-    skipped: list[SkipMark] = []
+    skipped: list[Skip] = []
     is_explicitly_empty: bool = False
     """The answer held an empty list of observations."""
 
@@ -51,13 +51,6 @@ class ParsedAnswer(msgspec.Struct, kw_only=True):
         self.summaries += other.summaries
         self.skipped += other.skipped
         self.is_explicitly_empty = self.is_explicitly_empty or other.is_explicitly_empty
-
-
-class SkipMark(msgspec.Struct, kw_only=True):
-    """A skip mark as written."""
-
-    event: str = ""
-    reason: str = ""
 
 
 def summary_text(summary: DraftSummary) -> str:

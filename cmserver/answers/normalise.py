@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -66,14 +66,17 @@ def normalise_observation(draft: DraftObservation, changed: Sequence[str]) -> Dr
     return clean
 
 
-def merge_summaries(summaries: Iterable[DraftSummary]) -> DraftSummary | None:
-    """Merge all summaries into one; None when they are empty."""
-    texts_by_field: dict[str, list[str]] = {name: [] for name in SUMMARY_FIELDS}
-    for summary in summaries:
-        for name in SUMMARY_FIELDS:
-            if text := normalise_text(getattr(summary, name)):
-                texts_by_field[name].append(text)
-    fields = {name: _redact_text(normalise_text("\n\n".join(dict.fromkeys(texts)))) for name, texts in texts_by_field.items()}
+def merge_summaries(summaries: Sequence[DraftSummary]) -> DraftSummary | None:
+    """Merge all summaries into one; None when there is none."""
+    if not summaries:
+        return None
+    texts_by_field = {name: [normalise_text(getattr(summary, name)) for summary in summaries] for name in SUMMARY_FIELDS}
+    return DraftSummary(**{name: "\n\n".join(dict.fromkeys(filter(None, texts))) or None for name, texts in texts_by_field.items()})
+
+
+def normalise_summary(summary: DraftSummary | None) -> DraftSummary | None:
+    """Clean a summary; None when it is empty."""
+    fields = {name: _redact_text(normalise_text(getattr(summary, name, None))) for name in SUMMARY_FIELDS}
     return DraftSummary(**fields) if any(fields.values()) else None
 
 

@@ -10,26 +10,36 @@ from uuid import UUID
 from cmserver.answers import json_answer, xml_answer
 from cmserver.answers.damaged_json import find_json_values
 from cmserver.answers.model import BatchAnswer, ParsedAnswer, SourcedObservation
-from cmserver.answers.normalise import merge_summaries, normalise_line, normalise_observation
+from cmserver.answers.normalise import merge_summaries, normalise_line, normalise_observation, normalise_summary
 from cmserver.answers.text_fields import parse_event_references
 from cmserver.answers.tolerant_xml import scan_tags
-from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.providers.model import Answer, FailureKind, ProviderError
 
 MAX_OBSERVATIONS = 1_000
 """Per answer; more are dropped and counted. A real answer has room for some hundred."""
 
 
 def parse(text: str, job_ids: Sequence[UUID], changed_files: Callable[[UUID], Sequence[str]] = lambda _: ()) -> BatchAnswer:
-    """Parse an answer; `job_ids` are the jobs behind the tags e1, e2 ..., `changed_files` those that a job's event changed.
+    """Parse an answer; see `settle`. Raises only ProviderError: UNUSABLE_ANSWER when nothing can be read."""
+    return settle(read(text), job_ids, changed_files)
 
-    Raises only ProviderError: UNUSABLE_ANSWER when nothing can be read.
-    """
+
+def read(text: str) -> Answer:
+    """The drafts of an answer, with the references to events as they were written. ProviderError when nothing can be read."""
     parsed = _parse_any_format(text)
     if not parsed.has_content:
         raise ProviderError(FailureKind.UNUSABLE_ANSWER, _explain_unreadable(text))
+    return Answer(observations=parsed.observations, summary=merge_summaries(parsed.summaries), skipped=parsed.skipped)
+
+
+def settle(answer: Answer, job_ids: Sequence[UUID], changed_files: Callable[[UUID], Sequence[str]] = lambda _: ()) -> BatchAnswer:
+    """What will be stored of the drafts, whoever wrote them.
+
+    `job_ids` are the jobs behind the tags e1, e2 ..., `changed_files` those that a job's event changed.
+    """
     observations: list[SourcedObservation] = []
     all_cited = set[UUID]()
-    for draft in parsed.observations[:MAX_OBSERVATIONS]:
+    for draft in answer.observations[:MAX_OBSERVATIONS]:
         cited = [job_ids[index] for index in sorted(parse_event_references(draft.events, len(job_ids)))]
         # An observation that cites no event of the batch belongs to the batch as a whole.
         sources = cited or list(job_ids)
@@ -38,16 +48,16 @@ def parse(text: str, job_ids: Sequence[UUID], changed_files: Callable[[UUID], Se
         if clean is not None:
             observations.append(SourcedObservation(draft=clean, job_ids=sources))
             all_cited.update(cited)
-    reasons = {job_id: reason for job_id, reason in _skip_reasons(parsed, job_ids).items() if job_id not in all_cited}
-    dropped = len(parsed.observations) - len(observations)
-    return BatchAnswer(observations=observations, summary=merge_summaries(parsed.summaries), reasons=reasons, dropped=dropped)
+    reasons = {job_id: reason for job_id, reason in _skip_reasons(answer, job_ids).items() if job_id not in all_cited}
+    dropped = len(answer.observations) - len(observations)
+    return BatchAnswer(observations=observations, summary=normalise_summary(answer.summary), reasons=reasons, dropped=dropped)
 
 
-def _skip_reasons(parsed: ParsedAnswer, job_ids: Sequence[UUID]) -> dict[UUID, str]:
+def _skip_reasons(answer: Answer, job_ids: Sequence[UUID]) -> dict[UUID, str]:
     """Why a job was skipped: the reason for its event, else the reason for the whole batch."""
     by_job: dict[UUID, str] = {}
     batch_reason: str | None = None
-    for mark in parsed.skipped:
+    for mark in answer.skipped:
         reason = normalise_line(mark.reason) or "not said why"
         indexes = parse_event_references([mark.event], len(job_ids))
         for index in indexes:

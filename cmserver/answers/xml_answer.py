@@ -11,11 +11,11 @@ from collections import deque
 
 import msgspec
 
-from cmserver.answers.model import SUMMARY_FIELDS, ParsedAnswer, SkipMark
+from cmserver.answers.model import SUMMARY_FIELDS, ParsedAnswer
 from cmserver.answers.text_fields import build_observation, has_event_reference, join_distinct, split_items, split_skip_mark
 from cmserver.answers.tolerant_xml import Tag, TagScan, decode_text, parse_attributes
 from cmserver.answers.vocabulary import DISTINCTIVE_NAMES, LIST_FIELDS, MARK_FIELDS, TEXT_FIELDS, canonical_name
-from cmserver.providers.model import DraftObservation, DraftSummary
+from cmserver.providers.model import DraftObservation, DraftSummary, Skip
 
 _CODE_FENCE = re.compile(r"^[ \t]*+```[\w-]*+[ \t]*+$", re.MULTILINE)
 _ENVELOPE = re.compile(r"\s*+<([A-Za-z][\w-]*+)[^<>]*+>(.*)</\1\s*+>\s*+", re.DOTALL)
@@ -76,7 +76,7 @@ class _Reader:
         """Open blocks; the last one is being read."""
         self._list: tuple[str, int] | None = None
         """Name of the open list, and the index of its opening tag."""
-        self._done: list[tuple[int, DraftObservation | DraftSummary | SkipMark]] = []
+        self._done: list[tuple[int, DraftObservation | DraftSummary | Skip]] = []
         self._outside: list[str] = []
         self._is_explicitly_empty = False
         roots = [index for index, tag in enumerate(self._tags) if tag.role in {"root", "skip"} and tag.kind != "close"]
@@ -332,7 +332,7 @@ class _Reader:
         refs = " ".join([text, *(value for name, value in attributes.items() if canonical_name(name) != "reason")])
         if block.name == "skip" and reason is not None:
             block.nested = True
-            self._done.append((block.index, SkipMark(event=refs, reason=reason)))
+            self._done.append((block.index, Skip(event=refs, reason=reason)))
         else:
             block.add("events", refs)
 
@@ -437,7 +437,7 @@ class _Reader:
         outer = self._block
         if not refs and outer is not None and outer.name == "observation":
             refs = " ".join(outer.fields.get("events", []))
-        self._done.append((block.index, SkipMark(event=refs, reason=reason or unassigned)))
+        self._done.append((block.index, Skip(event=refs, reason=reason or unassigned)))
 
 
 def _is_whole(block: _Block) -> bool:

@@ -29,7 +29,7 @@ from cmserver.base.settings import Settings
 from cmserver.cli import process
 from cmserver.cli.exit_codes import exit_code
 from cmserver.providers import registry
-from cmserver.providers.model import Provider
+from cmserver.providers.model import ProviderChain
 
 log = get_logger(__name__)
 
@@ -95,7 +95,7 @@ async def _run(order: ChildOrder) -> None:
             await _serve(order, connections, stop)
 
 
-def _load_providers(settings: Settings) -> list[Provider]:
+def _load_providers(settings: Settings) -> ProviderChain:
     try:
         return registry.chain(settings)
     except Invalid as error:

@@ -38,9 +38,11 @@ from cmserver.providers import registry
 from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder
 from cmserver.providers.failures import FAILURE_HELP, find_error_in_prose
-from cmserver.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError, ProviderSettings
+from cmserver.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError, ProviderSettings, Rules
 from cmserver.providers.prices import compute_cost
 from cmserver.reading.read import read_event
+from cmserver.rules.batch import observe
+from cmserver.rules.model import SessionRecord
 
 _DATABASE_SECONDS = 8.0
 _KEYS = {name.removesuffix("_api_key") for name in Settings.__struct_fields__ if name.endswith("_api_key")}
@@ -210,6 +212,12 @@ def _configured_providers(settings: Settings) -> list[ProviderSettings]:
 
 def _try_provider(configured: ProviderSettings, settings: Settings) -> ExitCode:
     """Call the provider, print the result, and return its exit code."""
+    if configured.name == Rules().name:
+        started = time.monotonic()
+        answer = observe(PROMPT.events, SessionRecord(requests=PROMPT.requests))
+        seconds = time.monotonic() - started
+        click.echo(f"{Rules().name} ({Rules().model}) answered in {seconds:.1f} s; {_count_observations(len(answer.observations))}")
+        return ExitCode.OK
     try:
         provider = registry.load(configured)
     except Invalid as error:
@@ -238,7 +246,11 @@ async def _call_provider(provider: Provider, timeout_seconds: float) -> tuple[st
     except ProviderError as error:
         failure = find_error_in_prose(provider.name, completion.text) or error
         return f"{call}; but it {describe_failure(provider.name, failure)}", ExitCode.FAILURE
-    return f"{call}; the answer was read: {count} observation{'' if count == 1 else 's'}.", ExitCode.OK
+    return f"{call}; {_count_observations(count)}", ExitCode.OK
+
+
+def _count_observations(count: int) -> str:
+    return f"the answer was read: {count} observation{'' if count == 1 else 's'}."
 
 
 def _describe_call(provider: str, seconds: float, completion: Completion) -> str:

@@ -18,7 +18,7 @@ from cmserver.base.notifications import PROBE, NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.waiting import run_beside, wait_any
 from cmserver.generation.job_notifier import CHANNELS, JobNotifier
-from cmserver.providers.model import Provider
+from cmserver.providers.model import ProviderChain
 
 
 class DatabaseConnections(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ async def run_until_stopped(connections: DatabaseConnections, stop: asyncio.Even
 
 
 async def run_jobs(
-    settings: Settings, connections: DatabaseConnections, providers: Sequence[Provider], stop: asyncio.Event
+    settings: Settings, connections: DatabaseConnections, providers: ProviderChain, stop: asyncio.Event
 ) -> None:
     """Be the worker until `stop`."""
     from cmserver.worker import run_worker  # noqa: PLC0415 - twenty megabytes, which no process of the API should take

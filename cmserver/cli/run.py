@@ -150,7 +150,7 @@ async def serve(
             log.info("server.stopped")
 
 
-async def work(settings: Settings, providers: Sequence[Provider], status_listener: socket.socket | None) -> None:
+async def work(settings: Settings, providers: ProviderChain, status_listener: socket.socket | None) -> None:
     """Work on jobs until a signal, on the database that the settings name; with a listener, tell there how it goes."""
     stop = stop_on_signals()
     urls = own_database(settings)
@@ -190,7 +190,7 @@ async def serve_status(settings: Settings, db: Db, listener: socket.socket | Non
         await serving
 
 
-def load_providers(loaded: LoadedSettings, role: Role) -> tuple[Settings, list[Provider]]:
+def load_providers(loaded: LoadedSettings, role: Role) -> tuple[Settings, ProviderChain]:
     """Return the settings in force and the chain of providers; empty where another process calls them, and they are only checked.
 
     A provider that the data folder's own file names, and whose key is missing, is replaced by `offline`: the file is read by each

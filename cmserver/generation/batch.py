@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 from uuid import UUID
+
+import msgspec
 
 from cmserver.access.model import expand_scopes
 from cmserver.calls.budget import BUDGET, BudgetRefusal
 from cmserver.calls.model import Pause, StoredAnswer
 from cmserver.generation.batch_effects import AnsweredCall
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
+from cmserver.generation.prompt import find_root, read_events
 from cmserver.providers.model import FailureKind, ProviderError
 from cmserver.reading.model import EventReading
+
+T = TypeVar("T")
 
 FIRST_BACKOFF_SECONDS = 5.0
 MAX_BACKOFF_SECONDS = 900.0
 MAX_REST_SECONDS = 3600.0
 """Upper bound of what a provider may ask for: unlike a pause, a rest cannot be ended by hand."""
 _MAX_MESSAGE_CHARS = 2000
+_LONG_CHARS = 50_000
+"""Of the events of a batch, as JSON."""
 
 _ASKING_SCOPES = {"events:write", "sessions:write", "jobs:write", "admin", "*"}
 """Any of these lets a key ask for observations and summaries."""
@@ -43,9 +53,24 @@ class Batch:
         """What paths in its events are relative to."""
         self.readings: dict[UUID, EventReading] = {}
         """What the events of its jobs say, by job."""
+        self._is_long = False
         self.answered: list[AnsweredCall] = []
         self.ends: list[End] = []
         self.hold = LaneHold()
+
+    async def read_events(self) -> None:
+        """Read the events of the jobs, each once for all that is made of it."""
+        self.root = find_root(self.jobs)
+        self._is_long = len(msgspec.json.encode([job.payload for job in self.jobs])) > _LONG_CHARS
+        self.readings = await self.read_aside(partial(read_events, self.jobs, self.root))
+
+    async def read_aside(self, read: Callable[[], T]) -> T:
+        """The result, computed in a thread where the events are long, so that the worker's heartbeats go on."""
+        return await asyncio.to_thread(read) if self._is_long else read()
+
+    def find_changed_files(self, job_id: UUID) -> Sequence[str]:
+        """The files that the job's event changed."""
+        return self.readings[job_id].changed_files if job_id in self.readings else ()
 
     def check_jobs(self) -> list[ClaimedJob]:
         """The jobs that may be generated. The others fail at once, without a provider call."""

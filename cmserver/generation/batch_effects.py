@@ -31,7 +31,7 @@ from cmserver.observations.model import (
     compose,
     estimate_tokens,
 )
-from cmserver.providers.model import DraftObservation
+from cmserver.providers.model import DraftObservation, Rules
 from cmserver.reading.model import EventReading
 from cmserver.reading.read import read_command_results
 from cmserver.sessions import repository as sessions
@@ -44,7 +44,7 @@ class AnsweredCall(msgspec.Struct, frozen=True, kw_only=True):
     """One provider call with its jobs and its parsed answer."""
 
     run_id: UUID | None
-    """None for a summary made by rules."""
+    """None for what rules made."""
     jobs: list[ClaimedJob]
     answer: BatchAnswer
     provider: str
@@ -154,7 +154,7 @@ def _cited_observations(call: AnsweredCall, readings: Mapping[UUID, EventReading
         row = _new_observation(jobs, index, fingerprint(draft), draft, content, tokens_each, metadata)
         row = msgspec.structs.replace(
             row,
-            origin="rules" if call.provider == "offline" else "model",
+            origin="rules" if call.provider == Rules().name else "model",
             quote=draft.quote,
             quote_event_id=quoted.agent_event_id if quoted else None,
             anchors=draft.anchors or None,
@@ -171,7 +171,7 @@ def _cited_observations(call: AnsweredCall, readings: Mapping[UUID, EventReading
         title = " ".join((summary.request or summary.completed or "Session summary").split())[:200]
         draft, content = DraftObservation(title=title), summary_text(summary)
         row = _new_observation([job], index, fingerprint(summary), draft, content, tokens_each, author)
-        origin = "rules" if call.run_id is None or call.provider == "offline" else "model"
+        origin = "rules" if call.provider == Rules().name else "model"
         row = msgspec.structs.replace(row, kind="summary", summary=fields, origin=origin)
         cited.append(CitedObservation(row=row, jobs=[job]))
     return cited

@@ -11,6 +11,7 @@ import msgspec
 
 from cmserver.access.model import SKIP_RULE_PREFIXES, GenerationPolicy
 from cmserver.base.ids import epoch_ms
+from cmserver.base.structs import reshape
 from cmserver.base.tolerant_json import field, record
 from cmserver.generation.model import ClaimedJob
 from cmserver.generation.skip_rules import find_skip_rule
@@ -18,6 +19,7 @@ from cmserver.observations.model import Observation
 from cmserver.providers.model import PriorObservation, Prompt, RecordingPreferences, Verbosity
 from cmserver.reading.model import CommandResult, EventReading
 from cmserver.reading.read import read_event
+from cmserver.rules.model import SessionRecord
 from cmserver.sessions.turns.model import SessionPrompt
 from cmserver.tooluse.model import ToolUse, WorkingFolder
 from cmserver.tooluse.text import find_working_folder
@@ -46,6 +48,18 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
     events: int = 0
 
 
+def record_of_session(jobs: Sequence[ClaimedJob], session: SessionContext) -> SessionRecord:
+    """What the session asked for and recorded. For events, requests made after the last event are left out."""
+    is_summary = jobs[0].source_type == "session_summary"
+    current = max((job.prompt_number or 0 for job in jobs), default=0)
+    return SessionRecord(
+        requests=[prompt.text for prompt in session.prompts if is_summary or prompt.prompt_number <= current],
+        recorded=[_prior_observation(observation) for observation in session.observations],
+        open_ends=[_prior_observation(observation) for observation in session.open_ends],
+        last_message=session.last_message,
+    )
+
+
 def build_prompt(
     jobs: Sequence[ClaimedJob],
     readings: Mapping[UUID, EventReading],
@@ -57,19 +71,15 @@ def build_prompt(
     names_entities: bool = False,
     event_tokens: int,
 ) -> Prompt:
-    """The prompt for a batch of events or for one summary. For events, requests made after the last event are left out."""
+    """The prompt for a batch of events or for one summary."""
     first = jobs[0]
-    is_summary = first.source_type == "session_summary"
     preferences = resolve_preferences(first.policy, first.team_policy, language=language, verbosity=verbosity)
-    current = max((job.prompt_number or 0 for job in jobs), default=0)
-    return Prompt(
-        kind="summary" if is_summary else "observations",
+    return reshape(
+        record_of_session(jobs, session),
+        Prompt,
+        kind="summary" if first.source_type == "session_summary" else "observations",
         project=first.project_name,
         root=root,
-        requests=[prompt.text for prompt in session.prompts if is_summary or prompt.prompt_number <= current],
-        recorded=[_prior_observation(observation) for observation in session.observations],
-        open_ends=[_prior_observation(observation) for observation in session.open_ends],
-        last_message=session.last_message,
         earlier_summary=session.earlier_summary,
         events=[readings[job.id] for job in jobs if job.id in readings],
         events_in_session=session.events,

@@ -68,16 +68,14 @@ class ProviderCaller:
     async def _begin(
         self, claim: Claim, run_id: UUID, provider: Provider, prompt: Prompt, jobs: Sequence[ClaimedJob]
     ) -> BudgetRefusal | None:
-        is_free = provider.name == "offline"
-        tokens = 0 if is_free else estimate_tokens(prompt)
-        estimate = Completion(text="", model=provider.model, input_tokens=tokens, output_tokens=0 if is_free else ANSWER_TOKENS)
+        estimate = Completion(text="", model=provider.model, input_tokens=estimate_tokens(prompt), output_tokens=ANSWER_TOKENS)
         first = jobs[0]
 
         async def begin(conn: Conn) -> BudgetRefusal | None:
             """Record the run unless a budget refuses it; LeaseLostError when the claim is lost."""
             if not await repository.lock_held(conn, claim.claim, [job.id for job in jobs]):
                 raise LeaseLostError
-            if not is_free and (refusal := await budget.admit(conn, team_id=claim.team_id, project_id=claim.project_id)):
+            if refusal := await budget.admit(conn, team_id=claim.team_id, project_id=claim.project_id):
                 return refusal
             await calls.begin_run(
                 conn,

@@ -7,15 +7,15 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import TypeVar
-from uuid import UUID
 
 import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
 from cmserver.answers.model import BatchAnswer
-from cmserver.answers.parse import parse
+from cmserver.answers.parse import parse, settle
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.metrics import metrics
@@ -39,8 +39,9 @@ from cmserver.graph.model import EntityName
 from cmserver.graph.read_turn import read_answer
 from cmserver.observations import repository as observations
 from cmserver.providers.failures import find_error_in_prose
-from cmserver.providers.model import FailureKind, Prompt, Provider, ProviderError
+from cmserver.providers.model import FailureKind, Prompt, Provider, ProviderChain, ProviderError, Rules
 from cmserver.reading.model import PROMPT_TYPES
+from cmserver.rules.batch import observe
 from cmserver.rules.summaries import NOTHING, summarise
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.turns import repository as turns
@@ -51,17 +52,17 @@ T = TypeVar("T")
 
 _TRIAL_SECONDS = 2.0
 """How long other batches wait while one finds out whether a provider answers again; an answer wakes them."""
-_LONG = 50_000
-"""Events and answers with more characters are read in a thread, so that the worker's heartbeats go on."""
+_LONG_ANSWER_CHARS = 50_000
+"""Longer answers are parsed in a thread, so that the worker's heartbeats go on."""
 _PAUSING_FAILURES = {FailureKind.QUOTA_EXHAUSTED, FailureKind.AUTH_INVALID, FailureKind.SETUP_REQUIRED}
 _TEMPORARY_FAILURES = {FailureKind.TRANSIENT, FailureKind.RATE_LIMITED}
 _SPLITTING_FAILURES = {FailureKind.CONTEXT_TOO_LONG, FailureKind.UNUSABLE_ANSWER, FailureKind.REFUSED}
 
 
-class _ProviderChain:
+class _ProviderSelection:
     """Chooses the provider for each call of a batch; gives jobs back that no provider may be called for now."""
 
-    def __init__(self, providers: Sequence[Provider], pauses: Sequence[Pause], health: ProviderHealth, deadline: float) -> None:
+    def __init__(self, providers: ProviderChain, pauses: Sequence[Pause], health: ProviderHealth, deadline: float) -> None:
         self._providers = providers
         self._paused = {pause.provider: pause for pause in pauses if pause.seconds_left > 0}
         self.recovering = {pause.provider: pause for pause in pauses if pause.seconds_left <= 0}
@@ -75,7 +76,7 @@ class _ProviderChain:
     def pause(self, pause: Pause) -> None:
         self._paused[pause.provider] = pause
 
-    def select(self, batch: Batch, jobs: list[ClaimedJob]) -> Provider | None:
+    def select(self, batch: Batch, jobs: list[ClaimedJob]) -> Provider | Rules | None:
         """The provider to call for these jobs; None when they were given back."""
         provider = next((provider for provider in self._providers if provider.name not in self._paused), None)
         if self.budget_refusal is not None:
@@ -99,7 +100,7 @@ class _ProviderChain:
 class BatchRunner:
     """Runs the batches of one worker."""
 
-    def __init__(self, db: Db, providers: Sequence[Provider], notifier: JobNotifier, settings: Settings) -> None:
+    def __init__(self, db: Db, providers: ProviderChain, notifier: JobNotifier, settings: Settings) -> None:
         self._db = db
         self._providers = providers
         self._notifier = notifier
@@ -176,8 +177,8 @@ class BatchRunner:
         deadline = time.monotonic() + self._settings.job_hard_limit_seconds - self._settings.provider_timeout_seconds
         batch.jobs, provider_pauses, stored = await self._retry(lambda conn: _load(conn, batch.claim))
         _log_requests_of(batch.jobs)
-        await _read_events(batch)
-        chain = _ProviderChain(self._providers, provider_pauses, self._health, deadline)
+        await batch.read_events()
+        chain = _ProviderSelection(self._providers, provider_pauses, self._health, deadline)
         allowed = batch.check_jobs()
         for job in allowed:
             if job.source_type == "observation_reindex":
@@ -202,10 +203,13 @@ class BatchRunner:
                 else:
                     await self._handle_failed_call(batch, jobs, error, chain)
 
-    async def _call(self, batch: Batch, chain: _ProviderChain, jobs: list[ClaimedJob]) -> None:
+    async def _call(self, batch: Batch, chain: _ProviderSelection, jobs: list[ClaimedJob]) -> None:
         """Have the next provider of the chain answer the jobs, if one can be called; ProviderError when its call fails."""
         provider = chain.select(batch, jobs)
         if provider is None:
+            return
+        if isinstance(provider, Rules):
+            batch.answered.append(await self._answer_by_rules(batch, jobs))
             return
         try:
             with self._health.trying(provider.name) if provider.name in chain.recovering else nullcontext():
@@ -268,7 +272,9 @@ class BatchRunner:
                 batch.answered.append(_named_turn(job, [], reason="no model names entities"))
         return others
 
-    async def _handle_failed_call(self, batch: Batch, jobs: list[ClaimedJob], error: ProviderError, chain: _ProviderChain) -> None:
+    async def _handle_failed_call(
+        self, batch: Batch, jobs: list[ClaimedJob], error: ProviderError, chain: _ProviderSelection
+    ) -> None:
         """Try the jobs again later, or fail them; a session whose summary fails for good gets one by rules."""
         is_temporary = error.kind in _TEMPORARY_FAILURES
         chain.has_failed = chain.has_failed or is_temporary
@@ -277,11 +283,11 @@ class BatchRunner:
             batch.retry_later(jobs, error)
         elif is_summary:
             log.info("summary.minimal", error_class=error.kind.value)
-            batch.answered.append(await self._summarise_by_rules(batch, jobs, f"a minimal one: {error}"))
+            batch.answered.append(await self._answer_by_rules(batch, jobs, f"a minimal one: {error}"))
         else:
             batch.fail(jobs, error.kind.value, str(error), error.run_id)
 
-    async def _pause(self, chain: _ProviderChain, error: ProviderError) -> None:
+    async def _pause(self, chain: _ProviderSelection, error: ProviderError) -> None:
         name = error.provider
         pause, is_new = await self._retry(lambda conn: pause_provider(conn, name, error))
         chain.pause(pause)
@@ -309,17 +315,28 @@ class BatchRunner:
             model=stored.model,
             tokens=stored.input_tokens + stored.output_tokens,
         )
-        if jobs[0].source_type == "session_summary" and answer.summary is None and stored.provider != "offline":
-            minimal = await self._summarise_by_rules(batch, jobs, "a minimal one: the answer held no summary")
+        if jobs[0].source_type == "session_summary" and answer.summary is None:
+            minimal = await self._answer_by_rules(batch, jobs, "a minimal one: the answer held no summary")
             answer = msgspec.structs.replace(answer, summary=minimal.answer.summary, reasons=minimal.answer.reasons)
             call = msgspec.structs.replace(call, answer=answer, remark=minimal.remark)
         return call
 
-    async def _summarise_by_rules(self, batch: Batch, jobs: list[ClaimedJob], remark: str) -> AnsweredCall:
-        """A session's summary by rules, where no provider gave one."""
-        text = msgspec.json.encode(summarise(await self._prompt(batch, jobs))).decode()
-        answer = parse(text, [job.id for job in jobs])
-        return AnsweredCall(run_id=None, jobs=jobs, answer=answer, provider="offline", model="rules", tokens=0, remark=remark)
+    async def _answer_by_rules(self, batch: Batch, jobs: list[ClaimedJob], remark: str | None = None) -> AnsweredCall:
+        """The observations of the events, or the session's summary, as the rules word them. No run is recorded."""
+        first, rules = jobs[0], Rules()
+        if first.source_type == "turn":
+            return _named_turn(first, [], reason="no model names entities")
+        record = prompt.record_of_session(jobs, await self._retry(lambda conn: _load_session(conn, jobs)))
+        if first.source_type == "session_summary":
+            answer = summarise(record)
+        else:
+            preferences = prompt.resolve_preferences(
+                first.policy, first.team_policy, language=self._settings.language, verbosity=self._settings.verbosity
+            )
+            events = [batch.readings[job.id] for job in jobs]
+            answer = await batch.read_aside(partial(observe, events, record, preferences.verbosity))
+        settled = settle(answer, [job.id for job in jobs], batch.find_changed_files)
+        return AnsweredCall(run_id=None, jobs=jobs, answer=settled, provider=rules.name, model=rules.model, tokens=0, remark=remark)
 
     async def _prompt(self, batch: Batch, jobs: list[ClaimedJob]) -> Prompt:
         if jobs[0].source_type == "turn":
@@ -347,25 +364,11 @@ class BatchRunner:
             log.exception("batch.failed")
 
 
-async def _read_events(batch: Batch) -> None:
-    """Read the events of the batch, in a thread where they are long, so that the worker's heartbeats go on."""
-    batch.root = prompt.find_root(batch.jobs)
-    is_long = len(msgspec.json.encode([job.payload for job in batch.jobs])) > _LONG
-    batch.readings = (
-        await asyncio.to_thread(prompt.read_events, batch.jobs, batch.root)
-        if is_long
-        else prompt.read_events(batch.jobs, batch.root)
-    )
-
-
 async def _parse_text(batch: Batch, stored: StoredAnswer) -> BatchAnswer:
-    def find_changed_files(job_id: UUID) -> Sequence[str]:
-        return batch.readings[job_id].changed_files if job_id in batch.readings else ()
-
     try:
-        if len(stored.answer) < _LONG:
-            return parse(stored.answer, stored.job_ids, find_changed_files)
-        return await asyncio.to_thread(parse, stored.answer, stored.job_ids, find_changed_files)
+        if len(stored.answer) < _LONG_ANSWER_CHARS:
+            return parse(stored.answer, stored.job_ids, batch.find_changed_files)
+        return await asyncio.to_thread(parse, stored.answer, stored.job_ids, batch.find_changed_files)
     except ProviderError as error:
         # A model's words, whatever they say: they pause nothing. Where a gateway speaks for it, the next attempt may succeed.
         reported = find_error_in_prose(stored.provider, stored.answer)
@@ -427,8 +430,8 @@ def _named_turn(
         run_id=stored.id if stored else None,
         jobs=[job],
         answer=BatchAnswer(observations=[], summary=None, reasons={job.id: reason}),
-        provider=stored.provider if stored else "offline",
-        model=stored.model if stored else "rules",
+        provider=stored.provider if stored else Rules().name,
+        model=stored.model if stored else Rules().model,
         tokens=stored.input_tokens + stored.output_tokens if stored else 0,
         names=names,
     )

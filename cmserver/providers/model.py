@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from enum import Enum
 from typing import Literal, Protocol
@@ -136,8 +137,9 @@ class DraftSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Skip(msgspec.Struct, frozen=True, kw_only=True):
     """An event that is not worth an observation, and why."""
 
-    event: str
-    reason: str
+    event: str = ""
+    """Empty for every event."""
+    reason: str = ""
 
 
 class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -212,7 +214,7 @@ class ProviderError(Exception):
 
 
 class Provider(Protocol):
-    """A model (or rules) that answers prompts, without access to the database."""
+    """A model that answers prompts, without access to the database."""
 
     @property
     def name(self) -> str:
@@ -227,6 +229,17 @@ class Provider(Protocol):
     async def complete(self, prompt: Prompt) -> Completion:
         """Answer the prompt or raise ProviderError."""
         ...
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """The place of the rules in a chain of providers. They answer without a call: nothing is sent, recorded or paid for."""
+
+    name: str = "offline"
+    model: str = "rules"
+
+
+ProviderChain = Sequence[Provider | Rules]
+"""In the order in which they are tried."""
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ _MILLION = Decimal(1_000_000)
 # A snapshot's date or number after a model's name.
 _SNAPSHOT = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2}|\d{3})$")
 
-_NOT_BY_THE_TOKEN = {"claude-cli", "ollama", "offline"}
+_NOT_BY_THE_TOKEN = {"claude-cli", "ollama"}
 """Providers that do not bill by the token: subscriptions, and one's own machine."""
 
 

@@ -11,10 +11,9 @@ import msgspec
 from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
 from cmserver.providers.http_client import require_key
-from cmserver.providers.model import Provider, ProviderSettings
+from cmserver.providers.model import Provider, ProviderChain, ProviderSettings, Rules
 
 _MODULES = {
-    "offline": "cmserver.rules.offline",
     "anthropic": "cmserver.providers.anthropic",
     "gemini": "cmserver.providers.gemini",
     "openai": "cmserver.providers.openai",
@@ -23,12 +22,14 @@ _MODULES = {
     "claude-cli": "cmserver.providers.claude_cli",
 }
 """Each provider's module, imported on first use: a client library may take a second to load."""
+_RULES = Rules()
+_NAMES = {_RULES.name, *_MODULES}
 
 _LARGE = {"anthropic": "ANTHROPIC_API_KEY"}
 """The key of each provider whose client library takes more memory (44 MB) than a process should that never calls it."""
 
 DEFAULT_MODELS = {
-    "offline": "rules",
+    _RULES.name: _RULES.model,
     "anthropic": "claude-haiku-5-5",
     "openai": "gpt-6-luna",
     "gemini": "gemini-3.5-flash-lite",
@@ -49,13 +50,13 @@ class _ProviderModule(Protocol):
     def make(self, settings: ProviderSettings, /) -> Provider: ...
 
 
-def chain(settings: Settings) -> list[Provider]:
+def chain(settings: Settings) -> ProviderChain:
     """The providers of CMSERVER_PROVIDER in order; each is used while those before it are paused.
 
     With several, CMSERVER_MODEL and CMSERVER_BASE_URL are lists in the same order; an empty entry means the default. Raises Invalid
     for a wrong setting.
     """
-    return [load(entry) for entry in provider_settings(settings)]
+    return [_RULES if entry.name == _RULES.name else load(entry) for entry in provider_settings(settings)]
 
 
 def check(settings: Settings) -> None:
@@ -63,7 +64,7 @@ def check(settings: Settings) -> None:
     for entry in provider_settings(settings):
         if entry.name in _LARGE:
             require_key(f"provider {entry.name}", entry.api_key, _LARGE[entry.name])
-        else:
+        elif entry.name != _RULES.name:
             load(entry)
 
 
@@ -106,7 +107,7 @@ def provider_settings(settings: Settings) -> list[ProviderSettings]:
 
 
 def load(settings: ProviderSettings) -> Provider:
-    """Make the provider. Raises Invalid for a missing setting or an unknown name."""
+    """Make the client of a model. Raises Invalid for a missing setting or an unknown name."""
     name = settings.name
     if name in _MODULES:
         return cast("_ProviderModule", import_module(_MODULES[name])).make(settings)
@@ -116,12 +117,12 @@ def load(settings: ProviderSettings) -> Provider:
 
 def _refuse_unknown(name: str) -> None:
     """Raise Invalid for a name that is no provider and no `package.module:factory`."""
-    if name in _MODULES or ":" in name:
+    if name in _NAMES or ":" in name:
         return
-    near = get_close_matches(name, _MODULES, n=1)
+    near = get_close_matches(name, _NAMES, n=1)
     guess = f" Did you mean {near[0]!r}?" if near else ""
     raise Invalid(
-        f"There is no provider {name!r}.{guess} Available: {', '.join(sorted(_MODULES))}, "
+        f"There is no provider {name!r}.{guess} Available: {', '.join(sorted(_NAMES))}, "
         "or one of your own as package.module:factory."
     )
 

@@ -1,1 +1,1 @@
-"""The rules of the offline provider: tool uses become acts, acts become drafts, drafts the observations of a batch."""
+"""Words observations and summaries by rules, without a model: readings of events in, drafts out."""

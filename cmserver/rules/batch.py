@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 import msgspec
 
-from cmserver.providers.model import Answer, DraftObservation, Prompt, Skip, event_tag
+from cmserver.providers.model import Answer, DraftObservation, Skip, Verbosity, event_tag
 from cmserver.reading.conclusions import conclude
 from cmserver.reading.model import (
     AgentReport,
@@ -29,6 +29,7 @@ from cmserver.rules.closing import DoneWork, OpenEnds, describe, find_agent_repo
 from cmserver.rules.drafts import ChangeSet, ChangeStep, FailedRun
 from cmserver.rules.failures import RecordedFailures
 from cmserver.rules.findings import draft_finding
+from cmserver.rules.model import SessionRecord
 from cmserver.rules.turns import Turn, conclude_report, draft_open_end, gather_turn
 from cmserver.tooluse.model import Purpose
 from cmserver.tooluse.own_tool_use import reads_own_memory
@@ -42,18 +43,20 @@ _MAX_TODOS = 10
 _ESSENTIAL_TYPES = {"bugfix", "feature", "decision", "security_alert", "security_note", "sensitive"}
 
 
-def observe(prompt: Prompt) -> Answer:
+def observe(events: Sequence[EventReading], session: SessionRecord, verbosity: Verbosity = "normal") -> Answer:
     """The observations of a batch. Every event is named by one of them or skipped with a reason."""
-    batch = _Batch(prompt)
-    for place, event in enumerate(prompt.events):
+    batch = _Batch(events, session, verbosity)
+    for place, event in enumerate(events):
         batch.add(place, event)
     return batch.answer()
 
 
 class _Batch:
-    def __init__(self, prompt: Prompt) -> None:
-        self.prompt = prompt
-        self.max_facts = _MAX_FACTS_VERBOSE if prompt.preferences.verbosity == "verbose" else _MAX_FACTS
+    def __init__(self, events: Sequence[EventReading], session: SessionRecord, verbosity: Verbosity) -> None:
+        self.events = events
+        self.session = session
+        self.verbosity = verbosity
+        self.max_facts = _MAX_FACTS_VERBOSE if verbosity == "verbose" else _MAX_FACTS
         self.skipped: list[Skip] = []
         self.drafts: list[DraftObservation] = []
         self.change_sets: list[ChangeSet] = []
@@ -61,8 +64,8 @@ class _Batch:
         self.files_read: list[str] = []
         self.failures: dict[str, list[FailedRun]] = {}
         """The runs that failed and have not passed since, by the key of the command."""
-        own = {line.number for line in prompt.recorded}
-        self.earlier = RecordedFailures(prompt.recorded, [end for end in prompt.open_ends if end.number not in own])
+        own = {line.number for line in session.recorded}
+        self.earlier = RecordedFailures(session.recorded, [end for end in session.open_ends if end.number not in own])
         self.passed: dict[str, list[int]] = {}
         """The numbers of the failures on record that are over, by the tag of the run that shows it."""
         self.essential: list[DraftObservation] = []
@@ -79,7 +82,7 @@ class _Batch:
         self.instructions: list[DraftObservation] = []
         self.unfixed: list[DraftObservation] = []
         """Checks that fail: observations of their own, unless the agent says what is open about them."""
-        self.last_message = prompt.last_message or ""
+        self.last_message = session.last_message or ""
         """What the agent said before the next event."""
         self.answers: dict[str, tuple[DraftObservation, UserAnswer, str]] = {}
         """What the user decided, by the tag of the prompt, with the question that it answers."""
@@ -162,7 +165,7 @@ class _Batch:
         self._keep_todos()
         self._drop_refused()
         self._close_open_ends()
-        if self.prompt.preferences.verbosity == "minimal":
+        if self.verbosity == "minimal":
             self._drop_inessential()
         for draft in self.drafts:
             draft.events.sort(key=self.places.__getitem__)
@@ -232,7 +235,7 @@ class _Batch:
         elif failures:
             self._add_unexplained_pass(tag, run, failures)
         elif earlier:
-            self._keep(drafts.draft_recovery(tag, run, earlier, self.prompt.recorded), is_essential=True)
+            self._keep(drafts.draft_recovery(tag, run, earlier, self.session.recorded), is_essential=True)
         else:
             self._add_plain_pass(tag, place, run)
 
@@ -273,7 +276,7 @@ class _Batch:
             self._skip(tag, f"routine command: {main.label}")
 
     def _add_commit(self, tag: str, run: CommandRun, failures: list[FailedRun]) -> None:
-        commit = drafts.draft_commit(tag, run, self.change_sets, failures, self.prompt.recorded, self.max_facts)
+        commit = drafts.draft_commit(tag, run, self.change_sets, failures, self.session.recorded, self.max_facts)
         self.commits.append(commit)
         self._keep(commit, is_essential=True)
         self.change_sets, self.files_read = [], []
@@ -282,7 +285,7 @@ class _Batch:
         draft = drafts.draft_failure(failures, self.max_facts)
         if failures[0].run.command.is_check:
             self.unfixed.append(draft)
-        number = next((line.number for line in reversed(self.prompt.recorded) if line.title == draft.title), None)
+        number = next((line.number for line in reversed(self.session.recorded) if line.title == draft.title), None)
         before = self.earlier.numbers(failures[0].run.command.key)
         if number is None or not before:
             draft.closes = before  # which it takes the place of
@@ -327,7 +330,7 @@ class _Batch:
             return
         tag, todos = self.todos
         has_ended = bool(self.turn_ends) and self.places[self.turn_ends[-1][0]] > self.places[tag]
-        known = {line.title for line in self.prompt.recorded} | {draft.title for draft in self.drafts}
+        known = {line.title for line in self.session.recorded} | {draft.title for draft in self.drafts}
         made = [draft_open_end(conclude("next", item), tag) for item in todos.unfinished[:_MAX_TODOS] if has_ended]
         made = [draft for draft in made if draft.title not in known]
         for draft in made:
@@ -335,20 +338,20 @@ class _Batch:
         if not made:
             self._skip(tag, "the agent's own plan")
         finished = {draft_open_end(conclude("next", item), tag).title for item in todos.finished}
-        over = [line.number for line in self.prompt.recorded if line.state == "open" and line.title in finished]
+        over = [line.number for line in self.session.recorded if line.state == "open" and line.title in finished]
         self._add_closed(next((draft for draft in self.drafts if draft.state != "open"), None), over)
 
     def _find_request(self, tag: str) -> str:
         """What the user typed before that event."""
         typed = [text for source, text in self.prompts if self.places[source] < self.places[tag]]
-        return typed[-1] if typed else self.prompt.requests[-1] if self.prompt.requests else ""
+        return typed[-1] if typed else self.session.requests[-1] if self.session.requests else ""
 
     def _only_answers(self, tag: str) -> bool:
         """Whether the turn answers a question, in a session that looked at nothing but what is remembered already."""
         start = max((self.places[source] for source, _ in self.prompts if self.places[source] < self.places[tag]), default=None)
-        if start is None or self.prompt.recorded or not _IS_QUESTION.search(self._find_request(tag)):
+        if start is None or self.session.recorded or not _IS_QUESTION.search(self._find_request(tag)):
             return False
-        between = self.prompt.events[start + 1 : self.places[tag]]
+        between = self.events[start + 1 : self.places[tag]]
         return all(event.tool_use is None or reads_own_memory(event.tool_use) for event in between)
 
     def _drop_refused(self) -> None:
@@ -356,7 +359,7 @@ class _Batch:
         for draft, answer, question in self.answers.values():
             if answer.is_assent:
                 continue
-            ends = [end.number for end in self.prompt.recorded if end.state == "open" and (end.quote or end.title) in question]
+            ends = [end.number for end in self.session.recorded if end.state == "open" and (end.quote or end.title) in question]
             self._add_closed(draft, ends)
             refused = [end for end in self.drafts if end.state == "open" and end.quote and end.quote in question]
             self.drafts = [end for end in self.drafts if not _is_in(end, refused)]
@@ -366,10 +369,10 @@ class _Batch:
 
     def _close_open_ends(self) -> None:
         """Let the work, the agent's words and the user's name the open ends that are done; each is closed once, by the last."""
-        recorded = {end.number: end for end in [*self.prompt.open_ends, *self.prompt.recorded]}
+        recorded = {end.number: end for end in [*self.session.open_ends, *self.session.recorded]}
         texts = [*(f"{prior.title} {' '.join(prior.facts)}" for prior in recorded.values()), *map(describe, self.drafts)]
-        recent = [prior.number for prior in takewhile(lambda prior: prior.state == "open", reversed(self.prompt.recorded))]
-        last_request = self.prompt.requests[-1] if self.prompt.requests else ""
+        recent = [prior.number for prior in takewhile(lambda prior: prior.state == "open", reversed(self.session.recorded))]
+        last_request = self.session.requests[-1] if self.session.requests else ""
         is_agreed = any(is_agreement(text) for text in [last_request, *(text for _, text in self.prompts)])
         ends = OpenEnds(recorded.values(), texts, recent if is_agreed else [])
         work = [draft for draft in self.drafts if draft.state != "open" and not _is_in(draft, self.instructions)]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cmserver.base.text import join_names, shorten
-from cmserver.providers.model import Answer, DraftSummary, PriorObservation, Prompt, Skip
+from cmserver.providers.model import Answer, DraftSummary, PriorObservation, Skip
 from cmserver.reading.conclusions import is_vague, read_conclusions
 from cmserver.reading.text import capitalize, count_noun
 from cmserver.rules.failures import open_failures
+from cmserver.rules.model import SessionRecord
 
 _DONE = {"change", "bugfix", "feature", "refactor"}
 _MAX_MESSAGE = 4_000
@@ -16,20 +17,20 @@ _MAX_TITLES = 8
 NOTHING = "nothing was changed, found or decided"
 
 
-def summarise(prompt: Prompt) -> Answer:
+def summarise(session: SessionRecord) -> Answer:
     """A summary, however small; a skip for a session of which nothing is recorded."""
-    recorded = prompt.recorded
+    recorded = session.recorded
     if not recorded:
         return Answer(skipped=[Skip(event="summary", reason=NOTHING)])
     learned = [line for line in recorded if line.type not in _DONE and line.state is None and not _reports_failure(line)]
     return Answer(
         summary=DraftSummary(
-            request=_request(prompt.requests),
+            request=_request(session.requests),
             investigated=_investigated(recorded),
             learned=_titles(learned),
             completed=_titles([line for line in recorded if line.type in _DONE]),
-            next_steps=_next_steps(prompt),
-            notes=_notes(prompt),
+            next_steps=_next_steps(session),
+            notes=_notes(session),
         )
     )
 
@@ -63,18 +64,18 @@ def _titles(lines: Sequence[PriorObservation]) -> str | None:
     return "\n".join(f"- {text}" for text in shown) if len(shown) > 1 else "".join(shown) or None
 
 
-def _next_steps(prompt: Prompt) -> str | None:
+def _next_steps(session: SessionRecord) -> str | None:
     """What is open by number; of a session that was not finished its last message, whole."""
-    open_failure_numbers = {line.number for line in open_failures(prompt.recorded)}
-    titles = _titles([line for line in prompt.recorded if line.state == "open" or line.number in open_failure_numbers])
-    message = (prompt.last_message or "").strip()
+    open_failure_numbers = {line.number for line in open_failures(session.recorded)}
+    titles = _titles([line for line in session.recorded if line.state == "open" or line.number in open_failure_numbers])
+    message = (session.last_message or "").strip()
     is_unfinished = any(conclusion.is_open for conclusion in read_conclusions(message))
     return "\n".join(filter(None, [titles, message[:_MAX_MESSAGE] if is_unfinished else ""])) or None
 
 
-def _notes(prompt: Prompt) -> str | None:
-    files = list(dict.fromkeys(path for line in prompt.recorded for path in line.files_modified))
+def _notes(session: SessionRecord) -> str | None:
+    files = list(dict.fromkeys(path for line in session.recorded for path in line.files_modified))
     changed = f"{count_noun(len(files), 'file')} changed: {join_names(files, 6)}." if files else ""
-    message = shorten(prompt.last_message or "", 300)
+    message = shorten(session.last_message or "", 300)
     last_words = "" if is_vague(message) else message
     return " ".join(filter(None, [changed, f"Last words: {last_words}" if last_words else ""])) or None

@@ -20,6 +20,7 @@ from cmserver.cli.output import Cell, mask_key, render_fields, render_table
 from cmserver.cli.progress import Progress
 from cmserver.providers import registry
 from cmserver.providers.model import ProviderSettings, Verbosity
+from tests.rules.as_model import RulesAsModel
 from tests.evaluation.cases import cases
 from tests.evaluation.evaluate import EvaluationReport, EventResult, count_by_type, evaluate, format_percent
 
@@ -53,7 +54,7 @@ def main(
     try:
         settings = load(os.environ, config_file=config_file).settings
         provider_settings = _select_provider(settings, name, model)
-        provider = registry.load(provider_settings)
+        provider = RulesAsModel() if provider_settings.name == RulesAsModel.name else registry.load(provider_settings)
     except (BadSetting, Invalid) as error:
         raise click.UsageError(str(error)) from error
     with Progress("Asking", len(cases()), "sessions", interrupted="Interrupted. Nothing is kept.") as progress:

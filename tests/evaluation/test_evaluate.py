@@ -10,11 +10,11 @@ import msgspec
 
 from cmserver.observations.model import TYPES
 from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
-from cmserver.rules.offline import Offline
 from tests.evaluation.cases import Case, Event, cases, payload
 from tests.evaluation.evaluate import evaluate
 from tests.house.evaluation_page import evaluation_page
 from tests.house.pages import REFERENCE, present
+from tests.rules.as_model import RulesAsModel
 from tests.table import try_rows
 
 ALL = [(case, event) for case in cases() for event in case.events]
@@ -174,7 +174,9 @@ async def test_the_prompts_are_the_ones_of_generation():
 
 
 async def test_the_offline_provider_tells_more_the_more_is_asked_for():
-    minimal, normal, verbose = [await evaluate(Offline(), verbosity=verbosity) for verbosity in ("minimal", "normal", "verbose")]
+    minimal, normal, verbose = [
+        await evaluate(RulesAsModel(), verbosity=verbosity) for verbosity in ("minimal", "normal", "verbose")
+    ]
 
     assert minimal.observations < normal.observations == verbose.observations
     assert (minimal.recall or 0) < (normal.recall or 0) == (verbose.recall or 0)
@@ -183,7 +185,7 @@ async def test_the_offline_provider_tells_more_the_more_is_asked_for():
 
 
 async def test_the_language_changes_words_and_no_figure():
-    english, german = await evaluate(Offline()), await evaluate(Offline(), language="Deutsch")
+    english, german = await evaluate(RulesAsModel()), await evaluate(RulesAsModel(), language="Deutsch")
 
     assert msgspec.structs.replace(german, language="English", judged=[]) == msgspec.structs.replace(english, judged=[])
 

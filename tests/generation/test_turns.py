@@ -16,9 +16,8 @@ from cmserver.generation.prompt import find_quoted_job
 from cmserver.ingest.policy import gathers_turns
 from cmserver.ingest.record import EventSubmission
 from cmserver.ingest.wire import EventIn
-from cmserver.providers.model import Answer, DraftObservation, Prompt, Skip
+from cmserver.providers.model import Answer, DraftObservation, Prompt, Rules, Skip
 from cmserver.reading.model import REPLY_TYPE
-from cmserver.rules.offline import Offline
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion
 
@@ -66,7 +65,7 @@ class Agent:
 
     async def stop(self, message: str) -> None:
         await self.send("Stop", last_assistant_message=message)
-        await (await self.outbox.hand(cast("Scripted", Offline()))).work(max_events=500)
+        await (await self.outbox.hand(Rules())).work(max_events=500)
 
     async def search(self, query: str) -> int:
         """The number of the best hit."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
@@ -21,7 +21,7 @@ from cmserver.generation.run_batch import BatchRunner
 from cmserver.ingest.model import RecordedEvent
 from cmserver.ingest.record import EventRecorder, EventSubmission
 from cmserver.ingest.wire import EventIn
-from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, Prompt, Skip
+from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, Prompt, ProviderChain, Rules, Skip
 from cmserver.reading.model import EventReading
 from tests.rows import rows
 
@@ -64,7 +64,7 @@ class Hand:
     """One worker, moved by hand."""
 
     def __init__(
-        self, db: Db, notifier: JobNotifier, providers: Sequence[Scripted], worker_id: int, lease_seconds: float, hard_limit: float
+        self, db: Db, notifier: JobNotifier, providers: ProviderChain, worker_id: int, lease_seconds: float, hard_limit: float
     ) -> None:
         self.db = db
         self.worker_id = worker_id
@@ -114,7 +114,7 @@ class Outbox:
             field_max_chars=16_000,
         )
 
-    async def hand(self, *providers: Scripted, lease_seconds: float = 20, hard_limit_seconds: float = 300) -> Hand:
+    async def hand(self, *providers: Scripted | Rules, lease_seconds: float = 20, hard_limit_seconds: float = 300) -> Hand:
         async with self.db.system_statement() as conn:
             cursor = await conn.execute("SELECT worker_id FROM procrastinate_register_worker_v1()")
             row = await cursor.fetchone()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from cmserver.hooks import codex, gemini
 from cmserver.hooks.model import Adapter, HookEvent
-from cmserver.providers.model import Answer, Prompt
+from cmserver.providers.model import Answer
 from cmserver.reading.model import EventReading
 from cmserver.reading.read import read_event
-from cmserver.rules.offline import Offline
+from cmserver.rules.batch import observe
+from cmserver.rules.model import SessionRecord
 from tests.hooks.expect import DELIVERY, ROOT, sample
 
 ADAPTERS = {"codex": codex.ADAPTER, "gemini": gemini.ADAPTER}
@@ -27,8 +27,7 @@ def _shown(event: HookEvent, place: int) -> EventReading:
 
 async def _told(agent: str, *names: str) -> Answer:
     events = [_event(ADAPTERS[agent], place, name) for place, name in enumerate(names, 1)]
-    completion = await Offline().complete(Prompt(kind="observations", project="orders", root=ROOT, events=events))
-    return msgspec.json.decode(completion.text, type=Answer)
+    return observe(events, SessionRecord())
 
 
 @pytest.mark.parametrize(

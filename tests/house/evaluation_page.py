@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cmserver.providers.model import Verbosity
-from cmserver.rules.offline import Offline
 from tests.evaluation.cases import cases
 from tests.evaluation.evaluate import EvaluationReport, count_by_type, evaluate, format_percent
+from tests.rules.as_model import RulesAsModel
 
 _PAGE = """\
 # Evaluation
@@ -69,7 +69,7 @@ def evaluation_page() -> str:
 
 
 async def _reports(verbosities: Sequence[Verbosity]) -> list[EvaluationReport]:
-    return [await evaluate(Offline(), verbosity=verbosity) for verbosity in verbosities]
+    return [await evaluate(RulesAsModel(), verbosity=verbosity) for verbosity in verbosities]
 
 
 def _row(report: EvaluationReport) -> str:

@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from cmserver.providers.model import Completion, Prompt
-from cmserver.rules.offline import Offline
+from tests.rules.as_model import RulesAsModel
 
 GATE = "CMSERVER_TEST_GATE"
 """The folder; without it there is no gate."""
@@ -19,14 +19,14 @@ OPEN = "open"
 
 
 class SlowProvider:
-    """Answers as the offline provider does, only later; asked by the steward, that both say the same."""
+    """Answers as the rules do, only later; asked by the steward, that both say the same."""
 
     def __init__(self) -> None:
         gate = os.environ.get(GATE)
         self._gate = Path(gate) if gate else None
         self._work_seconds = float(os.environ.get(WORK, "0"))
         self._asked = count(1)
-        self._offline = Offline()
+        self._offline = RulesAsModel()
 
     @property
     def name(self) -> str:

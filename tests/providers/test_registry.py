@@ -11,13 +11,13 @@ import pytest
 from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
 from cmserver.providers import registry
-from cmserver.providers.model import ProviderSettings
+from cmserver.providers.model import ProviderSettings, Rules
 from cmserver.providers.registry import chain, chain_models, load
 from tests.table import try_rows
 
 
-def test_offline_is_available():
-    assert load(ProviderSettings(name="offline")).name == "offline"
+def test_the_rules_have_their_place_in_a_chain(tmp_path: Path):
+    assert chain(Settings(data_dir=tmp_path)) == [Rules(name="offline", model="rules")]
 
 
 def test_a_wrong_name_is_answered_with_the_nearest_right_one():
@@ -31,7 +31,7 @@ def test_a_wrong_name_is_answered_with_the_nearest_right_one():
 
 
 def test_the_operators_own_provider_is_loaded_from_its_factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "house_provider.py").write_text("from cmserver.rules.offline import Offline as make\n")
+    (tmp_path / "house_provider.py").write_text("from tests.rules.as_model import RulesAsModel as make\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
     assert load(ProviderSettings(name="house_provider:make")).name == "offline"

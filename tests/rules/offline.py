@@ -1,59 +1,33 @@
-"""Prompts for the offline provider: events, what a session has recorded, and the answers."""
+"""What the rules are given: events, and what a session has recorded; and what they answer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
-from cmserver.providers.model import Answer, PriorObservation, Prompt, RecordingPreferences, Verbosity, event_tag
+from cmserver.providers.model import Answer, PriorObservation, Verbosity, event_tag
 from cmserver.reading.model import EventReading
 from cmserver.reading.read import read_command_results, read_event
-from cmserver.rules.offline import Offline
+from cmserver.rules import batch, summaries
+from cmserver.rules.model import SessionRecord
 from tests.reading.events import ROOT, read_call
-
-
-async def complete(prompt: Prompt) -> Answer:
-    return msgspec.json.decode((await Offline().complete(prompt)).text, type=Answer)
 
 
 async def observe(
     *events: EventReading,
     recorded: list[PriorObservation] | None = None,
     requests: list[str] | None = None,
+    last_message: str | None = None,
+    open_ends: list[PriorObservation] | None = None,
     verbosity: Verbosity = "normal",
 ) -> Answer:
-    return await complete(
-        Prompt(
-            kind="observations",
-            project="orders",
-            root=ROOT,
-            requests=requests or [],
-            recorded=recorded or [],
-            events=list(events),
-            preferences=RecordingPreferences(verbosity=verbosity),
-        )
-    )
+    session = SessionRecord(requests=requests or [], recorded=recorded or [], open_ends=open_ends or [], last_message=last_message)
+    return batch.observe(events, session, verbosity)
 
 
 async def summarise(
-    *,
-    requests: list[str] | None = None,
-    recorded: list[PriorObservation] | None = None,
-    last_message: str | None = None,
-    events_in_session: int = 0,
+    *, requests: list[str] | None = None, recorded: list[PriorObservation] | None = None, last_message: str | None = None
 ) -> Answer:
-    return await complete(
-        Prompt(
-            kind="summary",
-            project="orders",
-            root=ROOT,
-            requests=requests or [],
-            recorded=recorded or [],
-            last_message=last_message,
-            events_in_session=events_in_session,
-        )
-    )
+    return summaries.summarise(SessionRecord(requests=requests or [], recorded=recorded or [], last_message=last_message))
 
 
 def record(answer: Answer, events: Iterable[EventReading], numbers: Iterator[int]) -> list[PriorObservation]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from itertools import count
 
-from cmserver.providers.model import DraftObservation, PriorObservation, Prompt
+from cmserver.providers.model import DraftObservation, PriorObservation
 from cmserver.reading.model import EventReading
 from cmserver.reading.offers import read_answer, read_offer
-from tests.rules.offline import complete, edit, note, observe, record, tool_use
-from tests.rules.session_orders import ROOT
+from tests.rules.offline import edit, note, observe, record, tool_use
 
 QUESTION = "Which key should refunds have?"
 OPTIONS = [{"label": "Intent and sequence"}, {"label": "A queue with a dedupe table"}]
@@ -121,15 +120,8 @@ async def test_work_closes_an_item_of_the_agents_list_in_a_later_session():
     ends = record(first, [], count(1))
     said = "I added the retry to `send_invoice` in `invoices.py`, because the bank times out at night."
 
-    later = await complete(
-        Prompt(
-            kind="observations",
-            project="orders",
-            root=ROOT,
-            open_ends=ends,
-            events=[edit("invoices.py"), note("assistant_message", {"last_assistant_message": said})],
-        )
-    )
+    reply = note("assistant_message", {"last_assistant_message": said})
+    later = await observe(edit("invoices.py"), reply, open_ends=ends)
 
     closed = {number for draft in later.observations for number in draft.closes}
     assert [end.title for end in ends if end.number in closed] == [names[0]]

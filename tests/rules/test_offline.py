@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import Literal, cast
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cmserver.providers.model import Answer, DraftObservation, DraftSummary, PriorObservation, Prompt, event_tag
+from cmserver.providers.model import Answer, DraftObservation, DraftSummary, PriorObservation, event_tag
 from cmserver.reading.model import EventReading
 from cmserver.reading.read import read_event
-from cmserver.rules.offline import Offline
-from tests.rules.offline import complete, edit, failed_run, note, observe, record, run, summarise, tool_use
+from tests.rules.offline import edit, failed_run, note, observe, record, run, summarise, tool_use
 from tests.rules.session_orders import (
     LAST_MESSAGE,
     RECORDED,
@@ -268,13 +267,10 @@ async def test_the_long_session_is_summed_up_in_six_fields():
     )
 
 
-async def test_the_same_prompt_gives_the_same_bytes():
-    prompt = Prompt(kind="observations", project="orders", root=ROOT, events=read_payloads(long_session()))
-
-    first, second = await Offline().complete(prompt), await Offline().complete(prompt)
+async def test_the_same_events_give_the_same_answer():
+    first, second = [await observe(*read_payloads(long_session())) for _ in range(2)]
 
     assert first == second
-    assert (first.model, Offline().name) == ("rules", "offline")
 
 
 # --------------------------------------------------------------------------------------------------- single rules
@@ -569,15 +565,14 @@ def _batches(draw: st.DrawFn) -> list[EventReading]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(events=_batches(), root=st.sampled_from([None, "", "/", ROOT]), kind=st.sampled_from(["observations", "summary"]))
-async def test_whatever_comes_every_event_is_named_or_skipped(
-    events: list[EventReading], root: str | None, kind: Literal["observations", "summary"]
-):
-    answer = await complete(Prompt(kind=kind, project="orders", root=root, events=events))
+@given(events=_batches())
+async def test_whatever_comes_every_event_is_named_or_skipped(events: list[EventReading]):
+    answer = await observe(*events)
 
     named = {tag for draft in answer.observations for tag in draft.events}
     skipped = {skip.event for skip in answer.skipped}
-    assert kind == "summary" or (named | skipped == {event_tag(place) for place in range(len(events))} and not named & skipped)
+    assert named | skipped == {event_tag(place) for place in range(len(events))}
+    assert not named & skipped
     assert all(draft.title and len(draft.title) <= 100 and len(draft.facts) <= 8 for draft in answer.observations)
 
 

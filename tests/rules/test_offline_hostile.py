@@ -5,13 +5,10 @@ Nothing here looks at a clock: a rule that reads a long run over and over makes 
 
 from __future__ import annotations
 
-import asyncio
-
-import msgspec
-
-from cmserver.providers.model import Answer, Prompt
+from cmserver.providers.model import Answer
 from cmserver.reading.model import EventReading
-from cmserver.rules.offline import Offline
+from cmserver.rules.batch import observe
+from cmserver.rules.model import SessionRecord
 from tests.reading.events import read_call
 from tests.table import try_rows
 
@@ -42,12 +39,8 @@ def _event(tool: str, tool_input: object, tool_response: object = None, error: s
     return read_call(tool, tool_input, tool_response, error, root="/srv/orders")
 
 
-def _prompt(*events: EventReading) -> Prompt:
-    return Prompt(kind="observations", project="orders", root="/srv/orders", events=list(events))
-
-
 async def _draft(event: EventReading) -> Answer:
-    return msgspec.json.decode((await Offline().complete(_prompt(event))).text, type=Answer)
+    return observe([event], SessionRecord())
 
 
 async def _facts(event: EventReading) -> list[str]:
@@ -187,31 +180,3 @@ async def test_the_title_of_a_thousand_removed_files_says_how_many_there_are():
 
     assert len(draft.observations[0].files_modified) == 1_000
     assert (draft.observations[0].title or "").endswith(" more files")
-
-
-async def _turns_while(prompt: Prompt) -> int:
-    """How often another task of the loop gets its turn while a prompt is answered."""
-    turns = 0
-
-    async def beat() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    beating = asyncio.create_task(beat())
-    try:
-        await Offline().complete(prompt)
-    finally:
-        beating.cancel()
-    return turns
-
-
-async def test_heartbeats_go_on_while_a_large_batch_is_read():
-    large = _event("Bash", {"command": "pytest -q"}, [{"text": "1" * 15_000} for _ in range(4)])
-
-    assert await _turns_while(_prompt(large)) > 0
-
-
-async def test_a_small_batch_is_read_where_it_is():
-    assert await _turns_while(_prompt(_event("Bash", {"command": "pytest -q"}, {"stdout": "2 passed in 1s"}))) == 0

@@ -163,7 +163,7 @@ async def test_a_commit_is_known_as_one():
 
 
 async def test_a_session_that_only_looked_has_no_summary():
-    end = await summarise(events_in_session=12, requests=["What is the limit?"], last_message="It is 60.")
+    end = await summarise(requests=["What is the limit?"], last_message="It is 60.")
 
     assert end.summary is None
     assert [skip.reason for skip in end.skipped] == ["nothing was changed, found or decided"]
@@ -182,7 +182,7 @@ async def test_the_last_message_of_an_unfinished_session_is_its_next_steps():
 async def test_what_was_recorded_is_not_called_nothing():
     change = PriorObservation(number=1, type="change", title="Added a in a.py", files_modified=["a.py"])
 
-    end = await summarise(events_in_session=12, recorded=[change])
+    end = await summarise(recorded=[change])
 
     assert end.summary is not None
     assert end.summary.notes == "1 file changed: a.py."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from cmserver.rules.offline import Offline
+from cmserver.providers.model import Rules
 from cmserver.sessions.turns.model import MAX_SIDE_CHARS, cut_side
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted
@@ -70,7 +70,7 @@ async def test_paths_are_from_the_root_of_the_repository_wherever_in_it_the_agen
         use = {"tool_name": name, "tool_use_id": f"t{number}", "tool_input": fields, "tool_response": {"stdout": ""}}
         await hook(client, cast, "PostToolUse", **use, **folder)
     await hook(client, cast, "Stop", last_assistant_message="Bills are rounded in bill.py because floats are not exact.", **folder)
-    await (await outbox.hand(Offline())).work()  # pyright: ignore[reportArgumentType]
+    await (await outbox.hand(Rules())).work()
 
     paths = ["packages/api/bill.py", "packages/api/rates.py", "packages/web/bill.ts"]
     (turn,) = await list_turns(client, cast)
