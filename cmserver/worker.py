@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from procrastinate import App, PsycopgConnector
 from procrastinate.exceptions import ConnectorException

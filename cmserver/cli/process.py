@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -72,9 +72,7 @@ async def run_until_stopped(connections: DatabaseConnections, stop: asyncio.Even
     connections.notifications.close()  # wakes requests that wait for observations
 
 
-async def run_jobs(
-    settings: Settings, connections: DatabaseConnections, providers: ProviderChain, stop: asyncio.Event
-) -> None:
+async def run_jobs(settings: Settings, connections: DatabaseConnections, providers: ProviderChain, stop: asyncio.Event) -> None:
     """Be the worker until `stop`."""
     from cmserver.worker import run_worker  # noqa: PLC0415 - twenty megabytes, which no process of the API should take
 

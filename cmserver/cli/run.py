@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -49,7 +49,7 @@ from cmserver.ops.backup.journal import begin_journal
 from cmserver.ops.backup.restore import check_restore_ended
 from cmserver.providers import registry
 from cmserver.providers.http_client import MissingKey
-from cmserver.providers.model import Provider
+from cmserver.providers.model import ProviderChain
 
 log = get_logger(__name__)
 

@@ -20,9 +20,9 @@ from cmserver.cli.output import Cell, mask_key, render_fields, render_table
 from cmserver.cli.progress import Progress
 from cmserver.providers import registry
 from cmserver.providers.model import ProviderSettings, Verbosity
-from tests.rules.as_model import RulesAsModel
 from tests.evaluation.cases import cases
 from tests.evaluation.evaluate import EvaluationReport, EventResult, count_by_type, evaluate, format_percent
+from tests.rules.as_model import RulesAsModel
 
 
 @click.command(name="generation")
