@@ -1,0 +1,67 @@
+"""Rules beside models: they answer without a call, so nothing of a call is recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError, Rules
+from tests.generation.tools import Outbox, Scripted
+
+NOTE = {"text": "We decided to use Postgres because it is one process less to look after."}
+
+
+def count_transactions(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    counts = Counter[str]()
+    for name in ("in_system", "system_statement"):
+        original = getattr(Db, name)
+
+        def counted(self: Db, *args: Any, _name: str = name, _original: Any = original, **options: Any) -> Any:
+            counts[_name] += 1
+            return _original(self, *args, **options)
+
+        monkeypatch.setattr(Db, name, counted)
+    return counts
+
+
+async def test_a_batch_takes_four_transactions_with_rules_and_six_with_a_model(outbox: Outbox, monkeypatch: pytest.MonkeyPatch):
+    by_rules, by_model = await outbox.hand(Rules()), await outbox.hand(Scripted())
+    await outbox.put(1, payload=NOTE)
+    (claim,) = await by_rules.claim()
+
+    counts = count_transactions(monkeypatch)
+    await by_rules.runner.run(claim)
+    rules = counts.total()
+    await outbox.put(1, first=1, payload=NOTE)
+    (claim,) = await by_model.claim()
+    counts.clear()
+    await by_model.runner.run(claim)
+
+    assert (1 + rules, 1 + counts.total()) == (4, 6)  # with the claim
+
+
+async def test_rules_leave_no_run_and_are_named_by_what_they_made(outbox: Outbox):
+    await outbox.put(1, payload=NOTE)
+
+    await (await outbox.hand(Rules())).work()
+
+    made = await outbox.rows("SELECT origin, metadata ->> 'provider' AS provider, metadata ->> 'model' AS model FROM observations")
+    assert made == [{"origin": "rules", "provider": "offline", "model": "rules"}]
+    assert await outbox.value("SELECT count(*) FROM generation_runs") == 0
+    assert await outbox.value("SELECT count(*) FROM observation_generation_jobs WHERE generation_run_id IS NOT NULL") == 0
+
+
+async def test_a_model_s_failed_call_keeps_its_run_when_rules_take_over(outbox: Outbox):
+    await outbox.put(1, payload=NOTE)
+
+    async def refuse(_: Prompt) -> Completion:
+        raise ProviderError(FailureKind.QUOTA_EXHAUSTED, "No credit.")
+
+    await (await outbox.hand(Scripted(refuse), Rules())).work()
+
+    assert await outbox.statuses() == {"completed": 1}
+    assert [row["status"] for row in await outbox.rows("SELECT status FROM generation_runs")] == ["failed"]
+    assert await outbox.value("SELECT origin FROM observations") == "rules"
