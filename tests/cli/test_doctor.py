@@ -196,7 +196,7 @@ async def test_a_provider_that_never_answers_is_given_up(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(doctor.registry, "load", load)
 
-    told = await ask(tmp_path, CMSERVER_PROVIDER_TIMEOUT_SECONDS="0.1")
+    told = await ask(tmp_path, CMSERVER_PROVIDER="ollama", CMSERVER_PROVIDER_TIMEOUT_SECONDS="0.1")
 
     assert told.code == 1
     assert "CMSERVER_PROVIDER_TIMEOUT_SECONDS" in told.out
