@@ -9,6 +9,7 @@ import click
 
 from cmserver import __version__
 from cmserver.base.errors import CmserverError
+from cmserver.base.logs import configure as configure_logs
 from cmserver.cli.analytics import analytics
 from cmserver.cli.audit import audit
 from cmserver.cli.backup import backup, backups
@@ -118,6 +119,7 @@ _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 def main() -> None:
     """Run the command; an error is one sentence on standard error and an exit code."""
+    configure_logs("console", "warning")  # what a command prints is its answer; the server configures its own
     try:
         cli(prog_name=program_name())  # also as `python -m cmserver`
     except CmserverError as error:

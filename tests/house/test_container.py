@@ -94,6 +94,10 @@ def test_what_is_copied_is_there_and_not_ignored():
     assert set(copied) == let_in
 
 
+def test_the_base_of_the_image_is_pinned():
+    assert re.search(r"^ARG BASE=\S+@sha256:[0-9a-f]{64}$", CONTAINERFILE, re.MULTILINE)
+
+
 def test_the_image_starts_the_server_and_asks_how_it_is():
     entry = [*json.loads(of("ENTRYPOINT")[0]), *json.loads(of("CMD")[0])]
 
