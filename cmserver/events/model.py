@@ -53,6 +53,17 @@ EVENT_COLUMNS: LiteralString = (
 )
 
 
+class RecordedToolUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call, as it was stored."""
+
+    id: UUID
+    payload: object
+    occurred_at: datetime
+    received_at: datetime
+    root: str | None
+    """The root of the repository that its session is in, where its client named it."""
+
+
 class ToolUseOfTurn(msgspec.Struct, frozen=True, kw_only=True):
     """What a session did in the turn that is under way."""
 

@@ -8,7 +8,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query
-from cmserver.events.model import EVENT_COLUMNS, KeyedTime, StoredEvent, ToolUseOfTurn
+from cmserver.events.model import EVENT_COLUMNS, KeyedTime, RecordedToolUse, StoredEvent, ToolUseOfTurn
 
 OWNS = {"agent_events"}
 
@@ -68,13 +68,16 @@ PAGE = Query(
 
 # In the order of receipt, by its index: what arrives late is read late.
 TOOL_USES = Query(
-    StoredEvent,
-    f"""
-    SELECT {EVENT_COLUMNS} FROM agent_events
-     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND payload_purged_at IS NULL
-       AND (%(since)s::timestamptz IS NULL OR received_at > %(since)s::timestamptz) AND received_at <= %(until)s
-       AND payload ? 'tool_name'
-     ORDER BY received_at LIMIT %(limit)s
+    RecordedToolUse,
+    """
+    SELECT e.id, e.payload, e.occurred_at, e.received_at,
+           (SELECT s.metadata ->> 'root' FROM server_sessions s
+             WHERE s.id = e.server_session_id AND s.team_id = %(team_id)s) AS root
+      FROM agent_events e
+     WHERE e.project_id = %(project_id)s AND e.team_id = %(team_id)s AND e.payload_purged_at IS NULL
+       AND (%(since)s::timestamptz IS NULL OR e.received_at > %(since)s::timestamptz) AND e.received_at <= %(until)s
+       AND e.payload ? 'tool_name'
+     ORDER BY e.received_at LIMIT %(limit)s
     """,
     prepare=False,
 )
@@ -223,6 +226,6 @@ async def ends_a_turn(conn: Conn, team_id: UUID, project_id: UUID, session_id: U
 
 async def tool_uses(
     conn: Conn, team_id: UUID, project_id: UUID, *, since: datetime | None, until: datetime, limit: int
-) -> list[StoredEvent]:
+) -> list[RecordedToolUse]:
     """The project's tool calls that were received behind `since`, up to `until`, the first ones first."""
     return await TOOL_USES.all(conn, team_id=team_id, project_id=project_id, since=since, until=until, limit=limit)

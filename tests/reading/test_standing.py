@@ -6,6 +6,7 @@ import pytest
 
 from cmserver.reading.standing import read_choices, read_standing_instructions
 from cmserver.rules.drafts import draft_instruction
+from tests.growth import grows_too_fast
 from tests.table import try_rows
 
 
@@ -72,9 +73,10 @@ def test_remember_that_means_the_sentence_before_it():
     assert read_standing_instructions(prompt) == ["Benchmarks laufen hier mit --profile release-lto."]
 
 
+@pytest.mark.speed
 @try_rows("part", ["never ", "we ", "always a ", '"', ", ", "we don't "])
 def test_a_hostile_prompt_is_read_in_time_that_grows_with_its_length(part: str):
-    assert isinstance(read_standing_instructions(part * 10_000), list)
+    assert not grows_too_fast(read_standing_instructions, part)
 
 
 @try_rows(

@@ -6,16 +6,18 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Literal, cast
+from typing import Literal
 from uuid import UUID
 
 import msgspec
 
 from cmserver.base.tolerant_json import array, field, record
+from cmserver.events.model import RecordedToolUse
 from cmserver.reading.outcomes import read_outcome
 from cmserver.tooluse.commands import read_command_line
-from cmserver.tooluse.model import ToolKind, ToolUse, WorkingFolder
+from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.read import BEGIN_PATCH, read_tool_use
+from cmserver.tooluse.text import find_working_folder
 
 _PATCHED_FILE = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
 _MOVED_TO = re.compile(r"^\*\*\* Move to: (.+)$", re.MULTILINE)
@@ -39,29 +41,19 @@ class PathChange(msgspec.Struct, frozen=True, kw_only=True):
     is_folder: bool = False
 
 
-class StoredCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call as it was recorded."""
-
-    id: UUID
-    payload: object
-    occurred_at: datetime
-    received_at: datetime
-
-
-def read_path_changes(calls: Iterable[StoredCall]) -> list[PathChange]:
-    """What the calls did to files, in the order in which they happened. Paths are as seen from the working folder."""
+def read_path_changes(calls: Iterable[RecordedToolUse]) -> list[PathChange]:
+    """What the calls did to files, in the order in which they happened. Paths are from the repository's root."""
     return [change for call in sorted(calls, key=lambda call: (call.occurred_at, call.id)) for change in _read_call(call)]
 
 
-def _read_call(call: StoredCall) -> Iterator[PathChange]:
+def _read_call(call: RecordedToolUse) -> Iterator[PathChange]:
     payload = record(call.payload)
     name, error = payload.get("tool_name"), payload.get("error")
     if not isinstance(name, str) or error:
         return
     output = payload.get("tool_response", payload.get("tool_output"))
     use = read_tool_use(name, payload.get("tool_input"), output, None)
-    root = payload.get("cwd") if isinstance(payload.get("cwd"), str) else None
-    reader = _FateReader(call, cast("str | None", root))
+    reader = _FateReader(call, field(payload, "cwd"))
     if use.kind is ToolKind.SHELL and not use.patch:
         yield from reader.read_shell(use)
     elif BEGIN_PATCH in use.patch:
@@ -71,26 +63,26 @@ def _read_call(call: StoredCall) -> Iterator[PathChange]:
 
 
 class _FateReader:
-    def __init__(self, call: StoredCall, root: str | None) -> None:
+    def __init__(self, call: RecordedToolUse, folder: str | None) -> None:
         self._call = call
-        self._root = root.replace("\\", "/").rstrip("/") if root else None
+        self._where = find_working_folder(*(place.replace("\\", "/") if place else None for place in (call.root, folder)))
 
-    def _change(self, act: Literal["deleted", "moved", "restored", "edited", "written"], path: str, **others: object) -> PathChange:
-        return msgspec.convert(
-            {"act": act, "path": self._relative(path), "event_id": self._call.id, "at": self._call.occurred_at, **others},
-            PathChange,
-        )
+    def _change(
+        self, act: Literal["deleted", "moved", "restored", "edited", "written"], path: str, name: str = "", **others: object
+    ) -> PathChange:
+        known = {"path": self._from_root(path), "name": self._from_root(name) if name else ""}
+        return msgspec.convert({"act": act, "event_id": self._call.id, "at": self._call.occurred_at, **known, **others}, PathChange)
 
-    def _relative(self, path: str, folder: str = "") -> str:
-        path = path.replace("\\", "/")
-        if not path.startswith("/") and folder:
-            path = f"{folder}/{path}"
-        path = posixpath.normpath(path)
-        return path.removeprefix(f"{self._root}/") if self._root else path
+    def _from_root(self, path: str) -> str:
+        return self._where.relative(self._resolve(path))
+
+    def _resolve(self, path: str, folder: str = "") -> str:
+        """The path from the folder that a command line entered, else from the one where the agent works."""
+        return posixpath.normpath(posixpath.join(folder or self._where.folder, path.replace("\\", "/")))
 
     def read_shell(self, use: ToolUse) -> Iterator[PathChange]:
         line = read_command_line(use.command)
-        if read_outcome(line, use.output, None, WorkingFolder(self._root or ""), is_failed=False).failed:
+        if read_outcome(line, use.output, None, self._where, is_failed=False).failed:
             return
         folder = ""
         for command in line.commands:
@@ -99,21 +91,17 @@ class _FateReader:
             program, rest = (words[1:2], words[2:]) if is_git else (words[:1], words[1:])
             arguments = [word for word in rest if not word.startswith("-")]
             if program == ["cd"] and arguments:
-                folder = self._enter(arguments[0], folder)
+                folder = self._resolve(arguments[0], folder)
             elif program in (["rm"], ["unlink"]):
                 for path in arguments:
-                    yield self._change("deleted", self._relative(path, folder), is_folder=_is_folder(path))
+                    yield self._change("deleted", self._resolve(path, folder), is_folder=_is_folder(path))
             elif program == ["mv"] and len(arguments) > 1:
-                yield from self._read_move([self._relative(path, folder) for path in arguments])
+                yield from self._read_move([self._resolve(path, folder) for path in arguments])
             elif is_git and program in (["checkout"], ["restore"]) and "-b" not in rest:
                 for path in arguments:
-                    yield self._change("restored", self._relative(path, folder))
+                    yield self._change("restored", self._resolve(path, folder))
             if command.output_path and not command.appends:
-                yield self._change("restored", self._relative(command.output_path, folder))
-
-    def _enter(self, path: str, folder: str) -> str:
-        entered = self._relative(path, folder)
-        return "" if entered == self._root else entered
+                yield self._change("restored", self._resolve(command.output_path, folder))
 
     def _read_move(self, paths: list[str]) -> Iterator[PathChange]:
         *sources, target = paths
@@ -135,7 +123,7 @@ class _FateReader:
             elif action == "Add":
                 yield self._change("written", path, after=after)
             elif moved := _MOVED_TO.search(body):
-                yield self._change("moved", path, name=self._relative(moved[1].strip()))
+                yield self._change("moved", path, name=moved[1].strip())
                 yield self._change("restored", moved[1].strip())
             else:
                 yield self._change("edited", path, before=before, after=after)

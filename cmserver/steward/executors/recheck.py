@@ -15,7 +15,6 @@ from cmserver.base.db import Db
 from cmserver.base.ids import epoch_ms
 from cmserver.base.sentences import split_sentences
 from cmserver.base.sql import Conn
-from cmserver.base.structs import reshape
 from cmserver.consolidation.marks import compared_text, read_marks
 from cmserver.events import repository as events
 from cmserver.observations import repository as observations
@@ -23,7 +22,7 @@ from cmserver.observations.model import Observation, StaleMark
 from cmserver.observations.stale import mark_stale
 from cmserver.steward.ask import ModelAsker
 from cmserver.steward.executors.executor import Executor, JobPayload
-from cmserver.steward.executors.file_history import PathChange, StoredCall, defined_values, is_about, mentions, read_path_changes
+from cmserver.steward.executors.file_history import PathChange, defined_values, is_about, mentions, read_path_changes
 from cmserver.steward.model import Effect, JobContext, Plan, PlanResult
 
 CALLS_AT_ONCE = 2_000
@@ -61,8 +60,7 @@ class Recheck(Executor[RecheckPayload]):
                 conn, job.team_id, job.project_id, since=payload.since, until=payload.until, limit=CALLS_AT_ONCE
             )
         # A full page ends before its last moment, of which it may not have all.
-        whole = [row for row in rows if len(rows) < CALLS_AT_ONCE or row.received_at < rows[-1].received_at]
-        calls = [reshape(row, StoredCall) for row in whole]
+        calls = [row for row in rows if len(rows) < CALLS_AT_ONCE or row.received_at < rows[-1].received_at]
         changes = await asyncio.to_thread(read_path_changes, calls)
         claims: list[Observation] = []
         if changes:
