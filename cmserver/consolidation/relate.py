@@ -13,15 +13,9 @@ from cmserver.base.errors import Forbidden, Invalid, Issue, NotFound
 from cmserver.base.sql import Conn
 from cmserver.consolidation import repository
 from cmserver.consolidation.model import SYSTEM_RELATIONSHIPS, NewRelation, Relation
+from cmserver.observations import read as observations_read
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
-from cmserver.observations.read import (
-    audit_read,
-    find_any_observation,
-    find_observation,
-    may_read,
-    sees_shared_observations,
-)
 from cmserver.redaction.redact import redact
 
 RELATIONS_MOST = 200
@@ -84,16 +78,16 @@ async def read_related(
     conn: Conn, principal: Principal, name: str, *, relationships: Sequence[str] | None, depth: int
 ) -> RelatedObservations:
     """Relations both ways over up to `depth` steps, and ends that may be seen; a superseded end leads nowhere."""
-    start = await find_any_observation(conn, principal, name)
+    start = await observations_read.find_any_observation(conn, principal, name)
     found: dict[UUID, Observation] = {}
     relations: dict[UUID, Relation] = {}
     seen, edge = {start.id}, [start.id]
-    sees_shared = await sees_shared_observations(conn, principal)
+    sees_shared = await observations_read.sees_shared_observations(conn, principal)
     for _ in range(depth):
         step = await repository.relations_of(conn, principal.team_id, edge, relationships, RELATIONS_MOST)
         ends = {end for relation in step for end in (relation.from_id, relation.to_id)} - seen
         rows_at_ends = await observations.by_ids(conn, principal.team_id, list(ends))
-        shown = {row.id: row for row in rows_at_ends if may_read(principal, row, sees_shared=sees_shared)}
+        shown = {row.id: row for row in rows_at_ends if observations_read.may_read(principal, row, sees_shared=sees_shared)}
         visible = {start.id, *found, *shown}
         for relation in step:
             ends_of_relation = {relation.from_id, relation.to_id}
@@ -106,13 +100,13 @@ async def read_related(
         if not edge:
             break
     rows = list(found.values())
-    await audit_read(conn, principal, start.project_id, "related", rows)
+    await observations_read.audit_read(conn, principal, start.project_id, "related", rows)
     return RelatedObservations(observations=rows, relations=list(relations.values()))
 
 
 async def _find_end(conn: Conn, principal: Principal, name: str, path: str) -> Observation:
     try:
-        observation = await find_observation(conn, principal, name)
+        observation = await observations_read.find_observation(conn, principal, name)
     except NotFound as error:
         raise NotFound(str(error), [Issue(path, str(error))]) from error
     if not principal.sees(observation.project_id):
@@ -125,7 +119,7 @@ async def _find(conn: Conn, principal: Principal, relation_id: UUID) -> Relation
     if relation is None:
         raise NotFound(NO_SUCH)
     ends = await observations.any_by_names(conn, principal.team_id, {relation.from_id, relation.to_id})
-    sees_shared = await sees_shared_observations(conn, principal)
-    if not all(may_read(principal, end, sees_shared=sees_shared) for end in ends):
+    sees_shared = await observations_read.sees_shared_observations(conn, principal)
+    if not all(observations_read.may_read(principal, end, sees_shared=sees_shared) for end in ends):
         raise NotFound(NO_SUCH)
     return relation

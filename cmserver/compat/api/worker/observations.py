@@ -18,16 +18,9 @@ from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text, split_commas
 from cmserver.compat.api.guest import admit_caller
 from cmserver.compat.api.worker import rows as worker_rows
+from cmserver.observations import read as observations_read
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
-from cmserver.observations.read import (
-    NO_SUCH,
-    audit_read,
-    find_observation,
-    may_read,
-    parse_number,
-    sees_shared_observations,
-)
 from cmserver.observations.write import delete
 from cmserver.recall.file_context import find_file_matches
 
@@ -89,14 +82,14 @@ async def post_batch(request: Request) -> Response:
         stored = await observations.by_numbers(
             conn, principal.team_id, set(numbers), project_id=where.project_id if params.project else None
         )
-        sees_shared = await sees_shared_observations(conn, principal)
-        visible = [row for row in stored if may_read(principal, row, sees_shared=sees_shared)]
+        sees_shared = await observations_read.sees_shared_observations(conn, principal)
+        visible = [row for row in stored if observations_read.may_read(principal, row, sees_shared=sees_shared)]
         if params.order_by == "relevance":
             visible.sort(key=lambda row: numbers.index(row.number))
         else:
             visible.sort(key=lambda row: (row.created_at, row.id), reverse=params.order_by == "date_desc")
         visible = visible[: params.limit]
-        await audit_read(conn, principal, where.project_id, "batch", visible)
+        await observations_read.audit_read(conn, principal, where.project_id, "batch", visible)
         rows = await worker_rows.observation_rows(conn, principal, visible)
     return answer(rows)
 
@@ -122,7 +115,9 @@ async def get_by_file(request: Request) -> Response:
         candidates = [row for row in await observations.by_ids(conn, principal.team_id, list(ids)) if row.kind != "summary"]
         candidates.sort(key=lambda row: (row.created_at, row.id), reverse=True)
         shown = candidates[: min(params.limit, worker_rows.MAX_PAGE_ITEMS)]
-        await audit_read(conn, principal, projects[0] if len(projects) == 1 else principal.project_id, "file", shown)
+        await observations_read.audit_read(
+            conn, principal, projects[0] if len(projects) == 1 else principal.project_id, "file", shown
+        )
         rows = await worker_rows.observation_rows(conn, principal, shown)
     return answer(AboutFileOut(observations=rows, count=len(rows)))
 
@@ -131,8 +126,8 @@ async def get_observation(request: Request) -> Response:
     """One observation, by its number."""
     principal = await admit_caller(request)
     async with db(request).tenant(principal.team_id) as conn:
-        observation = await find_observation(conn, principal, str(request.path_params["id"]))
-        await audit_read(conn, principal, observation.project_id, "get", [observation])
+        observation = await observations_read.find_observation(conn, principal, str(request.path_params["id"]))
+        await observations_read.audit_read(conn, principal, observation.project_id, "get", [observation])
         (row,) = await worker_rows.observation_rows(conn, principal, [observation])
     return answer(row)
 
@@ -141,9 +136,9 @@ async def get_session(request: Request) -> Response:
     """One summary of a session, by its number: what claude-mem means by a session's id."""
     principal = await admit_caller(request)
     async with db(request).tenant(principal.team_id) as conn:
-        observation = await find_observation(conn, principal, str(request.path_params["id"]))
+        observation = await observations_read.find_observation(conn, principal, str(request.path_params["id"]))
         _check_kind("summary", observation)
-        await audit_read(conn, principal, observation.project_id, "get", [observation])
+        await observations_read.audit_read(conn, principal, observation.project_id, "get", [observation])
         (row,) = await worker_rows.summary_rows(conn, principal, [observation])
     return answer(row)
 
@@ -164,7 +159,7 @@ async def _delete(request: Request, kind: Literal["observation", "summary"]) -> 
     name = str(request.path_params["id"])
 
     async def delete_in_tenant(conn: Conn) -> int:
-        observation = await find_observation(conn, principal, name)
+        observation = await observations_read.find_observation(conn, principal, name)
         _check_kind(kind, observation)
         await delete(conn, principal, name)
         return observation.number
@@ -174,12 +169,12 @@ async def _delete(request: Request, kind: Literal["observation", "summary"]) -> 
 
 def _check_kind(kind: Literal["observation", "summary"], observation: Observation) -> None:
     if (observation.kind == "summary") != (kind == "summary"):
-        raise NotFound(NO_SUCH)
+        raise NotFound(observations_read.NO_SUCH)
 
 
 def _numbers(ids: Sequence[int | str] | int) -> list[int]:
     items = [ids] if isinstance(ids, int) else split_commas(ids) if isinstance(ids, str) else ids
-    numbers = [parse_number(str(item).strip()) for item in items]
+    numbers = [observations_read.parse_number(str(item).strip()) for item in items]
     if len(numbers) > _MAX_BATCH or None in numbers:
         raise Invalid.at("$.ids", _INVALID_IDS)
     return list(dict.fromkeys(number for number in numbers if number is not None))
