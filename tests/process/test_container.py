@@ -26,7 +26,6 @@ def podman() -> Generator[Podman]:
             yield podman
         finally:
             podman.run("rm", "-af", "-t", "0")
-            podman.run("system", "reset", "-f")
 
 
 def test_the_image_serves_survives_a_kill_and_keeps_its_volume(podman: Podman):
