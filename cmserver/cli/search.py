@@ -87,7 +87,7 @@ def _table(page: SearchIndexOut, sort: HitOrder) -> str:
 
 def _row(hit: HitOut | PromptHitOut) -> tuple[Cell, ...]:
     if isinstance(hit, PromptHitOut):
-        type_, title = "turn", f"{hit.text} → {hit.reply}" if hit.reply else hit.text
+        type_, title = "sub-agent" if hit.agent_id else "turn", f"{hit.text} → {hit.reply}" if hit.reply else hit.text
     else:
         type_, title = hit.type, hit.title
     return hit.number, f"{hit.score:.2f}", format_time(hit.created_at_epoch), type_, title

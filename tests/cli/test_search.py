@@ -63,6 +63,22 @@ async def test_only_hits_of_a_kind_are_shown_and_prompts_when_asked_for(
     assert (unknown.code, "summary" in unknown.err) == (ExitCode.USAGE, True)
 
 
+async def test_what_a_sub_agent_was_asked_is_not_told_as_a_turn_of_the_user(client: httpx.AsyncClient, cms: Cms, cast: Cast):
+    asked = {
+        "projectId": ORDERS,
+        "contentSessionId": "s-1",
+        "eventType": "machine_prompt",
+        "metadata": {"agent_id": "a1"},
+        "payload": {"prompt": "Measure the wombat"},
+    }
+    assert (await client.post("/v1/events", headers=cast.alice.headers, json=asked)).status_code == 201
+
+    told = await cms("search", "wombat", "--kind", "turn", key=cast.alice.key)
+
+    (line,) = [line for line in told.out.splitlines() if "wombat" in line]
+    assert "sub-agent" in line
+
+
 async def test_a_longer_list_says_that_it_goes_on(cms: Cms, cast: Cast, filled: None):
     said = await cms("search", "pool", "--limit", "1", key=cast.alice.key)
 
