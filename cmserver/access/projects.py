@@ -35,7 +35,7 @@ _MIN_LIKENESS = 0.6
 _MAX_COMPARED = 200
 """Projects, the newest ones, whose names are compared with one that was not found."""
 _MAX_COMPARED_CHARS = 60
-_WORKTREES = re.compile(r"(?:/+\.claude/worktrees/+[^/]++)++/*$")
+_WORKTREES = re.compile(r"(?>(?:/+\.claude/worktrees/+[^/]++)+)/*$")
 _SLASHES = re.compile(r"/{2,}")
 _CASELESS_HOSTS = ("github.com/", "gitlab.com/", "bitbucket.org/", "dev.azure.com/")
 """Hosts that ignore the case of paths."""

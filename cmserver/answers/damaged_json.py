@@ -16,14 +16,14 @@ _START = re.compile(
     r'\{(?=\s*+["}])|\[(?=\s*+\{)|<(/?)(?:think|thinking|thought|reasoning|reflection|analysis|scratchpad)\s*+>', re.IGNORECASE
 )
 _MARK = re.compile(r'[\s,]*+(?:([{}\[\]"])|([\w.+-]++)|[^\s,{}\[\]"\w.+-]++)')
-_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_STRING = re.compile(r'[^"\\]*+(?>(?:\\.[^"\\]*+)*)', re.DOTALL)
 _KEY_ENDS = re.compile(r'"(?=\s*+(?:\Z|[:,}\]]))')
 _TEXT_ENDS = re.compile(
     r'"(?=\s*+(?:\Z|[}\]]|,\s*+(?:\Z|["{\[}\]]|-?\d|[A-Za-z_]\w*+\s*+:|true\b|false\b|null\b))|[^\S\r\n]*+[\r\n]\s*+")'
 )
 _COLON = re.compile(r"\s*+:")
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt])|)')
-_HALF_ESCAPE = re.compile(r"((?:[^\\]|\\[^u]|\\u[0-9a-fA-F]{4})*+)\\(?:u[0-9a-fA-F]{0,3})?", re.DOTALL)
+_HALF_ESCAPE = re.compile(r"((?>(?:[^\\]|\\[^u]|\\u[0-9a-fA-F]{4})*))\\(?:u[0-9a-fA-F]{0,3})?", re.DOTALL)
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LITERALS: dict[str, object] = {"null": None, "None": None, "true": True, "false": False, "True": True, "False": False}
 _MAX_DEPTH = 60

@@ -16,7 +16,7 @@ _REFERENCE = re.compile(
     re.IGNORECASE,
 )
 _LEADING_REFERENCES = re.compile(
-    r"[\s\[(]*+(?:e(?:vents?)?[\s_#-]{0,3}\d{1,9}(?!\w)(?:[\s,;&\])]|and\b|to\b|-|\u2013|\.\.)*+)++[:.=,\u2013\u2014-]*+",
+    r"[\s\[(]*+(?>(?:e(?:vents?)?[\s_#-]{0,3}\d{1,9}(?!\w)(?>(?:[\s,;&\])]|and\b|to\b|-|\u2013|\.\.)*))+)[:.=,\u2013\u2014-]*+",
     re.IGNORECASE,
 )
 _BULLET = re.compile(r"[ \t]*+(?:[-*\u2022\u2023\u25aa\u2013\u2014][ \t]++|\u2022|\d{1,3}[.)][ \t]++)")
@@ -67,7 +67,7 @@ def split_items(name: str, text: str) -> list[str]:
     if not text:
         return []
     if (tagged := _INNER_TAG.match(text)) and f"</{tagged[1]}>" in text:
-        return re.split(rf"</?{re.escape(tagged[1])}(?:\s[^<>]*+)?+/?>", text)
+        return re.split(rf"</?{re.escape(tagged[1])}(?>(?:\s[^<>]*+)?)/?>", text)
     if text[0] == "[" and text[-1] == "]":
         text = text[1:-1]
         return [item.strip().strip("\"'") for item in re.split(r"[\"']\s*+,\s*+[\"']" if '"' in text or "'" in text else ",", text)]

@@ -18,7 +18,7 @@ from cmserver.answers.vocabulary import NAME_PATTERN, TAG_ROLES, TagRole, canoni
 
 def _quoted_value(quote: str) -> str:
     """A quoted value on one line; up to four `<` in it that begin none of our tags are allowed: reason="List<T> > 3"."""
-    return rf"{quote}[^{quote}<\n]*+(?:<(?!\s*+/?\s*+(?:{NAME_PATTERN})(?!\w))[^{quote}<\n]*+){{0,4}}+{quote}"
+    return rf"{quote}[^{quote}<\n]*+(?>(?:<(?!\s*+/?\s*+(?:{NAME_PATTERN})(?!\w))[^{quote}<\n]*+){{0,4}}){quote}"
 
 
 _MARKUP = re.compile(
@@ -26,7 +26,7 @@ _MARKUP = re.compile(
       (?P<comment>!--)
     | (?P<cdata>!\[CDATA\[)
     | \s*+(?P<close>/?)\s*+(?P<name>[A-Za-z][\w-]{{0,40}}+)(?=[\s/<>"']|\Z)
-      (?P<attributes>(?:[^<>"']++|{_quoted_value('"')}|{_quoted_value("'")}|["'])*+)
+      (?P<attributes>(?>(?:[^<>"']++|{_quoted_value('"')}|{_quoted_value("'")}|["'])*))
       (?P<end>>?)
     )""",
     re.VERBOSE | re.IGNORECASE,
@@ -36,7 +36,7 @@ _ATTRIBUTE = re.compile(
 )
 _ENTITY = re.compile(r"&(?:(lt|gt|amp|quot|apos)|#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6}));")
 _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
-_CDATA = re.compile(r"<!\[CDATA\[((?:[^\]]++|\](?!\]>))*+)(?:\]\]>|\Z)")
+_CDATA = re.compile(r"<!\[CDATA\[((?>(?:[^\]]++|\](?!\]>))*))(?:\]\]>|\Z)")
 _CUT = re.compile(r"<\s*+/?\s*+([A-Za-z][\w-]*+)?(?P<rest>[\s/][^<>]*+)?")
 _LIKE_ATTRIBUTES = re.compile(r"\s*+/?\s*+(?:\Z|[A-Za-z_][\w:.-]*+\s*+(?:=|\Z))")
 _TEXTS = {"field", "item", "summary", "events", "reason"}

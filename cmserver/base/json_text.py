@@ -15,10 +15,10 @@ MAX_DEPTH = 64
 """Levels of objects and arrays."""
 
 _MAX_DIGITS = 300
-_STRING_PART = re.compile(rb'(?:[^"\\]++|\\u[0-9a-fA-F]{4}|\\[^u])*+')
+_STRING_PART = re.compile(rb'(?>(?:[^"\\]++|\\u[0-9a-fA-F]{4}|\\[^u])*)')
 _UNFINISHED = re.compile(rb"(?:[\xc0-\xff]|[\xe0-\xff][\x80-\xbf]|[\xf0-\xff][\x80-\xbf]{2})\Z")
 """The first bytes of a character whose others are to come."""
-_PLAIN = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+_PLAIN = re.compile(rb'(?>(?:[^"\[\]{}]++|"(?>(?:[^"\\]++|\\.)*)")*)', re.DOTALL)
 """What has no brackets, and whole strings."""
 _MAX_BRACKETS = 1_000_000
 """In a text that is cut: looking at each costs half a microsecond."""
@@ -176,7 +176,7 @@ class _StringCutter:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._short = re.compile(rb'(?:[^"]*+"(?:[^"\\]|\\.){0,%d}+")*+' % (max_bytes // 2), re.DOTALL)
+        self._short = re.compile(rb'(?>(?:[^"]*+"(?>(?:[^"\\]|\\.){0,%d})")*)' % (max_bytes // 2), re.DOTALL)
         """Whole strings that are surely short enough, and what is between them."""
         self.rest = b""
         """An unfinished escape or character, which waits for the next part."""

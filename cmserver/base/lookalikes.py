@@ -52,10 +52,10 @@ LESS_THAN = (
 """What an entity for `<` goes on with, or for what looks like it."""
 _CODES = "|".join(f"{ord(opener):04x}" for opener in _LESS_THAN if opener <= "\uffff")
 _OPENER = re.compile(
-    rf"[{_LESS_THAN}]|&(?:{AMPERSAND})*+(?:{LESS_THAN});?|\\(?:u(?:{_CODES})|u\{{0*+(?:{_CODES}|3c)\}}|x3c|0?74)|%(?:25)*+3c",
+    rf"[{_LESS_THAN}]|&(?>(?:{AMPERSAND})*)(?:{LESS_THAN});?|\\(?:u(?:{_CODES})|u\{{0*+(?:{_CODES}|3c)\}}|x3c|0?74)|%(?>(?:25)*)3c",
     re.IGNORECASE,
 )
-_ESCAPED = re.compile(r"\\(?:u\{0*+([\da-f]{1,5})\}|u([\da-f]{4})|x([\da-f]{2}))|%(?:25)*+([\da-f]{2})", re.IGNORECASE)
+_ESCAPED = re.compile(r"\\(?:u\{0*+([\da-f]{1,5})\}|u([\da-f]{4})|x([\da-f]{2}))|%(?>(?:25)*)([\da-f]{2})", re.IGNORECASE)
 """A character as JSON, Python or a URL writes it."""
 _INSTRUCTION = re.compile(
     r"[\[\uff3b](?=\s*+/?\s*+(?:inst|system_prompt|tool_calls|tool_results|tool_content|available_tools)\s*+[\]\uff3d])",
@@ -64,7 +64,7 @@ _INSTRUCTION = re.compile(
 """What begins a turn, or the answer of a tool, for models of Meta and Mistral."""
 _TOKEN = re.compile(r"\|\s*+\w{2,40}+\s*+\|")
 _SIGN = re.compile(
-    rf"[^&\x80-\U0010ffff]{{1,80}}+|&(?:{AMPERSAND})*+(?:(#)0*+(\d{{1,7}}+);?|(#x)0*+([\da-f]{{1,6}}+);?|([a-z][a-z\d]{{1,31}}+;))|.",
+    rf"[^&\x80-\U0010ffff]{{1,80}}+|&(?>(?:{AMPERSAND})*)(?:(#)0*+(\d{{1,7}}+);?|(#x)0*+([\da-f]{{1,6}}+);?|([a-z][a-z\d]{{1,31}}+;))|.",
     re.IGNORECASE | re.DOTALL,
 )
 """Plain characters, an entity, or any other character."""

@@ -39,7 +39,7 @@ _ALONE = re.compile(
     r"[\W_]*+(?:system|sys\s*+>>|invoke|tool[\W_]{1,3}+(?:use|calls?|results?|response)|function[\W_]{1,3}+calls?)(?![\w.:,(*&-])"
 )
 """The tag alone: `List<System.String>`, `<system_error>` and `List<ToolCall>` are code."""
-_PREFIXES = re.compile(r"(?:[\w.-]*+\s*+:\s*+)++")
+_PREFIXES = re.compile(r"(?>(?:[\w.-]*+\s*+:\s*+)+)")
 
 _LIKE_OURS = re.compile(r"(?:→ ?)?(?:#|prompt )? ?\d", re.IGNORECASE)
 _ROLE = re.compile(r"\W*+(?:human|user|assistant|agent|system|developer|tool)\s*+:")

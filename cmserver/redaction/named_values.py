@@ -26,7 +26,7 @@ _NAMES = (
     ("credential", "credential", r"credential"),
     ("api_key", "key", f"key(?:{_KEY_QUALIFIERS})"),
 )
-_TAIL = r"s?(?:[_-]?\d{1,3}|[_-](?:base|prod|production|dev|staging|live|test|main|old|new|value|string))?+"
+_TAIL = r"s?(?>(?:[_-]?\d{1,3}|[_-](?:base|prod|production|dev|staging|live|test|main|old|new|value|string))?)"
 _SPACE = r"(?:\s|\\[nrt])"
 _ASSIGNMENT = (
     r"(?:(?:\\{0,3}[\"'`])?[\])]?[ \t]{0,8}(?::[ \t]?[a-z][\w.\[\]| ,]{0,30}=|!?={1,3}>?|:=?|>(?!@))[ \t]{0,8}"
@@ -44,8 +44,8 @@ _ASSIGNMENT = (
 _SCHEME = r"(?:\\{0,3}[\"'])?(?:(?:bearer|basic|token|apikey|digest|key|bot)[ \t]{1,8})?"
 _VALUE = (
     r"(?:[bruf]{0,2}(?P<open>\\{0,3}[\"'`])(?P<quoted>"
-    r"(?:(?!(?P=open))(?:\\.|\S)){3,}+(?=(?P=open)|[\r\n]|\Z)"
-    r"|(?:(?!(?P=open))(?:\\.|[^\r\n\"'`])){8,200}+(?=(?P=open)))"
+    r"(?>(?:(?!(?P=open))(?:\\.|\S)){3,})(?=(?P=open)|[\r\n]|\Z)"
+    r"|(?>(?:(?!(?P=open))(?:\\.|[^\r\n\"'`])){8,200})(?=(?P=open)))"
     r"|(?P<bare>[^\s\"'`,;<>(){}\[\]|&\\-][^\s\"'`,;<>(){}\[\]|&\\]{3,}+)(?P<after>[(\[{]?))"
 )
 
@@ -117,7 +117,8 @@ def _find_last_word(kind: str, value: str, start: int) -> Span | None:
 
 _FLAG = re.compile(rf"--([a-z][a-z-]{{0,40}}+)[ \t]{{1,4}}{_VALUE}", re.ASCII)
 _SET = re.compile(
-    rf"config(?:ure)?[ \t]{{1,8}}+(?:(?:set|add|--[a-z]{{1,40}}+)[ \t]{{1,8}}+){{1,4}}+([\w./:@-]{{1,200}}+)[ \t=]{{1,4}}{_VALUE}",
+    r"config(?:ure)?[ \t]{1,8}+(?>(?:(?:set|add|--[a-z]{1,40}+)[ \t]{1,8}+){1,4})"
+    rf"([\w./:@-]{{1,200}}+)[ \t=]{{1,4}}{_VALUE}",
     re.ASCII,
 )
 _NAME_ENDS = tuple((kind, needle, re.compile(f"{name}{_TAIL}\\Z", re.ASCII)) for kind, needle, name in _NAMES)

@@ -50,7 +50,7 @@ _SECRET_KIND = re.compile(r"kind:[ \t]{1,4}[\"']?secret\b")
 _SECRET_DATA = re.compile(r"(?:string)?data:[ \t]*(?=[\r\n]|\\n)")
 _MANIFEST_REACH = REACH // 2
 _YAML_MEMBER = re.compile(
-    r"(?:[\r\n]|\\[rn])++(?:[ \t]{0,8}\d{0,6}[ \t→:|+-]{0,8})[ \t]{2,16}"
+    r"(?>(?:[\r\n]|\\[rn])+)(?:[ \t]{0,8}\d{0,6}[ \t→:|+-]{0,8})[ \t]{2,16}"
     r"[\"']?[\w./-]{1,256}[\"']?:[ \t]{1,8}[\"']?([^\s\"'\\|>]{3,}+)"
 )
 

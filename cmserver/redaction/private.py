@@ -32,18 +32,18 @@ _PUTTY_EDGE = re.compile(r"Private-Lines: \d{1,4}")
 # with the file name before them. A line number differs from the key by what follows it.
 _SIGNS = r"\s\"'+,>#|*:\u2192-"
 _BETWEEN = rf"(?:[{_SIGNS}]|\\+[nrt]|(?:(?<=[\n ])[\w./-]{{1,200}}-)?\d{{1,7}}(?=[ \t\u2192:|-]))"
-_KEY_BODY = re.compile(rf"(?:{_BETWEEN}*+(?:[A-Za-z-]{{4,20}}: [^\n\\]{{1,200}}|[A-Za-z0-9/+=]{{16,}}+))*+")
-_KEY_LAST_LINE = re.compile(rf"{_BETWEEN}*+[A-Za-z0-9/+=]++\s*+\Z")
+_KEY_BODY = re.compile(rf"(?>(?:(?>{_BETWEEN}*)(?:[A-Za-z-]{{4,20}}: [^\n\\]{{1,200}}|[A-Za-z0-9/+=]{{16,}}+))*)")
+_KEY_LAST_LINE = re.compile(rf"(?>{_BETWEEN}*)[A-Za-z0-9/+=]++\s*+\Z")
 _KEY_RUN = re.compile(r"[A-Za-z0-9/+=]++")
 _MAX_KEY_CHARS = 8 * WINDOW
 """How far a block whose beginning is missing is read back."""
 # The same from right to left, for a block whose beginning is missing.
 _BETWEEN_REVERSED = rf"(?:[{_SIGNS}]|[nrt]\\+|(?<=[ \t\u2192:|-])\d{{1,7}}(?![A-Za-z0-9/+=]))"
-_KEY_BODY_REVERSED = re.compile(rf"{_BETWEEN_REVERSED}*+[A-Za-z0-9/+=]++(?:{_BETWEEN_REVERSED}++[A-Za-z0-9/+=]{{16,}}+)*+")
+_KEY_BODY_REVERSED = re.compile(rf"(?>{_BETWEEN_REVERSED}*)[A-Za-z0-9/+=]++(?>(?:(?>{_BETWEEN_REVERSED}+)[A-Za-z0-9/+=]{{16,}}+)*)")
 # At least two lines from the middle of a key, of the length that keys have.
 _KEY_LINE = re.compile("\n[ \t0-9\"'+>#|:\u2192-]{0,12}+[A-Za-z0-9+/]{52}")
 _KEY_LINES = re.compile(
-    rf"(?:(?:\A|\n)(?:[ \t]{{0,8}}\d{{0,7}}[{_SIGNS}]{{0,8}})(?:[A-Za-z0-9+/]{{70}}|[A-Za-z0-9+/]{{64}})\r?(?=\n|\Z)){{2,}}+"
+    rf"(?>(?:(?:\A|\n)(?:[ \t]{{0,8}}\d{{0,7}}[{_SIGNS}]{{0,8}})(?:[A-Za-z0-9+/]{{70}}|[A-Za-z0-9+/]{{64}})\r?(?=\n|\Z)){{2,}})"
 )
 
 

@@ -95,7 +95,7 @@ _HYPHEN = (
 )
 _POINT = (
     _Form("google_oauth", "ya29.", r"[\w.-]{20,}"),
-    _Form("sendgrid_key", "SG.", r"[\w-]{16,64}\.[\w-]{16,}(?:\.[\w-]++)*+"),
+    _Form("sendgrid_key", "SG.", r"[\w-]{16,64}\.[\w-]{16,}(?>(?:\.[\w-]++)*)"),
     _Form("vault_token", "hvs.|hvb.|hvr.", r"[\w-]{24,}"),
     _Form("doppler_token", "dp.pt.|dp.st.|dp.ct.|dp.sa.|dp.scim.|dp.audit.", r"(?:[\w-]{2,35}\.)?[A-Za-z0-9]{40,}"),
     _Form("terraform_token", ".atlasv1.", r"[\w=-]{50,}"),
@@ -160,7 +160,7 @@ TOKEN_RULES = (
     pattern_rule("databricks_token", "dapi", r"dapi[0-9a-f]{32}(?:-\d)?"),
     pattern_rule("discord_token", ".", r"(?<![\w-])[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,}", gate=_AFTER_POINT),
     pattern_rule("azure_secret", "Q~", r"[\w~.]{3}\dQ~[\w~.-]{31,}", gate=_TILDE),
-    pattern_rule("jwt", "eyJ", r"eyJ[\w-]*+(?:\.[\w-]++)*+", is_jwt),
+    pattern_rule("jwt", "eyJ", r"eyJ[\w-]*+(?>(?:\.[\w-]++)*)", is_jwt),
     pattern_rule("slack_webhook", "hooks.slack.com", r"hooks\.slack\.com/[a-z]{1,20}/([A-Za-z0-9/_+-]{16,})", gate=_AFTER_POINT),
     pattern_rule(
         "discord_webhook", "/webhooks/", r"discord(?:app)?\.com/api/(?:v\d{1,3}/)?webhooks/\d{5,25}/([\w-]{30,})", gate=_AFTER_POINT

@@ -16,7 +16,7 @@ from cmserver.base.db import Db
 from cmserver.calls import repository as calls
 from cmserver.calls.budget import BudgetRefusal, admit
 from cmserver.generation import repository
-from cmserver.providers.model import Completion, Prompt
+from cmserver.providers.model import Completion, Prompt, Rules
 from tests.conftest import Cast, Person, bound_to
 from tests.generation.tools import Hand, Outbox, Scripted, completion, each_observed
 from tests.make import Make
@@ -266,9 +266,8 @@ async def test_what_is_free_needs_no_budget(outbox: Outbox, db: Db, cast: Cast, 
     await budget(db, cast.alice, tokens=10)
     await make.run(project=cast.alice.project, input_tokens=100)
     await outbox.put(2)
-    rules = Scripted(name="offline")
 
-    await (await outbox.hand(rules)).work()
+    await (await outbox.hand(Rules())).work()
 
     assert await outbox.statuses() == {"completed": 2}
 
