@@ -7,12 +7,15 @@ import sys
 from collections.abc import Sequence
 
 import click
+from psycopg import errors
 
 from cmserver.base.db import DatabaseUrls, Db
+from cmserver.base.migrate import MigrationError
 from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.exit_codes import ExitCode
+from cmserver.cli.operator import OTHER_SCHEMA
 from cmserver.cli.output import render_table
 from cmserver.ops import repository as ops
 from cmserver.ops.repository import Conservation, EntitySums, NumberSums
@@ -102,9 +105,12 @@ def _echo_entities(teams: Sequence[EntitySums]) -> bool:
 
 async def _sums(urls: DatabaseUrls) -> tuple[list[Conservation], list[NumberSums], list[EntitySums], list[TakenRows]]:
     async with Db(urls, size=1) as db, db.system() as conn:
-        return (
-            await ops.conservation(conn),
-            await ops.number_sums(conn),
-            await ops.entity_sums(conn),
-            await retention.counts(conn),
-        )
+        try:
+            return (
+                await ops.conservation(conn),
+                await ops.number_sums(conn),
+                await ops.entity_sums(conn),
+                await retention.counts(conn),
+            )
+        except (errors.UndefinedTable, errors.UndefinedColumn) as error:
+            raise MigrationError(OTHER_SCHEMA) from error
