@@ -45,6 +45,10 @@ class Load:
             time.sleep(PAUSE_SECONDS)
         return False
 
+    def wrong_answers(self) -> list[str]:
+        """Those that are no success, no 503 with `Retry-After`, and no connection that failed."""
+        return [name for name in self.answers if name not in {"200", "201", "503"} and name[0].isdigit()]
+
     def longest_gap(self) -> float:
         """The longest time, in seconds, in which nothing was acknowledged."""
         times = sorted(self.acknowledged.values())
@@ -75,9 +79,8 @@ class Load:
             answer = http.post(f"{url}/v1/events", json=body)
         except httpx.HTTPError as error:
             return self._count(type(error).__name__)
-        self._count(str(answer.status_code))
-        if answer.status_code == 503:
-            assert int(answer.headers["retry-after"]) >= 1
+        waits = answer.status_code == 503 and int(answer.headers.get("retry-after", 0)) >= 1
+        self._count("503" if waits else str(answer.status_code) if answer.is_success else f"{answer.status_code}: {answer.text}")
         if not answer.is_success:
             return False
         with self._lock:

@@ -147,10 +147,8 @@ class Cluster:
 
     @property
     def standby(self) -> Node:
-        """The synchronous one, or with asynchronous replication any."""
-        found = [member for member in self.members() if member["role"] in {"sync_standby", "quorum_standby"}]
-        found = found or [member for member in self.members() if member["role"] == "replica"]
-        return self._node(str(found[0]["name"]))
+        """The synchronous one; for a moment after a change members name one that is the primary by now."""
+        return wait_for("a synchronous standby", self._find_standby, SECONDS)
 
     def wait_until_whole(self) -> None:
         """Until two standbys follow the primary, one of them synchronously, if that is how it is set."""
@@ -212,8 +210,9 @@ class Cluster:
                 continue
         return None
 
-    def _node(self, name: str) -> Node:
-        return next(node for node in self.nodes if node.host.name == name)
+    def _find_standby(self) -> Node | None:
+        names = {member["name"] for member in self.members() if member["role"] == "sync_standby"}
+        return next((node for node in self.nodes if node.host.name in names and node is not self._find_primary()), None)
 
 
 def _patroni_settings(host: Host, folder: Path, binaries: Path, hosts: Sequence[Host]) -> dict[str, object]:

@@ -41,6 +41,7 @@ def stored(site: Site, project: str) -> list[str]:
 def check(site: Site, sent: Load) -> None:
     wait_until_settled(site.cluster.url())
     names = stored(site, sent.project)
+    assert sent.wrong_answers() == []
     assert set(sent.acknowledged) - set(names) == set()
     assert len(names) == len(set(names))
     check_jobs(site)
