@@ -191,15 +191,15 @@ class Cluster:
     _is_synchronous = True
 
     def members(self) -> list[dict[str, object]]:
-        """What the first node that answers says of all: name, role, state."""
-        for node in self.nodes:
-            try:
-                answer = httpx.get(f"http://{node.host.address}:8008/cluster", timeout=2, trust_env=False)
-            except httpx.HTTPError:
-                continue
-            if answer.status_code == 200:
-                return cast("list[dict[str, object]]", answer.json()["members"])
-        return []
+        """What the primary says of all: name, role, state. Others, and one that was cut off, may know what is no longer so."""
+        primary = self._find_primary()
+        if primary is None:
+            return []
+        try:
+            answer = httpx.get(f"http://{primary.host.address}:8008/cluster", timeout=2, trust_env=False)
+        except httpx.HTTPError:
+            return []
+        return cast("list[dict[str, object]]", answer.json()["members"])
 
     def _find_primary(self) -> Node | None:
         for node in self.nodes:
