@@ -63,6 +63,7 @@ async def test_a_transaction_of_the_owner_gives_a_silent_connection_up_and_the_n
         with pytest.raises(Unavailable):
             await db.in_system(ask)
         await ask_until_answered(db)
+        proxy.cut()
 
 
 async def test_a_request_gives_a_silent_connection_up_soon_after_its_time_limit(
@@ -77,6 +78,7 @@ async def test_a_request_gives_a_silent_connection_up_soon_after_its_time_limit(
         with pytest.raises(Unavailable):
             await db.in_tenant(new_id(), ask)
         await ask_until_answered(db)
+        proxy.cut()
 
 
 async def test_so_does_a_single_statement_of_a_request(proxy: Proxy, proxied_url: str, monkeypatch: pytest.MonkeyPatch):
@@ -88,6 +90,7 @@ async def test_so_does_a_single_statement_of_a_request(proxy: Proxy, proxied_url
 
         with pytest.raises(Unavailable):
             await db.statement_in_tenant(ask)
+        proxy.cut()
 
 
 async def test_what_may_take_hours_has_no_limit(proxy: Proxy, proxied_url: str):

@@ -152,7 +152,6 @@ def without(said: Said, name: str) -> tuple[int, str, str]:
     return said.code, said.out.replace(name, "it"), said.err.replace(name, "it")
 
 
-@pytest.mark.smoke
 async def test_a_stranger_can_tell_nothing_of_alices_from_what_does_not_exist(cms: Cms, cast: Cast, alices: dict[str, str]):
     before = await as_alice_sees_it(cms, cast)
 

@@ -580,7 +580,7 @@ def world(database: str) -> Generator[World]:
     made.close()
 
 
-@pytest.mark.parametrize("examples", [8, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [4, pytest.param(150, marks=pytest.mark.slow)])
 def test_no_step_is_illegal_and_nothing_is_ever_lost(world: World, examples: int):
     class JobsLifeHere(JobsLife):
         def __init__(self) -> None:

@@ -50,6 +50,7 @@ def _dotted(file: Path) -> str:
     return ".".join(file.relative_to(ROOT).with_suffix("").parts)
 
 
+@cache
 def modules() -> list[ModuleType]:
     """Every module of the package, imported."""
     found = pkgutil.walk_packages(cmserver.__path__, "cmserver.")
@@ -75,6 +76,7 @@ def has_vectors(conn: psycopg.Connection) -> bool:
     return conn.execute("SELECT to_regtype('halfvec') IS NOT NULL").fetchone() == (True,)
 
 
+@cache
 def declared(name: str) -> dict[str, set[str]]:
     """Room -> its tables, from every module-level `OWNS` or `BORROWS`."""
     found: dict[str, set[str]] = {}

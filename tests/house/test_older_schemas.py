@@ -125,7 +125,6 @@ def may_read(conn: psycopg.Connection, table: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.smoke
 async def test_the_program_works_on_it(fixture: Path, empty_database: str, tmp_path: Path, folder: Path, run: Run):
     manifest, _ = await bring_up(fixture, empty_database, tmp_path)
     (folder / "data").mkdir()

@@ -241,6 +241,7 @@ async def reached(world: World, every: list[walk.Stop]) -> dict[int, list[tuple[
     return found
 
 
+@pytest.mark.slow
 async def test_row_level_security_holds_where_a_query_forgets_the_team(world: World):
     every = walk.stops()
     requests = await reached(world, every)
@@ -257,6 +258,7 @@ async def test_row_level_security_holds_where_a_query_forgets_the_team(world: Wo
     assert tried > 20, "the walk reaches the repositories"
 
 
+@pytest.mark.slow
 async def test_where_the_policy_is_gone_too_the_walk_notices(world: World):
     every = walk.stops()
     requests = await reached(world, every)

@@ -54,7 +54,6 @@ def server(folder: Path) -> ServerState:
     return found
 
 
-@pytest.mark.smoke
 def test_a_server_in_the_background_is_started_once_seen_restarted_and_stopped(cmserver: Cmserver, folder: Path):
     data = folder / "data"
 
@@ -94,7 +93,6 @@ def test_a_server_in_the_background_is_started_once_seen_restarted_and_stopped(c
     assert "is not running" in cmserver("status", code=1)
 
 
-@pytest.mark.smoke
 def test_a_server_in_the_foreground_is_seen_but_neither_started_again_nor_stopped(cmserver: Cmserver, run: Run, database: str):
     program = run("server", settings={"CMSERVER_DATABASE_URL": database})
     program.wait_until_ready()

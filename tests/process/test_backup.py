@@ -108,7 +108,6 @@ def same_server(folder: Path, name: str, settings: Mapping[str, str], before: li
         program.end()
 
 
-@pytest.mark.smoke
 def test_from_an_embedded_database_to_another_while_the_server_runs(filled: Program, folder: Path):
     file = folder / "one.backup"
     before, key = remembered(filled), filled.key

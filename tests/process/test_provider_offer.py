@@ -62,7 +62,6 @@ def kept(folder: Path) -> dict[str, object]:
     return tomllib.loads(file.read_text()) if file.exists() else {}
 
 
-@pytest.mark.smoke
 def test_the_first_run_asks_once_and_uses_what_is_chosen(terminal: Open, folder: Path):
     first = terminal("run")
     first.wait_for_text("or Enter: ")

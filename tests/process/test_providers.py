@@ -14,7 +14,6 @@ from tests.timeouts import scaled
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.smoke
 def test_a_process_without_a_worker_needs_no_key_of_a_provider_and_tells_of_the_chain(run: Run):
     program = run("api", "--role", "api", settings={"CMSERVER_PROVIDER": "anthropic,offline"})
     program.wait_until_ready()

@@ -26,8 +26,7 @@ def post_event(program: Program) -> str:
         return client.post("/v1/events", json=EVENT).raise_for_status().json()["generationJob"]["id"]
 
 
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.smoke
+@pytest.mark.parametrize("sign", [pytest.param(signal.SIGTERM, marks=pytest.mark.smoke), signal.SIGINT])
 def test_asked_to_stop_it_finishes_the_batch_in_hand(run: Run, gate: Gate, folder: Path, sign: signal.Signals):
     program = run("server", settings={**gate.settings, "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0"})
     program.wait_until_ready()
