@@ -28,7 +28,7 @@ from cmserver.base.errors import DatabaseExhausted, StatementTimeout, Unavailabl
 from cmserver.base.logs import get_logger
 from cmserver.base.shares import ConnectionShares
 from cmserver.base.sql import Conn, Query
-from cmserver.base.timed_connection import TimedConnection, with_connect_limit
+from cmserver.base.timed_connection import TimedConnection, with_time_limits
 from cmserver.base.waiting import retry
 
 log = get_logger(__name__)
@@ -228,9 +228,12 @@ class Db:
         """Numbers of each pool by its name, as psycopg_pool counts them: `pool_size`, `requests_waiting`, `requests_wait_ms` ..."""
         return {pool.name: pool.get_stats() for pool in self._pools}
 
-    def _replace_connections(self) -> None:
+    def _leave_silent_database(self) -> None:
         """Where one connection was silent the others are likely to be: none of them is to be waited for in its turn."""
         log.warning("database.silent")
+        self._replace_connections()
+
+    def _replace_connections(self) -> None:
 
         async def drain() -> None:
             for pool in self._pools:
@@ -306,10 +309,13 @@ class Db:
     @asynccontextmanager
     async def _connection(self, pool: _Pool, answer_seconds: float | None) -> AsyncGenerator[Conn]:
         async with _connection(pool, self._exhaustion) as conn:
-            conn.on_silence = self._replace_connections
+            conn.on_silence = self._leave_silent_database
             conn.answer_seconds = None if answer_seconds == math.inf else answer_seconds
             try:
                 yield conn
+            except errors.ReadOnlySqlTransaction:
+                self._replace_connections()  # a primary that became a standby keeps them; new ones may lead to the new primary
+                raise
             finally:
                 conn.answer_seconds = self._answer_seconds  # procrastinate takes connections from the pool itself
 
@@ -509,4 +515,4 @@ def _tenant_login(urls: DatabaseUrls, statement_milliseconds: str | None = None)
 def with_options(url: str, options: str) -> str:
     """The connection string with server options added to those it has."""
     both = " ".join(filter(None, [str(conninfo_to_dict(url).get("options") or ""), options]))
-    return make_conninfo(with_connect_limit(url), options=both or None, application_name="cmserver")
+    return make_conninfo(with_time_limits(url), options=both or None, application_name="cmserver")

@@ -18,7 +18,7 @@ from cmserver.base.ids import new_id
 from cmserver.base.logs import get_logger
 from cmserver.base.metrics import metrics
 from cmserver.base.sql import Query
-from cmserver.base.timed_connection import TimedConnection, with_connect_limit
+from cmserver.base.timed_connection import TimedConnection, with_time_limits
 from cmserver.base.waiting import backoff
 
 log = get_logger(__name__)
@@ -75,7 +75,7 @@ class NotificationListener:
         pauses = backoff(0.1, _LONGEST_PAUSE_SECONDS)
         while True:
             try:
-                async with await TimedConnection.connect(with_connect_limit(self._url), autocommit=True) as conn:
+                async with await TimedConnection.connect(with_time_limits(self._url), autocommit=True) as conn:
                     conn.answer_seconds = _ANSWER_SECONDS
                     for channel in channels:
                         await conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))

@@ -22,13 +22,19 @@ T = TypeVar("T")
 
 _WAIT_INTERVAL = 0.1
 """As psycopg's own."""
-CONNECT_SECONDS = 10
-"""For a connection to be made, unless the database's URL says otherwise."""
+_TIME_LIMITS = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 5000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+"""In seconds, but `tcp_user_timeout` in milliseconds. Where a host is cut off, no end of a connection arrives."""
 
 
-def with_connect_limit(url: str) -> str:
-    """The connection string with a time limit for making the connection, if it has none."""
-    return url if "connect_timeout" in conninfo_to_dict(url) else make_conninfo(url, connect_timeout=CONNECT_SECONDS)
+def with_time_limits(url: str) -> str:
+    """The connection string with limits for making a connection and for the silence of the host, where it has none of its own."""
+    return make_conninfo(url, **{name: value for name, value in _TIME_LIMITS.items() if name not in conninfo_to_dict(url)})
 
 
 class TimedConnection(AsyncConnection[TupleRow]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from typing import TypeVar
@@ -83,11 +84,14 @@ async def run_periodically(
 def backoff(
     first_seconds: float, longest_seconds: float, *, factor: float = 2, total_seconds: float | None = None
 ) -> Iterator[float]:
-    """Pauses between attempts: each `factor` times the one before, until `total_seconds` have passed."""
+    """Pauses between attempts: each `factor` times the one before, until `total_seconds` have passed.
+
+    A pause is cut by up to half, at random, so that processes which lost the same database do not come back at the same moment.
+    """
     end = None if total_seconds is None else time.monotonic() + total_seconds
     pause_seconds = first_seconds
     while end is None or time.monotonic() < end:
-        yield pause_seconds
+        yield pause_seconds * random.uniform(0.5, 1)  # noqa: S311 - no secret
         pause_seconds = min(pause_seconds * factor, longest_seconds)
 
 

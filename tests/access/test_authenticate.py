@@ -17,6 +17,7 @@ from cmserver.access.keys import manage as manage_keys
 from cmserver.access.limits.denials import Denials
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Limits, StoredKey
+from cmserver.base import notifications
 from cmserver.base.db import Db
 from cmserver.base.errors import Forbidden, RateLimited, Unauthenticated
 from cmserver.base.notifications import NotificationListener
@@ -52,6 +53,16 @@ async def _listening(hub: NotificationListener) -> AsyncGenerator[NotificationLi
 def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is forgotten is forgotten because it was announced, not because time went by."""
     monkeypatch.setattr(room, "_CACHE_SECONDS", 3600)
+
+
+class Clock:
+    """The time of what is remembered."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
 
 
 async def revoke(db: Db, key_id: UUID | None) -> None:
@@ -159,6 +170,22 @@ async def test_a_revocation_is_effective_at_once_in_every_process(
     for authenticator in (authenticate, other):
         with pytest.raises(Forbidden):
             await authenticator(cast.bob.key, "")
+
+
+async def test_a_revocation_that_no_process_hears_of_is_effective_after_two_seconds(
+    db: Db, cast: Cast, hub: NotificationListener, authenticate: Authenticator, monkeypatch: pytest.MonkeyPatch
+):
+    clock = Clock()
+    monkeypatch.setattr(notifications, "time", clock)
+    hub.listening.set()
+    principal = await authenticate(cast.bob.key, "")
+    await revoke(db, principal.key_id)
+
+    clock.seconds = 1.9
+    assert await authenticate(cast.bob.key, "") == principal
+    clock.seconds = 2.0
+    with pytest.raises(Forbidden):
+        await authenticate(cast.bob.key, "")
 
 
 @pytest.mark.usefixtures("long_memory")

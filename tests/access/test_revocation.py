@@ -72,6 +72,18 @@ async def test_the_keys_of_an_archived_team_are_refused_by_every_process(setting
         assert (await Api(there, cast.bob.key).get("/teams")).status_code == 403
 
 
+async def test_a_lower_limit_of_requests_holds_in_every_process(settings: Settings, db: Db, cast: Cast):
+    async with process(settings, db) as (here, _), process(settings, db) as (there, payloads):
+        assert (await Api(there, cast.bob.key).get("/teams")).status_code == 200
+
+        lowered = await Api(here, cast.alice.key).patch("/teams/blue", requestsPerMinute=1)
+
+        assert lowered.status_code == 200
+        await asyncio.wait_for(payloads.get(), ENOUGH_SECONDS)
+        answers = [(await Api(there, cast.bob.key).get("/teams")).status_code for _ in range(3)]
+        assert 429 in answers
+
+
 async def test_what_a_project_is_called_is_forgotten_in_every_process(settings: Settings, db: Db, cast: Cast):
     async with process(settings, db) as (here, _), process(settings, db) as (there, payloads):
         query = {"projectId": "orders", "query": "retry"}

@@ -7,16 +7,17 @@ from uuid import UUID
 import msgspec
 import psycopg
 import pytest
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from cmserver.base import tenant_role
 from cmserver.base.db import DatabaseUrls, Db, Pooling, PoolTimeouts, prepare_tenant, with_options
-from cmserver.base.errors import StatementTimeout, Unavailable
+from cmserver.base.errors import DatabaseExhausted, StatementTimeout, Unavailable
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn, Query
 from cmserver.base.tenant_role import REQUEST_ROLE, TENANT_ROLE, TENANT_SETTINGS, UnsafeConnection
 from tests.conftest import Server
-from tests.timeouts import scaled
+from tests.timeouts import ENOUGH_SECONDS, Deadline, scaled
 
 BLUE, RED = new_id(), new_id()
 
@@ -275,3 +276,29 @@ async def test_the_pools_wait_and_keep_connections_for_as_long_as_is_set(server:
         async with db.tenant(BLUE):
             with pytest.raises(Unavailable):
                 await db.in_tenant(BLUE, NAMES.all)
+
+
+async def test_connections_to_a_primary_that_became_a_standby_are_left(database: str, server: Server, teams: None):
+    """It keeps them open, and answers each write with an error; new ones may lead to the new primary."""
+    database_name = str(conninfo_to_dict(database)["dbname"])
+    name = sql.Identifier(database_name)
+    with psycopg.connect(server.superuser_url(database_name), autocommit=True) as superuser:
+        superuser.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
+        async with Db(database, size=3) as db:
+            with pytest.raises(DatabaseExhausted):
+                await db.in_system(rename_red)
+            superuser.execute(sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name))
+
+            deadline = Deadline(ENOUGH_SECONDS)
+            while not deadline.is_over:
+                try:
+                    await db.in_system(rename_red)
+                    break
+                except DatabaseExhausted:
+                    await asyncio.sleep(0.01)
+            async with db.system() as conn:
+                assert await NAMES.all(conn) == ["blue", "red2"]
+
+
+async def rename_red(conn: Conn) -> None:
+    await RENAME.run(conn, id=RED, more="2")

@@ -16,7 +16,7 @@ from cmserver.base.errors import Unavailable
 from cmserver.base.ids import new_id
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.sql import Conn
-from cmserver.base.timed_connection import TimedConnection, with_connect_limit
+from cmserver.base.timed_connection import TimedConnection, with_time_limits
 from tests.conftest import Server
 from tests.faults.proxy import Proxy
 from tests.timeouts import ENOUGH_SECONDS, Deadline
@@ -104,9 +104,12 @@ async def test_what_may_take_hours_has_no_limit(proxy: Proxy, proxied_url: str):
             await db.in_system(sleep)
 
 
-def test_the_time_for_a_connection_is_limited_unless_the_url_says_otherwise():
-    assert conninfo_to_dict(with_connect_limit("postgresql://db/x"))["connect_timeout"] == "10"
-    assert conninfo_to_dict(with_connect_limit("postgresql://db/x?connect_timeout=3"))["connect_timeout"] == "3"
+def test_connecting_and_the_silence_of_the_host_are_limited_unless_the_url_says_otherwise():
+    limits = conninfo_to_dict(with_time_limits("postgresql://db/x"))
+    own = conninfo_to_dict(with_time_limits("postgresql://db/x?connect_timeout=3&tcp_user_timeout=0"))
+
+    assert (limits["connect_timeout"], limits["tcp_user_timeout"], limits["keepalives_idle"]) == ("10", "5000", "5")
+    assert (own["connect_timeout"], own["tcp_user_timeout"], own["keepalives_idle"]) == ("3", "0", "5")
 
 
 async def test_an_answer_that_came_while_this_process_stood_still_is_taken(database: str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import httpx
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 
 from cmserver.access import announce
 from cmserver.access.model import GenerationPolicy, Project
+from cmserver.base import notifications
 from cmserver.base.db import Db
 from cmserver.base.notifications import NotificationListener
 from cmserver.generation.job_notifier import JobNotifier
@@ -333,6 +335,26 @@ async def test_a_change_of_policy_is_effective_at_once_in_every_process(
 
     assert "generationJob" in first.json()
     assert "generationJob" not in second.json()
+
+
+async def test_a_change_of_policy_that_no_process_hears_of_is_effective_after_half_a_minute(
+    client: httpx.AsyncClient, cast: Cast, db: Db, hub: NotificationListener, monkeypatch: pytest.MonkeyPatch
+):
+    now = 0.0
+    monkeypatch.setattr(notifications, "time", SimpleNamespace(monotonic=lambda: now))
+    hub.listening.set()
+
+    async def asks_for_a_job(number: int) -> bool:
+        response = await client.post("/v1/events", json=event(payload={"n": number}), headers=cast.alice.headers)
+        return "generationJob" in response.json()
+
+    assert await asks_for_a_job(1)
+    async with db.tenant(cast.alice.team_id) as conn:
+        await conn.execute("""UPDATE projects SET generation_policy = '{"skipEventTypes": ["tool_use"]}'""")
+    now = 29.9
+    assert await asks_for_a_job(2)
+    now = 30.0
+    assert not await asks_for_a_job(3)
 
 
 @pytest.mark.parametrize(

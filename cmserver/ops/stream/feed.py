@@ -6,6 +6,7 @@ Both logs are durable and the feed writes nothing: a client that reconnects resu
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, Sequence
 from uuid import UUID
 
@@ -31,7 +32,8 @@ _KEYS_SECONDS = 15.0
 _PAGE = 5000
 _REPLAY_PAGE = 1000
 _TAIL = 1000
-_RETRY_MS = 2000
+_RETRY_MS = (1000, 3000)
+"""The clients of a host that has gone come back at different moments."""
 _HEARTBEAT_SECONDS = 15.0
 _RESUME_REACH = 200_000  # ids of all teams: the lifecycle log has no order by team
 
@@ -117,7 +119,7 @@ class Feed:
         """Yield the text of the stream until the reader is ended; `lost` sends a reset first."""
         # An id without data is no event, but moves the client's Last-Event-ID: a client without events can resume, too.
         start_id = self._cursors.write(reader.since or reader.start)
-        yield b"retry: %d\nid: %b\n\n" % (_RETRY_MS, start_id.encode())
+        yield b"retry: %d\nid: %b\n\n" % (random.randint(*_RETRY_MS), start_id.encode())  # noqa: S311 - no secret
         if lost:
             reset = ResetData(reason="Events after this id are no longer available. Reload, then resume from the new id.")
             yield encode_event("reset", start_id, reset)
