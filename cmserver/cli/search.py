@@ -10,7 +10,7 @@ from msgspec import UNSET
 from cmserver.cli.api_client import ApiClient, api_command, present
 from cmserver.cli.output import Cell, format_time, render_table
 from cmserver.recall.search.model import HitOrder, SearchedKind
-from cmserver.recall.search.wire import HitOut, PromptHitOut, SearchIndexOut
+from cmserver.recall.search.wire import HitOut, PromptHitOut, SearchIndexOut, render_parts, render_remarks
 
 
 @click.command()
@@ -49,7 +49,8 @@ async def search(
 ) -> None:
     """Find the observations that match QUERY, the best first.
 
-    Any of its words may match; a "quoted phrase" must be there, a -word must not. Put -- before a query that begins with a dash.
+    Any of its words may match; a "quoted phrase" must be there, unless nothing has it; a -word must not. Put -- before a query
+    that begins with a dash.
     """
     body = {
         "query": query,
@@ -79,10 +80,10 @@ def _table(page: SearchIndexOut, sort: HitOrder) -> str:
         next_cursor=page.next_cursor,
     )
     if not hits:
-        return lines
+        return f"{lines} {render_remarks(page)}".rstrip()
     about = "about " if page.total_is_estimate else ""
-    confidence = "" if page.confidence is None else f"; the query is about what was searched: {page.confidence:.0%} likely"
-    return f"{lines}\n\n{about}{page.total} found, {'by words and meaning' if page.by_meaning else 'by words only'}{confidence}"
+    found = f"{about}{page.total} found, {'by words and meaning' if page.by_meaning else 'by words only'}. {render_remarks(page)}"
+    return f"{lines}\n\n{found.rstrip()}"
 
 
 def _row(hit: HitOut | PromptHitOut) -> tuple[Cell, ...]:
@@ -94,4 +95,4 @@ def _row(hit: HitOut | PromptHitOut) -> tuple[Cell, ...]:
 
 
 def _parts(hit: HitOut | PromptHitOut) -> str:
-    return "" if hit.parts is UNSET else ", ".join(f"{name} {part:.2f}" for name, part in hit.parts.items())
+    return "" if hit.parts is UNSET else render_parts(hit.parts)

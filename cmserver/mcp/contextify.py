@@ -105,7 +105,7 @@ def _is_permanent(memory: memories_wire.MemoryRecordOut) -> str:
 
 
 async def _recall(memories: Memories, caller: MemoryCaller, arguments: memories_wire.MemorySearchIn) -> str:
-    return _json(await search_memories(memories, caller, arguments.query, arguments, by_meaning=True))
+    return _json(await search_memories(memories, caller, arguments.query, arguments))
 
 
 async def _search(memories: Memories, caller: MemoryCaller, arguments: MemorySearchArguments) -> str:

@@ -29,8 +29,8 @@ from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.wire import BatchReadIn, CorrectionIn, ObservationIn
 from cmserver.observations.write import correct
 from cmserver.recall.search.model import OBSERVATION_KINDS
-from cmserver.recall.search.searcher import Searcher, SearchResult, render_confidence
-from cmserver.recall.search.wire import ContextIn, SearchIn
+from cmserver.recall.search.searcher import Searcher, SearchResult
+from cmserver.recall.search.wire import ContextIn, SearchIn, render_remarks
 from cmserver.recall.timeline.timeline import Timelines, render_timeline
 from cmserver.recall.timeline.wire import TimelineIn
 from cmserver.recall.wire import ContextQuery
@@ -66,7 +66,8 @@ async def observation_search(call: Call, search: SearchIn) -> str:
     full = search.format == "full"
     result = await call.dependency(Searcher).search(call.principal, search, full=full)
     if not (result.texts or search.cursor) and search.project_id and call.principal.project_id is None:
-        return f'Nothing fits in this project. With projectId "{ANY}" all that this key may see is searched.'
+        nothing = f'Nothing fits in this project. With projectId "{ANY}" all that this key may see is searched.'
+        return f"{nothing} {render_remarks(result.page)}".rstrip()
     return render_hits(result, full=full, next_page=f'cursor "{result.next_cursor}"')
 
 
@@ -90,8 +91,9 @@ def render_hits(
 ) -> str:
     """A page of hits without its first `skip`. `next_page` tells the model how to get the next one, when there is one."""
     hits = list(zip(result.page.hits, result.texts, strict=True))[skip:]
+    remarks = render_remarks(result.page)
     if not hits:
-        return "Nothing fits."
+        return f"Nothing fits. {remarks}".rstrip()
     if order is not None:
         hits.sort(key=lambda pair: pair[0].source.created_at, reverse=order == "date_desc")
     page = result.page
@@ -99,8 +101,7 @@ def render_hits(
     shown = [hit.observation for hit, _ in hits if hit.observation]
     cost = f" Whole, these take ~{estimate_tokens(render_observations(shown))} tokens." if shown and not full else ""
     more = f" Next page: {next_page}." if result.next_cursor and next_page else ""
-    confidence = render_confidence(page.confidence)
-    return f"{fence(text for _, text in hits)}{len(hits)} of {total}.{confidence and f' {confidence}'}{cost}{more}"
+    return f"{fence(text for _, text in hits)}{len(hits)} of {total}.{remarks and f' {remarks}'}{cost}{more}"
 
 
 async def observation_timeline(call: Call, request: TimelineIn) -> str:
@@ -130,7 +131,7 @@ async def observation_context(call: Call, arguments: ContextArguments) -> str:
     search = ContextIn(query=arguments.query, project_id=arguments.project_id, limit=arguments.limit or 10)
     page = await call.dependency(Searcher).find_best(call.principal, search)
     hits = [hit.observation for hit in page.hits if hit.observation]
-    return render_observations(hits) if hits else "Nothing fits."
+    return f"{render_observations(hits) if hits else 'Nothing fits. '}{render_remarks(page)}".rstrip(" ")
 
 
 async def observation_add(call: Call, observation: ObservationIn) -> str:

@@ -29,10 +29,6 @@ from cmserver.redaction.redact import redact
 ANYTHING = "*"
 """A query that lists what the filters leave."""
 CONTEXT_MEMORIES = 50
-_RECALL_MEANING = 0.7
-"""How much meaning weighs in a recall; a search weighs it as the settings say."""
-_MIN_SCORE = 0.05
-"""What scores less is no result: it is worse than an average one."""
 _QUERY_CHARS = 500
 """So much of a query is kept for the funnel."""
 _CANDIDATES = 50
@@ -44,7 +40,7 @@ _MATCHES: dict[MatchType, Literal["keyword", "semantic", "hybrid"]] = {
 
 
 async def search_memories(
-    memories: Memories, caller: MemoryCaller, query: str, filters: wire.MemoryFiltersIn, *, by_meaning: bool = False
+    memories: Memories, caller: MemoryCaller, query: str, filters: wire.MemoryFiltersIn
 ) -> list[wire.MemoryHitOut]:
     """The best results first; with a query of `*` or without words, all that the filters leave, newest first.
 
@@ -62,20 +58,16 @@ async def search_memories(
             await audit_read(conn, caller.principal, _only(project_ids), "list", rows)
             outs = await memories_out(conn, caller.principal, rows)
         return [wire.MemoryHitOut(memory=out, score=0.0, match_type="list") for out in outs]
-    ranking = memories.ranking
-    if by_meaning:
-        ranking = msgspec.structs.replace(ranking, meaning_weight=max(ranking.meaning_weight, _RECALL_MEANING))
     vector = await memories.embedder.embed(query)
     request = SearchRequest(
         query=query,
         project_ids=project_ids,
         filters=Filters(kinds=OBSERVATION_KINDS, **msgspec.structs.asdict(conditions)),
         limit=offset + limit,
-        min_score=_MIN_SCORE,
     )
 
     async def find(conn: Conn) -> list[wire.MemoryHitOut]:
-        page = await find_page(conn, caller.principal, request, ranking, vector)
+        page = await find_page(conn, caller.principal, request, memories.ranking, vector)
         hits = page.hits[offset:]
         outs = await _read(conn, caller, _only(project_ids), hits)
         await _record_search(conn, caller, filters, query, project_ids, len(outs), started)

@@ -21,7 +21,7 @@ from cmserver.recall.context import render_requested_context
 from cmserver.recall.model import ContextBudget, Index
 from cmserver.recall.readers import read_readers
 from cmserver.recall.receipts import repository as receipts
-from cmserver.recall.search.searcher import Searcher, render_confidence
+from cmserver.recall.search.searcher import Searcher
 from cmserver.recall.search.wire import (
     ContextIn,
     ContextOut,
@@ -31,6 +31,7 @@ from cmserver.recall.search.wire import (
     SearchOut,
     full_hit_out,
     hit_out,
+    render_remarks,
     rounded,
     turn_hit_out,
 )
@@ -86,8 +87,8 @@ async def post_search(request: Request) -> Response:
     full = body.format == "full" or (body.format is None and not as_text)
     result = await dependency(request, Searcher).search(principal, body, full=full)
     if as_text:
-        sentence = render_confidence(result.page.confidence)
-        return PlainTextResponse((fence(result.texts) if result.texts else "Nothing fits.\n") + (sentence and f"{sentence}\n"))
+        remarks = render_remarks(result.page)
+        return PlainTextResponse((fence(result.texts) if result.texts else "Nothing fits.\n") + (remarks and f"{remarks}\n"))
     page, explain = result.page, body.explain
     hits = [(hit, hit.observation) for hit in page.hits if hit.observation]
     shared = SearchAnswerOut(
@@ -97,6 +98,7 @@ async def post_search(request: Request) -> Response:
         total_is_estimate=page.is_estimate,
         by_meaning=result.by_meaning,
         confidence=rounded(page.confidence),
+        ignores_quotes=page.ignores_quotes,
         tokens=estimate_tokens("".join(result.texts)),
         terms={word: round(weight, 3) for word, weight in page.terms.items()} if explain else UNSET,
     )
@@ -114,7 +116,8 @@ async def post_context(request: Request) -> Response:
     hits = [(hit, hit.observation) for hit in page.hits if hit.observation]
     text = render_observations(observation for _, observation in hits) if hits else ""
     hits_out = [full_hit_out(hit, observation, explain=False) for hit, observation in hits]
-    return answer(ContextOut(observations=hits_out, context=text, confidence=rounded(page.confidence)))
+    confidence = rounded(page.confidence)
+    return answer(ContextOut(observations=hits_out, context=text, confidence=confidence, ignores_quotes=page.ignores_quotes))
 
 
 _HIT_LINES = operation.TextAnswer("text/plain", "A line for each, or its whole text, when only text/plain is accepted.")

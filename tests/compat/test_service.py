@@ -8,10 +8,19 @@ from typing import Any
 
 import httpx
 import msgspec
+import pytest
 
 from cmserver.base.db import Db
+from cmserver.base.http.frame import AsgiFrame
+from cmserver.observations.query_embedder import QueryEmbedder
 from tests.conftest import Cast, bound_to, mint
+from tests.make import Make
+from tests.recall.search.conftest import vectors
+from tests.recall.search.test_filters import FakeEmbedder
+from tests.recall.search.tools import Vectors
 from tests.table import Failures
+
+__all__ = ["vectors"]  # a fixture
 
 LINES = {
     "GET /health",
@@ -467,3 +476,18 @@ async def test_a_stranger_and_a_key_of_another_project_find_none_of_it(client: h
         failures.report()
 
     assert [(await walk.ask("GET", path)).json() for path in STATE] == before
+
+
+async def test_episodes_are_found_by_what_they_mean(
+    client: httpx.AsyncClient, app: AsgiFrame, cast: Cast, make: Make, vectors: Vectors, monkeypatch: pytest.MonkeyPatch
+):
+    near, far = [
+        await make.turn(project=cast.alice.project, prompt=prompt, reply="Done.") for prompt in ("Why is it slow?", "Rename it")
+    ]
+    vectors.give(near, [1, 0.1])
+    vectors.give(far, [-1, 0.5])
+    monkeypatch.setattr(app.dependencies.get(QueryEmbedder), "embed", FakeEmbedder(vectors.near(1, 0)).embed)
+
+    found = await client.get("/episodes/search?q=latency", headers=cast.alice.headers)
+
+    assert [episode["id"] for episode in found.json()] == [str(near.id)]

@@ -73,19 +73,21 @@ _MARKED = re.compile(rf'(?<!\S)(-?)"([^"]+)"|(?<!\S)-([^\W\d_][^\s"]{{2,}}|[{UNS
 _WORD = re.compile(rf"[{UNSEGMENTED}]|(?:(?![{UNSEGMENTED}])[^\W_])+")
 
 
-def parse_query(query: str) -> tuple[str, str]:
-    """The words to search for, and those that are quoted or excluded, in the syntax of websearch_to_tsquery."""
+def parse_query(query: str) -> tuple[str, str, str]:
+    """The words to search for; those that are quoted, and those that are excluded, in the syntax of websearch_to_tsquery."""
     query = query[:MAX_CHARS].replace("\x00", " ")
-    binding: list[str] = []
+    quoted: list[str] = []
+    excluded: list[str] = []
     left = MAX_BINDING_WORDS
     for sign, phrase, word in _MARKED.findall(query):
         word_ends = [match.end() for match in _WORD.finditer(phrase or word)][:left]
         if not word_ends:
             continue
         left -= len(word_ends)
-        binding.append(f'{sign if phrase else "-"}"{(phrase or word)[: word_ends[-1]]}"')
+        text = f'"{(phrase or word)[: word_ends[-1]]}"'
+        (quoted if phrase and not sign else excluded).append(text if phrase and not sign else f"-{text}")
     words = _MARKED.sub(lambda mark: mark[2] if mark[2] and not mark[1] else " ", query)
-    return words, " ".join(binding)
+    return words, " ".join(quoted), " ".join(excluded)
 
 
 async def read_statistics(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, lexemes: Sequence[str]) -> ScopeStatistics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from math import isfinite, log
 from typing import Literal
 from uuid import UUID
@@ -100,6 +100,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _MAX_COUNT = 2**62
+_MAX_SECONDS = 253_402_300_799
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +161,14 @@ class PagePosition(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     id: UUID
     seen: int
     statistics: ScopeStatistics
+    searched_at: float = 0.0
+    """When the first page was searched, in seconds since 1970: "last week" of all pages is the same."""
+    ignores_quotes: bool = False
+    """Whether quotes do not bind, because nothing has what is in them."""
+
+    @property
+    def time(self) -> datetime:
+        return datetime.fromtimestamp(self.searched_at, UTC)
 
     @property
     def is_valid(self) -> bool:
@@ -169,7 +178,12 @@ class PagePosition(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         figures = [self.rank, *it.observations.figures, *it.turns.figures]
         places = range(len(it.found_in))
         is_finite = all(0 <= count <= _MAX_COUNT for count in counts) and all(map(isfinite, figures))
-        return is_finite and bool(it.leading) and all(place in places for place in it.leading)
+        return (
+            is_finite
+            and 0 <= self.searched_at <= _MAX_SECONDS
+            and bool(it.leading)
+            and all(place in places for place in it.leading)
+        )
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,3 +280,5 @@ class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
     """The idf of each word of the query, 0 for one that no document has."""
     confidence: float | None = None
     """How likely, 0 to 1, the query is about what is searched; None where nothing calibrated says so."""
+    ignores_quotes: bool = False
+    """Whether nothing has what the query quotes: then these are the nearest without it."""

@@ -236,9 +236,10 @@ _IN_SAME_SESSION: LiteralString = """
                      WHERE n.project_id = o.project_id AND n.server_session_id = o.server_session_id
                        AND (n.project_id = ANY(%(project_ids)s::uuid[]) OR n.scope = 'team' OR %(project_ids)s::uuid[] IS NULL)"""
 
-_OWN_VECTORS: LiteralString = """observation_embeddings e
+_VECTORS: LiteralString = """observation_embeddings e
              WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.embedding IS NOT NULL
-               AND e.observation_id IS NOT NULL AND (e.expires_at IS NULL OR e.expires_at > now())
+               AND e.observation_id IS NOT NULL AND (e.expires_at IS NULL OR e.expires_at > now())"""
+_OWN_VECTORS: LiteralString = f"""{_VECTORS}
                AND (%(project_ids)s::uuid[] IS NULL OR e.project_id = ANY(%(project_ids)s::uuid[]))"""
 
 # The first `limit` by BM25, those that are `near`, and the neighbours of the very first, with the BM25 of each and of the documents
@@ -318,8 +319,9 @@ _HITS: LiteralString = """
       LEFT JOIN scored after ON after.id = j.after
       <vectors>
      UNION ALL
-    SELECT NULL, coalesce((SELECT max(bm25) FROM matched), 0), 0, 0, 0, false, NULL, NULL, array_agg(documents ORDER BY place),
-           sum(part * idf * mean), sqrt(greatest(sum(part * idf * idf * square - (part * idf * mean) ^ 2), 0)),
+    SELECT NULL, coalesce((SELECT max(bm25) FROM matched WHERE wanted), 0), 0, 0, 0, false, NULL, NULL,
+           array_agg(documents ORDER BY place), sum(part * idf * mean),
+           sqrt(greatest(sum(part * idf * idf * square - (part * idf * mean) ^ 2), 0)),
            (SELECT count(*)::int FROM matched WHERE wanted), <sample>
       FROM idfs
 """
@@ -333,10 +335,16 @@ _WITH_MEANING: LiteralString = (
     )
     .replace("<sample>", "(SELECT mean FROM sample), (SELECT deviation FROM sample), (SELECT background FROM sample)")
 )
+# As many of each project, or all would be of one. An order would read all of the scope.
 _SAMPLED_COSINES: LiteralString = f"""
         SELECT coalesce(avg(n.cosine), 0)::float8 AS mean, coalesce(stddev_pop(n.cosine), 0)::float8 AS deviation,
                coalesce(sum(n.cosine), 0)::float8 / (count(*) + 2) AS background
-          FROM (SELECT 1 - (e.embedding <=> %(vector)s::halfvec) AS cosine FROM {_OWN_VECTORS} LIMIT %(sample)s) n
+          FROM (SELECT id, greatest(%(sample)s / count(*) OVER (), 1) AS share
+                  FROM projects
+                 WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR id = ANY(%(project_ids)s::uuid[]))
+                 ORDER BY md5(id::text) LIMIT %(sample)s) p
+         CROSS JOIN LATERAL (SELECT 1 - (e.embedding <=> %(vector)s::halfvec) AS cosine
+                               FROM {_VECTORS} AND e.project_id = p.id LIMIT p.share) n
 """
 _SAMPLE: LiteralString = f"""
     , sample AS MATERIALIZED ({_SAMPLED_COSINES})
@@ -399,7 +407,8 @@ _TURNS: LiteralString = f"""
       FROM turns_in_team p
      WHERE p.id = ANY(%(near)s::uuid[]) AND NOT EXISTS (SELECT FROM best b WHERE b.id = p.id)
      UNION ALL
-    SELECT NULL, NULL, false, 0, 0, NULL, coalesce(sum(part * idf * mean), 0),
+    SELECT NULL, NULL, false, coalesce((SELECT max(bm25) FROM matched), 0), 0, NULL,
+           coalesce(sum(part * idf * mean), 0),
            coalesce(sqrt(greatest(sum(part * idf * idf * square - (part * idf * mean) ^ 2), 0)), 0),
            (SELECT count(*)::int FROM matched),
            (SELECT mean FROM sample), (SELECT deviation FROM sample), (SELECT background FROM sample)
@@ -586,7 +595,7 @@ async def rank(
     return await (RANK_WANTED_BY_MEANING if wanted else RANK_BY_MEANING).all(conn, **words, **wanted, **meaning)
 
 
-async def turns(
+async def rank_turns(
     conn: Conn,
     team_id: UUID,
     request: SearchRequest,

@@ -24,7 +24,6 @@ from cmserver.recall.search.model import (
     Hit,
     NearText,
     PagePosition,
-    RankedRow,
     Ranking,
     ScopeStatistics,
     SearchPage,
@@ -56,19 +55,25 @@ async def find_page(
     """The hits of the query, the best first. It writes no audit: the caller records what it shows.
 
     A key that is bound to a project searches that one. Without `vector` only words count. A query of only stop words, or of only
-    excluded ones, finds nothing. What scores less than `min_score` is not shown.
+    excluded ones, finds nothing. Quotes bind, unless nothing has what is in them. What scores less than `min_score` is not shown.
     """
-    text, must = lexical.parse_query(request.query)
-    request = msgspec.structs.replace(
-        request,
-        filters=msgspec.structs.replace(request.filters, must=must),
-        project_ids=await projects_found_together(conn, principal, request.project_ids),
-    )
-    lexemes = await repository.lexemes(conn, principal.team_id, request.project_ids, text, MAX_WORDS)
+    text, quoted, excluded = lexical.parse_query(request.query)
+    project_ids = await projects_found_together(conn, principal, request.project_ids)
+    lexemes = await repository.lexemes(conn, principal.team_id, project_ids, text, MAX_WORDS)
     if not lexemes:
         return SearchPage(hits=[], next=None, total=0, is_estimate=False, terms={})
-    search = _Search(conn, principal.team_id, request, ranking, vector, lexemes)
+
+    def start_search(must: str) -> _Search:
+        filters = msgspec.structs.replace(request.filters, must=must)
+        bound = msgspec.structs.replace(request, filters=filters, project_ids=project_ids)
+        return _Search(conn, principal.team_id, bound, ranking, vector, lexemes)
+
+    ignores_quotes = request.after is not None and request.after.ignores_quotes
+    search = start_search(excluded if ignores_quotes else f"{quoted} {excluded}".strip())
     ordered = await search.order()
+    if quoted and not ordered and request.after is None:
+        search, ignores_quotes = start_search(excluded), True
+        ordered = await search.order()
     start = _page_start(ordered, request)
     hits, taken = await search.read_page(ordered[start:])
     last = start + taken
@@ -78,7 +83,14 @@ async def find_page(
     position = None
     if has_more:
         end = ordered[last - 1]
-        position = PagePosition(rank=end.rank(request.order), id=end.id, seen=last, statistics=search.statistics)
+        position = PagePosition(
+            rank=end.rank(request.order),
+            id=end.id,
+            seen=last,
+            statistics=search.statistics,
+            searched_at=search.searched_at.timestamp(),
+            ignores_quotes=ignores_quotes,
+        )
     return SearchPage(
         hits=hits,
         next=position,
@@ -86,6 +98,7 @@ async def find_page(
         is_estimate=is_cut,
         terms=search.terms(),
         confidence=search.confidence(),
+        ignores_quotes=ignores_quotes and bool(hits),
     )
 
 
@@ -141,6 +154,7 @@ class _Search:
         self._vector = vector
         self._lexemes = lexemes
         self._best_bm25 = self._best_cosine = 0.0
+        self.searched_at = request.after.time if request.after else datetime.now(UTC)
         self.statistics = _NO_STATISTICS
         self.is_cut = False
         self.matching_turns = 0
@@ -154,13 +168,13 @@ class _Search:
         else:
             self._request = msgspec.structs.replace(self._request, after=None)
             self.statistics = await lexical.read_statistics(self._conn, self._team_id, self._request.project_ids, self._lexemes)
-        depth, now = self._depth(), datetime.now(UTC)
-        candidates = await self._find_observations(depth if filters.takes_observations else 0)
-        candidates += await self._find_turns(depth) if filters.takes_turns else []
+        depth = self._depth()
+        candidates = await self._find(depth if filters.takes_observations else 0)
+        candidates += await self._find(depth, turns=True) if filters.takes_turns else []
         for candidate in candidates:
             score_candidate(candidate, self.statistics, self._ranking)
-        if cue := find_time_cue(self._request.query, now):
-            add_time_bonus([candidate for candidate in candidates if candidate.tier == 0], cue)
+        if cue := find_time_cue(self._request.query, self.searched_at):
+            add_time_bonus([candidate for candidate in candidates if candidate.tier == 0], cue, self.searched_at)
         hits = [it for it in candidates if it.is_hit(self.statistics) and it.score >= self._request.min_score]
         order = self._request.order
         return sorted(hits, key=lambda it: (-it.tier, it.rank(order), it.id), reverse=True)
@@ -221,31 +235,30 @@ class _Search:
                     hits.append(Hit(id=candidate.id, source=text, score=candidate.score, match_type=match_type, parts=parts))
         return [msgspec.structs.replace(hit, alike=alike.get(hit.id, ())) for hit in hits], taken
 
-    async def _find_observations(self, depth: int) -> list[Candidate]:
-        """The first `depth` observations by words and by meaning; each has both values where they exist."""
-        near = await self._find_near(depth) if depth else []
-        rows = await lexical.rank_observations(*self._scope, [it.id for it in near], self._vector if near else None, depth)
+    async def _find(self, depth: int, *, turns: bool = False) -> list[Candidate]:
+        """The first `depth` observations, or turns, by words and by meaning; each has both values where they exist."""
+        near = await self._find_near(depth, turns=turns) if depth else []
+        rank = repository.rank_turns if turns else lexical.rank_observations
+        rows = await rank(
+            self._conn,
+            self._team_id,
+            self._request,
+            self._lexemes,
+            self.statistics,
+            self._ranking,
+            [it.id for it in near],
+            self._vector if near else None,
+            depth,
+        )
         sums = next(row for row in rows if row.id is None)
-        self._best_bm25, self._best_cosine = sums.bm25, near[0].cosine if near else 0.0
+        self._best_bm25 = max(self._best_bm25, sums.bm25)
+        self._best_cosine = max(self._best_cosine, near[0].cosine if near else 0.0)
+        if turns:
+            self.matching_turns = sums.matching
         if self._request.after is None:
-            changes = {"found_in": sums.found_in or [], "observations": sums.baseline}
+            changes = {"turns": sums.baseline} if turns else {"found_in": sums.found_in or [], "observations": sums.baseline}
             self.statistics = msgspec.structs.replace(self.statistics, **changes)
-        return self._make_candidates(rows, near, sums.matching, depth)
-
-    async def _find_turns(self, depth: int) -> list[Candidate]:
-        """The same of turns."""
-        near = await self._find_near(depth, turns=True)
-        rows = await repository.turns(*self._scope, [it.id for it in near], self._vector if near else None, depth)
-        sums = next(row for row in rows if row.id is None)
-        self.matching_turns = sums.matching
-        if self._request.after is None:
-            self.statistics = msgspec.structs.replace(self.statistics, turns=sums.baseline)
-        return self._make_candidates(rows, near, sums.matching, depth, is_turn=True)
-
-    def _make_candidates(
-        self, rows: Sequence[RankedRow], near: Sequence[NearText], matching: int, depth: int, *, is_turn: bool = False
-    ) -> list[Candidate]:
-        self.is_cut = self.is_cut or matching > depth or 0 < depth <= len(near)
+        self.is_cut = self.is_cut or sums.matching > depth or 0 < depth <= len(near)
         cosines = {it.id: it.cosine for it in near}
         places = {it.id: place for place, it in enumerate(near, 1)}
         return [
@@ -256,7 +269,7 @@ class _Search:
                 neighbour_count=row.neighbour_count,
                 cosine=cosines.get(row.id, row.cosine),
                 is_near=row.id in cosines,
-                is_turn=is_turn,
+                is_turn=turns,
                 is_secondary=row.is_secondary,
                 created_at=row.created_at,
                 tier=_tier(min(row.place, places.get(row.id, row.place))),
@@ -264,11 +277,6 @@ class _Search:
             for row in rows
             if row.id
         ]
-
-    @property
-    def _scope(self) -> tuple[Conn, UUID, SearchRequest, Sequence[str], ScopeStatistics, Ranking]:
-        """What both arms are asked with, as far as it is known by now."""
-        return self._conn, self._team_id, self._request, self._lexemes, self.statistics, self._ranking
 
     async def _find_near(self, depth: int, *, turns: bool = False) -> list[NearText]:
         """The `depth` observations or turns nearest to the query; none without a vector."""

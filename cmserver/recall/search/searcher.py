@@ -26,7 +26,7 @@ from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import audit_read
 from cmserver.recall.search.model import OBSERVATION_KINDS, Filters, Hit, PagePosition, Ranking, SearchPage, SearchRequest
 from cmserver.recall.search.search import find_page
-from cmserver.recall.search.wire import TITLE_CHARS, ContextIn, SearchIn
+from cmserver.recall.search.wire import TITLE_CHARS, ContextIn, SearchIn, render_parts
 from cmserver.sessions.read import audit_prompt_read
 
 
@@ -75,7 +75,7 @@ class Searcher:
             )
         return SearchResult(
             page=page,
-            texts=[_render_hit(hit, names, full=full) for hit in page.hits],
+            texts=[_render_hit(hit, names, full=full, explain=query.explain) for hit in page.hits],
             next_cursor=_encode_cursor(page.next),
             by_meaning=vector is not None,
         )
@@ -118,11 +118,6 @@ async def _limit_to_entity(conn: Conn, principal: Principal, request: SearchRequ
     return msgspec.structs.replace(request, filters=msgspec.structs.replace(request.filters, entity_ids=ids))
 
 
-def render_confidence(confidence: float | None) -> str:
-    """A sentence that says how likely the query is about what was searched; empty where nothing is known."""
-    return "" if confidence is None else f"The query is about what was searched: {confidence:.0%} likely."
-
-
 def _filters(query: SearchIn) -> Filters:
     """The filters of the query; Invalid for times that are none, or in the wrong order."""
     since, until = _parse_time(query.since, "$.since"), _parse_time(query.until, "$.until")
@@ -162,10 +157,11 @@ async def _audit(conn: Conn, principal: Principal, project_ids: list[UUID] | Non
     await audit_prompt_read(conn, principal, project_id, sum(1 for hit in page.hits if hit.turn))
 
 
-def _render_hit(hit: Hit, names: Mapping[UUID, str], *, full: bool) -> str:
+def _render_hit(hit: Hit, names: Mapping[UUID, str], *, full: bool, explain: bool) -> str:
     """A line with the score at its end, and the project's name where several are searched; `full` has all lines of the text."""
     name = names.get(hit.source.project_id)
-    end = f" {hit.score:.2f} {one_line(name, TITLE_CHARS)}\n" if name else f" {hit.score:.2f}\n"
+    parts = f" ({render_parts(hit.parts)})" if explain else ""
+    end = f" {hit.score:.2f}{parts} {one_line(name, TITLE_CHARS)}\n" if name else f" {hit.score:.2f}{parts}\n"
     if isinstance(hit.source, Observation):
         first, *rest = observation_lines(hit.source) if full else [index_line(hit.source)]
         return "".join([first, end, *(f"{line}\n" for line in rest)])

@@ -111,15 +111,18 @@ def _read_date(fields: Mapping[str, str | None]) -> TimeCue | None:
     return TimeCue(year=int(year) if year else None, month=month, day=int(day) if day else None)
 
 
-def add_time_bonus(candidates: Sequence[Candidate], cue: TimeCue) -> None:
-    """Let stand out more what is of that time; where the latest is meant, the newer of the candidates more than the older."""
-    moments = sorted({candidate.created_at for candidate in candidates if candidate.created_at})
+def add_time_bonus(candidates: Sequence[Candidate], cue: TimeCue, now: datetime) -> None:
+    """Let stand out more what is of that time; where the latest is meant, the newer of the candidates more than the older.
+
+    What is newer than `now` is written while pages are read: it changes no other bonus.
+    """
+    moments = sorted({candidate.created_at for candidate in candidates if candidate.created_at and candidate.created_at <= now})
     step = LATEST_BONUS / max(len(moments) - 1, 1)
     by_age = {moment: place * step for place, moment in enumerate(moments)} if cue.is_latest else {}
     for candidate in candidates:
         if candidate.created_at is None:
             continue
-        bonus = by_age[candidate.created_at] if cue.is_latest else DATED_BONUS * cue.covers(candidate.created_at)
+        bonus = by_age.get(candidate.created_at, LATEST_BONUS) if cue.is_latest else DATED_BONUS * cue.covers(candidate.created_at)
         if bonus:
             candidate.deviations += bonus
             candidate.parts = candidate.parts | {"time": bonus, "deviations": candidate.deviations}

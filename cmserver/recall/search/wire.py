@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from cmserver.base.text import Key, Text
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import one_line
 from cmserver.observations.wire import ObservationOut, observation_out, type_shown
-from cmserver.recall.search.model import Hit, HitOrder, MatchType, SearchedKind
+from cmserver.recall.search.model import Hit, HitOrder, MatchType, SearchedKind, SearchPage
 from cmserver.sessions.turns.model import SessionTurn
 
 TITLE_CHARS = 160
@@ -29,11 +30,12 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
 
     `project` is the same as `projectId`, as in other paths.
 
-    Every project's search includes what is shared with the team. A "quoted phrase" in the query must occur, a -word must not. A
-    filter holds when one value of its list fits: `kinds` (without them all, turns included), `types` (or `type`), `concepts`,
-    `files` (whole paths), `agents` (claude-code, codex, ...). `filePrefix` is the beginning of a path, `entity` a name
-    of an entity that the observation mentions, `session` the server's id of a session. `since` (inclusive) and `until` (exclusive)
-    are milliseconds since 1970 or ISO 8601 times (UTC without a zone). `minImportance` is the least importance of an observation.
+    Every project's search includes what is shared with the team. A "quoted phrase" in the query must occur, unless nothing has
+    it; a -word must not. A filter holds when one value of its list fits: `kinds` (without them all, turns included), `types` (or
+    `type`), `concepts`, `files` (whole paths), `agents` (claude-code, codex, ...). `filePrefix` is the beginning of a path,
+    `entity` a name of an entity that the observation mentions, `session` the server's id of a session. `since` (inclusive) and
+    `until` (exclusive) are milliseconds since 1970 or ISO 8601 times (UTC without a zone). `minImportance` is the least importance
+    of an observation.
 
     `sort: "recent"` puts the newest of the best hits first; pages behind them hold the next best.
 
@@ -132,6 +134,7 @@ class SearchAnswerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     total_is_estimate: bool
     by_meaning: bool
     confidence: float | None
+    ignores_quotes: bool
     tokens: int
     terms: dict[str, float] | UnsetType = UNSET
     """With `explain`: the idf of each word of the query, 0 when no document contains it."""
@@ -142,6 +145,7 @@ class SearchOut(SearchAnswerOut, frozen=True, kw_only=True):
 
     `confidence` is how likely, 0 to 1, the query is about what was searched at all; null without an embedder that it is known for.
     `nextCursor` is null on the last page. `total` counts the hits; it is an estimate (`totalIsEstimate`) when not all were read.
+    With `ignoresQuotes`, nothing has what the query quotes, and these are the nearest without it.
     `byMeaning` is false without an embedder, or while it does not answer. `tokens` is the cost of this answer's observations and
     turns as text, at 4 characters per token.
     """
@@ -158,12 +162,13 @@ class SearchIndexOut(SearchAnswerOut, frozen=True, kw_only=True):
 class ContextOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Hits, and their texts as one block for a model: between our tags, which no stored text can close.
 
-    `confidence` is that of a search.
+    `confidence` and `ignoresQuotes` are those of a search.
     """
 
     observations: list[FullHitOut]
     context: str
     confidence: float | None
+    ignores_quotes: bool
 
 
 def full_hit_out(hit: Hit, observation: Observation, *, explain: bool) -> FullHitOut:
@@ -203,6 +208,17 @@ def turn_hit_out(hit: Hit, turn: SessionTurn, *, full: bool, explain: bool) -> P
         match_type=hit.match_type,
         parts=_parts(hit, explain=explain),
     )
+
+
+def render_parts(parts: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {part:.2f}" for name, part in parts.items())
+
+
+def render_remarks(answer: SearchPage | SearchAnswerOut | ContextOut) -> str:
+    """What is said of all hits together; empty where nothing is known."""
+    unquoted = "Nothing has what is in quotes: this is the nearest without it. " if answer.ignores_quotes else ""
+    likely = "" if answer.confidence is None else f"The query is about what was searched: {answer.confidence:.0%} likely."
+    return f"{unquoted}{likely}".rstrip()
 
 
 def _parts(hit: Hit, *, explain: bool) -> dict[str, float] | UnsetType:

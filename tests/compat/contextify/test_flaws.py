@@ -11,11 +11,18 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.base.http.frame import AsgiFrame
+from cmserver.observations.query_embedder import QueryEmbedder
 from tests.compat.contextify.situations import API, Contextify
 from tests.conftest import Cast, bound_to, mint
+from tests.make import Make
+from tests.recall.search.conftest import vectors
+from tests.recall.search.test_filters import FakeEmbedder
+from tests.recall.search.tools import Vectors
 from tests.rows import rows
 from tests.table import try_rows
 
+__all__ = ["vectors"]  # a fixture
 NOBODY = "01980000-0000-7000-8000-000000000001"
 """The id of no memory. The names of tests must be the same in each process."""
 
@@ -455,3 +462,18 @@ async def test_a_key_for_another_project_or_without_the_scope_may_not(client: ht
     assert await status("GET", "/stats", {"X-Api-Key": reader}) == 200
     own = await client.post(f"{API}/memories", json={"title": "Own", "content": "Of billing."}, headers=bound.headers)
     assert own.json()["memory"]["project_id"] == "billing"
+
+
+async def test_a_search_hides_nothing_however_little_it_fits(
+    client: httpx.AsyncClient, app: AsgiFrame, cast: Cast, make: Make, vectors: Vectors, monkeypatch: pytest.MonkeyPatch
+):
+    for n in range(20):
+        vectors.give(await make.observation(project=cast.alice.project, title=f"A quokka {n}"), [1, n / 100])
+    vectors.give(await make.observation(project=cast.alice.project, title="A quokka far away"), [-1, 0])
+    monkeypatch.setattr(app.dependencies.get(QueryEmbedder), "embed", FakeEmbedder(vectors.near(1, 0)).embed)
+    body = {"query": "where is the quokka", "project_id": cast.alice.project.canonical_id, "limit": 50}
+
+    for path in ("search", "recall"):
+        hits = (await client.post(f"{API}/memories/{path}", json=body, headers=cast.alice.headers)).json()
+        assert (hits[-1]["memory"]["title"], hits[-1]["score"] < 0.05) == ("A quokka far away", True)
+        assert hits == sorted(hits, key=lambda hit: -hit["score"])

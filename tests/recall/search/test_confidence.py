@@ -15,9 +15,10 @@ from cmserver.recall.search.confidence import (
     find_coefficients,
     share_of_words,
 )
-from cmserver.recall.search.searcher import Searcher, render_confidence
+from cmserver.recall.search.searcher import Searcher
 from tests.conftest import Cast
 from tests.make import Make
+from tests.mcp.tools import call
 from tests.recall.search.test_filters import FakeEmbedder
 from tests.recall.search.tools import Vectors, post_search
 
@@ -95,9 +96,37 @@ async def test_every_answer_to_a_query_says_the_confidence_of_the_search(
     lines = (await client.post("/v1/search", json=query, headers=as_text)).text
     context = (await client.post("/v1/context", json=query, headers=cast.alice.headers)).json()
 
-    assert lines.splitlines()[-1] == render_confidence(searched["confidence"])
-    assert f"{searched['confidence']:.0%}" in lines.splitlines()[-1]
+    likely = f"{searched['confidence']:.0%} likely"
+    assert likely in lines.splitlines()[-1]
     assert context["confidence"] == searched["confidence"]
+    for tool in ("observation_search", "observation_context"):
+        assert likely in (await call(client, cast.alice, tool, **query))[0], tool
+    nothing = {**query, "query": "quantum flux", "types": ["decision"]}
+    searched = (await client.post("/v1/search", json=nothing, headers=cast.alice.headers)).json()
+    likely = f"{searched['confidence']:.0%} likely"
+    assert likely in (await client.post("/v1/search", json=nothing, headers=as_text)).text
+    assert likely in (await call(client, cast.alice, "observation_search", **nothing))[0]
+
+
+async def test_where_only_turns_are_searched_they_say_the_confidence(
+    client: httpx.AsyncClient, app: AsgiFrame, cast: Cast, make: Make, vectors: Vectors
+):
+    for n in range(20):
+        vectors.give(await make.turn(project=cast.alice.project, prompt=f"Is wombat {n} fed?", reply="It is fed."), [1, n / 20])
+    about: dict[str, float] = {}
+    for name, vector in {"near": vectors.near(1, 0), "far": vectors.near(0, -1)}.items():
+        app.dependencies.get(Searcher).embedder = FakeEmbedder(vector)
+        for kinds in (None, ["turn"]):
+            about[f"{name} {kinds}"] = (await post_search(client, cast.alice, "is the wombat fed", kinds=kinds))["confidence"]
+    vectors.give(await make.observation(project=cast.alice.project, title="The quokka sleeps"), [0, -1])
+    app.dependencies.get(Searcher).embedder = FakeEmbedder(vectors.near(1, 0))
+    beside = {
+        name: (await post_search(client, cast.alice, "is the wombat fed", kinds=kinds))["confidence"]
+        for name, kinds in (("all", None), ("turns", ["turn"]), ("observations", ["observation"]))
+    }
+
+    assert about["near None"] == about["near ['turn']"] > 0.5 > about["far None"] == about["far ['turn']"]
+    assert beside["all"] == beside["turns"] > 0.5 > LOW > beside["observations"]
 
 
 async def test_where_none_is_known_no_answer_says_one(client: httpx.AsyncClient, cast: Cast, make: Make):
@@ -107,6 +136,5 @@ async def test_where_none_is_known_no_answer_says_one(client: httpx.AsyncClient,
     lines = await client.post("/v1/search", json=query, headers={**cast.alice.headers, "Accept": "text/plain"})
     context = await client.post("/v1/context", json=query, headers=cast.alice.headers)
 
-    assert render_confidence(None) == ""
     assert "likely" not in lines.text
     assert context.json()["confidence"] is None

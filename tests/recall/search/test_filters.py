@@ -84,7 +84,8 @@ async def search_filtered(client: httpx.AsyncClient, cast: Cast, word: str, *fil
         fields |= filter_
     phrase = " ".join(str(filter_["phrase"]) for filter_ in filters if "phrase" in filter_)
     fields.pop("phrase", None)
-    return set(await search_numbers(client, cast.alice, f"{word} {phrase}", **fields))
+    answer = await post_search(client, cast.alice, f"{word} {phrase}", **fields)
+    return set[int]() if answer["ignoresQuotes"] else {hit["number"] for hit in answer["observations"]}
 
 
 async def every_filter(client: httpx.AsyncClient, cast: Cast, word: str) -> list[str]:

@@ -236,8 +236,8 @@ async def test_any_mixture_of_signs_is_answered(client: httpx.AsyncClient, cast:
 @settings(max_examples=200, database=None, derandomize=True)
 @given(queries)
 def test_marks_never_fail_and_leave_no_syntax_but_their_own(query: str):
-    words, must = parse_query(query)
+    words, quoted, excluded = parse_query(query)
 
-    assert "\x00" not in words + must
-    assert must.count('"') % 2 == 0
+    assert "\x00" not in words + quoted + excluded
+    assert (quoted.count('"') % 2, excluded.count('"') % 2) == (0, 0)
     assert len(words) <= len(query)

@@ -8,17 +8,20 @@ from datetime import timedelta
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.observations.model import Observation
+from cmserver.recall.search.model import SearchRequest
+from cmserver.recall.search.search import find_page
 from cmserver.recall.search.searcher import Searcher
 from tests.compat.worker import prompt, session
 from tests.conftest import Cast
 from tests.make import Make
 from tests.recall.search.test_filters import FakeEmbedder
-from tests.recall.search.tools import NOON, Vectors, post, post_search
+from tests.recall.search.tools import NOON, PLAIN, Vectors, post, post_search
 from tests.table import try_rows
 
 WORDS = ("quokka", "numbat", "bilby", "potoroo", "dunnart")
@@ -192,6 +195,23 @@ async def test_a_page_beyond_the_last_is_empty(client: httpx.AsyncClient, cast: 
     rest = await post_search(client, cast.alice, "wombat", limit=5, cursor=first["nextCursor"])
 
     assert (rest["observations"], rest["nextCursor"], rest["total"]) == ([], None, 0)
+
+
+async def test_all_pages_mean_the_same_last_week(db: Db, cast: Cast, make: Make):
+    for n in range(4):
+        await make.observation(project=cast.alice.project, title=f"wombat {n}x", created_at=NOON - timedelta(days=90 - 30 * n))
+    request = SearchRequest(query="wombat last week", project_ids=[cast.alice.project.id], limit=1)
+    async with db.tenant(cast.alice.team_id) as conn:
+        first = await find_page(conn, cast.alice.principal, request, PLAIN)
+        assert first.next
+        long_ago = msgspec.structs.replace(first.next, searched_at=(NOON - timedelta(days=30)).timestamp())
+        later = msgspec.structs.replace(request, after=long_ago, limit=10)
+        second = await find_page(conn, cast.alice.principal, later, PLAIN)
+
+    assert not any("time" in hit.parts for hit in first.hits)
+    assert [hit.source.created_at for hit in second.hits if "time" in hit.parts] == [NOON - timedelta(days=30)]
+    assert second.next is None
+    assert first.next.searched_at > NOON.timestamp()
 
 
 def _encoded(raw: bytes) -> str:

@@ -1,16 +1,25 @@
-"""What the user marks is binding: a "phrase" must be there, a -word must not, whether words or meaning have found it."""
+"""What the user marks is binding: a "phrase" must be there, a -word must not, whether words or meaning have found it.
+
+Only a phrase that nothing has does not bind: a search hides nothing.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import httpx
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.sql import Query
 from cmserver.recall.search import repository
 from cmserver.recall.search.lexical import MAX_BINDING_WORDS, MAX_CHARS, parse_query
+from cmserver.recall.search.searcher import Searcher
 from tests.conftest import Cast
 from tests.make import Make
-from tests.recall.search.tools import MEANT, Vectors, numbers, run_search
+from tests.recall.search.test_filters import FakeEmbedder
+from tests.recall.search.tools import MEANT, Vectors, numbers, post, post_search, run_search
 from tests.table import try_rows
 
 TITLES = ("orders client retry", "retry in the client of orders", "retry", "orders client")
@@ -64,6 +73,29 @@ async def test_a_bound_phrase_hides_but_does_not_change_scores(db: Db, cast: Cas
     assert {hit.id: hit.score for hit in bound.hits}[made[3].id] == {hit.id: hit.score for hit in free.hits}[made[3].id]
 
 
+async def test_a_phrase_that_nothing_has_does_not_bind(
+    client: httpx.AsyncClient, app: AsgiFrame, cast: Cast, make: Make, vectors: Vectors
+):
+    for title in (*TITLES, *(f"client {n}x" for n in range(30))):
+        vectors.give(await make.observation(project=cast.alice.project, title=title), [1, 0])
+    app.dependencies.get(Searcher).embedder = FakeEmbedder(vectors.near(1, 0))
+    seen: list[int] = []
+    page: Any = {"nextCursor": None}
+    while not seen or page["nextCursor"]:
+        page = await post_search(client, cast.alice, 'client "clients of orders" -retry', limit=10, cursor=page["nextCursor"])
+        assert page["ignoresQuotes"]
+        seen += [hit["number"] for hit in page["observations"]]
+
+    lines = await post(client, cast.alice, "/v1/search", query='client "clients of orders" -retry', format="index")
+    bound = await post_search(client, cast.alice, '"orders client" -retry')
+    nothing = await post_search(client, cast.alice, '"the"')
+
+    assert sorted(seen) == [4, *range(5, 35)], "what is excluded stays so, on every page"
+    assert lines.json()["ignoresQuotes"]
+    assert (bound["ignoresQuotes"], [hit["number"] for hit in bound["observations"]]) == (False, [4])
+    assert (nothing["ignoresQuotes"], nothing["observations"]) == (False, [])
+
+
 @pytest.mark.parametrize("query", ["the of and", "   ", "-retry", '-"orders client"', '""', "?!", "😀", '"the"', "-the", "' | & !"])
 async def test_only_stop_words_or_only_excluded_words_find_nothing(db: Db, cast: Cast, make: Make, vectors: Vectors, query: str):
     vectors.give(await make.observation(project=cast.alice.project), [1, 0])
@@ -74,17 +106,17 @@ async def test_only_stop_words_or_only_excluded_words_find_nothing(db: Db, cast:
 
 
 def test_marks_are_read_where_words_begin():
-    words, must = parse_query('fix "the retry" -old -"very old" a-b --flag x"y"')
+    words, quoted, excluded = parse_query('fix "the retry" -old -"very old" a-b --flag x"y"')
 
     assert words.split() == ["fix", "the", "retry", "a-b", "--flag", 'x"y"']
-    assert must == '"the retry" -"old" -"very old"'
+    assert (quoted, excluded) == ('"the retry"', '-"old" -"very old"')
 
 
 def test_of_a_long_query_the_beginning_counts():
-    words, must = parse_query("x " * MAX_CHARS + "-y")
+    words, quoted, excluded = parse_query("x " * MAX_CHARS + "-y")
 
     assert len(words) == MAX_CHARS
-    assert must == ""
+    assert (quoted, excluded) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -99,17 +131,14 @@ def test_of_a_long_query_the_beginning_counts():
 )
 def test_only_so_many_words_bind(query: str, binds: str):
     """Each text is held against all of them: thousands took minutes in a large project."""
-    _, must = parse_query(query)
+    _, quoted, excluded = parse_query(query)
 
-    assert must == binds
+    assert quoted + excluded == binds
 
 
 @try_rows("query", ["rm -rf build", "pytest -k retry", "exit status -1", "git commit -m fix -a", "head -20"])
 def test_the_switches_of_a_command_exclude_nothing(query: str):
-    words, must = parse_query(query)
-
-    assert must == ""
-    assert words == query
+    assert parse_query(query) == (query, "", "")
 
 
 def test_no_query_reads_marked_words_once_for_each_text():

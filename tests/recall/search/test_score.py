@@ -19,6 +19,7 @@ from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.observations.model import Observation
+from cmserver.recall.search import repository
 from cmserver.recall.search.model import Baseline, MatchType, Ranking, ScopeStatistics, SearchPage, SearchRequest, Spread
 from cmserver.recall.search.score import Candidate, score_candidate, score_of
 from cmserver.recall.search.search import find_page
@@ -26,6 +27,7 @@ from cmserver.recall.search.searcher import Searcher
 from tests.compat.worker import session
 from tests.conftest import Cast, bound_to
 from tests.make import Make
+from tests.mcp.tools import call
 from tests.recall.search.test_filters import FakeEmbedder
 from tests.recall.search.tools import MEANT, PLAIN, Vectors, hit_of, numbers, post_search, run_search, search_numbers
 
@@ -87,6 +89,12 @@ async def test_the_parts_that_are_told_make_the_score(
         assert answer["terms"]["zebra"] == 0 < answer["terms"]["wombat"] < answer["terms"]["quokka"]
         assert any(hit["parts"]["neighbours"] for hit in hits) == bool(fields.get("neighbours", True))
 
+    first = (await post_search(client, cast.alice, "wombat quokka zebra", explain=True))["observations"][0]
+    query = {"query": "wombat quokka zebra", "projectId": cast.alice.project.canonical_id, "explain": True}
+    lines = await client.post("/v1/search", json=query, headers={**cast.alice.headers, "Accept": "text/plain"})
+    for text in (lines.text, (await call(client, cast.alice, "observation_search", **query))[0]):
+        (line,) = [line for line in text.splitlines() if line.startswith(f"#{first['number']} ")]
+        assert f"words {first['parts']['words']:.2f}, " in line
     assert "parts" not in (await post_search(client, cast.alice, "wombat"))["observations"][0]
     assert "terms" not in await post_search(client, cast.alice, "wombat")
 
@@ -298,3 +306,22 @@ async def test_several_projects_are_one_scope(db: Db, cast: Cast, make: Make):
     assert hit_of(here, rare_here).parts["words"] > 3 > hit_of(both, rare_here).parts["words"]
     assert both.terms["wombat"] < here.terms["wombat"]
     assert len(both.hits) == 21
+
+
+async def test_the_sample_of_cosines_has_as_many_of_each_project(
+    db: Db, cast: Cast, make: Make, vectors: Vectors, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(repository, "SAMPLE", 10)
+    billing = await bound_to(db, cast.alice, "billing")
+    for person, vector in ((cast.alice, [1, 0]), (billing, [0, 1])):
+        for n in range(20):
+            vectors.give(await make.observation(project=person.project, title=f"wombat {n}"), vector)
+            vectors.give(await make.turn(project=person.project, prompt=f"wombat {n}", reply="Fed."), vector)
+
+    for project_ids in (None, [cast.alice.project.id, billing.project.id]):
+        request = SearchRequest(query="wombat", project_ids=project_ids, limit=1)
+        async with db.tenant(cast.alice.team_id) as conn:
+            page = await find_page(conn, cast.alice.principal, request, MEANT, vectors.near(1, 0))
+        assert page.next
+        for baseline in (page.next.statistics.observations, page.next.statistics.turns):
+            assert baseline.meaning == Spread(mean=0.5, deviation=0.5)

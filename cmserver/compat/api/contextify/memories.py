@@ -66,13 +66,6 @@ async def post_search(request: Request) -> Response:
     return answer(await search_memories(memories(request), caller, search.query, search))
 
 
-async def post_recall(request: Request) -> Response:
-    """Search memories, more by meaning than by words."""
-    caller = await admit(request)
-    search = await read(request, MemorySearchIn)
-    return answer(await search_memories(memories(request), caller, search.query, search, by_meaning=True))
-
-
 async def post_context(request: Request) -> Response:
     """The most important memories of a project and of what the team shares, up to 50.
 
@@ -85,7 +78,7 @@ async def post_context(request: Request) -> Response:
 routes = [
     post("/api/v1/memories", contextify(post_memory), "observations:write", NewMemoryOut, status=201, body=NewMemoryIn),
     post("/api/v1/memories/search", contextify(post_search), "observations:read", list[MemoryHitOut], body=MemorySearchIn),
-    post("/api/v1/memories/recall", contextify(post_recall), "observations:read", list[MemoryHitOut], body=MemorySearchIn),
+    post("/api/v1/memories/recall", contextify(post_search), "observations:read", list[MemoryHitOut], body=MemorySearchIn),
     post("/api/v1/context/{project:path}", contextify(post_context), "observations:read", list[MemoryRecordOut]),
     get("/api/v1/memories/{id}", contextify(get_memory), "observations:read", MemoryRecordOut),
     put("/api/v1/memories/{id}", contextify(put_memory), "observations:write", MemoryRecordOut, body=MemoryChangeIn),

@@ -22,6 +22,7 @@ from cmserver.compat.api.service import frame
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.turn_names import request_turn_names
 from cmserver.observations import repository as observations
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.recall.search.model import Filters, Ranking, SearchRequest
 from cmserver.recall.search.search import find_page
 from cmserver.redaction.clean import clean_aside
@@ -131,9 +132,10 @@ async def post_episode(request: Request) -> Response:
 
 
 async def get_search(request: Request) -> Response:
-    """Episodes that match the words, the best first."""
+    """Episodes that match the query by words and meaning, the best first."""
     principal = await frame.admit(request)
     params = query(request, EpisodeSearchQuery)
+    vector = await dependency(request, QueryEmbedder).embed(params.q)
     async with db(request).tenant(principal.team_id) as conn:
         project_id, session_id = await frame.find_scope(conn, principal, params.project_id, params.session_id)
         search = SearchRequest(
@@ -142,7 +144,7 @@ async def get_search(request: Request) -> Response:
             filters=Filters(kinds=["turn"], session_id=session_id),
             limit=params.limit,
         )
-        page = await find_page(conn, principal, search, dependency(request, Ranking))
+        page = await find_page(conn, principal, search, dependency(request, Ranking), vector)
         found = [hit.turn for hit in page.hits if hit.turn]
         await audit_prompt_read(conn, principal, project_id, len(found))
     return answer([*map(frame.episode_out, found)])

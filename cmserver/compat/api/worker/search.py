@@ -32,7 +32,7 @@ from cmserver.observations.read import audit_read
 from cmserver.observations.wire import type_shown
 from cmserver.recall.search.model import Filters, Ranking, SearchedKind, SearchRequest
 from cmserver.recall.search.search import find_page
-from cmserver.recall.search.searcher import render_confidence
+from cmserver.recall.search.wire import render_remarks
 from cmserver.recall.timeline.model import MAX_ENTRIES, TimedTurn
 from cmserver.recall.timeline.timeline import Timelines
 from cmserver.recall.timeline.wire import TimelineIn
@@ -184,7 +184,7 @@ async def _search(request: Request, of: Literal["observations"] | None) -> Respo
     ranking = dependency(request, Ranking)
     vector = await dependency(request, QueryEmbedder).embed(params.query, team_id=principal.team_id) if params.query else None
     async with db(request).tenant(principal.team_id) as conn:
-        matches, confidence = await _find_rows(conn, principal, where, params, criteria, ranking, vector)
+        matches, remarks = await _find_rows(conn, principal, where, params, criteria, ranking, vector)
         shown = matches[params.offset : params.offset + min(params.limit, worker_rows.MAX_PAGE_ITEMS)]
         seen = [row for row in shown if isinstance(row, Observation)]
         prompts = [row for row in shown if isinstance(row, SessionTurn)]
@@ -202,7 +202,7 @@ async def _search(request: Request, of: Literal["observations"] | None) -> Respo
         if not shown:
             return _nothing(params)
         names = await worker_rows.read_names(conn, principal, shown)
-    head = f"Found in memory: {len(shown)}. {render_confidence(confidence)}".rstrip()
+    head = f"Found in memory: {len(shown)}. {remarks}".rstrip()
     return answer(tool_answer(head, table(shown, names), _SEARCH_FOOT))
 
 
@@ -214,15 +214,15 @@ async def _find_rows(
     criteria: _Criteria,
     ranking: Ranking,
     vector: QueryVector | None,
-) -> tuple[list[Observation | SessionTurn], float | None]:
-    """The matches, of the best or the newest, in the requested order; and the confidence of a search, where it is known."""
+) -> tuple[list[Observation | SessionTurn], str]:
+    """The matches, of the best or the newest, in the requested order; and what is said of all of them."""
     matches: list[Observation | SessionTurn]
-    confidence = None
+    remarks = ""
     if params.query:
         project_ids = None if where.project_id is None else [where.project_id]
         search = SearchRequest(query=params.query, project_ids=project_ids, filters=criteria.filters, limit=_CANDIDATES)
         page = await find_page(conn, principal, search, ranking, vector)
-        matches, confidence = [hit.source for hit in page.hits], page.confidence
+        matches, remarks = [hit.source for hit in page.hits], render_remarks(page)
     else:
         matches = await _list_newest(conn, principal, where, criteria)
     if criteria.platform:
@@ -231,7 +231,7 @@ async def _find_rows(
     order = params.order_by or ("relevance" if params.query else "date_desc")
     if order != "relevance":
         matches.sort(key=lambda row: row.created_at, reverse=order == "date_desc")
-    return matches, confidence
+    return matches, remarks
 
 
 async def _list_newest(
