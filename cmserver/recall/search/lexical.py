@@ -91,10 +91,17 @@ def parse_query(query: str) -> tuple[str, str, str]:
 
 
 async def read_statistics(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, lexemes: Sequence[str]) -> ScopeStatistics:
-    """The words' estimated frequencies in the scope, from a sample of its newest documents, and which of them lead to the hits."""
+    """The words' estimated frequencies in the scope, from a sample of its newest documents, and which of them lead to the hits.
+
+    In a scope without observations they are those of its turns.
+    """
     scope = (team_id, None if project_ids is None else frozenset(project_ids))
     samples = await repository.sampled(conn, team_id, project_ids, lexemes, _sizes.find(scope))
     _sizes.keep(scope, samples[0].documents)
+    are_turns = samples[0].documents == 0
+    if are_turns:
+        turns = await count_turns(conn, team_id, project_ids)
+        samples = await repository.sampled_turns(conn, project_ids, lexemes, turns)
     leading, by_pairs = select_leading(samples)
     return ScopeStatistics(
         documents=samples[0].documents,
@@ -102,6 +109,7 @@ async def read_statistics(conn: Conn, team_id: UUID, project_ids: Sequence[UUID]
         found_in=[(sample.found_in + 0.5) / (sample.sampled + 1) * sample.documents for sample in samples],
         leading=leading,
         by_pairs=by_pairs,
+        are_turns=are_turns,
     )
 
 

@@ -147,6 +147,8 @@ class ScopeStatistics(msgspec.Struct, frozen=True, array_like=True, kw_only=True
     by_pairs: bool
     observations: Baseline = Baseline()
     turns: Baseline = Baseline()
+    are_turns: bool = False
+    """There are no observations, and `found_in` counts turns."""
 
     @property
     def idfs(self) -> list[float]:

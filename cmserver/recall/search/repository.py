@@ -206,6 +206,23 @@ SAMPLED_TEAM = Query(
     prepare=True,
 )
 
+# Of a scope without observations: how common each word is among its newest turns.
+SAMPLED_TURNS = Query(
+    WordSample,
+    """
+    WITH turns AS MATERIALIZED (
+        SELECT text_search, created_at FROM turns_in_team
+         WHERE %(project_ids)s::uuid[] IS NULL OR project_id = ANY(%(project_ids)s::uuid[])
+         ORDER BY created_at DESC LIMIT %(sample)s
+    )
+    SELECT (SELECT count(*) FROM turns WHERE text_search @@ l.quoted::tsquery) AS found_in, (SELECT count(*) FROM turns) AS sampled,
+           1::float8 AS words, %(turns)s::bigint AS documents, 0::float8 AS rows
+      FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS l (quoted, place)
+     ORDER BY l.place
+    """,
+    prepare=True,
+)
+
 # Turns of the scope; those of projects are counted only where the team has more than are compared one by one.
 TURN_COUNT = Query(
     int,
@@ -319,7 +336,7 @@ _HITS: LiteralString = """
       LEFT JOIN scored after ON after.id = j.after
       <vectors>
      UNION ALL
-    SELECT NULL, coalesce((SELECT max(bm25) FROM matched WHERE wanted), 0), 0, 0, 0, false, NULL, NULL,
+    SELECT NULL, coalesce((SELECT max(bm25) FROM matched), 0), 0, 0, 0, false, NULL, NULL,
            array_agg(documents ORDER BY place), sum(part * idf * mean),
            sqrt(greatest(sum(part * idf * idf * square - (part * idf * mean) ^ 2), 0)),
            (SELECT count(*)::int FROM matched WHERE wanted), <sample>
@@ -543,6 +560,14 @@ async def sampled(
         return await SAMPLED_TEAM.all(conn, team_id=team_id, **words)
     scope = {"project_ids": _listed(project_ids), "documents": documents, "max_count": MAX_COUNTED}
     return await SAMPLED.all(conn, team_id=team_id, **scope, **words)
+
+
+async def sampled_turns(
+    conn: Conn, project_ids: Sequence[UUID] | None, lexemes: Sequence[str], turns: int
+) -> list[WordSample]:
+    """The same among the newest of so many turns."""
+    quoted = [quote_lexeme(lexeme) for lexeme in lexemes]
+    return await SAMPLED_TURNS.all(conn, project_ids=_listed(project_ids), quoted=quoted, sample=SAMPLE, turns=turns)
 
 
 async def turn_count(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None) -> int:

@@ -91,10 +91,11 @@ async def find_page(
             searched_at=search.searched_at.timestamp(),
             ignores_quotes=ignores_quotes,
         )
+    matching = search.matching_turns + (0 if search.statistics.are_turns else lexical.count_matching(search.statistics))
     return SearchPage(
         hits=hits,
         next=position,
-        total=max(len(ordered), lexical.count_matching(search.statistics) + search.matching_turns) if is_cut else len(ordered),
+        total=max(len(ordered), matching) if is_cut else len(ordered),
         is_estimate=is_cut,
         terms=search.terms(),
         confidence=search.confidence(),
@@ -169,7 +170,7 @@ class _Search:
             self._request = msgspec.structs.replace(self._request, after=None)
             self.statistics = await lexical.read_statistics(self._conn, self._team_id, self._request.project_ids, self._lexemes)
         depth = self._depth()
-        candidates = await self._find(depth if filters.takes_observations else 0)
+        candidates = [] if self.statistics.are_turns else await self._find(depth if filters.takes_observations else 0)
         candidates += await self._find(depth, turns=True) if filters.takes_turns else []
         for candidate in candidates:
             score_candidate(candidate, self.statistics, self._ranking)

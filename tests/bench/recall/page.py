@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.bench.load import ROOT
 from tests.bench.recall import table
 from tests.bench.recall.arms import ARMS, SEARCH
-from tests.bench.recall.corpora.history import HARD_KINDS, KINDS
+from tests.bench.recall.corpora.history import HARD_KINDS, KINDS, SCRIPT_KINDS
 from tests.bench.recall.results import Results
 from tests.bench.recall.scores import RESAMPLES
 
@@ -26,6 +26,7 @@ chosen by the half `development` of several corpora at once; nobody who does it 
 _CORPORA = """`own` is what coding agents have recorded in half a year of work on one product, a dispatch service in several
 languages, with questions in the kinds below. It was written for this measurement, before any constant was chosen
 (`tests/bench/recall/history`). `hard` has other questions about the same documents, which are difficult on purpose.
+`scripts` is a small memory in Chinese, Japanese and Thai.
 `locomo` is [LoCoMo](https://github.com/snap-research/locomo): conversations of two people, with a document for each turn. `beam` is
 [BEAM](https://github.com/mohammadtavakoli78/BEAM): long chats, with a document for each message.
 """
@@ -45,7 +46,8 @@ def write(results: Results) -> None:
 def render(results: Results) -> str:
     """The page."""
     corpora = {corpus.corpus: corpus.described for corpus in results.corpora}
-    kinds = [[kind, what] for kind, what in (KINDS | HARD_KINDS).items() if any(kind in corpus.kinds for corpus in results.corpora)]
+    all_kinds = KINDS | HARD_KINDS | SCRIPT_KINDS
+    kinds = [[kind, what] for kind, what in all_kinds.items() if any(kind in corpus.kinds for corpus in results.corpora)]
     facts = {"command": f"`{results.command}`", "commit": results.commit, **results.measured_with}
     parts = [
         _HEAD,

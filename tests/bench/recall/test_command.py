@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from cmserver.base import logs
-from tests.bench.recall.command import main
+from tests.bench.recall.command import Options, load_corpora, main
 from tests.bench.recall.corpora import history
 from tests.bench.world import ROOT
 from tests.table import try_rows
@@ -40,6 +40,7 @@ def _nothing(log_format: str, level: str) -> None:
         (["--try", "{"], "is not JSON"),
         (["--try", '{"meaningWeight": 0.3}'], "at least two corpora"),
         (["--sweep", "_SAME=0.8,0.9"], "at least two corpora"),
+        (["own", "scripts", "--sweep", "_SAME=0.8,0.9"], "at least two corpora"),
         (["--sweep", "WISDOM=0.8"], "WISDOM is no constant"),
         (["--sweep", "search_wisdom=0.8"], "search_wisdom is no constant"),
         (["--sweep", "search_meaning_weight=0.8"], "at least two corpora"),
@@ -103,6 +104,14 @@ def test_two_corpora_are_put_into_the_real_program_and_a_constant_is_tried_on_bo
         [f"{corpus},", "development", arm] for corpus in ("own", "locomo") for arm in ("search", "_SAME=0.5", "_SAME=0.9")
     ]
     assert [row[3:] for row in rows] == [["1.000"] * 3] * 6
+
+
+def test_the_scripts_are_asked_like_the_others():
+    done = CliRunner().invoke(main, ["scripts", "--arms", "psychic"])
+    loaded = load_corpora(Options(corpora={"scripts": history.HERE}, half="all", limit=2))
+
+    assert "There is no arm psychic" in done.output
+    assert [(corpus.name, len(corpus.questions)) for corpus in loaded] == [("scripts", 4)]
 
 
 def test_a_changed_constant_is_what_the_program_reads():

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from cmserver.answers.model import summary_text
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.observations import repository as observations
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import NewObservation, compose, estimate_tokens
 from cmserver.providers.model import DraftSummary
 from cmserver.recall.model import ContextRequest
@@ -222,12 +223,16 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Of all lines that were shown, those that are useful."""
 
 
-async def typed(conn: Conn, principal: Principal, project: Project) -> list[Typed]:
-    """Type each prompt into a session of its own, in the project that holds the history."""
+Embed = Callable[[str], Awaitable[QueryVector]]
+
+
+async def typed(conn: Conn, principal: Principal, project: Project, embed: Embed | None = None) -> list[Typed]:
+    """Type each prompt into a session of its own, in the project that holds the history; without `embed` by words alone."""
     done: list[Typed] = []
     for session in [*prompts(), *second_prompts()]:
         for prompt in session.prompts:
-            context = await build_prompt_context(conn, principal, project, ContextRequest(reason="prompt"), prompt.text)
+            vector = await embed(prompt.text) if embed else None
+            context = await build_prompt_context(conn, principal, project, ContextRequest(reason="prompt"), prompt.text, vector)
             numbers = [observation.number for observation in context.observations] if context else []
             done.append(Typed(half=session.half, prompt=prompt, shown=numbers))
     return done

@@ -241,6 +241,38 @@ async def test_in_a_large_scope_the_rarer_words_lead_to_what_all_of_them_find_fi
     assert pruned.terms.keys() == whole.terms.keys()
 
 
+_SEED = """
+    INSERT INTO observations (id, number, project_id, team_id, origin, type, title, narrative, content)
+    SELECT gen_random_uuid(), n, %(project_id)s, %(team_id)s, 'model', 'change', concat_ws(' ', 'word' || n, 'wombat'),
+           concat_ws(' ', CASE WHEN n %% 4 <> 0 THEN 'numbat' END, CASE WHEN n %% 599 = 0 THEN 'quokka' END,
+                          CASE WHEN n %% 701 = 0 THEN 'bilby' END), ''
+      FROM generate_series(1, %(count)s) n
+"""
+
+
+async def test_in_a_large_scope_what_is_found_has_the_scores_of_one_that_is_read_whole(
+    db: Db, cast: Cast, monkeypatch: pytest.MonkeyPatch
+):
+    count = lexical.SMALL_SCOPE + 400
+    async with db.system() as conn:
+        seeded = {"project_id": cast.alice.project.id, "team_id": cast.alice.team_id, "count": count}
+        await conn.execute(_SEED, seeded)
+        await conn.execute("INSERT INTO observation_counters (team_id, last_number) VALUES (%(team_id)s, %(count)s)", seeded)
+    query = "quokka bilby wombat numbat"
+    large_rows, large = await ranked(db, cast.alice, query, Ranking())
+    monkeypatch.setattr(lexical, "SMALL_SCOPE", count)
+    whole_rows, whole = await ranked(db, cast.alice, query, Ranking())
+
+    whole_bm25 = {row.id: row.bm25 for row in whole_rows}
+    assert (len(large_rows), len(whole_rows)) == (7, 1_000), "the rare words lead"
+    assert [row.id for row in large_rows] == [row.id for row in whole_rows[:7]]
+    for row in large_rows:
+        assert row.bm25 == pytest.approx(whole_bm25[row.id], rel=0.01)
+    assert large.found_in == pytest.approx(whole.found_in, rel=0.05)
+    assert large.mean == pytest.approx(whole.mean, abs=0.1)
+    assert large.deviation == pytest.approx(whole.deviation, rel=0.2)
+
+
 async def test_two_common_words_lead_to_what_has_both(db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch):
     for n in range(120):
         await make.observation(project=cast.alice.project, title=f"word{n}", narrative=("wombat", "numbat", "wombat numbat")[n % 3])

@@ -11,16 +11,19 @@ from uuid import UUID, uuid4
 import httpx
 import msgspec
 import pytest
+from psycopg import AsyncCursor
 
 from cmserver.app import create_app
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
+from cmserver.base.sql import Query
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
 from cmserver.recall.search import repository
-from cmserver.recall.search.model import Baseline, MatchType, Ranking, ScopeStatistics, SearchPage, SearchRequest, Spread
+from cmserver.recall.search.model import Baseline, Filters, MatchType, Ranking, ScopeStatistics, SearchPage, SearchRequest, Spread
 from cmserver.recall.search.score import Candidate, score_candidate, score_of
 from cmserver.recall.search.search import find_page
 from cmserver.recall.search.searcher import Searcher
@@ -325,3 +328,36 @@ async def test_the_sample_of_cosines_has_as_many_of_each_project(
         assert page.next
         for baseline in (page.next.statistics.observations, page.next.statistics.turns):
             assert baseline.meaning == Spread(mean=0.5, deviation=0.5)
+
+
+async def test_a_search_asks_once_for_each_of_its_steps(
+    db: Db, cast: Cast, make: Make, vectors: Vectors, monkeypatch: pytest.MonkeyPatch
+):
+    """Neighbours, statistics and cosines come with the ranking: each statement more is a round trip."""
+    for n in range(3):
+        vectors.give(await make.observation(project=cast.alice.project, title=f"wombat {n}x"), [1, n])
+        vectors.give(await make.turn(project=cast.alice.project, prompt=f"wombat {n}x", reply="Fed."), [1, n])
+    names = {query.text: name for name, query in vars(repository).items() if isinstance(query, Query)}
+    statements: list[str] = []
+    execute = AsyncCursor[Any].execute
+
+    async def execute_counted(self: AsyncCursor[Any], query: Any, *args: Any, **options: Any) -> AsyncCursor[Any]:
+        statements.append(names.get(query, "texts"))
+        return await execute(self, query, *args, **options)
+
+    async def count(ranking: Ranking, vector: QueryVector | None, **filters: Any) -> list[str]:
+        request = SearchRequest(query="wombat", project_ids=[cast.alice.project.id], filters=Filters(**filters))
+        async with db.tenant(cast.alice.team_id) as conn:
+            monkeypatch.setattr(AsyncCursor, "execute", execute_counted)
+            await find_page(conn, cast.alice.principal, request, ranking, vector)
+            monkeypatch.setattr(AsyncCursor, "execute", execute)
+        done = statements.copy()
+        statements.clear()
+        return done
+
+    by_words = ["LEXEMES", "SAMPLED", "RANK", "TURNS", "texts", "texts"]
+    ranked = ["NEAREST", "RANK_BY_MEANING", "TURN_COUNT", "NEAREST_TURNS", "TURNS_BY_MEANING"]
+    assert await count(PLAIN, None) == by_words
+    assert await count(Ranking(), vectors.near(1, 0)) == ["LEXEMES", "SAMPLED", *ranked, "texts", "texts"]
+    wanted = await count(Ranking(), vectors.near(1, 0), kinds=["observation"])
+    assert wanted == ["LEXEMES", "SAMPLED", "NEAREST_WANTED", "RANK_WANTED_BY_MEANING", "texts"]

@@ -91,6 +91,7 @@ async def test_turns_of_a_project_without_observations_are_ordered(db: Db, cast:
 
         assert (found.hits[0].id, len(found.hits)) == (best.id, 5)
         assert found.hits[0].score > found.hits[1].score
+        assert found.terms["quokka"] > 2 * found.terms["prompt"], "how rare a word is, the turns say"
 
 
 async def test_a_turn_counts_in_full_unless_an_observation_was_made_of_it_or_nobody_answered(
