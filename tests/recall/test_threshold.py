@@ -48,14 +48,14 @@ async def test_with_meaning_more_prompts_are_told_what_helps(db: Db, cast: Cast,
 
     async def embed(text: str) -> QueryVector:
         (vector,) = await embedder.embed([text], "query")
-        return QueryVector(model_id=vectors.model_id, provider="local", dimensions=embedder.dimensions, vector=str(vector))
+        return QueryVector(model_id=vectors.model_id, provider="local", dimensions=256, vector=str(vector))
 
     done = await type_prompts(db, cast, embed)
     print(f"\n{table(done)}")  # noqa: T201 - shown by pytest -s
 
-    for half, silent, helped in (("development", 0.93, 0.73), ("test", 0.93, 0.73), ("second", 0.93, 0.55)):
-        of = figures(done, half)
-        assert (of.silent >= silent, of.helped >= helped) == (True, True), (half, of)
+    for of, helped in ((figures(done, "development"), 0.73), (figures(done, "test"), 0.73), (figures(done, "second"), 0.55)):
+        assert of.silent >= 0.93
+        assert of.helped >= helped
 
 
 async def type_prompts(db: Db, cast: Cast, embed: Embed | None = None) -> list[Typed]:

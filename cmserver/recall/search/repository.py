@@ -562,9 +562,7 @@ async def sampled(
     return await SAMPLED.all(conn, team_id=team_id, **scope, **words)
 
 
-async def sampled_turns(
-    conn: Conn, project_ids: Sequence[UUID] | None, lexemes: Sequence[str], turns: int
-) -> list[WordSample]:
+async def sampled_turns(conn: Conn, project_ids: Sequence[UUID] | None, lexemes: Sequence[str], turns: int) -> list[WordSample]:
     """The same among the newest of so many turns."""
     quoted = [quote_lexeme(lexeme) for lexeme in lexemes]
     return await SAMPLED_TURNS.all(conn, project_ids=_listed(project_ids), quoted=quoted, sample=SAMPLE, turns=turns)

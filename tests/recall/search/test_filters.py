@@ -21,7 +21,7 @@ from cmserver.recall.search.searcher import Searcher
 from tests.compat.worker import prompt, session
 from tests.conftest import Cast, bound_to
 from tests.make import Make
-from tests.recall.search.tools import NOON, Vectors, post, post_search, search_numbers
+from tests.recall.search.tools import NOON, Vectors, post, post_search
 from tests.table import try_rows
 
 FILTERS: dict[str, tuple[dict[str, object], set[int]]] = {
