@@ -11,11 +11,10 @@ from cmserver.access.loopback import LoopbackAccess
 from cmserver.access.people.accounts import Accounts
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
-from cmserver.base.dependencies import Dependencies
 from cmserver.base.http.address import parse_networks
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import Authenticate, Authentication
+from cmserver.base.http.wire import Authenticate, Authentication, Dependencies
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.token_cipher import InstallationSecret
@@ -32,8 +31,8 @@ from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.hooks.api import routes as hook_routes
 from cmserver.hooks.take import HookTaker
 from cmserver.ingest.api import routes as ingest_routes
+from cmserver.ingest.door import gather_seconds, gathers_turns
 from cmserver.ingest.intake import EventIntake
-from cmserver.ingest.policy import gather_seconds, gathers_turns
 from cmserver.ingest.record import EventRecorder
 from cmserver.mcp.allowed_hosts import AllowedHosts
 from cmserver.mcp.api import routes as mcp_routes
@@ -60,8 +59,7 @@ from cmserver.recall.model import ContextBudget
 from cmserver.recall.search.model import Ranking
 from cmserver.recall.search.searcher import Searcher
 from cmserver.recall.timeline.timeline import Timelines
-from cmserver.redaction.identifiers import Identifiers
-from cmserver.redaction.redact import redact
+from cmserver.redaction.redact import Identifiers, redact
 from cmserver.sessions.api import routes as session_routes
 from cmserver.sessions.turns.api import routes as turn_routes
 from cmserver.steward.api import routes as steward_routes

@@ -32,7 +32,7 @@ from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.ingest import jobs as ingest_jobs
-from cmserver.ingest.policy import gathers_turns
+from cmserver.ingest.door import gathers_turns
 from cmserver.observations.accesses import jobs as access_jobs
 from cmserver.observations.calibration import jobs as calibration_jobs
 from cmserver.observations.embedding.embedding_worker import EmbeddingWorker, keep_indexed

@@ -74,8 +74,8 @@ class Authenticator:
             await self._denials.record(principal, key.refusal)
             raise Forbidden(_WRONG)
         await self._meter.admit(principal, scope)
-        if scope:
-            await self._denials.require(principal, scope)
+        if scope and not principal.may(scope):
+            await self._denials.require(principal, scope)  # which records the refusal
         return principal
 
     async def _look_up(self, text: str, address: str, *, is_shared: bool) -> _CheckedKey:

@@ -29,7 +29,6 @@ from cmserver.base.logs import get_logger
 from cmserver.base.shares import ConnectionShares
 from cmserver.base.sql import Conn, Query
 from cmserver.base.timed_connection import TimedConnection, with_time_limits
-from cmserver.base.waiting import retry
 
 log = get_logger(__name__)
 
@@ -411,15 +410,15 @@ async def _connect(url: str) -> AsyncConnection[TupleRow]:
 
 async def _repeat_on_conflict(connect: Callable[[], AbstractAsyncContextManager[Conn]], act: Callable[[Conn], Awaitable[T]]) -> T:
     """The result of `act` on such a connection, repeated after deadlocks and serialization failures."""
-
-    async def once() -> T:
-        async with connect() as conn:
-            return await act(conn)
-
-    try:
-        return await retry(once, (errors.DeadlockDetected, errors.SerializationFailure), iter(_DEADLOCK_PAUSES_SECONDS))
-    except (errors.DeadlockDetected, errors.SerializationFailure) as error:
-        raise Unavailable("Other requests are changing the same rows. Try again.") from error
+    pauses = iter(_DEADLOCK_PAUSES_SECONDS)
+    while True:
+        try:
+            async with connect() as conn:
+                return await act(conn)
+        except (errors.DeadlockDetected, errors.SerializationFailure) as error:
+            if (pause_seconds := next(pauses, None)) is None:
+                raise Unavailable("Other requests are changing the same rows. Try again.") from error
+        await asyncio.sleep(pause_seconds)
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from typing import Annotated
 from uuid import UUID
 
 from msgspec import Meta
+from structlog.contextvars import get_contextvars
 
 EpochMs = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
 """A moment of the years 1970 to 9999, as it comes over the wire."""
@@ -31,6 +32,12 @@ def new_id() -> UUID:
     _last_tick = tick = max(tick, _last_tick + 1)
     random = int.from_bytes(os.urandom(8), "big") >> 2
     return UUID(int=(tick >> 12) << 80 | 0x7 << 76 | (tick & 0xFFF) << 64 | 0b10 << 62 | random)
+
+
+def request_id() -> str | None:
+    """The id of the request that is being answered, for logs, audit rows and jobs."""
+    value = get_contextvars().get("request_id")
+    return value if isinstance(value, str) else None
 
 
 def parse_id(text: str) -> UUID | None:

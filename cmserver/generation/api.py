@@ -12,7 +12,6 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access import audit
 from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
@@ -21,7 +20,7 @@ from cmserver.base.errors import Forbidden, Invalid, NotFound
 from cmserver.base.http.operation import get, post
 from cmserver.base.http.wire import answer, caller, db, dependency, query
 from cmserver.base.http.wire import read as read_body
-from cmserver.base.ids import from_iso
+from cmserver.base.ids import from_iso, request_id
 from cmserver.base.paging import Limit
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
@@ -218,7 +217,7 @@ async def _change_jobs(request: Request, change: Callable[..., Coroutine[None, N
 
 def _answer_selected(result: SelectionResult) -> Response:
     changed = len(result.changed)
-    return answer(reshape(result, wire.SelectedJobsOut, changed=changed, has_more=result.has_more, request_id=audit.request_id()))
+    return answer(reshape(result, wire.SelectedJobsOut, changed=changed, has_more=result.has_more, request_id=request_id()))
 
 
 async def _resolve_selection(request: Request, principal: Principal, body: JobSelectionIn) -> JobSelection:
@@ -252,7 +251,7 @@ async def post_job_retry(request: Request) -> Response:
             generation_job=wire.job_out_with_details(job),
             retried_count=int(is_new),
             already_queued=not is_new,
-            request_id=audit.request_id(),
+            request_id=request_id(),
         )
     )
 
@@ -267,9 +266,7 @@ async def post_job_cancel(request: Request) -> Response:
     elif is_new:
         dependency(request, JobNotifier).notify_cancelled(job.id)
     return answer(
-        wire.CancelledJobOut(
-            generation_job=wire.job_out_with_details(job), already_cancelled=not is_new, request_id=audit.request_id()
-        )
+        wire.CancelledJobOut(generation_job=wire.job_out_with_details(job), already_cancelled=not is_new, request_id=request_id())
     )
 
 
@@ -316,7 +313,7 @@ async def _list_jobs(request: Request, principal: Principal, params: JobsQuery, 
             limit=params.limit,
             offset=params.offset,
             next_cursor=page.next_cursor,
-            request_id=audit.request_id(),
+            request_id=request_id(),
         )
     )
 

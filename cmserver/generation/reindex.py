@@ -16,7 +16,7 @@ from psycopg import errors
 from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base.errors import Conflict, NotFound
-from cmserver.base.ids import new_id
+from cmserver.base.ids import new_id, request_id
 from cmserver.base.sql import Conn
 from cmserver.generation import repository
 from cmserver.generation.lease import LeaseLostError
@@ -58,7 +58,7 @@ async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarge
         team_id=principal.team_id,
         api_key_id=principal.key_id,
         actor_id=principal.actor_id,
-        request_id=audit.request_id(),
+        request_id=request_id(),
     )
     session_id, observation_id = _narrow(target.scope, target.source_id)
     total = await observations.count_for_reindex(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from cmserver.access import audit
 from cmserver.access.model import Principal
-from cmserver.base.ids import new_id
+from cmserver.base.ids import new_id, request_id
 from cmserver.base.sql import Conn
 from cmserver.generation import repository
 from cmserver.generation.model import ClaimedJob, JobOrigin
@@ -21,7 +20,7 @@ async def request_turn_names(conn: Conn, principal: Principal, turn: SessionTurn
         team_id=principal.team_id,
         api_key_id=principal.key_id,
         actor_id=principal.actor_id,
-        request_id=audit.request_id(),
+        request_id=request_id(),
     )
     job_id = await queue.insert_turn_job(
         conn, job_origin, job_id=new_id(), project_id=turn.project_id, session_id=turn.server_session_id, turn_id=turn.id

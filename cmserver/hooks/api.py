@@ -8,15 +8,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base.errors import Forbidden, NotFound, Unauthenticated
 from cmserver.base.http.operation import post
 from cmserver.base.http.wire import STATUS, answer, caller, dependency, read_leniently
-from cmserver.base.ids import from_epoch_ms
+from cmserver.base.ids import from_epoch_ms, request_id
 from cmserver.base.text import storable
 from cmserver.hooks import claude_code, codex, cursor, gemini, opencode
-from cmserver.hooks.model import Adapter, HookHeaders, HookOutput, HookReply
+from cmserver.hooks.model import Adapter, HookCall, HookHeaders, HookOutput, HookReply, SpecificOutput
 from cmserver.hooks.take import HookDelivery, HookTaker
 
 ADAPTERS: dict[str, Adapter] = {
@@ -32,8 +31,8 @@ async def post_hook(request: Request) -> Response:
     except (Unauthenticated, Forbidden) as error:
         # Hooks that call curl do not see the status: the body makes a wrong key visible to the user.
         status, name = STATUS[type(error)]
-        refusal = {"error": name, "message": str(error), "requestId": audit.request_id()}
-        output = adapter.render(None, HookReply(message=f"cmserver: {error}")) if adapter else HookOutput()
+        refusal = {"error": name, "message": str(error), "requestId": request_id()}
+        output = render_output(adapter, None, HookReply(message=f"cmserver: {error}")) if adapter else HookOutput()
         return answer({**refusal, **msgspec.to_builtins(output)}, status)
     if adapter is None:
         raise NotFound(f"Unknown agent. Known agents: {', '.join(sorted(ADAPTERS))}.")
@@ -48,7 +47,22 @@ async def post_hook(request: Request) -> Response:
         size_bytes=size_bytes,
     )
     reply = await dependency(request, HookTaker).take(delivery)
-    return answer(adapter.render(call, reply))
+    return answer(render_output(adapter, call, reply))
+
+
+def render_output(adapter: Adapter, call: HookCall | None, reply: HookReply) -> HookOutput:
+    """The hook's output; without a call when it could not be parsed, or its key is wrong. Never a decision on permissions."""
+    message = reply.message or None
+    if call is None:
+        return HookOutput(system_message=message)
+    if adapter.is_flat:
+        return HookOutput(additional_context=(reply.context or None) if call.name in adapter.context_hooks else None)
+    if call.name in adapter.silent_hooks:
+        return HookOutput()
+    specific = None
+    if reply.context and call.name in adapter.context_hooks:
+        specific = SpecificOutput(hook_event_name=call.name, additional_context=reply.context)
+    return HookOutput(hook_specific_output=specific, system_message=message)
 
 
 def _read_headers(request: Request) -> HookHeaders:

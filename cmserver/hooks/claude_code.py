@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from typing import cast
 
+from cmserver.base.tolerant_json import array
 from cmserver.hooks import payload as hook_payload
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
+from cmserver.ingest.door import read_object
 from cmserver.tooluse.typed_prompt import typed_text
 
 _TOOL_USES = {"PostToolUse": "tool_use", "PostToolUseFailure": "tool_use_failure"}
-_IGNORED_HOOKS = {"PreToolUse", "MessageDisplay", "Notification"}
+_REPEATING_HOOKS = {"PreToolUse", "MessageDisplay", "Notification"}
 _MAX_BATCH_CALLS = 500
 _BATCH_FIELDS = (
     "session_id",
@@ -40,7 +42,7 @@ def parse(payload: object, delivery_id: str | None) -> HookCall:
     # A whole session can have a type as well, when it was started as such an agent.
     is_subagent = hook_payload.read_text(fields, "agent_id") is not None or name in {"SubagentStart", "SubagentStop"}
     prompt = _read_user_prompt(fields) if name == "UserPromptSubmit" and not is_subagent else None
-    file = hook_payload.read_file_path(fields) if name == "PreToolUse" else None
+    file = hook_payload.read_file_path(hook_payload.read_tool(fields)) if name == "PreToolUse" else None
     return HookCall(
         name=name,
         session_id=session_id,
@@ -76,9 +78,7 @@ def _read_user_prompt(fields: hook_payload.Fields) -> str | None:
 def _build_events(
     name: str, fields: hook_payload.Fields, delivery_id: str | None, *, is_users: bool, is_subagent: bool
 ) -> list[HookEvent]:
-    """The events of a hook; none for a hook that is of no interest."""
-    if name in _IGNORED_HOOKS:
-        return []
+    """The events of a hook; none of one that repeats what others say."""
     if name in _TOOL_USES:
         return hook_payload.build_tool_use(_TOOL_USES[name], fields, delivery_id)
     if name == "PostToolBatch":
@@ -92,17 +92,17 @@ def _build_events(
             event_type = "turn_failed"
         case _:
             event_type = hook_payload.to_snake_case(name)
-    return hook_payload.build_event(event_type, fields, delivery_id)
+    return hook_payload.build_event(event_type, fields, delivery_id, is_repetition=name in _REPEATING_HOOKS)
 
 
 def _build_batch(fields: hook_payload.Fields, delivery_id: str | None) -> list[HookEvent]:
     """One event for each call. Most have been sent alone as well, with the same id."""
     common = hook_payload.read_texts(fields, *_BATCH_FIELDS, max_chars=hook_payload.MAX_PATH_CHARS)
     events: list[HookEvent] = []
-    for index, call in enumerate(hook_payload.read_list(fields.get("tool_calls"))[:_MAX_BATCH_CALLS]):
+    for index, call in enumerate(array(fields.get("tool_calls"))[:_MAX_BATCH_CALLS]):
         if not isinstance(call, dict):
             continue
-        use = {**common, **hook_payload.read_object(cast("object", call))}
+        use = {**common, **read_object(cast("object", call))}
         event_type, response = "tool_use", use.get("tool_response")
         if isinstance(response, str) and _FAILED.match(response):
             event_type, use["error"] = "tool_use_failure", use.pop("tool_response")

@@ -13,7 +13,7 @@ from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
 _TYPES = {"UserPromptSubmit": "user_prompt", "Stop": "assistant_message", "StopFailure": "turn_failed"}
 _SUBAGENT_TYPES = {"UserPromptSubmit": "machine_prompt", "Stop": "subagent_stop"}
 _TOOL_USES = {"PostToolUse": "tool_use", "PostToolUseFailure": "tool_use_failure"}
-_IGNORED_HOOKS = {"PreToolUse", "PermissionRequest", "Notification"}
+_REPEATING_HOOKS = {"PreToolUse", "PermissionRequest", "Notification"}
 _MOMENTS: dict[str, Moment] = {"SessionStart": "start", "UserPromptSubmit": "prompt", "Stop": "turn_end", "SessionEnd": "end"}
 
 
@@ -43,12 +43,10 @@ def parse(payload: object, delivery_id: str | None) -> HookCall:
 
 
 def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | None, *, is_subagent: bool) -> list[HookEvent]:
-    if name in _IGNORED_HOOKS:
-        return []
     if name in _TOOL_USES:
         return hook_payload.build_tool_use(_TOOL_USES[name], fields, delivery_id)
     event_type = (_SUBAGENT_TYPES.get(name) if is_subagent else None) or _TYPES.get(name) or hook_payload.to_snake_case(name)
-    return hook_payload.build_event(event_type, fields, delivery_id)
+    return hook_payload.build_event(event_type, fields, delivery_id, is_repetition=name in _REPEATING_HOOKS)
 
 
 ADAPTER = Adapter(

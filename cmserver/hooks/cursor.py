@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from cmserver.base.errors import Invalid
 from cmserver.base.json_text import MAX_DEPTH, decode_json
+from cmserver.base.tolerant_json import array
 from cmserver.hooks import payload as hook_payload
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
 
 _TYPES = {"beforeSubmitPrompt": "user_prompt", "afterAgentResponse": "assistant_message"}
 _TOOL_USES = {"postToolUse": "tool_use", "postToolUseFailure": "tool_use_failure"}
-_IGNORED_HOOKS = {
+_REPEATING_HOOKS = {
     *("preToolUse", "beforeShellExecution", "beforeMCPExecution", "beforeReadFile", "beforeTabFileRead", "workspaceOpen"),
     *("afterShellExecution", "afterMCPExecution", "afterFileEdit", "afterTabFileEdit", "afterAgentThought"),
 }
@@ -33,7 +34,7 @@ def parse(payload: object, delivery_id: str | None) -> HookCall:
     fields = {name: value for name, value in hook_payload.parse_fields(payload).items() if name != "user_email"}
     name = hook_payload.require_text(fields, "hook_event_name")
     session_id = hook_payload.read_text(fields, "conversation_id") or hook_payload.require_text(fields, "session_id")
-    roots = [root for root in hook_payload.read_list(fields.get("workspace_roots")) if isinstance(root, str)]
+    roots = [root for root in array(fields.get("workspace_roots")) if isinstance(root, str)]
     return HookCall(
         name=name,
         session_id=session_id,
@@ -49,9 +50,7 @@ def parse(payload: object, delivery_id: str | None) -> HookCall:
 
 
 def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | None) -> list[HookEvent]:
-    """The events of a hook; none for a hook that is of no interest."""
-    if name in _IGNORED_HOOKS:
-        return []
+    """The events of a hook; none of one that repeats what others say."""
     if name in _TOOL_USES:
         added: hook_payload.Fields = {"error": fields.get("error_message")} if "error_message" in fields else {}
         if "tool_output" in fields:
@@ -60,7 +59,8 @@ def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | Non
         return hook_payload.build_tool_use(_TOOL_USES[name], {**kept, **added}, delivery_id)
     if name == "afterAgentResponse":
         fields = {**fields, "last_assistant_message": fields.get("text")}  # where a summary looks for it
-    return hook_payload.build_event(_TYPES.get(name) or hook_payload.to_snake_case(name), fields, delivery_id)
+    event_type = _TYPES.get(name) or hook_payload.to_snake_case(name)
+    return hook_payload.build_event(event_type, fields, delivery_id, is_repetition=name in _REPEATING_HOOKS)
 
 
 def _read_output(output: object) -> object:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from cmserver.hooks import payload as hook_payload
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
+from cmserver.ingest.door import read_object
+from cmserver.tooluse.model import ToolUse
 
 _TYPES = {"BeforeAgent": "user_prompt", "AfterAgent": "assistant_message", "PreCompress": "pre_compact"}
-_IGNORED_HOOKS = {"BeforeTool", "BeforeModel", "AfterModel", "BeforeToolSelection", "Notification"}
+_REPEATING_HOOKS = {"BeforeTool", "BeforeModel", "AfterModel", "BeforeToolSelection", "Notification"}
 _MOMENTS: dict[str, Moment] = {"SessionStart": "start", "BeforeAgent": "prompt", "AfterAgent": "turn_end", "SessionEnd": "end"}
 
 
@@ -19,13 +21,14 @@ def parse(payload: object, delivery_id: str | None) -> HookCall:
     """What a hook of Gemini CLI reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
     fields = hook_payload.parse_fields(payload)
     name, session_id = hook_payload.require_text(fields, "hook_event_name"), hook_payload.require_text(fields, "session_id")
-    file = hook_payload.read_file_path(fields) if name == "AfterTool" and _read_error(fields) is None else None
+    tool = hook_payload.read_tool(fields) if name == "AfterTool" else None
+    file = hook_payload.read_file_path(tool) if tool and _read_error(fields) is None else None
     return HookCall(
         name=name,
         session_id=session_id,
         cwd=hook_payload.read_text(fields, "cwd", hook_payload.MAX_PATH_CHARS),
         moment="file" if file is not None else _MOMENTS.get(name, "other"),
-        events=_build_events(name, fields, delivery_id),
+        events=_build_events(name, fields, delivery_id, tool),
         source=hook_payload.read_session_start(fields),
         prompt=hook_payload.read_text(fields, "prompt", None) or "" if name == "BeforeAgent" else None,
         file=file,
@@ -35,27 +38,26 @@ def parse(payload: object, delivery_id: str | None) -> HookCall:
     )
 
 
-def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | None) -> list[HookEvent]:
-    """The events of a hook; none for a hook that is of no interest."""
-    if name in _IGNORED_HOOKS:
-        return []
-    if name == "AfterTool":
+def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | None, tool: ToolUse | None) -> list[HookEvent]:
+    """The events of a hook; none of one that repeats what others say."""
+    if tool is not None:
         error = _read_error(fields)
         if error is None:
-            return hook_payload.build_tool_use("tool_use", fields, delivery_id)
-        return hook_payload.build_tool_use("tool_use_failure", {**fields, "error": error}, delivery_id)
+            return hook_payload.build_tool_use("tool_use", fields, delivery_id, tool=tool)
+        return hook_payload.build_tool_use("tool_use_failure", {**fields, "error": error}, delivery_id, tool=tool)
     if name == "AfterAgent":
         fields = {**fields, "last_assistant_message": fields.get("prompt_response")}  # where a summary looks for it
-    return hook_payload.build_event(_TYPES.get(name) or hook_payload.to_snake_case(name), fields, delivery_id)
+    event_type = _TYPES.get(name) or hook_payload.to_snake_case(name)
+    return hook_payload.build_event(event_type, fields, delivery_id, is_repetition=name in _REPEATING_HOOKS)
 
 
 def _read_error(fields: hook_payload.Fields) -> str | None:
     """Why a tool failed: what it printed, if that is text, else the error's message."""
-    response = hook_payload.read_object(fields.get("tool_response"))
+    response = read_object(fields.get("tool_response"))
     error = response.get("error")
     if not error:
         return None
-    message = error if isinstance(error, str) else hook_payload.read_text(hook_payload.read_object(error), "message", None)
+    message = error if isinstance(error, str) else hook_payload.read_text(read_object(error), "message", None)
     return hook_payload.read_text(response, "llmContent", None) or message or "failed"
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from cmserver.ingest.model import EventIdentity
 from cmserver.recall.model import SessionStart
+from cmserver.tooluse.model import ToolUse
 
 Moment = Literal["start", "prompt", "file", "turn_end", "end", "other"]
 """When in a session a hook runs: at its start, at a prompt, when a file is read, at the end of a turn or of the session."""
@@ -23,7 +24,8 @@ class HookEvent(msgspec.Struct, frozen=True, kw_only=True):
     source_event_id: str | None
     identity: EventIdentity
     turn_id: str | None = None
-    generate: bool
+    tool: ToolUse | None = None
+    """The tool call, if it is one."""
     metadata: dict[str, object] = {}
 
 
@@ -105,17 +107,3 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """Their output must be empty: at the end of a turn any text would make the model go on, and some have no output schema."""
     is_flat: bool = False
     """Whether the output is `additional_context` alone, as in Cursor."""
-
-    def render(self, call: HookCall | None, reply: HookReply) -> HookOutput:
-        """The hook's output; without a call when it could not be parsed, or its key is wrong. Never a decision on permissions."""
-        message = reply.message or None
-        if call is None:
-            return HookOutput(system_message=message)
-        if self.is_flat:
-            return HookOutput(additional_context=(reply.context or None) if call.name in self.context_hooks else None)
-        if call.name in self.silent_hooks:
-            return HookOutput()
-        specific = None
-        if reply.context and call.name in self.context_hooks:
-            specific = SpecificOutput(hook_event_name=call.name, additional_context=reply.context)
-        return HookOutput(hook_specific_output=specific, system_message=message)

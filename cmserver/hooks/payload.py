@@ -10,11 +10,12 @@ from typing import cast, get_args
 from cmserver.base.errors import Invalid, Issue
 from cmserver.base.ids import from_iso
 from cmserver.base.text import KEY_MOST, storable
+from cmserver.base.tolerant_json import array
 from cmserver.hooks.model import HookCall, HookEvent
+from cmserver.ingest.door import STORED, Arrival, find_rule, read_object
 from cmserver.reading.model import PROMPT_TYPES, REPLY_TYPE
 from cmserver.recall.model import SessionStart
-from cmserver.tooluse.model import ToolKind
-from cmserver.tooluse.own_tool_use import reads_own_memory
+from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.read import read_tool_use
 
 Fields = dict[str, object]
@@ -58,19 +59,13 @@ def read_texts(fields: Fields, *names: str, max_chars: int = KEY_MOST) -> dict[s
     return {name: value for name in names if (value := read_text(fields, name, max_chars))}
 
 
-def read_object(value: object) -> Fields:
-    """The value if it is an object, else an empty one."""
-    return cast("Fields", value) if isinstance(value, dict) else {}
+def read_tool(fields: Fields) -> ToolUse:
+    """The tool call that the hook is about."""
+    return read_tool_use(read_text(fields, "tool_name"), fields.get("tool_input"))
 
 
-def read_list(value: object) -> list[object]:
-    """The value if it is a list, else an empty one."""
-    return cast("list[object]", value) if isinstance(value, list) else []
-
-
-def read_file_path(fields: Fields) -> str | None:
+def read_file_path(use: ToolUse) -> str | None:
     """The file that a tool reads; None for another tool, several files, or a path that is too long."""
-    use = read_tool_use(read_text(fields, "tool_name"), fields.get("tool_input"))
     is_file = use.kind is ToolKind.READ and len(use.paths) == 1 and len(use.path) <= MAX_PATH_CHARS
     return storable(use.path) if is_file else None
 
@@ -93,11 +88,14 @@ def make_delivery_event_id(delivery_id: str | None, index: int | None = None) ->
     return f"delivery:{storable(delivery_id)}" + ("" if index is None else f":{index}")
 
 
-def build_event(event_type: str, fields: Fields, delivery_id: str | None) -> list[HookEvent]:
-    """An event that is no tool use. Observations are made of a prompt and of a reply, if they say something to keep.
+def build_event(event_type: str, fields: Fields, delivery_id: str | None, *, is_repetition: bool = False) -> list[HookEvent]:
+    """An event that is no tool use; none of a hook that repeats what others say.
 
-    Those are known by their turn and what they say. Anything else may happen twice in a turn, and is known by its moment.
+    A prompt and a reply are known by their turn and what they say. Anything else may happen twice in a turn, and is known by its
+    moment.
     """
+    if find_rule("row", Arrival(event_type=event_type, by_hook=True, is_repetition=is_repetition)).name != STORED:
+        return []
     is_said = event_type == REPLY_TYPE or event_type in PROMPT_TYPES
     turn_id = next(filter(None, (read_text(fields, name) for name in _TURN_IDS)), None) if is_said else None
     event = HookEvent(
@@ -106,7 +104,6 @@ def build_event(event_type: str, fields: Fields, delivery_id: str | None) -> lis
         source_event_id=make_delivery_event_id(delivery_id),
         identity="turn" if turn_id else "moment",
         turn_id=turn_id,
-        generate=is_said,
         metadata=read_texts(fields, "agent_id", "agent_type"),
     )
     return [event]
@@ -116,7 +113,7 @@ def parse_transcript_end(fields: Fields, session_id: str) -> HookCall:
     """The call for a turn without the agent's last words: `message` (Claude Code) or `payload` (Codex) has them."""
     line = read_object(fields.get("transcript_line"))
     message = read_object(line.get("message")) or read_object(line.get("payload"))
-    parts = [read_text(read_object(part), "text", None) for part in read_list(message.get("content"))]
+    parts = [read_text(read_object(part), "text", None) for part in array(message.get("content"))]
     words = "\n\n".join(part for part in parts if part and part.strip())
     said_at = _read_time(line.get("timestamp"))
     payload: Fields = {"hook_event_name": TRANSCRIPT_END, "session_id": session_id, "last_assistant_message": words}
@@ -131,10 +128,13 @@ def _read_time(value: object) -> datetime | None:
     return None
 
 
-def build_tool_use(event_type: str, fields: Fields, delivery_id: str | None, index: int | None = None) -> list[HookEvent]:
+def build_tool_use(
+    event_type: str, fields: Fields, delivery_id: str | None, index: int | None = None, *, tool: ToolUse | None = None
+) -> list[HookEvent]:
     """A tool use, with the same id whichever hook sends it. None when the tool only read our own memory."""
+    tool = tool or read_tool(fields)
     server = read_object(fields.get("mcp_context")).get("server_name")
-    if reads_own_memory(read_tool_use(read_text(fields, "tool_name"), fields.get("tool_input")), server):
+    if find_rule("row", Arrival(event_type=event_type, by_hook=True, tool=tool, mcp_server=server)).name != STORED:
         return []
     tool_use_id = read_text(fields, "tool_use_id", MAX_ID_CHARS)
     event = HookEvent(
@@ -142,7 +142,7 @@ def build_tool_use(event_type: str, fields: Fields, delivery_id: str | None, ind
         payload=fields,
         source_event_id=f"tool:{tool_use_id}" if tool_use_id else make_delivery_event_id(delivery_id, index),
         identity="id" if tool_use_id else "moment",
-        generate=True,
+        tool=tool,
         metadata=read_texts(fields, "agent_id", "agent_type"),
     )
     return [event]

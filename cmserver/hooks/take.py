@@ -22,20 +22,23 @@ from cmserver.base.errors import Conflict, Invalid, NotFound
 from cmserver.base.logs import get_logger
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
+from cmserver.base.structs import reshape
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.hooks.model import HookCall, HookHeaders, HookReply
 from cmserver.hooks.payload import TRANSCRIPT_END
 from cmserver.ingest import session_lifecycle
-from cmserver.ingest.record import EventRecorder, EventSubmission
-from cmserver.ingest.wire import EventIn
+from cmserver.ingest.door import STORED, Arrival, find_rule
+from cmserver.ingest.model import EventSubmission
+from cmserver.ingest.record import EventRecorder
 from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.ops.joining.follow import follow_name
+from cmserver.reading.model import REPLY_TYPE
 from cmserver.recall.context import build_context
 from cmserver.recall.file_context import build_file_context
 from cmserver.recall.model import MAX_CHANGED_FILES, ContextBudget, ContextRequest
 from cmserver.recall.prompt_context import build_prompt_context
 from cmserver.redaction.clean import clean
-from cmserver.redaction.identifiers import Identifiers
+from cmserver.redaction.redact import Identifiers
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession
 from cmserver.sessions.turns import repository as turns
@@ -110,8 +113,10 @@ class HookTaker:
         """Store what the call brings, and return what its agent is told: the context for its model, if there is any."""
         session_name = self._identifiers.clean(delivery.call.session_id)
         delivery = msgspec.structs.replace(delivery, call=msgspec.structs.replace(delivery.call, session_id=session_name))
-        if delivery.call.name == TRANSCRIPT_END and not await self._is_missing_words(delivery):
-            return HookReply()
+        if delivery.call.name == TRANSCRIPT_END:
+            is_answered = not await self._is_missing_words(delivery)
+            if find_rule("row", Arrival(event_type=REPLY_TYPE, by_hook=True, is_answered=is_answered)).name != STORED:
+                return HookReply()
         project = await self._find_project(delivery)
         session_id = await self._start_session(delivery, project) if delivery.call.moment == "start" else None
         session_id = await self._store_events(delivery, project) or session_id
@@ -152,8 +157,8 @@ class HookTaker:
     async def _follow_name(self, delivery: HookDelivery) -> None:
         """Let the project follow its folder to a new name, whether a session begins or goes on."""
         before, names, principal = delivery.headers.name_before, delivery.names, delivery.principal
-        folder = next(iter(delivery.folder.values()), None)
-        if before and names and isinstance(folder, str):
+        folder = next(iter(delivery.folder.values()), None) if before and names else None
+        if isinstance(folder, str):
             await follow_name(self._db, principal, before, names[0], folder)
             announce.drop_cached_here(self._notifications, principal.team_id)
 
@@ -192,25 +197,20 @@ class HookTaker:
         call, branch = delivery.call, delivery.headers.git_branch
         if not call.events:
             return None
+        folder, occurred_at = delivery.folder, call.said_at or delivery.sent_at
         submissions = [
-            EventSubmission(
-                event=EventIn(
-                    event_type=event.event_type,
-                    source_type="hook",
-                    payload=event.payload,
-                    source_event_id=event.source_event_id,
-                    content_session_id=call.session_id,
-                    platform_source=delivery.platform,
-                    metadata={**event.metadata, "git_branch": branch[:200]} if branch else event.metadata,
-                ),
+            reshape(
+                event,
+                EventSubmission,
+                source_type="hook",
+                content_session_id=call.session_id,
+                platform_source=delivery.platform,
+                metadata={**event.metadata, "git_branch": branch[:200]} if branch else event.metadata,
                 project=project,
                 origin="hook",
-                generate=event.generate,
-                identity=event.identity,
-                turn_id=event.turn_id,
                 is_recovered=call.said_at is not None,
-                occurred_at=call.said_at or delivery.sent_at,
-                session_metadata=delivery.folder,
+                occurred_at=occurred_at,
+                session_metadata=folder,
                 size_bytes=delivery.size_bytes,
             )
             for event in call.events
@@ -232,7 +232,7 @@ class HookTaker:
     async def _find_context(self, delivery: HookDelivery, project: Project, session_id: UUID | None) -> str | None:
         """The context for the model at this moment, if there is any."""
         call, principal, headers = delivery.call, delivery.principal, delivery.headers
-        typed = typed_text((call.prompt or "")[: 10 * _MAX_PROMPT_CHARS])
+        typed = typed_text(call.prompt[: 10 * _MAX_PROMPT_CHARS]) if call.prompt else ""
         is_wanted = {
             "start": True,
             "prompt": self._settings.context_on_prompt == "on" and typed,

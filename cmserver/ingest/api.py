@@ -20,9 +20,10 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.wire import job_out
 from cmserver.ingest import session_lifecycle, wire
 from cmserver.ingest.intake import EventIntake
-from cmserver.ingest.record import EventRecorder, EventSubmission
+from cmserver.ingest.model import EventSubmission
+from cmserver.ingest.record import EventRecorder
 from cmserver.redaction.clean import clean_aside
-from cmserver.redaction.identifiers import Identifiers
+from cmserver.redaction.redact import Identifiers
 from cmserver.sessions.model import NewSession, Session
 from cmserver.sessions.read import NO_SUCH
 from cmserver.sessions.wire import SessionOut
@@ -60,14 +61,17 @@ async def post_session_start(request: Request) -> Response:
 
 async def _record_prompt(request: Request, principal: Principal, project: Project, session: Session, prompt: str) -> None:
     """Record the prompt of a session's start: agents such as claude-mem's send it nowhere else."""
-    event = wire.EventIn(
+    submission = EventSubmission(
         event_type="user_prompt",
         source_type="hook",
         payload={"prompt": prompt},
         server_session_id=session.id,
         platform_source=session.platform_source,
+        project=project,
+        origin="api",
+        occurred_at=datetime.now(UTC),
+        size_bytes=len(prompt),
     )
-    submission = EventSubmission(event=event, project=project, origin="api", occurred_at=datetime.now(UTC), size_bytes=len(prompt))
     await dependency(request, EventRecorder).record(principal, [submission])
 
 

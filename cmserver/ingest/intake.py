@@ -18,8 +18,8 @@ from cmserver.events.model import Origin
 from cmserver.events.wire import EventOut
 from cmserver.generation.job_notifier import TERMINAL, wait_for_jobs
 from cmserver.generation.wire import job_out
-from cmserver.ingest.model import RecordedEvent
-from cmserver.ingest.record import SESSION_GONE, EventRecorder, EventSubmission
+from cmserver.ingest.model import EventSubmission, RecordedEvent
+from cmserver.ingest.record import SESSION_GONE, EventRecorder
 from cmserver.ingest.wire import EventIn, EventResultOut, RecordOptions
 from cmserver.observations import repository as observations
 from cmserver.redaction.clean import clean_aside
@@ -66,8 +66,9 @@ class EventIntake:
         def submission(at: str, project: Project) -> EventSubmission:
             event = events[at]
             milliseconds = event.occurred_at_epoch
-            return EventSubmission(
-                event=event,
+            return reshape(
+                event,
+                EventSubmission,
                 project=project,
                 origin=origin,
                 generate=options.generate,

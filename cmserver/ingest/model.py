@@ -9,8 +9,10 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.events.model import StoredEvent
+from cmserver.access.model import Project
+from cmserver.events.model import Origin, StoredEvent
 from cmserver.generation.model import Job
+from cmserver.tooluse.model import ToolUse
 
 
 class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +28,37 @@ MOMENT = timedelta(seconds=2)
 EventIdentity = Literal["id", "turn", "moment"]
 """By what an event is known when it comes again: by the source's id for it, or else by its content and its exact time; by the id
 of its turn and its content; or by its content and about its time."""
+
+
+class EventSubmission(msgspec.Struct, frozen=True, kw_only=True):
+    """An event as a door passes it on. Its session has our id, or its id at the agent, by which it is found or made."""
+
+    event_type: str
+    source_type: str = "api"
+    payload: object
+    metadata: dict[str, object] = {}
+    platform_source: str | None = None
+    source_event_id: str | None = None
+    server_session_id: UUID | None = None
+    content_session_id: str | None = None
+    project: Project
+    origin: Origin
+    generate: bool = True
+    occurred_at: datetime
+    identity: EventIdentity = "id"
+    """By what it is known when it comes again."""
+    turn_id: str | None = None
+    """The agent's id for its turn, for the identity `turn`."""
+    tool: ToolUse | None = None
+    """The tool call that a hook brought."""
+    is_recovered: bool = False
+    """Whether it is a reply that comes from the agent's transcript."""
+    session_metadata: dict[str, object] = {}
+    """Clean metadata for the session, if this event makes it."""
+    size_bytes: int = 0
+    """Of the request that it came in."""
+    at: str = "$"
+    """The path of the event in the body, for errors."""
 
 
 class SubagentWords(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,70 +17,42 @@ from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Principal, Project
 from cmserver.base.db import Db
 from cmserver.base.errors import Issue, NotFound
-from cmserver.base.ids import new_id
+from cmserver.base.ids import new_id, request_id
 from cmserver.base.metrics import metrics
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
-from cmserver.events.model import Origin, StoredEvent
+from cmserver.events.model import StoredEvent
 from cmserver.events.repository import by_keys, times_by_keys
 from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import JOB_FOR_EVENT, MAX_ATTEMPTS, Job, JobOrigin
 from cmserver.ingest import repository
+from cmserver.ingest.door import JOB, Arrival, find_rule, read_object, read_prompt, read_subagent_words, read_text, resolve_policy
 from cmserver.ingest.group import EventGroups
 from cmserver.ingest.identity import EventFacts, hash_payload, make_event_key, make_near_keys
-from cmserver.ingest.model import MOMENT, EventIdentity, IngestRequest, NewEvent, RecordedEvent, StoredAt
-from cmserver.ingest.policy import decide_timing, resolve_policy
-from cmserver.ingest.subagents import read_subagent_words
-from cmserver.ingest.wire import EventIn
+from cmserver.ingest.model import MOMENT, EventSubmission, IngestRequest, NewEvent, RecordedEvent, StoredAt
 from cmserver.observations import repository as observations
 from cmserver.reading.model import PROMPT_TYPES, REPLY_TYPE
 from cmserver.redaction.clean import clean, run_aside
-from cmserver.redaction.identifiers import Identifiers
+from cmserver.redaction.redact import Identifiers
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession, Session, SessionPlace
 from cmserver.sessions.turns import repository as turns
 from cmserver.sessions.turns.model import NewTurn, cut_side
 from cmserver.sessions.write import find_or_make
-from cmserver.tooluse.read import read_tool_use
-from cmserver.tooluse.typed_prompt import typed_text
 
 _REMEMBERED_SESSIONS = 20_000
 _TURN_SECONDS = 0.1
-_COMMIT_SECONDS = 60.0
-"""How long a commit waits for the end of its turn: what the agent says then belongs to it."""
 _LATE = timedelta(minutes=1)
 _SESSION_KEY = "agent_events_server_session_id"
 _PROJECT_GONE = "Project not found."
 SESSION_GONE = "Session not found in this project."
 
 
-class EventSubmission(msgspec.Struct, frozen=True, kw_only=True):
-    """An event as an API passes it on. Its session has our id, or its id at the agent, by which it is found or made."""
-
-    event: EventIn
-    project: Project
-    origin: Origin
-    generate: bool = True
-    occurred_at: datetime
-    identity: EventIdentity = "id"
-    """By what it is known when it comes again."""
-    turn_id: str | None = None
-    """The agent's id for its turn, for the identity `turn`."""
-    is_recovered: bool = False
-    """Whether it is a reply that comes from the agent's transcript."""
-    session_metadata: dict[str, object] = {}
-    """Clean metadata for the session, if this event makes it."""
-    size_bytes: int = 0
-    """Of the request that it came in."""
-    at: str = "$"
-    """The path of the event in the body, for errors."""
-
-
 class _CleanEvent(NamedTuple):
     """An event, fit to be stored."""
 
-    event: EventIn
+    event: EventSubmission
     payload_json: bytes
     payload_chars: int
     content_hash: str
@@ -157,8 +129,7 @@ class EventRecorder:
         cleaned = await self._clean_all(submissions)
         await self._check_sessions(principal, submissions)
         prepared = [
-            await self._prepare(principal, submission, clean_event, place, at_once=at_once)
-            for place, (submission, clean_event) in enumerate(zip(submissions, cleaned, strict=True))
+            await self._prepare(principal, clean_event, place, at_once=at_once) for place, clean_event in enumerate(cleaned)
         ]
         origin = make_job_origin(principal)
         events, rows = await self._write(origin, prepared)
@@ -225,9 +196,7 @@ class EventRecorder:
     async def _check_sessions(self, principal: Principal, submissions: Sequence[EventSubmission]) -> None:
         """Raise NotFound, with the paths, for sessions that are not of their event's project, and were not made by its name."""
         team_id = principal.team_id
-        sent = [
-            (submission, session_id) for submission in submissions if (session_id := submission.event.server_session_id) is not None
-        ]
+        sent = [(submission, session_id) for submission in submissions if (session_id := submission.server_session_id) is not None]
 
         def is_there(submission: EventSubmission, session_id: UUID) -> bool:
             place = self._looked_up.get((team_id, session_id))
@@ -264,12 +233,12 @@ class EventRecorder:
             cleaned += await run_aside(partial(clean_for_a_turn, waiting), size_bytes=size_bytes)
         return cleaned
 
-    def _clean(self, submission: EventSubmission) -> _CleanEvent:
-        event, max_chars = submission.event, self._field_max_chars
-        payload = clean(event.payload, field_max_chars=max_chars, at=f"{submission.at}.payload")
+    def _clean(self, event: EventSubmission) -> _CleanEvent:
+        max_chars = self._field_max_chars
+        payload = clean(event.payload, field_max_chars=max_chars, at=f"{event.at}.payload")
         metadata = event.metadata
         if metadata:
-            cleaned = clean(metadata, field_max_chars=max_chars, at=f"{submission.at}.metadata")
+            cleaned = clean(metadata, field_max_chars=max_chars, at=f"{event.at}.metadata")
             metadata = cast("dict[str, object]", cleaned.value)
         counts = {"replaced": payload.replaced, "redactions": payload.redactions, "trimmed": payload.trimmed}
         changes = {name: count for name, count in counts.items() if count}
@@ -284,28 +253,40 @@ class EventRecorder:
             metadata={**metadata, "cleaned": changes} if changes else metadata,
         )
         payload_json = msgspec.json.encode(payload.value)
-        content = event.payload if submission.identity == "id" else _find_content(event)
+        content = event.payload if event.identity == "id" else _find_content(event)
         return _CleanEvent(clean_event, payload_json, len(payload_json.decode()), hash_payload(self._secret, content))
 
     async def _prepare(
         self,
         principal: Principal,
-        submission: EventSubmission,
         clean_event: _CleanEvent,
         place: int,
         *,
         at_once: bool,
     ) -> NewEvent:
         """The event as it is stored, with its session, its keys, and when observations are to be made of it."""
-        event, project = clean_event.event, submission.project
-        session = await self._find_session(principal, submission, event)
+        event = clean_event.event
+        project = event.project
+        session = await self._find_session(principal, event)
         session_id = session.id if session else None
         event_id, job_id = new_id(), new_id()
-        is_prompt = event.event_type in PROMPT_TYPES
-        policy = resolve_policy(project, self._debounce_seconds)
-        generate = submission.generate and not policy.skips(event.event_type, event.payload)
-        gather_seconds = self._gather_time(event) if submission.origin == "hook" and session_id else 0
-        timing = decide_timing(policy, has_session=session_id is not None, at_once=at_once, gather_seconds=gather_seconds)
+        arrival = Arrival(
+            event_type=event.event_type,
+            tool=event.tool,
+            tool_name=read_text(event.payload, "tool_name"),
+            by_hook=event.origin == "hook",
+            asks_for_job=event.generate,
+            is_waited_for=at_once,
+            has_session=session_id is not None,
+            prompt=read_prompt(event.payload) if event.event_type in PROMPT_TYPES else None,
+            subagent=read_subagent_words(event.event_type, event.payload, event.metadata),
+            policy=resolve_policy(project, self._debounce_seconds),
+            gather_seconds=self._gather_seconds,
+            by_rules=self._gathers_turns,
+        )
+        generate = find_rule("job", arrival).name == JOB
+        turn = find_rule("turn", arrival).name
+        timing = find_rule("due", arrival).timing(arrival)
         facts = EventFacts(
             team_id=principal.team_id,
             project_id=session.key_id if session else project.key_id,
@@ -313,9 +294,9 @@ class EventRecorder:
             platform_source=event.platform_source,
             source_event_id=event.source_event_id,
             session=session_id or event.content_session_id,
-            turn_id=submission.turn_id,
+            turn_id=event.turn_id,
             event_type=event.event_type,
-            occurred_at=submission.occurred_at,
+            occurred_at=event.occurred_at,
             content_hash=clean_event.content_hash,
         )
         return NewEvent(
@@ -326,43 +307,34 @@ class EventRecorder:
             server_session_id=session_id,
             source_adapter=event.source_type,
             source_event_id=event.source_event_id,
-            idempotency_key=make_event_key(facts, submission.identity),
-            near_keys=make_near_keys(facts) if submission.identity == "moment" else (),
+            idempotency_key=make_event_key(facts, event.identity),
+            near_keys=make_near_keys(facts) if event.identity == "moment" else (),
             event_type=event.event_type,
             platform_source=event.platform_source,
-            origin=submission.origin,
+            origin=event.origin,
             generate=generate,
             size_chars=clean_event.payload_chars,
             payload=msgspec.Raw(clean_event.payload_json),
             metadata=event.metadata,
-            occurred_at=submission.occurred_at,
+            occurred_at=event.occurred_at,
             place=place,
-            prompt=_read_prompt(event.payload) if is_prompt and session_id else None,
-            reply=_reply_text(event.payload) or None if event.event_type == REPLY_TYPE and session_id else None,
-            subagent=read_subagent_words(event) if session_id else None,
-            is_recovered=submission.is_recovered,
+            prompt=arrival.prompt if turn == "prompt" else None,
+            reply=read_text(event.payload, "last_assistant_message") if turn == "reply" else None,
+            subagent=arrival.subagent if turn == "subagent" else None,
+            is_recovered=event.is_recovered,
             delay_seconds=timing.delay_seconds,
             at_most=timing.at_most,
             waits_for_end=generate and timing.waits,
         )
 
-    def _gather_time(self, event: EventIn) -> float:
-        """Seconds that a hook's event may wait for its turn's end; where a model is called, only words wait, for their burst."""
-        is_reply = event.event_type == REPLY_TYPE
-        if not self._gathers_turns:
-            return self._gather_seconds if is_reply or event.event_type in PROMPT_TYPES else 0
-        if is_reply:
-            return 0
-        return min(self._gather_seconds, _COMMIT_SECONDS) if _commits(event.payload) else self._gather_seconds
-
-    async def _find_session(self, principal: Principal, submission: EventSubmission, event: EventIn) -> SessionPlace | None:
+    async def _find_session(self, principal: Principal, event: EventSubmission) -> SessionPlace | None:
         """The session that is sent, or that the agent names (found or made), and the project that it is in now."""
-        external_id, project = event.content_session_id, submission.project
+        external_id, project = event.content_session_id, event.project
         if event.server_session_id is not None:
             return self._looked_up[principal.team_id, event.server_session_id]
         if not external_id:
             return None
-        from_hooks = submission.origin == "hook"
+        from_hooks = event.origin == "hook"
         key = _session_key(principal, None if from_hooks else project, external_id, event.platform_source)
         if (place := self._sessions.get(key)) is not None:
             return place
@@ -370,9 +342,9 @@ class EventRecorder:
             external_session_id=external_id,
             content_session_id=external_id,
             platform_source=event.platform_source,
-            metadata=submission.session_metadata,
+            metadata=event.session_metadata,
             actor_id=principal.actor_id,
-            started_at=submission.occurred_at,
+            started_at=event.occurred_at,
             from_hooks=from_hooks,
         )
         session = await self._db.in_tenant(principal.team_id, lambda conn: _find_or_make_session(conn, principal, project, new))
@@ -399,7 +371,7 @@ def make_job_origin(principal: Principal) -> JobOrigin:
         team_id=principal.team_id,
         api_key_id=principal.key_id,
         actor_id=principal.actor_id,
-        request_id=audit.request_id(),
+        request_id=request_id(),
     )
 
 
@@ -475,42 +447,12 @@ async def _write_in_sessions(
     return events, rows
 
 
-def _find_content(event: EventIn) -> object:
+def _find_content(event: EventSubmission) -> object:
     """What an event says, by which it is known: the words of a prompt or a reply; else all of it but when its agent sent it."""
-    words = _read_prompt(event.payload) if event.event_type in PROMPT_TYPES else _reply_text(event.payload)
-    if words and event.event_type in {*PROMPT_TYPES, REPLY_TYPE}:
-        return words
-    payload = event.payload
-    if not isinstance(payload, dict):
-        return payload
-    return {name: value for name, value in cast("dict[str, object]", payload).items() if name != "timestamp"}
-
-
-def _read_prompt(payload: object) -> str | None:
-    """What the user typed; None for a prompt that is a program's as a whole."""
-    if isinstance(payload, str):
-        return typed_text(payload) or None
-    if isinstance(payload, dict):
-        fields = cast("dict[str, object]", payload)
-        for name in ("prompt", "text", "content"):
-            text = fields.get(name)
-            if isinstance(text, str):
-                return typed_text(text) or None
-    return None
-
-
-def _commits(payload: object) -> bool:
-    """Whether the event is a commit, after which the agent soon says what it was for."""
-    if not isinstance(payload, dict):
-        return False
-    fields = cast("dict[str, object]", payload)
-    name = fields.get("tool_name")
-    return "git commit" in read_tool_use(name if isinstance(name, str) else None, fields.get("tool_input")).command
-
-
-def _reply_text(payload: object) -> str:
-    text = cast("dict[str, object]", payload).get("last_assistant_message") if isinstance(payload, dict) else None
-    return text if isinstance(text, str) else ""
+    is_prompt, is_reply = event.event_type in PROMPT_TYPES, event.event_type == REPLY_TYPE
+    words = read_prompt(event.payload) if is_prompt else read_text(event.payload, "last_assistant_message") if is_reply else None
+    fields = read_object(event.payload)
+    return words or ({name: value for name, value in fields.items() if name != "timestamp"} if fields else event.payload)
 
 
 def _build_recorded_event(event: NewEvent, origin: JobOrigin, received_at: datetime) -> RecordedEvent:

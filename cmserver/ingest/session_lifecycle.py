@@ -23,9 +23,9 @@ from cmserver.events import repository as events
 from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import JOB_FOR_SUMMARY, Job, JobOrigin
+from cmserver.ingest.door import gathers_turns
 from cmserver.ingest.identity import make_job_key
 from cmserver.ingest.model import Checkpoints
-from cmserver.ingest.policy import gathers_turns
 from cmserver.ingest.record import make_job_origin
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession, Session, SessionOfTeam

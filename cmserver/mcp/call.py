@@ -8,8 +8,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from cmserver.access.model import Principal
-from cmserver.base.dependencies import Dependencies
-from cmserver.base.http.wire import convert
+from cmserver.base.http.wire import Dependencies, convert
 
 T = TypeVar("T", bound=msgspec.Struct)
 D = TypeVar("D")

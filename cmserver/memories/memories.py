@@ -8,13 +8,12 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET
 
-from cmserver.access import audit
 from cmserver.access import repository as access
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid, NotFound
-from cmserver.base.ids import named_id
+from cmserver.base.ids import named_id, request_id
 from cmserver.base.sql import Conn
 from cmserver.consolidation.wording import MergeWriter
 from cmserver.events.model import Origin
@@ -116,6 +115,6 @@ async def by_ids(conn: Conn, principal: Principal, ids: Collection[UUID]) -> dic
 
 async def record(conn: Conn, caller: MemoryCaller, events: Sequence[TelemetryEvent]) -> None:
     """Store events of the funnel, each with the session and the request."""
-    request_id = audit.request_id()
-    stamped = [msgspec.structs.replace(event, session_id=caller.session_id, request_id=request_id) for event in events]
+    own_id = request_id()
+    stamped = [msgspec.structs.replace(event, session_id=caller.session_id, request_id=own_id) for event in events]
     await repository.record(conn, caller.team_id, stamped)

@@ -1,10 +1,12 @@
-"""Replaces private spans and secrets in texts by marks that name the kind (`[redacted:github_token]`).
+"""Replaces private spans and secrets in texts, ids and labels by marks that name the kind (`[redacted:github_token]`).
 
 Also finds them behind colours, control and invisible characters, which prompts and answers leave out later.
 """
 
 from __future__ import annotations
 
+import functools
+import hmac
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -18,6 +20,8 @@ Counts = dict[str, int]
 """Number of replaced spans by kind."""
 
 _ROUNDS = 8
+_CACHE_SIZE = 4096
+_DIGEST_CHARS = 16
 _PIECE_CHARS = 100_000
 _ESCAPE_CHARS = 200
 """Longer than any escape sequence of a terminal that somebody reads."""
@@ -139,3 +143,32 @@ def count_spans(spans: Iterable[Span], counts: Counts) -> None:
     """Add the spans to the counts of their kinds."""
     for span in spans:
         counts[span.kind] = counts.get(span.kind, 0) + 1
+
+
+class Identifiers:
+    """Cleans identifiers. `secret` is the installation's: without it nobody can verify guesses of what was redacted."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._clean_cached = functools.lru_cache(maxsize=_CACHE_SIZE)(self._clean)
+
+    def clean(self, text: str) -> str:
+        """The text itself when nothing in it is private or secret; else `[redacted:<kind>]#<keyed hash of the whole text>`.
+
+        Equal texts get equal marks, and different texts different ones: sessions stay apart, and an event sent twice stays one.
+        """
+        return self._clean_cached(text)
+
+    def clean_optional(self, text: str | None) -> str | None:
+        return None if text is None else self._clean_cached(text)
+
+    def _clean(self, text: str) -> str:
+        low = lower(text)
+        rules = secret_rules.select_rules(text, low)
+        if not rules and not private.may_be_in(text, low):
+            return text
+        spans = merge([*private.find(text), *secret_rules.find(text, rules, low)])
+        if not spans:
+            return text
+        digest = hmac.digest(self._secret, text.encode("utf-8", "surrogatepass"), "sha256").hex()
+        return f"[redacted:{spans[0].kind}]#{digest[:_DIGEST_CHARS]}"

@@ -11,11 +11,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from cmserver.access.audit import request_id
 from cmserver.access.people.accounts import Accounts
 from cmserver.base.errors import CmserverError, Conflict, Forbidden, Invalid, NotFound, RateLimited, Unauthenticated
 from cmserver.base.http.operation import Method, Operation, TextAnswer
 from cmserver.base.http.wire import dependency, proxied_user, refusal
+from cmserver.base.ids import request_id
 from cmserver.base.logs import get_logger
 from cmserver.web import security
 from cmserver.web.navigation import visible_items

@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 from cmserver.base.db import Db
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.providers.model import Prompt
-from cmserver.redaction.identifiers import Identifiers
 from cmserver.redaction.named_values import classify_name
+from cmserver.redaction.redact import Identifiers
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
 from tests.mcp.test_aliases import rpc

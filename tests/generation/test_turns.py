@@ -13,11 +13,11 @@ from cmserver.base.settings import Settings
 from cmserver.consolidation.combine import undo
 from cmserver.generation import repository
 from cmserver.generation.prompt import find_quoted_job
-from cmserver.ingest.policy import gathers_turns
-from cmserver.ingest.record import EventSubmission
-from cmserver.ingest.wire import EventIn
+from cmserver.ingest.door import gathers_turns
+from cmserver.ingest.model import EventSubmission
 from cmserver.providers.model import Answer, DraftObservation, Prompt, Rules, Skip
 from cmserver.reading.model import REPLY_TYPE
+from cmserver.tooluse.read import read_tool_use
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion
 
@@ -263,8 +263,17 @@ async def test_an_event_waits_for_the_end_of_its_turn_and_then_no_longer(
     outbox: Outbox, event_type: str, payload: dict[str, object], at_most: float
 ):
     outbox.recorder._debounce_seconds, outbox.recorder._gather_seconds = 2, 600  # pyright: ignore[reportPrivateUsage]
-    event = EventIn(event_type=event_type, source_type="hook", payload=payload, content_session_id="s1", project_id="x")
-    submission = EventSubmission(event=event, project=outbox.project, origin="hook", occurred_at=datetime.now(UTC))
+    tool = read_tool_use("Bash", payload.get("tool_input")) if event_type == "tool_use" else None
+    submission = EventSubmission(
+        event_type=event_type,
+        source_type="hook",
+        payload=payload,
+        content_session_id="s1",
+        project=outbox.project,
+        origin="hook",
+        tool=tool,
+        occurred_at=datetime.now(UTC),
+    )
     (recorded,) = await outbox.recorder.record(outbox.principal, [submission])
 
     seconds = cast("float", await outbox.value("SELECT extract(epoch FROM due_at - now())::float8 FROM generation_lanes"))

@@ -18,9 +18,8 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.model import Claim
 from cmserver.generation.run_batch import BatchRunner
-from cmserver.ingest.model import RecordedEvent
-from cmserver.ingest.record import EventRecorder, EventSubmission
-from cmserver.ingest.wire import EventIn
+from cmserver.ingest.model import EventSubmission, RecordedEvent
+from cmserver.ingest.record import EventRecorder
 from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, Prompt, ProviderChain, Rules, Skip
 from cmserver.reading.model import EventReading
 from tests.rows import rows
@@ -127,12 +126,10 @@ class Outbox:
     ) -> list[RecordedEvent]:
         submissions = [
             EventSubmission(
-                event=EventIn(
-                    event_type="tool_use",
-                    payload={"tool_name": "Write", "n": first + place} if payload is None else payload,
-                    source_event_id=f"{session}-{first + place}",
-                    content_session_id=session,
-                ),
+                event_type="tool_use",
+                payload={"tool_name": "Write", "n": first + place} if payload is None else payload,
+                source_event_id=f"{session}-{first + place}",
+                content_session_id=session,
                 project=self.project,
                 occurred_at=datetime.now(UTC),
                 origin="api",

@@ -7,12 +7,17 @@ from typing import cast
 
 import msgspec
 
+from cmserver.hooks.api import render_output
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, HookReply, Moment
+from cmserver.ingest.door import JOB, Arrival, find_rule
 from cmserver.recall.model import SessionStart
+from cmserver.tooluse.model import ToolUse
+from cmserver.tooluse.read import read_tool_use
 
 SAMPLES = Path(__file__).parent / "samples"
 ROOT = "/home/alice/src/orders"
 DELIVERY = "d1"
+_TOOL_USES = {"tool_use", "tool_use_failure"}
 BOTH = HookReply(context="what is known", message="a line")
 
 
@@ -59,6 +64,15 @@ def find_turn(event: Kept, payload: dict[str, object]) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def _expected_tool(event: Kept, payload: dict[str, object]) -> ToolUse | None:
+    return read_tool_use(str(payload["tool_name"]), payload.get("tool_input")) if event.type in _TOOL_USES else None
+
+
+def gets_job(event: HookEvent) -> bool:
+    """Whether something is to be made of the event, where its project says nothing against it."""
+    return find_rule("job", Arrival(event_type=event.event_type, by_hook=True, tool=event.tool)).name == JOB
+
+
 def expected_call(payload: dict[str, object], expected: Expected) -> HookCall:
     kept = expected.kept
     events = [
@@ -68,7 +82,7 @@ def expected_call(payload: dict[str, object], expected: Expected) -> HookCall:
             source_event_id=event.id,
             identity="id" if event.id.startswith("tool:") else "turn" if find_turn(event, payload) else "moment",
             turn_id=find_turn(event, payload),
-            generate=event.generate,
+            tool=_expected_tool(event, event.payload or payload),
             metadata=event.metadata,
         )
         for event in ([kept] if kept else [])
@@ -96,7 +110,7 @@ def expected_output(payload: dict[str, object], expected: Expected) -> dict[str,
 
 def answered(adapter: Adapter, call: HookCall | None, reply: HookReply) -> dict[str, object]:
     """As it goes over the wire."""
-    return msgspec.json.decode(msgspec.json.encode(adapter.render(call, reply)), type=dict[str, object])
+    return msgspec.json.decode(msgspec.json.encode(render_output(adapter, call, reply)), type=dict[str, object])
 
 
 def check(adapter: Adapter, folder: str, name: str, expected: Expected) -> None:
@@ -106,5 +120,6 @@ def check(adapter: Adapter, folder: str, name: str, expected: Expected) -> None:
     call = adapter.parse(body, DELIVERY)
 
     assert call == expected_call(body, expected)
+    assert [gets_job(event) for event in call.events] == ([expected.kept.generate] if expected.kept else [])
     assert answered(adapter, call, HookReply()) == {}
     assert answered(adapter, call, BOTH) == expected_output(body, expected)

@@ -6,7 +6,7 @@ from cmserver.hooks.cursor import ADAPTER
 from cmserver.hooks.model import HookEvent, HookReply, Moment
 from cmserver.tooluse.model import ToolKind
 from cmserver.tooluse.read import read_tool_use
-from tests.hooks.expect import BOTH, DELIVERY, ROOT, answered, names, sample
+from tests.hooks.expect import BOTH, DELIVERY, ROOT, answered, gets_job, names, sample
 from tests.table import try_rows
 
 CONVERSATION = "8c1f4a3e-6f0b-4c57-9a43-2d3d9e1f7a10"
@@ -37,7 +37,7 @@ def test_a_payload_becomes_this_event_of_its_conversation(name: str):
 
     event = BECOMES[name]
     assert (call.session_id, call.cwd, call.is_subagent) == (CONVERSATION, ROOT, False)
-    found = [(kept.event_type, kept.source_event_id, kept.generate, call.moment) for kept in call.events]
+    found = [(kept.event_type, kept.source_event_id, gets_job(kept), call.moment) for kept in call.events]
     assert found == ([event] if event else [])
 
 

@@ -14,7 +14,7 @@ from cmserver.hooks.model import HookHeaders, HookReply
 from cmserver.hooks.take import HookDelivery, HookTaker
 from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.recall.model import ContextBudget
-from cmserver.redaction.identifiers import Identifiers
+from cmserver.redaction.redact import Identifiers
 from tests.conftest import Cast
 from tests.generation.tools import Outbox
 from tests.hooks.test_door import payload

@@ -32,6 +32,7 @@ from tests.bench.recall import page as recall_page
 from tests.bench.recall.results import read_saved
 from tests.house.doctor_page import doctor_page
 from tests.house.evaluation_page import evaluation_page
+from tests.house.hooks_page import hooks_page
 from tests.house.house import ROOT, declared, owner_of
 from tests.house.logs_page import logs_page
 from tests.house.mcp_page import mcp_page
@@ -67,6 +68,7 @@ def pages() -> dict[Path, str]:
         "provider-errors": provider_errors_page(),
         "evaluation": evaluation_page(),
         "web": web_page(),
+        "hooks": hooks_page(),
         "recall": recall_page.render(read_saved()),
     }
     openapi = {REFERENCE / "openapi.json": encode_document(build_document(ROUTES)).decode()}

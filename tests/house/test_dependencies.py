@@ -10,7 +10,7 @@ import pytest
 
 from cmserver.app import create_app
 from cmserver.base.db import DatabaseUrls, Db
-from cmserver.base.dependencies import Dependencies
+from cmserver.base.http.wire import Dependencies
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier

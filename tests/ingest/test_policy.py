@@ -18,9 +18,8 @@ from cmserver.base.notifications import NotificationListener
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.ingest import session_lifecycle as sessions
-from cmserver.ingest.policy import LATEST_SECONDS, decide_timing, resolve_policy
-from cmserver.ingest.record import EventSubmission
-from cmserver.ingest.wire import EventIn
+from cmserver.ingest.door import LATEST_SECONDS, resolve_policy
+from cmserver.ingest.model import EventSubmission
 from cmserver.ops.repository import conservation
 from cmserver.providers.model import Completion, Prompt
 from tests.conftest import Cast
@@ -77,25 +76,7 @@ def test_a_debounce_of_zero_is_one(cast: Cast):
         governed(cast.alice.project, GenerationPolicy(debounce_seconds=0), GenerationPolicy(debounce_seconds=7)), 2
     )
 
-    assert decide_timing(policy, has_session=True, at_once=False).delay_seconds == 0
-
-
-@pytest.mark.parametrize(
-    ("payload", "skipped"),
-    [
-        ({"tool_name": "Read"}, True),
-        ({"tool_name": "read"}, False),
-        ({"tool_name": "ReadMore"}, False),
-        ({"tool": "Read"}, False),
-        ({"tool_name": ["Read"]}, False),
-        ("Read", False),
-        (None, False),
-    ],
-)
-def test_a_tool_is_skipped_by_its_exact_name(cast: Cast, payload: object, skipped: bool):
-    policy = resolve_policy(governed(cast.alice.project, GenerationPolicy(skip_tools=["Read"])), 2)
-
-    assert policy.skips("tool_use", payload) is skipped
+    assert (policy.debounce_seconds, policy.gathers_turns) == (0, False)
 
 
 async def test_a_burst_waits_as_long_as_its_policy_says(outbox: Outbox):
@@ -276,7 +257,9 @@ async def test_what_a_policy_skips_is_stored_and_has_no_job_and_the_sums_hold(ou
             outbox.principal,
             [
                 EventSubmission(
-                    event=EventIn(event_type=event_type, payload={"tool_name": tool}, content_session_id="s1"),
+                    event_type=event_type,
+                    payload={"tool_name": tool},
+                    content_session_id="s1",
                     project=outbox.project,
                     occurred_at=datetime.now(UTC),
                     origin="api",
@@ -355,21 +338,3 @@ async def test_a_change_of_policy_that_no_process_hears_of_is_effective_after_ha
     assert await asks_for_a_job(2)
     now = 30.0
     assert not await asks_for_a_job(3)
-
-
-@pytest.mark.parametrize(
-    ("own", "at_once", "delay_seconds"),
-    [
-        (GenerationPolicy(), False, 600),
-        (GenerationPolicy(debounce_seconds=5), False, 5),
-        (PER_EVENT, False, 0),
-        (AT_END, False, LATEST_SECONDS),
-        (GenerationPolicy(), True, 0),
-    ],
-)
-def test_an_event_waits_for_the_end_of_its_turn_unless_the_policy_says_otherwise(
-    cast: Cast, own: GenerationPolicy, at_once: bool, delay_seconds: float
-):
-    policy = resolve_policy(governed(cast.alice.project, own), 2)
-    timing = decide_timing(policy, has_session=True, at_once=at_once, gather_seconds=600)
-    assert timing.delay_seconds == delay_seconds

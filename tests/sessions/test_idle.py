@@ -18,8 +18,7 @@ from cmserver.generation.model import Job
 from cmserver.ingest import jobs as ingest_jobs
 from cmserver.ingest import session_lifecycle as sessions
 from cmserver.ingest.jobs import sweep
-from cmserver.ingest.record import EventSubmission
-from cmserver.ingest.wire import EventIn
+from cmserver.ingest.model import EventSubmission
 from cmserver.sessions.model import NewSession, SessionOfTeam
 from cmserver.sessions.repository import SEEM_IDLE
 from tests.conftest import Cast
@@ -89,7 +88,9 @@ async def test_what_has_been_swept_is_not_swept_again(outbox: Outbox):
 
 async def say(outbox: Outbox, event_type: str = "tool_use", *, generate: bool = True) -> None:
     submission = EventSubmission(
-        event=EventIn(event_type=event_type, payload={"prompt": "go on", "tool_name": "Write"}, content_session_id="s1"),
+        event_type=event_type,
+        payload={"prompt": "go on", "tool_name": "Write"},
+        content_session_id="s1",
         project=outbox.project,
         occurred_at=datetime.now(UTC),
         origin="api",

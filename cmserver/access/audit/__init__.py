@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import structlog
-
 from cmserver.access.audit import repository
 from cmserver.access.model import Principal
 from cmserver.base import erasure_journal
 from cmserver.base.erasure_journal import ERASURE_ACTIONS
+from cmserver.base.ids import request_id
 from cmserver.base.sql import Conn
 
 
@@ -39,9 +38,3 @@ async def record(
         request_id=request_id(),
         details=details,
     )
-
-
-def request_id() -> str | None:
-    """The id of the request that is being answered, for logs, audit rows and jobs."""
-    value = structlog.contextvars.get_contextvars().get("request_id")
-    return value if isinstance(value, str) else None

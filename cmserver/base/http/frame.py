@@ -16,9 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
-from cmserver.base.dependencies import Dependencies
 from cmserver.base.errors import CmserverError
-from cmserver.base.http.wire import answer, refusal
+from cmserver.base.http.wire import Dependencies, answer, refusal
 from cmserver.base.ids import new_id
 from cmserver.base.logs import get_logger
 from cmserver.base.metrics import metrics

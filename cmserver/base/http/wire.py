@@ -20,7 +20,6 @@ from starlette.responses import Response
 from cmserver.base import errors
 from cmserver.base.allowed_values import list_allowed_values
 from cmserver.base.db import Db
-from cmserver.base.dependencies import Dependencies
 from cmserver.base.http.address import Networks, find_client, is_proxy
 from cmserver.base.ids import named_id
 from cmserver.base.json_text import JsonCutter, TooDeep, decode_json
@@ -30,6 +29,29 @@ from cmserver.base.text import WHY_UNSTORABLE, in_words, storable
 
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Dependencies:
+    """The instances that handlers, MCP tools and the server share, one per class. `create_app` provides them."""
+
+    def __init__(self, *instances: object) -> None:
+        self._instances = {type(instance): instance for instance in instances}
+
+    def get(self, class_: type[T]) -> T:
+        """The instance of exactly this class; LookupError when none is provided."""
+        instance = self._instances.get(class_)
+        if isinstance(instance, class_):
+            return instance
+        raise LookupError(f"No {class_.__name__} is provided: pass one to Dependencies in cmserver/app.py.")
+
+    def replace(self, instance: object) -> None:
+        """Provide this instance in place of the one of its class; LookupError when there is none."""
+        self.get(type(instance))
+        self._instances[type(instance)] = instance
+
+    @property
+    def classes(self) -> set[type]:
+        return set(self._instances)
 
 
 Authenticate = Callable[[str | None, str, str], Awaitable[object]]

@@ -11,6 +11,7 @@ from cmserver.base.structs import reshape
 from cmserver.base.tolerant_json import field, record
 from cmserver.hooks import claude_code, codex, gemini
 from cmserver.hooks.model import HookEvent
+from cmserver.ingest.door import JOB, Arrival, find_rule
 from cmserver.providers.model import PriorObservation
 from cmserver.reading.model import REPLY_TYPE, EventReading
 from cmserver.reading.read import read_command_results, read_event
@@ -64,7 +65,7 @@ class _ProjectReplay:
         last_message = message_before = None
         for hook in session_hooks(session):
             for event in _ADAPTERS[session.agent].parse(hook.payload, None).events:
-                if not event.generate:
+                if find_rule("job", Arrival(event_type=event.event_type, by_hook=True, tool=event.tool)).name != JOB:
                     continue
                 reading = _read(event, session)
                 if reading.prompt:

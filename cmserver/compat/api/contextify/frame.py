@@ -9,9 +9,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access import audit
 from cmserver.base.errors import CmserverError, Gone
 from cmserver.base.http.wire import Handler, dependency, refusal
+from cmserver.base.ids import request_id
 from cmserver.compat.api.guest import admit_caller
 from cmserver.memories.memories import Memories, MemoryCaller
 from cmserver.redaction.redact import redact
@@ -41,7 +41,7 @@ def contextify(handler: Handler) -> Handler:
 
 
 def _refuse(error: CmserverError) -> Response:
-    response = refusal(error, audit.request_id())
+    response = refusal(error, request_id())
     content = msgspec.json.decode(bytes(response.body), type=dict[str, object])
     content["error"] = str(error)
     content.pop("supersededBy", None)

@@ -23,7 +23,7 @@ from cmserver.compat.api.service import frame
 from cmserver.ops.erasure.session import delete_session
 from cmserver.ops.joining.move_session import move_session
 from cmserver.redaction.clean import clean_aside
-from cmserver.redaction.identifiers import Identifiers
+from cmserver.redaction.redact import Identifiers
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import MAX_TITLE_CHARS, NewSession, Session
 from cmserver.sessions.read import NO_SUCH

@@ -22,13 +22,13 @@ from cmserver.base.ids import named_id, new_id
 from cmserver.base.settings import Settings
 from cmserver.base.text import KEY_MOST, storable
 from cmserver.ingest import session_lifecycle
-from cmserver.ingest.model import RecordedEvent
-from cmserver.ingest.record import EventRecorder, EventSubmission
-from cmserver.ingest.wire import EventIn
+from cmserver.ingest.model import EventSubmission, RecordedEvent
+from cmserver.ingest.record import EventRecorder
 from cmserver.reading.model import REPLY_TYPE
 from cmserver.redaction.clean import clean_aside
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession, SessionAndLastPrompt
+from cmserver.tooluse.model import ToolUse
 
 NO_PROJECT = "unknown"
 """The project of sessions whose project was never sent."""
@@ -195,7 +195,6 @@ async def record_prompt(
             # Two requests at once with the same prompt are one; the same prompt later is another one.
             # The hash tells two prompts of one number apart; it is of the stored text, so it reveals nothing private.
             source_event_id=f"prompt:{session.id}:{number}:{hashlib.sha256(text.encode()).hexdigest()[:32]}",
-            generate=True,
             size_bytes=size_bytes,
         )
     return StoredPrompt(
@@ -216,8 +215,8 @@ async def record_event(
     event_type: str,
     payload: dict[str, object],
     source_event_id: str | None,
-    generate: bool,
     size_bytes: int,
+    tool: ToolUse | None = None,
     metadata: dict[str, object] | None = None,
 ) -> RecordedEvent:
     """Record an event of the session, which is made when there is none.
@@ -225,7 +224,7 @@ async def record_event(
     Without `source_event_id`, each arrival is a new event; but a reply that comes again within a moment is the same one.
     """
     is_reply = source_event_id is None and event_type == REPLY_TYPE
-    event = EventIn(
+    submission = EventSubmission(
         event_type=event_type,
         source_type="hook",
         payload=payload,
@@ -234,13 +233,10 @@ async def record_event(
         content_session_id=speaker.session,
         platform_source=speaker.platform,
         metadata=metadata or {},
-    )
-    submission = EventSubmission(
-        event=event,
         project=project,
         origin="hook",
-        generate=generate,
         identity="moment" if is_reply else "id",
+        tool=tool,
         occurred_at=datetime.now(UTC),
         size_bytes=size_bytes,
     )

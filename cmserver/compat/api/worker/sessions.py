@@ -10,7 +10,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access.model import Principal
+from cmserver.access.model import Principal, Project
 from cmserver.base.http.operation import post
 from cmserver.base.http.wire import answer, db, dependency, read_sized
 from cmserver.base.settings import Settings
@@ -20,16 +20,26 @@ from cmserver.compat.api.worker import session_events
 from cmserver.compat.api.worker.rows import platform, requested_platform
 from cmserver.compat.api.worker.session_events import AgentSession
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.ingest.door import STORED, Arrival, find_rule
 from cmserver.ingest.session_lifecycle import checkpoint_turn
-from cmserver.redaction.identifiers import Identifiers
-from cmserver.tooluse.own_tool_use import reads_own_memory
+from cmserver.reading.model import REPLY_TYPE
+from cmserver.redaction.redact import Identifiers
+from cmserver.sessions.model import SessionAndLastPrompt
 from cmserver.tooluse.read import read_tool_use
 
 AgentsId = Annotated[str, Meta(min_length=1, max_length=KEY_MOST)]
 
-_SKIPPED_TOOLS = frozenset({"ListMcpResourcesTool", "SlashCommand", "Skill", "TodoWrite", "AskUserQuestion"})
-_NOTES_OF_SESSIONS = "session-memory"
-"""In the path of the notes that an agent keeps about its own sessions."""
+SkipReason = Literal["project_excluded", "tool_excluded", "session_memory_meta", "private", "subagent_context"]
+
+_REASONS: dict[str, SkipReason] = {
+    "own_memory": "tool_excluded",
+    "tool_excluded": "tool_excluded",
+    "session_memory_meta": "session_memory_meta",
+    "subagent_context": "subagent_context",
+    "private": "private",
+    "project_excluded": "project_excluded",
+}
+"""claude-mem's words for the rules of the door by which an event is not stored."""
 
 
 class _SessionMessageIn(msgspec.Struct, kw_only=True):
@@ -97,7 +107,7 @@ class SkippedEventOut(msgspec.Struct, frozen=True, kw_only=True):
     """The event is not stored, with the reason."""
 
     status: Literal["skipped"] = "skipped"
-    reason: Literal["project_excluded", "tool_excluded", "session_memory_meta", "private", "subagent_context"]
+    reason: SkipReason
 
 
 async def post_init(request: Request) -> Response:
@@ -148,18 +158,12 @@ async def post_observation(request: Request) -> Response:
     """
     principal = await admit_caller(request)
     message, size_bytes = await read_sized(request, ToolUseIn)
-    use = read_tool_use(message.tool_name, message.tool_input)
-    if use.tool in _SKIPPED_TOOLS or reads_own_memory(use):
-        return answer(SkippedEventOut(reason="tool_excluded"))
-    if any(_NOTES_OF_SESSIONS in path for path in use.paths):
-        return answer(SkippedEventOut(reason="session_memory_meta"))
+    tool = read_tool_use(message.tool_name, message.tool_input)
     speaker = _speaker(request, principal, message)
-    existing_session = await session_events.find_session(request, speaker)
-    if existing_session is not None and existing_session.is_private:
-        return answer(SkippedEventOut(reason="private"))
-    project = await session_events.find_project(request, speaker, existing_session, folder=message.cwd)
-    if project is None:
-        return answer(SkippedEventOut(reason="project_excluded"))
+    place = await _admit(request, speaker, Arrival(event_type="tool_use", tool=tool, by_claude_mem=True), folder=message.cwd)
+    if isinstance(place, SkippedEventOut):
+        return answer(place)
+    existing_session, project = place
     recorded = await session_events.record_event(
         request,
         speaker,
@@ -173,8 +177,8 @@ async def post_observation(request: Request) -> Response:
             "cwd": message.cwd,
         },
         source_event_id=_event_id(message.tool_use_id or message.tool_use_id_camel),
-        generate=True,
         size_bytes=size_bytes,
+        tool=tool,
         metadata=_agent(message),
     )
     job = recorded.job
@@ -193,24 +197,19 @@ async def post_summarize(request: Request) -> Response:
     """Record the agent's last message of a turn. A summary is made when enough has happened since the last one."""
     principal = await admit_caller(request)
     message, size_bytes = await read_sized(request, SummarizeIn)
-    if message.agent_id:
-        return answer(SkippedEventOut(reason="subagent_context"))
     speaker = _speaker(request, principal, message)
-    existing_session = await session_events.find_session(request, speaker)
-    if existing_session is not None and existing_session.is_private:
-        return answer(SkippedEventOut(reason="private"))
-    project = await session_events.find_project(request, speaker, existing_session)
-    if project is None:
-        return answer(SkippedEventOut(reason="project_excluded"))
+    place = await _admit(request, speaker, Arrival(event_type=REPLY_TYPE, by_claude_mem=True, is_subagent=bool(message.agent_id)))
+    if isinstance(place, SkippedEventOut):
+        return answer(place)
+    existing_session, project = place
     recorded = await session_events.record_event(
         request,
         speaker,
         project,
         existing_session.id if existing_session else None,
-        event_type="assistant_message",
+        event_type=REPLY_TYPE,
         payload={"last_assistant_message": message.last_assistant_message or ""},
         source_event_id=None,
-        generate=True,
         size_bytes=size_bytes,
     )
     session_id = recorded.event.server_session_id
@@ -230,6 +229,21 @@ async def post_summarize(request: Request) -> Response:
             transport="enqueued" if job else "skipped",
         )
     )
+
+
+async def _admit(
+    request: Request, speaker: AgentSession, arrival: Arrival, *, folder: str | None = None
+) -> tuple[SessionAndLastPrompt | None, Project] | SkippedEventOut:
+    """The session, if it is known, and the project of an event; or why the event is not stored."""
+    if find_rule("row", arrival).name == STORED:
+        session = await session_events.find_session(request, speaker)
+        arrival = msgspec.structs.replace(arrival, is_private=session is not None and session.is_private)
+        if not arrival.is_private:
+            project = await session_events.find_project(request, speaker, session, folder=folder)
+            if project is not None:
+                return session, project
+            arrival = msgspec.structs.replace(arrival, is_excluded=True)
+    return SkippedEventOut(reason=_REASONS[find_rule("row", arrival).name])
 
 
 def _speaker(request: Request, principal: Principal, message: _SessionMessageIn) -> AgentSession:

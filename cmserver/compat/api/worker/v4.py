@@ -20,8 +20,8 @@ from cmserver.compat.api.worker.session_events import AgentSession
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.operate import repository as queue
 from cmserver.ingest.session_lifecycle import checkpoint_turn, end_session
-from cmserver.reading.model import REPLY_TYPE
 from cmserver.sessions.read import NO_SUCH
+from cmserver.tooluse.read import read_tool_use
 
 _ARCHIVED = "The project of this session is archived. An admin key brings it back."
 
@@ -172,8 +172,8 @@ async def _record(
         event_type=event_type,
         payload=payload,
         source_event_id=None,
-        generate=event_type in {"tool_use", REPLY_TYPE},
         size_bytes=size_bytes,
+        tool=read_tool_use(str(payload["tool_name"]), payload["tool_input"]) if event_type == "tool_use" else None,
         metadata={} if prompt_number is None else {"prompt_number": prompt_number},
     )
     session_id = recorded.event.server_session_id
