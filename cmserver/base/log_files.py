@@ -16,14 +16,34 @@ CHECK_SECONDS = 600.0
 
 
 def rotate_log(file: Path) -> None:
-    """Move the text of a log that has grown large into a second file, whose older text goes.
+    """Rename a log that has grown large, in place of the one that was renamed before. Nobody may have it open."""
+    with suppress(FileNotFoundError):
+        if file.stat().st_size > MAX_BYTES:
+            file.replace(_older(file))
+
+
+def rotate_open_log(file: Path) -> None:
+    """Move the text of a log that has grown large into a second file, where the disk has room for it twice.
 
     The file itself stays, as whoever appends to it has it open; what is written in that moment is lost.
     """
-    with suppress(FileNotFoundError):
-        if file.stat().st_size > MAX_BYTES:
-            shutil.copyfile(file, file.with_suffix(".log.1"))
-            os.truncate(file, 0)
+    try:
+        size = file.stat().st_size
+    except FileNotFoundError:
+        return
+    if size <= MAX_BYTES or shutil.disk_usage(file.parent).free < 2 * size:
+        return
+    copy = file.with_suffix(".log.new")
+    try:
+        shutil.copy(file, copy)  # with its mode
+        copy.replace(_older(file))
+    finally:
+        copy.unlink(missing_ok=True)
+    os.truncate(file, 0)
+
+
+def _older(file: Path) -> Path:
+    return file.with_suffix(".log.1")
 
 
 async def keep_logs_small(files: Sequence[Path]) -> None:
@@ -32,4 +52,4 @@ async def keep_logs_small(files: Sequence[Path]) -> None:
         await asyncio.sleep(CHECK_SECONDS)
         for file in files:
             with suppress(OSError):  # a full disk, on which the server goes on
-                await asyncio.to_thread(rotate_log, file)
+                await asyncio.to_thread(rotate_open_log, file)

@@ -54,9 +54,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Http(Order, frozen=True, kw_only=True, tag=True):
     """Over HTTP, one request after the other on each connection, or at a steady pace."""
 
-    port: int
+    ports: tuple[int, ...]
+    """The connections are spread over them."""
     key: str
     per_second: float | None = None
+    """Of each connection."""
 
 
 class Sql(Order, frozen=True, kw_only=True, tag=True):
@@ -171,7 +173,9 @@ async def _over_http(order: Http) -> Done:
     loop = asyncio.get_running_loop()
     opened = [
         await loop.create_connection(
-            lambda place=place: _Connection(clock, _requests(order, place), order.per_second), "127.0.0.1", order.port
+            lambda place=place: _Connection(clock, _requests(order, place), order.per_second),
+            "127.0.0.1",
+            order.ports[place % len(order.ports)],
         )
         for place in range(order.connections)
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.bench.growth import record
 from tests.bench.growth.command import SETTINGS, measure_churn, measure_stage
-from tests.bench.growth.record import Churn, Growth, Stage, Table
+from tests.bench.growth.record import Churn, Growth, Hosts, Stage, Table
 from tests.bench.operations import KINDS, LISTS, Cost
 from tests.bench.test_month import make_day, make_month
 from tests.bench.world import world
@@ -23,12 +23,15 @@ def _stage(events: int) -> Stage:
 def test_the_page_shows_costs_and_sizes_of_each_stage():
     churn = Churn(name="as they are", events=10, lanes_bytes=2**20, jobs_bytes=2**21, dead_share=0.25, vacuums=3, postgres_us=900)
 
-    text = record.page(Growth(machine=MACHINE, stages=[_stage(10_240), _stage(102_400)], churns=[churn]), None)
+    hosts = [Hosts(processes=count, program_us=2000, postgres_us=950 + 50 * count, idle_ms=count) for count in (1, 4)]
+
+    text = record.page(Growth(machine=MACHINE, stages=[_stage(10_240), _stage(102_400)], churns=[churn], hosts=hosts), None)
 
     assert "|  | 10,240 events | 102,400 events |" in text
     assert "| an event | 600 + 102 | 600 + 1,024 |" in text
     assert "| `agent_events` | 10.0 + 2.50 | 100 + 25.0 |" in text
     assert "| as they are | 1.00 | 2.00 | 25.0% | 3 | 900 |" in text
+    assert "| 4 and 4 | 2,000 | 1,150 | 1.05 | 4.00 |" in text
     assert "What hardware" not in text
 
 

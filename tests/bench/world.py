@@ -51,14 +51,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     project_id: UUID
     sessions: list[UUID]
 
-    def http(self, port: int, *, connections: int, seconds: float, batch: int = 1, per_second: float | None = None) -> Http:
+    def http(self, *ports: int, connections: int, seconds: float, batch: int = 1, per_second: float | None = None) -> Http:
         return Http(
             project_id=self.project_id,
             sessions=self.sessions,
             connections=connections,
             seconds=seconds,
             batch=batch,
-            port=port,
+            ports=ports,
             key=self.key,
             per_second=per_second,
         )

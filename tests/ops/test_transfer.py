@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from uuid import UUID
 
@@ -137,6 +139,32 @@ async def test_the_second_import_takes_nothing(exported: Path, other: Db, tmp_pa
     assert first.taken == {name: count for name, count in records(exported).items() if name != "export"}
     assert (second.taken, second.refused) == ({}, {})
     assert second.known == first.taken
+
+
+async def test_an_import_that_was_interrupted_again_and_again_is_the_whole_in_the_end(
+    exported: Path, other: Db, empty_database: str, tmp_path: Path
+):
+    journal = ErasureJournal(tmp_path / "backups").file
+    async with other as db:
+        green = await make_person(db, await make_team(db, "green"), "grace", "github.com/acme/other")
+
+        async def run(batches: int) -> None:
+            done = count(1)
+
+            def interrupt(_lines: int) -> None:
+                if next(done) == batches:
+                    raise asyncio.CancelledError
+
+            await Importer(db, green.principal, JsonlSource(exported), journal=journal).run(interrupt)
+
+        types = len(records(exported)) - 1
+        for batches in range(1, types + 1):
+            with pytest.raises(asyncio.CancelledError):
+                await run(batches)
+        await run(types + 1)
+        again = await export(empty_database, green.principal, tmp_path / "second.jsonl", *JsonlSource(exported).project_ids())
+
+    assert text_of(again) == text_of(exported)
 
 
 async def test_a_dry_run_says_the_same_and_stores_nothing(exported: Path, other: Db, empty_database: str, tmp_path: Path):

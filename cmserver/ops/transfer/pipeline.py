@@ -85,6 +85,8 @@ class Importer:
         """Id in the source, as it would be here -> id of the session that is here already."""
         self._numbers: dict[int, int] = {}
         """Number in the source -> number here, where they differ."""
+        self._linked: list[tuple[str, model.DataLine]] = []
+        """Observations that were merged or closed: they are stored after those that they name."""
         self._links: list[dict[str, object]] = []
         self._unnumbered: list[tuple[str, model.DataLine]] = []
         """Turns without a number: they get theirs after the observations, whose numbers are written in texts."""
@@ -113,12 +115,15 @@ class Importer:
                 # What a batch refers to is stored before it begins.
                 while running and (line_type is not last_type or len(running) >= _BATCHES_AT_ONCE):
                     await running.popleft()
+                if line_type is not last_type:
+                    await self._store_linked()
                 running.append(asyncio.create_task(self._store(line_type, batch)))
                 await asyncio.sleep(0)
                 last_type, done = line_type, done + len(batch)
                 progress(done)
             while running:
                 await running.popleft()
+            await self._store_linked()
             unnumbered, self._unnumbered = self._unnumbered, []
             for batch in _chunks(unnumbered, BATCH_LINES):
                 await self._store(model.TurnLine, batch, numbers_late=False)
@@ -133,7 +138,27 @@ class Importer:
         if line_type is model.TurnLine and numbers_late:
             self._unnumbered += [item for item in batch if getattr(item[1], "number", None) is None]
             batch = [item for item in batch if getattr(item[1], "number", None) is not None]
+        if line_type is model.ObservationLine:
+            self._linked += [item for item in batch if _is_linked(item[1])]
+            batch = [item for item in batch if not _is_linked(item[1])]
         await self._db.in_system(lambda conn: self._take(conn, line_type, batch))
+
+    async def _store_linked(self) -> None:
+        """Store the observations that were merged or closed together with what they name, so that no interruption parts them."""
+        linked, self._linked = self._linked, []
+
+        async def take(conn: Conn) -> None:
+            self._links.clear()
+            for chunk in _chunks(linked, BATCH_LINES):
+                await self._take(conn, model.ObservationLine, chunk)
+            for row in self._links:
+                closed_by = cast("int", row["closed_by"])
+                row["closed_by"] = self._numbers.get(closed_by, closed_by)
+            for rows in _chunks(self._links, BATCH_LINES):
+                await repository.link(conn, self._team_id, rows)
+
+        if linked:
+            await self._db.in_system(take)
 
     def _read_erased(self) -> set[UUID]:
         """Observations, turns, entities and sessions that were erased here: an import does not bring them back."""
@@ -156,7 +181,7 @@ class Importer:
         lines = [(place, self._translated(line)) for place, line in batch if self._has_project(place, line)]
         if line_type is model.SessionLine:
             lines = await self._find_sessions(conn, lines)
-        there = await repository.present(conn, self._team_id, line_type, [line.id for _, line in lines])
+        there = await self._find_present(conn, line_type, [line for _, line in lines])
         record = model.record_name(line_type)
         rows: list[tuple[str, model.DataLine]] = []
         for place, line in lines:
@@ -291,6 +316,15 @@ class Importer:
             return line.from_id in self._erased or line.to_id in self._erased
         return getattr(line, "observation_id", None) in self._erased
 
+    async def _find_present(self, conn: Conn, line_type: type[model.DataLine], lines: Sequence[model.DataLine]) -> set[UUID]:
+        """The ids of those that are here already. Notes the numbers of observations, where they differ from the source's."""
+        there = await repository.present(conn, self._team_id, line_type, [line.id for line in lines])
+        numbers = {line.id: line.number for line in lines if isinstance(line, model.ObservationLine) and line.id in there}
+        for here in await repository.numbers_of(conn, self._team_id, list(numbers)) if numbers else ():
+            if (number := numbers[here.id]) is not None and number != here.number:
+                self._numbers[number] = here.number
+        return there
+
     async def _number(self, conn: Conn, lines: list[tuple[str, model.DataLine]]) -> None:
         """Replace numbers that others have, and give one to each row that has none, in place."""
         if not lines:
@@ -319,14 +353,9 @@ class Importer:
         await repository.raise_numbers(conn, self._team_id, highest, turns=turns)
 
     async def _finish(self, conn: Conn) -> None:
-        """Link the observations, which may refer to later ones; wake the streams; leave a trace."""
+        """Let observations name their turns; wake the streams; leave a trace."""
         if self._dry_run:
             return
-        for row in self._links:
-            if (closed_by := row["closed_by"]) is not None:
-                row["closed_by"] = self._numbers.get(cast("int", closed_by), closed_by)
-        for chunk in _chunks(self._links, BATCH_LINES):
-            await repository.link(conn, self._team_id, chunk)
         await repository.point_to_turns(conn, self._team_id)
         if self._report.taken:
             await audit.record(
@@ -368,7 +397,7 @@ class Importer:
             text = msgspec.json.encode(line.payload).decode()
             return {**msgspec.structs.asdict(line), "size_chars": len(text), "idempotency_key": self._event_key(line)}
         if isinstance(line, model.ObservationLine):
-            if line.superseded_by is not None or line.closed_by is not None:
+            if _is_linked(line):
                 self._links.append({
                     "id": line.id,
                     "superseded_by": line.superseded_by,
@@ -442,6 +471,10 @@ def _batches(
         batch.append(line)
     if batch:
         yield type(batch[-1][1]), batch
+
+
+def _is_linked(line: model.DataLine) -> bool:
+    return isinstance(line, model.ObservationLine) and (line.superseded_by is not None or line.closed_by is not None)
 
 
 def _chunks(rows: Sequence[Row], size: int) -> Iterator[list[Row]]:

@@ -37,6 +37,11 @@ class SessionMatch(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
 
 
+class NumberHere(msgspec.Struct, frozen=True, kw_only=True):
+    id: UUID
+    number: int
+
+
 L = TypeVar("L", bound=model.DataLine)
 _PAGE_ROWS = 1_000
 
@@ -419,6 +424,10 @@ LINK = Query(
     """,
 )
 
+NUMBERS_OF = Query(
+    NumberHere,
+    "SELECT id, number FROM observations WHERE team_id = %(team_id)s AND id = ANY(%(ids)s::uuid[])",
+)
 POINT_TO_TURNS = Query(
     int,
     """
@@ -499,6 +508,11 @@ async def taken_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> 
 async def link(conn: Conn, team_id: UUID, rows: Sequence[object]) -> int:
     """Set what observations were merged into and closed by; returns how many were changed."""
     return await LINK.run(conn, team_id=team_id, rows=Jsonb(list(rows)))
+
+
+async def numbers_of(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[NumberHere]:
+    """The numbers of those of the observations that the team has."""
+    return await NUMBERS_OF.all(conn, team_id=team_id, ids=ids)
 
 
 async def point_to_turns(conn: Conn, team_id: UUID) -> None:

@@ -15,6 +15,7 @@ from tests.bench.cpu import cpu_seconds
 from tests.bench.crowd import crowded
 from tests.bench.drain import PROVIDER, wait_until_ended
 from tests.bench.growth import record
+from tests.bench.growth.hosts import measure_hosts
 from tests.bench.growth.record import Churn, Growth, Stage, Table
 from tests.bench.load import loader
 from tests.bench.operations import KINDS, LISTS, Cost, Kind, measure, start_role
@@ -58,20 +59,22 @@ SETTINGS: dict[str, tuple[LiteralString, ...]] = {
 )
 @click.option("--operations", "number", default=400, show_default=True, help="How often each operation is done.")
 @click.option("--churn", default=40_000, show_default=True, help="Events for each of autovacuum's settings; 0: not measured.")
+@click.option("--hosts", default=2000, show_default=True, help="Events for 1, 2 and 4 processes and workers; 0: not measured.")
 @click.option("--keep", is_flag=True, help="Keep the figures in docs/reference/bench/growth.json and docs/reference/sizing.md.")
-def main(events: tuple[int, ...], number: int, churn: int, *, quick: bool, keep: bool) -> None:
+def main(events: tuple[int, ...], number: int, churn: int, hosts: int, *, quick: bool, keep: bool) -> None:
     """Measure ingest, the worker, search, context, lists and sizes of tables at several sizes of the database.
 
     A million events take 3 GB of disk and ten minutes; ten million ten times as much of both.
     """
     logs.configure("console", "error")
     if quick:
-        events, churn, number = (500, 1000), 200, 20
+        events, churn, hosts, number = (500, 1000), 200, 100, 20
     with world() as here:
         stages = [measure_stage(here, size, number) for size in events]
         churns = [measure_churn(here, name, statements, churn) for name, statements in SETTINGS.items()] if churn else []
+        spread = measure_hosts(here, (1, 2) if quick else (1, 2, 4), hosts, 1 if quick else 3) if hosts else []
         machine = page.machine(cast("str", value(here.embedded.url, "SHOW server_version")))
-    growth = Growth(machine=machine, stages=stages, churns=churns)
+    growth = Growth(machine=machine, stages=stages, churns=churns, hosts=spread)
     click.echo(record.page(growth, None))
     if keep:
         click.echo(f"kept: {record.keep(growth).relative_to(page.ROOT)}, {record.write_page(growth).relative_to(page.ROOT)}")

@@ -52,12 +52,24 @@ class Churn(msgspec.Struct, frozen=True, kw_only=True):
     """CPU time of PostgreSQL for an event, autovacuum's included."""
 
 
+class Hosts(msgspec.Struct, frozen=True, kw_only=True):
+    """The CPU time of an event, to its observation, with so many processes for the API and as many workers."""
+
+    processes: int
+    program_us: float
+    """Without what the processes spend idle."""
+    postgres_us: float
+    idle_ms: float
+    """Milliseconds a second of the program and PostgreSQL together, when nothing comes in."""
+
+
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """A run."""
 
     machine: dict[str, str]
     stages: list[Stage]
     churns: list[Churn] = []
+    hosts: list[Hosts] = []
 
 
 def keep(growth: Growth, file: Path = FILE) -> Path:
@@ -98,6 +110,8 @@ def page(growth: Growth, month: month_record.Month | None) -> str:
         ),
         *_sizes(growth.stages),
     ]
+    if growth.hosts:
+        parts += ["\n## Processes and workers\n", *_hosts(growth.hosts)]
     if growth.churns:
         parts += ["\n## Autovacuum of the queue's tables\n", *_churns(growth.churns)]
     return "\n".join(parts).rstrip() + "\n"
@@ -166,6 +180,23 @@ def _sizes(stages: Sequence[Stage]) -> list[str]:
         rows.append(f"| {' | '.join(cells)} |")
     rows.append(f"| the whole database | {' | '.join(shown(stage.database_bytes / 2**20) for stage in stages)} |")
     rows.append(f"| bytes an event | {' | '.join(shown(stage.database_bytes / stage.events) for stage in stages)} |")
+    return rows
+
+
+def _hosts(hosts: Sequence[Hosts]) -> list[str]:
+    rows = [
+        (
+            "A hundred events a second over eight connections, each with its observation by the rules, spread over so many "
+            "processes for the API and as many workers. What they spend idle is taken off the first three columns.\n"
+        ),
+        "| processes and workers | program, µs an event | PostgreSQL, µs an event | both, beside one of each | idle, ms a second |",
+        "|---|---|---|---|---|",
+    ]
+    first = hosts[0].program_us + hosts[0].postgres_us
+    for run in hosts:
+        both = f"{(run.program_us + run.postgres_us) / first:.2f}"
+        cells = [f"{run.processes} and {run.processes}", shown(run.program_us), shown(run.postgres_us), both, shown(run.idle_ms)]
+        rows.append(f"| {' | '.join(cells)} |")
     return rows
 
 
