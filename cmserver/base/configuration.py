@@ -108,6 +108,14 @@ def load(environ: Mapping[str, str], *, config_file: Path | None = None) -> Load
     )
 
 
+def find_data_dir(environ: Mapping[str, str], *, config_file: Path | None = None) -> Path:
+    """The data folder, also where another setting cannot be used."""
+    try:
+        return load(environ, config_file=config_file).settings.data_dir
+    except BadSetting:
+        return _data_dir(environ)
+
+
 def effective(loaded: LoadedSettings) -> list[ShownSetting]:
     """Every setting with its source, secrets masked."""
     effective_settings: list[ShownSetting] = []
@@ -135,6 +143,11 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
     return _home(environ) / ".local" / "share" / "cmserver"
 
 
+def _data_dir(environ: Mapping[str, str]) -> Path:
+    text = environ.get("CMSERVER_DATA_DIR", "")
+    return _path(text, environ) if text else default_data_dir(environ)
+
+
 def _from_toml(environ: Mapping[str, str], config_file: Path | None, warnings: list[str]) -> dict[str, _RawValue]:
     """The values in the TOML file, if there is one; names that are no settings go into `warnings`."""
     if config_file is None and not environ.get(CONFIG_FILE):
@@ -145,8 +158,7 @@ def _from_toml(environ: Mapping[str, str], config_file: Path | None, warnings: l
 
 def _from_data_dir(environ: Mapping[str, str], warnings: list[str]) -> dict[str, _RawValue]:
     """The values in the data folder's own file. It cannot say which folder that is."""
-    text = environ.get("CMSERVER_DATA_DIR", "")
-    data_dir = _path(text, environ) if text else default_data_dir(environ)
+    data_dir = _data_dir(environ)
     path = data_dir / CONFIG_NAME
     try:
         if not path.is_file():

@@ -180,6 +180,10 @@ async def serve_status(settings: Settings, db: Db, listener: socket.socket | Non
     from cmserver.app import create_status_app  # noqa: PLC0415 - half a second, which a worker without a port should not take
     from cmserver.base.http.server import make_server  # noqa: PLC0415 - as above
 
+    try:
+        listener.listen()
+    except OSError as error:
+        raise _port_error(settings, error) from error  # another process had bound the port too, and listened first
     server = make_server(create_status_app(settings, db), settings)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     click.echo(f"Its health and metrics are at {_local_url(listener)}")

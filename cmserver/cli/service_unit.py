@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from cmserver.base.atomic_file import write_file
-from cmserver.base.configuration import CONFIG_NAME, BadSetting, LoadedSettings, load
+from cmserver.base.configuration import CONFIG_NAME, BadSetting, LoadedSettings, find_data_dir, load
 from cmserver.base.errors import CmserverError, NotFound
 from cmserver.base.log_files import LOG_NAME
 from cmserver.base.own_command import build_own_command
@@ -169,10 +169,10 @@ def logs(config_file: Path | None, *, is_system: bool, follow: bool, lines: int)
 
     A server in the foreground writes to its terminal, and in a container to the container's log.
     """
-    file = load(os.environ, config_file=config_file).settings.data_dir / LOG_NAME
     try:
         command = _find_installed(is_system=is_system).log_command(lines, follow=follow)
     except CmserverError as error:
+        file = find_data_dir(os.environ, config_file=config_file) / LOG_NAME
         if not file.exists():
             raise NotFound(f"There is no log: {file} does not exist, and no service is installed.") from error
         command = _build_tail_command(file, lines, follow=follow)

@@ -42,7 +42,11 @@ def test_a_large_log_that_nobody_has_open_is_renamed(tmp_path: Path):
 def test_a_log_stays_as_it_is_where_the_disk_has_no_room_for_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = tmp_path / "cmserver.log"
     file.write_text("much more than ten bytes\n")
-    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=30))
+
+    def nearly_full(_folder: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=30)
+
+    monkeypatch.setattr("shutil.disk_usage", nearly_full)
 
     rotate_open_log(file)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from cmserver.base.configuration import BadSetting, load
+from cmserver.base.db import Db
+from cmserver.base.errors import ResourceInUse
 from cmserver.base.settings import Settings
-from cmserver.cli.run import load_providers, refuse_trusted_loopback_in_container
+from cmserver.cli.run import load_providers, refuse_trusted_loopback_in_container, serve_status
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,18 @@ def test_there_are_no_guests_in_a_container(tmp_path: Path, file: str | None, en
 def test_elsewhere_there_may_be_guests(tmp_path: Path):
     (tmp_path / ".dockerenv").touch()  # Docker's published ports do not reach a server that listens on loopback
     refuse_trusted_loopback_in_container(Settings(data_dir=tmp_path, trust_loopback="default"), {"container": ""}, tmp_path)
+
+
+async def test_a_worker_whose_port_another_process_took_meanwhile_does_not_start(db: Db, settings: Settings):
+    with socket.socket() as other, socket.socket() as ours:
+        for bound in (other, ours):
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(("127.0.0.1", other.getsockname()[1]))
+        other.listen()
+
+        with pytest.raises(ResourceInUse):
+            async with serve_status(settings, db, ours):
+                pass
 
 
 # -- a provider whose key is missing

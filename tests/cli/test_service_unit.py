@@ -187,3 +187,6 @@ def test_without_a_service_the_log_is_that_of_the_server_in_the_background(
 
     assert isinstance(nothing.exception, NotFound)
     assert (shown.exit_code, capfd.readouterr().out) == (0, "two\nthree\n")
+    (tmp_path / "data" / "config.toml").write_text("port = 'abc'")
+    with_bad_setting = cmserver(tmp_path, "logs", "--user", "-n", "1")
+    assert (with_bad_setting.exit_code, capfd.readouterr().out) == (0, "three\n")

@@ -138,11 +138,28 @@ async def _load_dump(
     prologue = (
         f"CREATE TABLE public.restore_unfinished (); COMMENT ON TABLE public.restore_unfinished IS '{manifest.dump_sha256}';\n"
     )
+    is_cancelled = False
+
+    def report(rows: int) -> None:
+        if is_cancelled:
+            raise BackupError("The restore was interrupted.")  # which ends psql
+        progress(rows)
+
     try:
         await asyncio.to_thread(backup.copy_dump, dump)
-        await asyncio.to_thread(
-            load, script_tools, tools, dump, url, prologue=prologue.encode(), with_vectors=with_vectors, progress=progress
+        loading = asyncio.create_task(
+            asyncio.to_thread(
+                load, script_tools, tools, dump, url, prologue=prologue.encode(), with_vectors=with_vectors, progress=report
+            )
         )
+        try:
+            await asyncio.shield(loading)
+        except asyncio.CancelledError:
+            is_cancelled = True
+            (error,) = await asyncio.gather(loading, return_exceptions=True)
+            if error is None:
+                await _drop_restored(conn)  # the thread had loaded all of it
+            raise
     except OSError as error:
         raise BackupError(f"{dump} cannot be written: {error.strerror or error}.") from error
     finally:
