@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 
 from cmserver.base.configuration import BadSetting, load
 from cmserver.base.db import Db
-from cmserver.base.errors import ResourceInUse
 from cmserver.base.settings import Settings
+from cmserver.cli.exit_codes import ResourceInUse
 from cmserver.cli.run import load_providers, refuse_trusted_loopback_in_container, serve_status
 
 
