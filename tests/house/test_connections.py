@@ -104,6 +104,7 @@ OWNERS_DOOR = {
     "ops.backup.journal.begin_journal": "the installation has no team",
     "ops.backup.scheduled.back_up_when_due": "maintenance: the installation has no team",
     "ops.transfer.pipeline.Importer.run": "an operator's command: looks whether ids are another team's, and links rows as they are",
+    "ops.transfer.pipeline.Importer._store_linked": "as the next one",
     "ops.transfer.pipeline.Importer._store": "an operator's command: writes rows as they are, which requests may not",
     "ops.joining.join.join_projects": "moves rows of which a request may change nothing else, such as the log of jobs",
     "ops.joining.join.move_strays": "maintenance: what was written into joined projects of every team",

@@ -57,6 +57,7 @@ ALL_ROWS = {
     "cmserver.ops.transfer.repository.TAKEN_NUMBERS": "a number is never used again",
     "cmserver.ops.transfer.repository.ADD_ENTITY_RELATIONS": "evidence stays with what an undo may show again",
     "cmserver.ops.transfer.repository.LINK": "of rows that the import has just written",
+    "cmserver.ops.transfer.repository.NUMBERS_OF": "of what the import, or one before it, has written",
     "cmserver.ops.transfer.repository.POINT_TO_TURNS": "as the one above",
     "cmserver.observations.embedding.repository.TEXTS": "of rows of observation_embeddings; what is superseded has none",
 }

@@ -37,7 +37,7 @@ class SessionMatch(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
 
 
-class NumberHere(msgspec.Struct, frozen=True, kw_only=True):
+class ObservationNumber(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     number: int
 
@@ -425,7 +425,7 @@ LINK = Query(
 )
 
 NUMBERS_OF = Query(
-    NumberHere,
+    ObservationNumber,
     "SELECT id, number FROM observations WHERE team_id = %(team_id)s AND id = ANY(%(ids)s::uuid[])",
 )
 POINT_TO_TURNS = Query(
@@ -510,7 +510,7 @@ async def link(conn: Conn, team_id: UUID, rows: Sequence[object]) -> int:
     return await LINK.run(conn, team_id=team_id, rows=Jsonb(list(rows)))
 
 
-async def numbers_of(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[NumberHere]:
+async def numbers_of(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[ObservationNumber]:
     """The numbers of those of the observations that the team has."""
     return await NUMBERS_OF.all(conn, team_id=team_id, ids=ids)
 
