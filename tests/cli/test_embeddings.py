@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from cmserver.base.db import Db
+from cmserver.observations.calibration.calibrate import MIN_TITLES
+from cmserver.observations.calibration.model import BUILT_IN
+from cmserver.observations.calibration.wire import CalibrationOut
 from cmserver.observations.embedding.wire import EmbeddingStateOut, RetriedEmbeddingsOut
 from tests.cli.conftest import Cms
 from tests.conftest import Cast, mint
 from tests.make import Make
+from tests.observations.calibration.conftest import Calibrated, calibrated, room, vectors
+from tests.observations.calibration.test_calibrate import make_local
+
+__all__ = ["calibrated", "room", "vectors"]  # fixtures
 
 
 async def fail(db: Db, make: Make, cast: Cast) -> None:
@@ -36,6 +43,21 @@ async def test_what_failed_is_tried_again(cms: Cms, cast: Cast, db: Db, make: Ma
     assert (first.code, first.out) == (0, "Failed embeddings that are tried again now: 1.\n")
     assert again.read(RetriedEmbeddingsOut).retried == 0
     assert (await cms("embeddings", "status", "--json", key=cast.alice.key)).read(EmbeddingStateOut).reasons[0].given_up == 0
+
+
+async def test_what_an_embedder_s_cosines_mean_is_measured_and_shown(cms: Cms, cast: Cast, calibrated: Calibrated):
+    model = calibrated.use("local", BUILT_IN[1], 128)
+    await calibrated.fill(cast.alice.project, MIN_TITLES, model, make_local(128))
+
+    said = await cms("embeddings", "calibrate", key=cast.alice.key)
+    as_json = (await cms("embeddings", "calibrate", "--json", key=cast.alice.key)).read(CalibrationOut)
+
+    assert said.code == 0, said.err
+    assert f"{as_json.even_cosine:.3f}" in said.out
+    assert as_json.titles == MIN_TITLES
+    calibrated.room.ask("UPDATE embedding_models SET dimensions = 256, asked_dimensions = NULL")
+    refused = await cms("embeddings", "calibrate", key=cast.alice.key)
+    assert (refused.code, "needs no calibration" in refused.err) == (1, True)
 
 
 async def test_a_key_without_the_scope_is_told_so(cms: Cms, cast: Cast, db: Db):

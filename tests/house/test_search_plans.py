@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -11,10 +11,11 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.sql import Query
 from cmserver.recall.search import repository as search
+from cmserver.recall.search.lexical import SMALL_SCOPE
 from cmserver.recall.search.model import RankedRow
 from tests.conftest import Cast
 from tests.house.house import has_vectors
-from tests.house.test_plans import PROMPTS, cast, crowd, crowded, database, plan, searching
+from tests.house.test_plans import PROMPTS, SEED, cast, crowd, crowded, database, plan, searching
 
 __all__ = ["cast", "crowd", "crowded", "database"]
 
@@ -53,6 +54,26 @@ def million(database: str, crowd: Cast) -> None:
         if conn.info.server_version < 18_00_00:
             pytest.skip("this PostgreSQL cannot be told how many rows there are")
         conn.execute(MILLION)
+
+
+@pytest.fixture
+async def sized(db: Db, database: str, crowd: Cast) -> dict[int, UUID]:
+    """A project of 20 and one of 10,000 beside the crowd, with vectors; by their sizes."""
+    projects = {20: uuid4(), 10_000: crowd.alice.project.id}
+    team_id = crowd.alice.team_id
+    with psycopg.connect(database, autocommit=True) as conn:
+        if not has_vectors(conn):
+            pytest.skip("this PostgreSQL has no pgvector: nothing is embedded")
+        conn.execute("INSERT INTO projects (id, team_id, canonical_id, name) VALUES (%s, %s, 's', 's')", [projects[20], team_id])
+        for size, first, last in ((20, 20_001, 20_020), (10_000, 20_021, 25_020)):
+            conn.execute(SEED, {"project_id": projects[size], "team_id": team_id, "first": first, "last": last})
+        row = conn.execute(
+            "INSERT INTO embedding_models (provider, model, dimensions, state) VALUES ('ollama', 'm', 2, 'current') RETURNING id"
+        ).fetchone()
+        assert row
+        conn.execute(VECTORS, {"model_id": row[0]})
+        conn.execute("VACUUM ANALYZE observations, observation_embeddings")
+    return projects
 
 
 def sampling(cast: Cast) -> dict[str, object]:
@@ -128,6 +149,36 @@ async def test_the_nearest_of_a_project_are_compared_without_reading_those_of_ot
     assert "observation_embeddings_of_observation" in ranked, ranked
     assert "observation_embeddings_scope" in ranked, ranked
     assert "Seq Scan on observation" not in ranked, ranked
+
+
+async def test_in_a_project_of_20_and_in_one_of_10_000_a_search_reads_what_its_indexes_name(
+    db: Db, crowd: Cast, sized: dict[int, UUID]
+):
+    queries = {name: query for name, query in vars(search).items() if isinstance(query, Query) and name != "LEXEMES"}
+    scans = re.compile(r"Seq Scan on (?:observations|observation_embeddings|turns)\b")
+    wrong: list[str] = []
+    for size, project_id in sized.items():
+        asked = searching(crowd) | sampling(crowd) | {"project_ids": [project_id], "documents": size, "limit": 40}
+        asked |= {
+            "near": [project_id] * 40,
+            "whole": size <= SMALL_SCOPE,
+            "turns": size,
+            "projects": 1,
+            "max_turns": search.MAX_TURNS,
+        }
+        asked |= {"model_id": 1, "vector": "[1,0]", "dimensions": 2, "probes": "1", "sorts": "on"}
+        for name, query in queries.items():
+            told = await plan(db, crowd.alice.team_id, query.text, asked)
+            # Of the large one, which is half of the table, and for 200 rows of a table this small, a scan may be the shortest way.
+            if scans.search(told) and size <= SMALL_SCOPE and name != "SAMPLED" and "BY_INDEX" not in name:
+                wrong.append(f"{size} {name}\n{told}")
+            if name.startswith("RANK"):
+                by_word = "Bitmap Index Scan on observations_content_search" in told
+                wrong += [] if by_word is (size > SMALL_SCOPE) else [f"{size} {name} by word: {by_word}\n{told}"]
+            if name.endswith("BY_MEANING"):
+                wrong += [] if re.search("observation_embeddings_(turn_)?scope", told) else [f"{size} {name}\n{told}"]
+
+    assert not wrong, [w.splitlines()[0] for w in wrong]
 
 
 @pytest.mark.usefixtures("million")

@@ -101,7 +101,7 @@ async def read_statistics(conn: Conn, team_id: UUID, project_ids: Sequence[UUID]
     are_turns = samples[0].documents == 0
     if are_turns:
         turns = await count_turns(conn, team_id, project_ids)
-        samples = await repository.sampled_turns(conn, project_ids, lexemes, turns)
+        samples = await repository.sampled_turns(conn, project_ids, lexemes, turns, samples[0].projects)
     leading, by_pairs = select_leading(samples)
     return ScopeStatistics(
         documents=samples[0].documents,
@@ -110,6 +110,7 @@ async def read_statistics(conn: Conn, team_id: UUID, project_ids: Sequence[UUID]
         leading=leading,
         by_pairs=by_pairs,
         are_turns=are_turns,
+        projects=samples[0].projects,
     )
 
 

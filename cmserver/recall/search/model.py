@@ -149,6 +149,8 @@ class ScopeStatistics(msgspec.Struct, frozen=True, array_like=True, kw_only=True
     turns: Baseline = Baseline()
     are_turns: bool = False
     """There are no observations, and `found_in` counts turns."""
+    projects: int = 1
+    """How many are searched."""
 
     @property
     def idfs(self) -> list[float]:
@@ -176,7 +178,7 @@ class PagePosition(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     def is_valid(self) -> bool:
         """Whether its numbers can be computed with: it comes from outside."""
         it = self.statistics
-        counts = [self.seen, it.documents, it.mean_words - 1, *it.found_in]
+        counts = [self.seen, it.documents, it.mean_words - 1, it.projects, *it.found_in]
         figures = [self.rank, *it.observations.figures, *it.turns.figures]
         places = range(len(it.found_in))
         is_finite = all(0 <= count <= _MAX_COUNT for count in counts) and all(map(isfinite, figures))
@@ -211,6 +213,8 @@ class WordSample(msgspec.Struct, frozen=True, kw_only=True):
     """The documents in the scope, counted up to a limit."""
     rows: float
     """In the table, of all teams, by the planner's estimate."""
+    projects: int
+    """How many are searched."""
 
 
 class RankedRow(msgspec.Struct, frozen=True, kw_only=True):

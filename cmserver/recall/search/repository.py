@@ -142,10 +142,12 @@ _WANTED: LiteralString = (
 
 _COUNT_WORDS: LiteralString = """
                (SELECT avg(content_words)::float8 FROM newest) AS words, (SELECT count(*) FROM newest) AS sampled,
-               (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'observations'::regclass) AS rows
+               (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'observations'::regclass) AS rows,
+               coalesce(cardinality(%(project_ids)s::uuid[]), (SELECT count(*)::int FROM projects WHERE team_id = %(team_id)s))
+               AS projects
 <counted>    )
     SELECT (SELECT count(*) FROM newest WHERE content_search @@ l.quoted::tsquery) AS found_in, s.sampled,
-           coalesce(s.words, 1) AS words, s.documents, s.rows
+           coalesce(s.words, 1) AS words, s.documents, s.rows, s.projects
       FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS l (quoted, place) CROSS JOIN scope s
      ORDER BY l.place
 """
@@ -216,7 +218,7 @@ SAMPLED_TURNS = Query(
          ORDER BY created_at DESC LIMIT %(sample)s
     )
     SELECT (SELECT count(*) FROM turns WHERE text_search @@ l.quoted::tsquery) AS found_in, (SELECT count(*) FROM turns) AS sampled,
-           1::float8 AS words, %(turns)s::bigint AS documents, 0::float8 AS rows
+           1::float8 AS words, %(turns)s::bigint AS documents, 0::float8 AS rows, %(projects)s::int AS projects
       FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS l (quoted, place)
      ORDER BY l.place
     """,
@@ -352,16 +354,16 @@ _WITH_MEANING: LiteralString = (
     )
     .replace("<sample>", "(SELECT mean FROM sample), (SELECT deviation FROM sample), (SELECT background FROM sample)")
 )
-# As many of each project, or all would be of one. An order would read all of the scope.
+# As many of each project, or all would be of one: from where the index has the project on, so that nothing else is read.
 _SAMPLED_COSINES: LiteralString = f"""
         SELECT coalesce(avg(n.cosine), 0)::float8 AS mean, coalesce(stddev_pop(n.cosine), 0)::float8 AS deviation,
                coalesce(sum(n.cosine), 0)::float8 / (count(*) + 2) AS background
-          FROM (SELECT id, greatest(%(sample)s / count(*) OVER (), 1) AS share
-                  FROM projects
+          FROM (SELECT id FROM projects
                  WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR id = ANY(%(project_ids)s::uuid[]))
                  ORDER BY md5(id::text) LIMIT %(sample)s) p
-         CROSS JOIN LATERAL (SELECT 1 - (e.embedding <=> %(vector)s::halfvec) AS cosine
-                               FROM {_VECTORS} AND e.project_id = p.id LIMIT p.share) n
+         CROSS JOIN LATERAL (SELECT 1 - (e.embedding <=> %(vector)s::halfvec) AS cosine, e.project_id FROM {_VECTORS}
+                                AND e.project_id >= p.id ORDER BY e.project_id LIMIT greatest(%(sample)s / %(projects)s::int, 1)) n
+         WHERE n.project_id = p.id
 """
 _SAMPLE: LiteralString = f"""
     , sample AS MATERIALIZED ({_SAMPLED_COSINES})
@@ -555,17 +557,19 @@ async def sampled(
 
     `documents` is the size of the scope where it is known; otherwise that of a project is counted.
     """
-    words = {"quoted": [quote_lexeme(lexeme) for lexeme in lexemes], "sample": SAMPLE}
+    quoted = [quote_lexeme(lexeme) for lexeme in lexemes]
+    words: dict[str, object] = {"project_ids": _listed(project_ids), "quoted": quoted, "sample": SAMPLE}
     if project_ids is None:
         return await SAMPLED_TEAM.all(conn, team_id=team_id, **words)
-    scope = {"project_ids": _listed(project_ids), "documents": documents, "max_count": MAX_COUNTED}
-    return await SAMPLED.all(conn, team_id=team_id, **scope, **words)
+    return await SAMPLED.all(conn, team_id=team_id, documents=documents, max_count=MAX_COUNTED, **words)
 
 
-async def sampled_turns(conn: Conn, project_ids: Sequence[UUID] | None, lexemes: Sequence[str], turns: int) -> list[WordSample]:
+async def sampled_turns(
+    conn: Conn, project_ids: Sequence[UUID] | None, lexemes: Sequence[str], turns: int, projects: int
+) -> list[WordSample]:
     """The same among the newest of so many turns."""
-    quoted = [quote_lexeme(lexeme) for lexeme in lexemes]
-    return await SAMPLED_TURNS.all(conn, project_ids=_listed(project_ids), quoted=quoted, sample=SAMPLE, turns=turns)
+    words: dict[str, object] = {"project_ids": _listed(project_ids), "quoted": [quote_lexeme(lexeme) for lexeme in lexemes]}
+    return await SAMPLED_TURNS.all(conn, sample=SAMPLE, turns=turns, projects=projects, **words)
 
 
 async def turn_count(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None) -> int:
@@ -614,7 +618,8 @@ async def rank(
     wanted = msgspec.structs.asdict(request.filters) if request.filters.are_any else {}
     if vector is None:
         return await (RANK_WANTED if wanted else RANK).all(conn, **words, **wanted)
-    meaning = {"team_id": team_id, "model_id": vector.model_id, "vector": vector.vector, "sample": SAMPLE}
+    meaning: dict[str, object] = {"team_id": team_id, "model_id": vector.model_id, "vector": vector.vector}
+    meaning |= {"sample": SAMPLE, "projects": max(statistics.projects, 1)}
     return await (RANK_WANTED_BY_MEANING if wanted else RANK_BY_MEANING).all(conn, **words, **wanted, **meaning)
 
 
@@ -634,7 +639,8 @@ async def rank_turns(
     With the `vector`, turns that are not near have cosines.
     """
     words = [quote_lexeme(lexeme) for lexeme in lexemes]
-    meaning = {"model_id": vector.model_id, "vector": vector.vector, "team_id": team_id} if vector else {}
+    meaning: dict[str, object] = {"projects": max(statistics.projects, 1), "team_id": team_id} if vector else {}
+    meaning |= {"model_id": vector.model_id, "vector": vector.vector} if vector else {}
     return await (TURNS_BY_MEANING if vector else TURNS).all(
         conn,
         project_ids=_listed(request.project_ids),
