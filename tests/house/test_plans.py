@@ -117,6 +117,7 @@ def searching(cast: Cast) -> dict[str, object]:
         "k1": 0.9,
         "b": 0.75,
         "documents": 5_000,
+        "projects": 1,
         "mean_words": 4.0,
         "near": [],
         "unmatched": [],
