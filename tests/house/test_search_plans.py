@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import LiteralString
 from uuid import UUID, uuid4
 
 import psycopg
@@ -11,7 +12,6 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.sql import Query
 from cmserver.recall.search import repository as search
-from cmserver.recall.search.lexical import SMALL_SCOPE
 from cmserver.recall.search.model import RankedRow
 from tests.conftest import Cast
 from tests.house.house import has_vectors
@@ -154,27 +154,29 @@ async def test_the_nearest_of_a_project_are_compared_without_reading_those_of_ot
 async def test_in_a_project_of_20_and_in_one_of_10_000_a_search_reads_what_its_indexes_name(
     db: Db, crowd: Cast, sized: dict[int, UUID]
 ):
-    queries = {name: query for name, query in vars(search).items() if isinstance(query, Query) and name != "LEXEMES"}
+    queries: dict[str, LiteralString] = {
+        name: query.text for name, query in vars(search).items() if isinstance(query, Query) and name != "LEXEMES"
+    }
     scans = re.compile(r"Seq Scan on (?:observations|observation_embeddings|turns)\b")
     wrong: list[str] = []
     for size, project_id in sized.items():
         asked = searching(crowd) | sampling(crowd) | {"project_ids": [project_id], "documents": size, "limit": 40}
         asked |= {
             "near": [project_id] * 40,
-            "whole": size <= SMALL_SCOPE,
+            "whole": size <= search.SMALL_SCOPE,
             "turns": size,
             "projects": 1,
             "max_turns": search.MAX_TURNS,
         }
         asked |= {"model_id": 1, "vector": "[1,0]", "dimensions": 2, "probes": "1", "sorts": "on"}
-        for name, query in queries.items():
-            told = await plan(db, crowd.alice.team_id, query.text, asked)
+        for name, text in queries.items():
+            told = await plan(db, crowd.alice.team_id, text, asked)
             # Of the large one, which is half of the table, and for 200 rows of a table this small, a scan may be the shortest way.
-            if scans.search(told) and size <= SMALL_SCOPE and name != "SAMPLED" and "BY_INDEX" not in name:
+            if scans.search(told) and size <= search.SMALL_SCOPE and name != "SAMPLED" and "BY_INDEX" not in name:
                 wrong.append(f"{size} {name}\n{told}")
             if name.startswith("RANK"):
                 by_word = "Bitmap Index Scan on observations_content_search" in told
-                wrong += [] if by_word is (size > SMALL_SCOPE) else [f"{size} {name} by word: {by_word}\n{told}"]
+                wrong += [] if by_word is (size > search.SMALL_SCOPE) else [f"{size} {name} by word: {by_word}\n{told}"]
             if name.endswith("BY_MEANING"):
                 wrong += [] if re.search("observation_embeddings_(turn_)?scope", told) else [f"{size} {name}\n{told}"]
 

@@ -16,19 +16,8 @@ from cmserver.observations.embedding.model import Calibration, QueryVector
 _FULL_WORDS = 12
 
 
-class ConfidenceFeatures(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a search says whether its query is about the scope.
-
-    `words` is the best BM25 as a share of what all of the query's words weigh, 0 to 1; `cosine` that of the nearest document.
-    """
-
-    words: float
-    cosine: float
-    word_count: int
-
-
 class ConfidenceCoefficients(msgspec.Struct, frozen=True, kw_only=True):
-    """A logistic regression on the features; cosines differ by embedding model, and so do these."""
+    """A logistic regression; cosines differ by embedding model, and so do these."""
 
     intercept: float
     words: float
@@ -71,8 +60,11 @@ def share_of_words(best_bm25: float, idfs: Sequence[float]) -> float:
     return min(best_bm25 / weight, 1.0) if weight > 0 else 0.0
 
 
-def estimate_confidence(features: ConfidenceFeatures, coefficients: ConfidenceCoefficients) -> float:
-    """The probability, 0 to 1, that the query is about the scope."""
-    length = min(features.word_count, _FULL_WORDS) / _FULL_WORDS
-    log_odds = coefficients.words * features.words + coefficients.cosine * features.cosine + coefficients.length * length
+def estimate_confidence(coefficients: ConfidenceCoefficients, *, words: float, cosine: float, word_count: int) -> float:
+    """The probability, 0 to 1, that the query is about the scope.
+
+    `words` is the best BM25 as a share of what all of the query's words weigh, 0 to 1; `cosine` that of the nearest document.
+    """
+    length = min(word_count, _FULL_WORDS) / _FULL_WORDS
+    log_odds = coefficients.words * words + coefficients.cosine * cosine + coefficients.length * length
     return 1 / (1 + exp(-(coefficients.intercept + log_odds)))

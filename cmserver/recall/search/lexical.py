@@ -12,23 +12,19 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from itertools import combinations
 from math import prod
 from uuid import UUID
 
 from cmserver.base.sql import Conn
 from cmserver.base.text import UNSEGMENTED
-from cmserver.observations.embedding.model import QueryVector
 from cmserver.recall.search import repository
-from cmserver.recall.search.model import RankedRow, Ranking, ScopeStatistics, SearchRequest, WordSample
+from cmserver.recall.search.model import ScopeStatistics, WordSample
 
 MAX_CHARS = 10_000
 MAX_WORDS = 64
 """Characters and words of a query over these limits are ignored."""
 MAX_BINDING_WORDS = 64
 """Only this many quoted or excluded words are taken, in their order: each text in the scope is matched against all of them."""
-SMALL_SCOPE = 2_000
-"""A scope of up to this many documents is read whole: that is quicker than an index of all projects' words."""
 _MAX_ROWS = 1_500
 """How many rows may be read, by the estimate from the sample."""
 _ENTRIES_PER_ROW = 20
@@ -59,7 +55,7 @@ class ScopeSizes:
 
     def keep(self, scope: _Scope, documents: int) -> None:
         """Remember it from now on, if the scope is large and it was counted."""
-        if documents > SMALL_SCOPE and self.find(scope) is None:
+        if documents > repository.SMALL_SCOPE and self.find(scope) is None:
             if len(self._sizes) >= self._MAX_SCOPES:
                 self._sizes.clear()
             self._sizes[scope] = (self._clock(), documents)
@@ -145,45 +141,8 @@ def count_matching(statistics: ScopeStatistics) -> int:
     return round((1 - without) * statistics.documents)
 
 
-async def rank_observations(
-    conn: Conn,
-    team_id: UUID,
-    request: SearchRequest,
-    lexemes: Sequence[str],
-    statistics: ScopeStatistics,
-    ranking: Ranking,
-    near_ids: Sequence[UUID],
-    vector: QueryVector | None,
-    limit: int,
-) -> list[RankedRow]:
-    """The observations that match the words best and pass the filters, with those that are near; and the row of statistics.
-
-    On a further page every document count is known; before, those of the leading words are counted in the hits.
-    """
-    quoted = [repository.quote_lexeme(lexemes[place]) for place in statistics.leading]
-    any_of = " | ".join(quoted)
-    if statistics.by_pairs:
-        any_of = " | ".join(f"({first} & {second})" for first, second in combinations(quoted, 2))
-    is_counted = set[int]() if request.after or statistics.by_pairs else set(statistics.leading)
-    return await repository.rank(
-        conn,
-        team_id,
-        request,
-        lexemes,
-        [None if place in is_counted else found_in for place, found_in in enumerate(statistics.found_in)],
-        any_of,
-        near_ids,
-        vector,
-        ranking,
-        statistics,
-        has_other_words=statistics.by_pairs or len(statistics.leading) < len(lexemes),
-        whole=statistics.documents <= SMALL_SCOPE,
-        limit=limit,
-    )
-
-
 def _estimate_rows(sample: WordSample) -> float:
     """How many rows the word leads to, with the time for entries of other projects counted as rows; 0 in a small scope."""
-    if sample.documents <= max(SMALL_SCOPE, sample.sampled):
+    if sample.documents <= max(repository.SMALL_SCOPE, sample.sampled):
         return 0
     return (sample.found_in + 0.5) / (sample.sampled + 1) * (sample.documents + sample.rows / _ENTRIES_PER_ROW)

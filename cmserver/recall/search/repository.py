@@ -10,6 +10,7 @@ values to estimate the rows. LEXEMES, which comes first, says so for the transac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import LiteralString
 from uuid import UUID
 
@@ -36,6 +37,8 @@ JUDGED = 40
 LENDING = 20
 """The documents beside so many of the first by words are in the first tier: the answer is often next to what has the words."""
 MAX_COUNTED = 60_001
+SMALL_SCOPE = 2_000
+"""A scope of up to this many documents is read whole: that is quicker than an index of all projects' words."""
 _KNOWN_LANGUAGES = ["english", "german", "french", "spanish", "italian", "portuguese", "dutch"]
 """Languages of queries that are told from each other by their stop words."""
 _JUDGED_CHARS = 1_000
@@ -582,80 +585,57 @@ async def rank(
     team_id: UUID,
     request: SearchRequest,
     lexemes: Sequence[str],
-    known: Sequence[float | None],
-    any_of: str,
+    statistics: ScopeStatistics,
+    ranking: Ranking,
     near_ids: Sequence[UUID],
     vector: QueryVector | None,
-    ranking: Ranking,
-    statistics: ScopeStatistics,
-    *,
-    has_other_words: bool,
-    whole: bool,
     limit: int,
+    *,
+    turns: bool = False,
 ) -> list[RankedRow]:
-    """The first `limit` documents that match the tsquery `any_of` and the filters, those of `near_ids`, and the statistics.
+    """The first `limit` observations, or `turns`, by their words, those of `near_ids`, and the statistics, in no order.
 
-    `known` are document counts of the lexemes; where it has none, the hits are counted. `has_other_words`: not all that has a word
-    matches `any_of`. `whole` scans the scope without an index. With the `vector`, rows have cosines. The rows are in no order.
+    With the `vector`, rows that are not near have cosines. The documents with a leading word are counted in the hits, unless a page
+    before has done it.
     """
-    words: dict[str, object] = {
+    quoted = [quote_lexeme(lexeme) for lexeme in lexemes]
+    leading = quoted if turns else [quoted[place] for place in statistics.leading]
+    by_pairs = statistics.by_pairs and not turns
+    is_counted = request.after is None and not by_pairs
+    values: dict[str, object] = {
+        "team_id": team_id,
         "project_ids": _listed(request.project_ids),
-        "any": any_of,
-        "quoted": [quote_lexeme(lexeme) for lexeme in lexemes],
-        "known": list(known),
+        "any": " | ".join(map(" & ".join, combinations(leading, 2)) if by_pairs else leading),
+        "quoted": quoted,
+        "idfs": statistics.idfs,
+        "known": [
+            None if is_counted and place in statistics.leading else found_in for place, found_in in enumerate(statistics.found_in)
+        ],
         "near": list(near_ids),
-        "unmatched": list(near_ids) if has_other_words else [],
+        "unmatched": list(near_ids) if by_pairs or len(leading) < len(quoted) else [],
         "weights": list(WEIGHTS),
         "k1": ranking.k1,
         "b": ranking.b,
         "documents": statistics.documents,
+        "projects": max(statistics.projects, 1),
         "mean_words": statistics.mean_words,
         "judged": JUDGED if ranking.neighbours else 0,
         "lending": LENDING,
-        "whole": whole,
+        "whole": statistics.documents <= SMALL_SCOPE,
+        "sample": SAMPLE,
+        "max_turns": MAX_TURNS,
         "limit": limit,
-    }
-    wanted = msgspec.structs.asdict(request.filters) if request.filters.are_any else {}
-    if vector is None:
-        return await (RANK_WANTED if wanted else RANK).all(conn, **words, **wanted)
-    meaning: dict[str, object] = {"team_id": team_id, "model_id": vector.model_id, "vector": vector.vector}
-    meaning |= {"sample": SAMPLE, "projects": max(statistics.projects, 1)}
-    return await (RANK_WANTED_BY_MEANING if wanted else RANK_BY_MEANING).all(conn, **words, **wanted, **meaning)
-
-
-async def rank_turns(
-    conn: Conn,
-    team_id: UUID,
-    request: SearchRequest,
-    lexemes: Sequence[str],
-    statistics: ScopeStatistics,
-    ranking: Ranking,
-    near_ids: Sequence[UUID],
-    vector: QueryVector | None,
-    limit: int,
-) -> list[RankedRow]:
-    """The first `limit` turns that match, by their words, those of `near_ids`, and the statistics, in no order.
-
-    With the `vector`, turns that are not near have cosines.
-    """
-    words = [quote_lexeme(lexeme) for lexeme in lexemes]
-    meaning: dict[str, object] = {"projects": max(statistics.projects, 1), "team_id": team_id} if vector else {}
-    meaning |= {"model_id": vector.model_id, "vector": vector.vector} if vector else {}
-    return await (TURNS_BY_MEANING if vector else TURNS).all(
-        conn,
-        project_ids=_listed(request.project_ids),
-        any=" | ".join(words),
-        quoted=words,
-        idfs=statistics.idfs,
-        near=list(near_ids),
-        k1=ranking.k1,
-        b=ranking.b,
-        sample=SAMPLE,
-        max_turns=MAX_TURNS,
-        limit=limit,
-        **meaning,
         **msgspec.structs.asdict(request.filters),
-    )
+    }
+    if vector is not None:
+        values |= {"model_id": vector.model_id, "vector": vector.vector}
+    if turns:
+        query = TURNS_BY_MEANING if vector else TURNS
+    elif request.filters.are_any:
+        query = RANK_WANTED_BY_MEANING if vector else RANK_WANTED
+    else:
+        query = RANK_BY_MEANING if vector else RANK
+    return await query.all(conn, **values)
 
 
 async def nearest(

@@ -16,7 +16,7 @@ from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
 from cmserver.recall.search import lexical, repository
-from cmserver.recall.search.confidence import ConfidenceFeatures, estimate_confidence, find_coefficients, share_of_words
+from cmserver.recall.search.confidence import estimate_confidence, find_coefficients, share_of_words
 from cmserver.recall.search.lexical import MAX_WORDS
 from cmserver.recall.search.model import (
     OBSERVATION_KINDS,
@@ -191,8 +191,7 @@ class _Search:
         if coefficients is None:
             return None
         words = share_of_words(self._best_bm25, self.statistics.idfs)
-        features = ConfidenceFeatures(words=words, cosine=self._best_cosine, word_count=len(self._lexemes))
-        return estimate_confidence(features, coefficients)
+        return estimate_confidence(coefficients, words=words, cosine=self._best_cosine, word_count=len(self._lexemes))
 
     def _depth(self) -> int:
         """How many documents of each arm are scored: the first tier, or the first wider one that the page lies in."""
@@ -239,18 +238,9 @@ class _Search:
     async def _find(self, depth: int, *, turns: bool = False) -> list[Candidate]:
         """The first `depth` observations, or turns, by words and by meaning; each has both values where they exist."""
         near = await self._find_near(depth, turns=turns) if depth else []
-        rank = repository.rank_turns if turns else lexical.rank_observations
-        rows = await rank(
-            self._conn,
-            self._team_id,
-            self._request,
-            self._lexemes,
-            self.statistics,
-            self._ranking,
-            [it.id for it in near],
-            self._vector if near else None,
-            depth,
-        )
+        ids, vector = [it.id for it in near], self._vector if near else None
+        scope = (self._conn, self._team_id, self._request, self._lexemes, self.statistics, self._ranking)
+        rows = await repository.rank(*scope, ids, vector, depth, turns=turns)
         sums = next(row for row in rows if row.id is None)
         self._best_bm25 = max(self._best_bm25, sums.bm25)
         self._best_cosine = max(self._best_cosine, near[0].cosine if near else 0.0)

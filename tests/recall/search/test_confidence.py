@@ -10,7 +10,6 @@ from cmserver.observations.embedding.model import Calibration, QueryVector
 from cmserver.recall.search.confidence import (
     LOCAL,
     LOCAL_CALIBRATION,
-    ConfidenceFeatures,
     estimate_confidence,
     find_coefficients,
     share_of_words,
@@ -31,7 +30,7 @@ def make_vector(provider: str, calibration: Calibration | None = None) -> QueryV
 
 
 def confidence(word_count: int, words: float = 0.0, cosine: float = 0.0) -> float:
-    return estimate_confidence(ConfidenceFeatures(words=words, cosine=cosine, word_count=word_count), LOCAL)
+    return estimate_confidence(LOCAL, words=words, cosine=cosine, word_count=word_count)
 
 
 def test_words_nearness_and_length_make_it_likely_that_a_query_is_about_the_project():
@@ -61,9 +60,8 @@ def test_a_calibration_gives_another_model_s_cosines_the_weight_of_the_local_one
 
     assert derived is not None
     for words, cosine in ((0.1, 0.2), (0.4, 0.3), (0.5, 0.7)):
-        local = ConfidenceFeatures(words=words, cosine=cosine, word_count=6)
-        other = ConfidenceFeatures(words=words, cosine=0.8 + cosine / 10, word_count=6)
-        assert estimate_confidence(other, derived) == pytest.approx(estimate_confidence(local, LOCAL))
+        other = estimate_confidence(derived, words=words, cosine=0.8 + cosine / 10, word_count=6)
+        assert other == pytest.approx(confidence(6, words, cosine))
 
 
 async def test_an_answer_says_its_confidence_and_without_an_embedder_that_it_knows_none(

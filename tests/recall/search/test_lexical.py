@@ -120,7 +120,7 @@ async def ranked(
     async with db.tenant(person.team_id) as conn:
         lexemes = await repository.lexemes(conn, person.team_id, request.project_ids, query, 64)
         statistics = await lexical.read_statistics(conn, person.team_id, request.project_ids, lexemes)
-        rows = await lexical.rank_observations(conn, person.team_id, request, lexemes, statistics, ranking, near, None, limit)
+        rows = await repository.rank(conn, person.team_id, request, lexemes, statistics, ranking, near, None, limit)
     (words,) = [row for row in rows if row.id is None]
     return sorted((row for row in rows if row.id), key=lambda row: row.place), words
 
@@ -169,7 +169,7 @@ async def test_what_was_found_otherwise_is_judged_by_the_same_formula(
     await filled(make, cast.alice, 60)
     ranking, query = Ranking(k1=1.2, b=0.6), "zorb mulk tarp wisp xant"
     rows, _ = await ranked(db, cast.alice, query, ranking)
-    monkeypatch.setattr(lexical, "SMALL_SCOPE", 0)
+    monkeypatch.setattr(repository, "SMALL_SCOPE", 0)
 
     again, _ = await ranked(db, cast.alice, query, ranking, near=[row.id for row in rows if row.id], limit=1)
 
@@ -232,7 +232,7 @@ async def test_in_a_large_scope_the_rarer_words_lead_to_what_all_of_them_find_fi
     whole = await run_search(db, cast.alice, "quokka wombat numbat")
 
     monkeypatch.setattr(repository, "SAMPLE", 50)
-    monkeypatch.setattr(lexical, "SMALL_SCOPE", 0)
+    monkeypatch.setattr(repository, "SMALL_SCOPE", 0)
     monkeypatch.setattr(lexical, "_MAX_ROWS", 10)
     pruned = await run_search(db, cast.alice, "quokka wombat numbat")
 
@@ -253,14 +253,14 @@ _SEED = """
 async def test_in_a_large_scope_what_is_found_has_the_scores_of_one_that_is_read_whole(
     db: Db, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ):
-    count = lexical.SMALL_SCOPE + 400
+    count = repository.SMALL_SCOPE + 400
     async with db.system() as conn:
         seeded = {"project_id": cast.alice.project.id, "team_id": cast.alice.team_id, "count": count}
         await conn.execute(_SEED, seeded)
         await conn.execute("INSERT INTO observation_counters (team_id, last_number) VALUES (%(team_id)s, %(count)s)", seeded)
     query = "quokka bilby wombat numbat"
     large_rows, large = await ranked(db, cast.alice, query, Ranking())
-    monkeypatch.setattr(lexical, "SMALL_SCOPE", count)
+    monkeypatch.setattr(repository, "SMALL_SCOPE", count)
     whole_rows, whole = await ranked(db, cast.alice, query, Ranking())
 
     whole_bm25 = {row.id: row.bm25 for row in whole_rows}
@@ -277,7 +277,7 @@ async def test_two_common_words_lead_to_what_has_both(db: Db, cast: Cast, make: 
     for n in range(120):
         await make.observation(project=cast.alice.project, title=f"word{n}", narrative=("wombat", "numbat", "wombat numbat")[n % 3])
     monkeypatch.setattr(repository, "SAMPLE", 50)
-    monkeypatch.setattr(lexical, "SMALL_SCOPE", 0)
+    monkeypatch.setattr(repository, "SMALL_SCOPE", 0)
     monkeypatch.setattr(lexical, "_MAX_ROWS", 1)
 
     both = await run_search(db, cast.alice, "wombat numbat")
@@ -309,17 +309,17 @@ def test_the_size_of_a_large_scope_is_remembered_for_a_minute_and_that_of_a_smal
     sizes = lexical.ScopeSizes(clock=lambda: now)
     large, small = (uuid4(), frozenset({uuid4()})), (uuid4(), frozenset({uuid4()}))
 
-    sizes.keep(large, lexical.SMALL_SCOPE + 1)
-    sizes.keep(small, lexical.SMALL_SCOPE)
+    sizes.keep(large, repository.SMALL_SCOPE + 1)
+    sizes.keep(small, repository.SMALL_SCOPE)
     now = 59.0
-    sizes.keep(large, 5 * lexical.SMALL_SCOPE)  # what was remembered was not counted anew
+    sizes.keep(large, 5 * repository.SMALL_SCOPE)  # what was remembered was not counted anew
 
-    assert sizes.find(large) == lexical.SMALL_SCOPE + 1
+    assert sizes.find(large) == repository.SMALL_SCOPE + 1
     assert sizes.find(small) is None
     now = 61.0
     assert sizes.find(large) is None
-    sizes.keep(large, 5 * lexical.SMALL_SCOPE)
-    assert sizes.find(large) == 5 * lexical.SMALL_SCOPE
+    sizes.keep(large, 5 * repository.SMALL_SCOPE)
+    assert sizes.find(large) == 5 * repository.SMALL_SCOPE
 
 
 def test_scopes_are_told_apart_by_their_team():

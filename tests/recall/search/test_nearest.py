@@ -11,7 +11,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.observations.embedding import indexes
 from cmserver.observations.embedding.model import QueryVector
-from cmserver.recall.search import lexical, repository, search
+from cmserver.recall.search import repository, search
 from cmserver.recall.search.model import Filters, NearText, Ranking, SearchRequest
 from tests.conftest import Cast
 from tests.make import Make
@@ -195,7 +195,7 @@ async def test_many_turns_are_found_by_the_index_where_there_are_few_observation
     turns = [await make.turn(project=alice.project, reply=f"Answer {n}") for n in range(LIMIT)]
     monkeypatch.setattr(search, "MAX_EXACT", LIMIT - 1)
     monkeypatch.setattr(repository, "MAX_COUNTED", LIMIT)
-    monkeypatch.setattr(lexical, "SMALL_SCOPE", 0)
+    monkeypatch.setattr(repository, "SMALL_SCOPE", 0)
     async with room.db.system() as conn:
         await conn.execute(
             "UPDATE observation_embeddings SET embedding = %s::halfvec WHERE turn_id IS NOT NULL", [room.sought.vector]
