@@ -39,8 +39,10 @@ _SECRET_ENDS = ("token", "bootstrap_key")
 # What PostgreSQL adds to the sentence of an error: rows and parameters stand there.
 _ADDED = re.compile(r"\n(?:DETAIL|HINT|CONTEXT|QUERY|STATEMENT|LINE \d+): ")
 
-# Libraries whose INFO is one line for each job.
-_CHATTY = ("procrastinate",)
+_EXPORTERS = [f"opentelemetry.exporter.otlp.proto.http.{name}_exporter" for name in ("trace", "metric")]
+
+# Libraries whose INFO is one line for each job, or which warn before each of many attempts.
+_CHATTY = {"procrastinate": logging.WARNING, **dict.fromkeys(_EXPORTERS, logging.ERROR)}
 
 # Libraries that write addresses with passwords in them, headers, and at DEBUG whole requests: what users have stored.
 _TELLTALE = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "mcp")
@@ -76,8 +78,8 @@ def configure(log_format: Literal["console", "json"], level: str) -> None:
         root.removeHandler(ours)
     root.addHandler(handler)
     root.setLevel(number)
-    for name in _CHATTY:
-        logging.getLogger(name).setLevel(number if number <= logging.DEBUG else max(number, logging.WARNING))
+    for name, least in _CHATTY.items():
+        logging.getLogger(name).setLevel(number if number <= logging.DEBUG else max(number, least))
     for name in _TELLTALE:
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
     for name in ("uvicorn", "uvicorn.error"):

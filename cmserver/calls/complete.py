@@ -10,6 +10,7 @@ import msgspec
 
 from cmserver.base.metrics import metrics
 from cmserver.base.text import storable
+from cmserver.base.tracing import trace_work
 from cmserver.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError
 
 ANSWER_TOKENS = 500
@@ -23,15 +24,20 @@ _MAX_USD = Decimal(100_000)
 async def complete_in_time(provider: Provider, prompt: Prompt, seconds: float) -> Completion:
     """The provider's answer; ProviderError when it takes longer."""
     started, outcome = time.perf_counter(), "failed"
-    try:
-        async with asyncio.timeout(seconds):
-            completion = await provider.complete(prompt)
-        outcome = "answered"
-    except TimeoutError as error:
-        message = f"{provider.name} did not answer within {seconds:g} seconds."
-        raise ProviderError(FailureKind.TRANSIENT, message, perhaps_paid=True) from error
-    finally:
-        metrics().provider_seconds.labels(provider.name, outcome).observe(time.perf_counter() - started)
+    names = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": provider.name, "gen_ai.request.model": provider.model}
+    with trace_work(f"chat {provider.model}", names, is_call=True) as span:
+        try:
+            async with asyncio.timeout(seconds):
+                completion = await provider.complete(prompt)
+            outcome = "answered"
+        except TimeoutError as error:
+            message = f"{provider.name} did not answer within {seconds:g} seconds."
+            raise ProviderError(FailureKind.TRANSIENT, message, perhaps_paid=True) from error
+        finally:
+            metrics().provider_seconds.labels(provider.name, outcome).observe(time.perf_counter() - started)
+        if span is not None:
+            tokens = {"gen_ai.usage.input_tokens": completion.input_tokens, "gen_ai.usage.output_tokens": completion.output_tokens}
+            span.set_attributes(tokens)
     return completion
 
 

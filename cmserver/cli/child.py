@@ -26,6 +26,7 @@ from cmserver.base.errors import CmserverError, Invalid
 from cmserver.base.logs import get_logger
 from cmserver.base.process import return_freed_memory
 from cmserver.base.settings import Settings
+from cmserver.base.tracing import exporting_traces
 from cmserver.cli import process
 from cmserver.cli.exit_codes import exit_code
 from cmserver.providers import registry
@@ -73,7 +74,7 @@ def main() -> None:
     return_freed_memory()
     logs.configure(order.settings.log_format, order.settings.log_level)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with exporting_traces(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(order))
     except CmserverError as error:
         click.echo(f"cmserver: {error}", err=True)

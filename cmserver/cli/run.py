@@ -31,6 +31,7 @@ from cmserver.base.migrate import connect_when_ready, migrate
 from cmserver.base.process import DOCKER_FILE, container_signs, return_freed_memory
 from cmserver.base.service_manager import READY, STOPPING, keep_watchdog_quiet, notify_service_manager
 from cmserver.base.settings import Settings
+from cmserver.base.tracing import exporting_traces, is_exported
 from cmserver.base.waiting import run_beside, run_unless_stopped
 from cmserver.cli import state
 from cmserver.cli.child import ChildOrder
@@ -89,7 +90,7 @@ def _run(role: Role, config_file: Path | None, options: Mapping[str, str | None]
     if role == "worker":
         status_listener = _bind_listener(settings) if options.get("CMSERVER_PORT") else None
         settings, providers = load_providers(loaded, role)
-        with counting_together(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with exporting_traces(), counting_together(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(work(settings, providers, status_listener))
         return
     listener = _bind_listener(settings)
@@ -98,7 +99,7 @@ def _run(role: Role, config_file: Path | None, options: Mapping[str, str | None]
         loaded = load(environ, config_file=config_file)
     settings, _ = load_providers(loaded, role)
     embedded = _start_embedded(settings)
-    with counting_together(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with exporting_traces(), counting_together(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(serve(settings, role, listener, embedded, background=background))
         finally:
@@ -131,6 +132,7 @@ async def serve(
             monitor = QueueMonitor(connections.db, settings)
             tasks = [asyncio.create_task(keep_child_running(child, stop)) for child in children]
             tasks.append(asyncio.create_task(monitor.run(stop)))
+            tasks += _start_metrics_export(connections.db, stop)
             from cmserver.cli.api_server import open_api_server  # noqa: PLC0415 - half a second, which no other command should take
 
             server = await open_api_server(settings, connections, listener, monitor)
@@ -163,12 +165,21 @@ async def work(settings: Settings, providers: ProviderChain, status_listener: so
             click.echo("The worker is running. Ctrl-C stops it.")
             monitor = QueueMonitor(connections.db, settings)
             tasks = [asyncio.create_task(act) for act in (monitor.run(stop), run_jobs(settings, connections, providers, stop))]
+            tasks += _start_metrics_export(connections.db, stop)
             async with serve_status(settings, connections.db, status_listener):
                 notify_service_manager(READY)
                 await run_until_stopped(connections, stop, *tasks)
             _report_stopping()
             await asyncio.gather(*tasks, *([connections.listening] if connections.listening.done() else []))
             log.info("server.stopped")
+
+
+def _start_metrics_export(db: Db, stop: asyncio.Event) -> list[asyncio.Task[None]]:
+    if not is_exported("metrics"):
+        return []
+    from cmserver.ops.metrics.export import export_metrics  # noqa: PLC0415 - needs the extra otel
+
+    return [asyncio.create_task(export_metrics(db, stop))]
 
 
 @contextlib.asynccontextmanager

@@ -21,6 +21,7 @@ from cmserver.base.errors import Unavailable
 from cmserver.base.metrics import metrics
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
+from cmserver.base.tracing import trace_work
 from cmserver.calls import repository as calls
 from cmserver.calls.budget import BudgetRefusal
 from cmserver.calls.model import Pause, StoredAnswer
@@ -134,8 +135,12 @@ class BatchRunner:
         A cancellation means that every job was cancelled, which is written, or that the worker stops and puts its work back.
         """
         try:
-            await self._work(batch)
-            await self._apply(batch)
+            pauses, stored = await self._load(batch)
+            request_ids = sorted({job.request_id for job in batch.jobs if job.request_id})
+            _log_requests(request_ids)
+            with trace_work("batch", {"cmserver.jobs": len(batch.jobs)}, requests=request_ids):
+                await self._work(batch, pauses, stored)
+                await self._apply(batch)
         except asyncio.CancelledError as cancelled:
             try:
                 async with self._db.system() as conn:
@@ -149,12 +154,14 @@ class BatchRunner:
 
     async def _apply(self, batch: Batch) -> None:
         """Write what became of the batch, and log its failures and its hold."""
-        with metrics().apply_seconds.time():
+        with metrics().apply_seconds.time(), trace_work("store") as span:
             numbers = await self._retry(
                 lambda conn: write_batch_effects(
                     conn, batch.claim, batch.jobs, batch.readings, batch.answered, batch.ends, batch.hold
                 )
             )
+            if span is not None:
+                span.set_attribute("cmserver.observations", numbers)
         for reason, job_ids in batch.failed_jobs().items():
             log.warning("jobs.failed", reason=reason, jobs=[str(job_id) for job_id in job_ids])
         if batch.hold.seconds > 0:
@@ -172,13 +179,16 @@ class BatchRunner:
             seconds=round(time.monotonic() - batch.began, 2),
         )
 
-    async def _work(self, batch: Batch) -> None:
+    async def _load(self, batch: Batch) -> tuple[list[Pause], list[StoredAnswer]]:
+        """Load the batch's jobs; returns all pauses, and the jobs' stored answers."""
+        batch.jobs, pauses, stored = await self._retry(lambda conn: _load(conn, batch.claim))
+        return pauses, stored
+
+    async def _work(self, batch: Batch, pauses: list[Pause], stored: list[StoredAnswer]) -> None:
         # The last call may begin so late that its timeout ends with the hard limit.
         deadline = time.monotonic() + self._settings.job_hard_limit_seconds - self._settings.provider_timeout_seconds
-        batch.jobs, provider_pauses, stored = await self._retry(lambda conn: _load(conn, batch.claim))
-        _log_requests_of(batch.jobs)
         await batch.read_events()
-        chain = _ProviderSelection(self._providers, provider_pauses, self._health, deadline)
+        chain = _ProviderSelection(self._providers, pauses, self._health, deadline)
         allowed = batch.check_jobs()
         for job in allowed:
             if job.source_type == "observation_reindex":
@@ -450,9 +460,8 @@ def _select_for_model(batch: Batch, jobs: Sequence[ClaimedJob], stored: Sequence
     return selected
 
 
-def _log_requests_of(jobs: Sequence[ClaimedJob]) -> None:
+def _log_requests(request_ids: Sequence[str]) -> None:
     """Add the requests that caused the jobs to the log records of this batch."""
-    request_ids = sorted({job.request_id for job in jobs if job.request_id})
     if len(request_ids) == 1:
         structlog.contextvars.bind_contextvars(request_id=request_ids[0])
     elif request_ids:

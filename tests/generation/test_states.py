@@ -413,7 +413,9 @@ class JobsLife(RuleBasedStateMachine):
         held = data.draw(st.sampled_from(live))
         self.provider.how = "observed"
         held.stuck = Batch(held.claim)
-        self.run(held.hand.runner._work(held.stuck))  # pyright: ignore[reportPrivateUsage]
+        runner = held.hand.runner
+        loaded = self.run(runner._load(held.stuck))  # pyright: ignore[reportPrivateUsage]
+        self.run(runner._work(held.stuck, *loaded))  # pyright: ignore[reportPrivateUsage]
         if held.jobs[0].answer is None:
             self.away[held.hand.worker_id] = 0
         answer = held.jobs[0].answer or Bought(len(held.jobs))

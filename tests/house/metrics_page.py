@@ -70,7 +70,8 @@ _PAGE = """\
 
 <!-- Generated from cmserver/base/metrics.py and cmserver/ops/metrics/collect.py. -->
 
-`GET /metrics` returns these for Prometheus, if `CMSERVER_METRICS_TOKEN` is set ([how](../howto/watch-with-prometheus.md)).
+`GET /metrics` returns these for Prometheus, if `CMSERVER_METRICS_TOKEN` is set ([how](../howto/watch-with-prometheus.md));
+OpenTelemetry gets them, too ([how](../howto/watch-with-opentelemetry.md)), without the ending `_total`.
 A histogram has `_bucket`, `_sum` and `_count`. Gauges and counters of the queue, of providers and of the database are read from
 the database, and so are those of all processes; what is timed and stored is counted by the processes of the
 `cmserver run` that answers, since its start.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from tests.otlp_collector import Collector, attributes
 from tests.process.conftest import Run
 from tests.process.program import Program, embedded_database, number, wait_for, wait_until_gone
 from tests.process.slow_provider import Gate
@@ -104,3 +106,31 @@ def test_a_provider_that_cannot_be_used_stops_the_server_with_one_sentence(run: 
 
     assert "CMSERVER_BASE_URL holds an address that cannot be used" in program.errors
     assert "Traceback" not in program.errors
+
+
+def test_the_processes_send_one_trace_and_the_metrics_of_all(run: Run):
+    with Collector() as collector:
+        export = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_METRIC_EXPORT_INTERVAL": "200"}
+        program = run("server", settings={**export, "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0"})
+        program.wait_until_ready()
+        post_event(program, "1")
+        wait_for("the job to be done", lambda: completed(program) == 1)
+        wait_for("the worker's metric", lambda: "cmserver_apply_duration_seconds" in collector.metrics)
+        assert program.stop() == 0
+
+    spans = {span.name: span for span in collector.spans}
+    assert spans["batch"].parent_span_id == spans["POST /v1/events"].span_id
+    assert spans["store"].parent_span_id == spans["batch"].span_id
+    assert len({span.trace_id for span in (spans["batch"], spans["POST /v1/events"], spans["store"])}) == 1
+    assert len({attributes(resource)["service.instance.id"] for resource in collector.resources}) == 2
+
+
+def test_a_collector_that_is_away_holds_up_neither_events_nor_the_end(run: Run):
+    gone = socket.create_server(("127.0.0.1", 0))  # takes connections, and never answers
+    program = run("server", settings={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:{}".format(gone.getsockname()[1])})
+    program.wait_until_ready()
+    post_event(program, "1")
+
+    assert program.stop() == 0
+    assert not program.logged("process.killed")
+    gone.close()

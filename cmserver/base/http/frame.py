@@ -21,6 +21,7 @@ from cmserver.base.http.wire import Dependencies, answer, refusal
 from cmserver.base.ids import new_id
 from cmserver.base.logs import get_logger
 from cmserver.base.metrics import metrics
+from cmserver.base.tracing import begin_request_trace, end_request_trace
 
 log = get_logger(__name__)
 
@@ -68,6 +69,7 @@ class AsgiFrame:
 
         # Not unbound afterwards: the server runs each request in a task, and so in a context, of its own.
         structlog.contextvars.bind_contextvars(request_id=request_id.decode())
+        span = begin_request_trace(request_id.decode(), scope["headers"])
         response: Response | None = None
         try:
             await self._app.router(scope, receive, send_framed)
@@ -85,7 +87,14 @@ class AsgiFrame:
             response = refusal(CmserverError("Internal error."), request_id.decode())
         if response is not None and not started:
             await response(scope, receive, send_framed)
-        _count(scope, status, time.perf_counter() - began)
+        route = scope.get("route")
+        # All paths that no route has count as one, and so do unknown methods.
+        method, path = (scope["method"], route.path) if isinstance(route, Route) else ("-", "-")
+        responses, request_seconds = _find_counters(method, path, status)
+        responses.inc()
+        request_seconds.observe(time.perf_counter() - began)
+        if span is not None:
+            end_request_trace(span, method, path, status)
 
     def _is_id(self, value: bytes) -> bool:
         """Whether a client's request id is safe to log and to store: short, ASCII, and no secret."""
@@ -96,15 +105,6 @@ class AsgiFrame:
         routes = [route for route in self._app.routes if isinstance(route, Route)]
         path = next(route.path for route in routes if route.matches(dict(scope))[0] is not Match.NONE)
         return sorted({method for route in routes if route.path == path for method in route.methods or ()})
-
-
-def _count(scope: Scope, status: int, seconds: float) -> None:
-    """Count the answer; all paths that no route has count as one, and so do unknown methods."""
-    route = scope.get("route")
-    labels = (scope["method"], route.path) if isinstance(route, Route) else ("-", "-")
-    responses, request_seconds = _find_counters(*labels, status)
-    responses.inc()
-    request_seconds.observe(seconds)
 
 
 @cache
