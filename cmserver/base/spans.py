@@ -59,9 +59,9 @@ class SpanFactory:
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("cmserver", __version__)
 
-    def begin_request(self, request_id: str, traceparent: str | None) -> Span:
+    def begin_request(self, request_id: str, headers: Sequence[tuple[bytes, bytes]]) -> Span:
         """Begin the span of a request, and make it the current one; the trace of the caller is linked."""
-        carrier = {"traceparent": traceparent} if traceparent else {}
+        carrier = {name.decode(): value.decode("latin-1") for name, value in headers if name == b"traceparent"}
         caller = trace.get_current_span(TraceContextTextMapPropagator().extract(carrier, _NOWHERE)).get_span_context()
         self._ids.request = self._locate_request(request_id)
         span = self._tracer.start_span("request", _NOWHERE, SpanKind.SERVER, links=[Link(caller)] if caller.is_valid else [])
@@ -70,7 +70,7 @@ class SpanFactory:
         return span
 
     def end_request(self, span: Span, method: str, path: str, status: int) -> None:
-        """End the span of a request."""
+        """End the span of a request. `path` is the route's: the request's own may name what is private."""
         span.update_name(f"{method} {path}")
         span.set_attributes({"http.request.method": method, "http.route": path, "http.response.status_code": status})
         if status >= 500:

@@ -21,7 +21,8 @@ log = get_logger(__name__)
 _FLUSH_SECONDS = 2.0
 """How long the end of a process waits until its last spans are sent: a collector that is away must not hold it up."""
 
-_factory: SpanFactory | None = None
+factory: SpanFactory | None = None
+"""None when nothing is traced."""
 
 
 def is_exported(signal: Literal["traces", "metrics"]) -> bool:
@@ -44,34 +45,20 @@ def is_exported(signal: Literal["traces", "metrics"]) -> bool:
 @contextmanager
 def exporting_traces() -> Generator[None]:
     """Send the traces of this process during the block, if the environment says where to."""
-    global _factory  # noqa: PLW0603 - one for the process, as its metrics are
+    global factory  # noqa: PLW0603 - one for the process, as its metrics are
     if not is_exported("traces"):
         yield
         return
     from cmserver.base.spans import SpanFactory  # noqa: PLC0415 - needs the extra
 
-    factory = _factory = SpanFactory()
+    factory = made = SpanFactory()
     try:
         yield
     finally:
-        _factory = None
-        flushing = threading.Thread(target=factory.shut_down, daemon=True)
+        factory = None
+        flushing = threading.Thread(target=made.shut_down, daemon=True)
         flushing.start()
         flushing.join(_FLUSH_SECONDS)
-
-
-def begin_request_trace(request_id: str, headers: Sequence[tuple[bytes, bytes]]) -> Span | None:
-    """Begin the span of a request; None when nothing is traced."""
-    if _factory is None:
-        return None
-    traceparent = next((value.decode("latin-1") for name, value in headers if name == b"traceparent"), None)
-    return _factory.begin_request(request_id, traceparent)
-
-
-def end_request_trace(span: Span, method: str, path: str, status: int) -> None:
-    """End the span of a request. `path` is the route's: the request's own may name what is private."""
-    if _factory is not None:
-        _factory.end_request(span, method, path, status)
 
 
 @contextmanager
@@ -82,8 +69,8 @@ def trace_work(
 
     Without `requests` it belongs to the current span; else it goes on with the trace of the first, and is linked to the others.
     """
-    if _factory is None:
+    if factory is None:
         yield None
         return
-    with _factory.span(name, attributes, requests, is_call=is_call) as span:
+    with factory.span(name, attributes, requests, is_call=is_call) as span:
         yield span

@@ -22,7 +22,10 @@ from cmserver.providers import registry
 from cmserver.providers.model import ProviderSettings, Verbosity
 from tests.evaluation.cases import cases
 from tests.evaluation.evaluate import EvaluationReport, EventResult, count_by_type, evaluate, format_percent
+from tests.evaluation.kept_answers import KeptAnswers
 from tests.rules.as_model import RulesAsModel
+
+_ANSWERS = Path(__file__).parents[2] / "build" / "evaluation.json"
 
 
 @click.command(name="generation")
@@ -57,7 +60,9 @@ def main(
         provider = RulesAsModel() if provider_settings.name == RulesAsModel.name else registry.load(provider_settings)
     except (BadSetting, Invalid) as error:
         raise click.UsageError(str(error)) from error
-    with Progress("Asking", len(cases()), "sessions", interrupted="Interrupted. Nothing is kept.") as progress:
+    provider = KeptAnswers(provider, provider_settings.base_url, _ANSWERS)
+    interrupted = "Interrupted. The answers so far are kept: run it again, and only the others are asked for."
+    with Progress("Asking", len(cases()), "sessions", interrupted=interrupted) as progress:
         report = asyncio.run(
             evaluate(
                 provider,
@@ -68,6 +73,7 @@ def main(
                 show_progress=progress.show,
             )
         )
+    provider.forget()
     text = msgspec.json.format(msgspec.json.encode(report), indent=2).decode() if as_json else _render(report, verbose=verbose)
     click.echo(mask_key(text, provider_settings.api_key))
     for sentence, sessions in Counter(report.failures.values()).items():

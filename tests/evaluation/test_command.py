@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.evaluation import command
 from tests.evaluation.command import main
+
+
+@pytest.fixture(autouse=True)
+def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the answers of an interrupted run are."""
+    file = tmp_path / "build" / "evaluation.json"
+    monkeypatch.setattr(command, "_ANSWERS", file)
+    return file
 
 
 def run(*arguments: str, **environ: str) -> Result:
@@ -55,6 +64,13 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "        self.calls += 1\n"
         "        if self.calls in self.answers: return Completion(text='{\"observations\": []}', model='none')\n"
         "        raise ProviderError(FailureKind.AUTH_INVALID, 'own refused the key.')\n"
+        "class Stopped(Own):\n"
+        "    calls = 0\n"
+        "    def __init__(self): self.answers = range(99)\n"
+        "    async def complete(self, prompt):\n"
+        "        Stopped.calls += 1\n"
+        "        if Stopped.calls == 4: raise KeyboardInterrupt\n"
+        "        return Completion(text='{\"observations\": []}', model=f'call {Stopped.calls}', input_tokens=1)\n"
         "def dead(): return Own(set())\n"
         "def lame(): return Own({2})\n"
     )
@@ -90,3 +106,18 @@ def test_a_missing_key_is_a_wrong_setting():
 
     assert result.exit_code == 2
     assert "ANTHROPIC_API_KEY" in result.stderr
+
+
+def test_an_interrupted_run_keeps_its_answers_and_the_next_one_asks_for_the_others(own: str, answers: Path):
+    interrupted = run("--provider", f"{own}:Stopped", "--json")
+    kept = len(json.loads(answers.read_bytes()))
+
+    whole = run("--provider", f"{own}:Stopped", "--json")
+
+    assert interrupted.exit_code != 0
+    assert "The answers so far are kept" in interrupted.stderr
+    assert kept == 3
+    report = json.loads(whole.stdout)
+    assert (report["calls"], report["failed_calls"], report["input_tokens"]) == (14, 0, 14)
+    assert sys.modules["own_provider"].Stopped.calls == 4 + 11
+    assert not answers.exists()

@@ -10,7 +10,9 @@ import psycopg
 import pytest
 from procrastinate.schema import SchemaManager
 
+from cmserver.base.migrate import newest
 from cmserver.embedded.files import wheel_binaries
+from tests.house.house import ROOT
 from tests.house.pages import REFERENCE, SCHEMA, SCHEMA_MAJOR, present, schema, tables_page
 
 PROCRASTINATE = "c70ec4b400a60ad9592787653aae5ae77ae41bf801d56b5bd2712751a07f2009"
@@ -56,3 +58,18 @@ def test_the_schema_of_procrastinate_is_the_one_that_was_installed():
     text = SchemaManager.get_schema()
 
     assert hashlib.sha256(text.encode()).hexdigest() == PROCRASTINATE
+
+
+def lacks_fixture(changelog: str, fixtures: set[str]) -> str | None:
+    """What a release lacks in tests/fixtures; None while the changelog's top part is not released."""
+    heading = next(line for line in changelog.splitlines() if line.startswith("## "))
+    name = f"schema-{newest():04}.backup"
+    return None if "(unreleased)" in heading or name in fixtures else f"{name}: run `python -m tests.fixtures.generate`"
+
+
+def test_a_release_has_a_fixture_of_its_schema():
+    fixtures = {file.name for file in (ROOT / "tests" / "fixtures").glob("schema-*.backup")}
+
+    assert lacks_fixture((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), fixtures) is None
+    assert lacks_fixture("# Changelog\n\n## 0.2.0 (unreleased)\n", set()) is None
+    assert lacks_fixture("# Changelog\n\n## 0.2.0\n\n## 0.1.0 (unreleased)\n", {"schema-0001.backup"}) is not None

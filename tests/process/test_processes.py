@@ -127,7 +127,7 @@ def test_the_processes_send_one_trace_and_the_metrics_of_all(run: Run):
 
 def test_a_collector_that_is_away_holds_up_neither_events_nor_the_end(run: Run):
     gone = socket.create_server(("127.0.0.1", 0))  # takes connections, and never answers
-    program = run("server", settings={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:{}".format(gone.getsockname()[1])})
+    program = run("server", settings={"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{gone.getsockname()[1]}"})
     program.wait_until_ready()
     post_event(program, "1")
 

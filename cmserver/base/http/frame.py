@@ -16,12 +16,12 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
+from cmserver.base import tracing
 from cmserver.base.errors import CmserverError
 from cmserver.base.http.wire import Dependencies, answer, refusal
 from cmserver.base.ids import new_id
 from cmserver.base.logs import get_logger
 from cmserver.base.metrics import metrics
-from cmserver.base.tracing import begin_request_trace, end_request_trace
 
 log = get_logger(__name__)
 
@@ -69,7 +69,8 @@ class AsgiFrame:
 
         # Not unbound afterwards: the server runs each request in a task, and so in a context, of its own.
         structlog.contextvars.bind_contextvars(request_id=request_id.decode())
-        span = begin_request_trace(request_id.decode(), scope["headers"])
+        spans = tracing.factory
+        span = spans.begin_request(request_id.decode(), scope["headers"]) if spans else None
         response: Response | None = None
         try:
             await self._app.router(scope, receive, send_framed)
@@ -93,8 +94,8 @@ class AsgiFrame:
         responses, request_seconds = _find_counters(method, path, status)
         responses.inc()
         request_seconds.observe(time.perf_counter() - began)
-        if span is not None:
-            end_request_trace(span, method, path, status)
+        if spans and span:
+            spans.end_request(span, method, path, status)
 
     def _is_id(self, value: bytes) -> bool:
         """Whether a client's request id is safe to log and to store: short, ASCII, and no secret."""
