@@ -37,6 +37,7 @@ class EventRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     event_type: str
     platform_source: str | None
     origin: str
+    """How it reached the server: `hook`, `api`, `mcp`, `import` or `model`."""
     generate: bool
     metadata: dict[str, object]
     occurred_at_epoch: int

@@ -129,6 +129,7 @@ class MentionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     project_id: UUID
     type: str
     kind: str
+    """Observation, summary, manual or turn."""
     title: str | None
     beginning: str
     created_at_epoch: int

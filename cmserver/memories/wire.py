@@ -369,6 +369,7 @@ class FunnelGroupOut(msgspec.Struct, frozen=True, kw_only=True):
     """An agent or a project."""
 
     key: str
+    """The name of the agent or the project that is counted."""
     recall_attempts: int
     recall_hits: int
     store_opportunities: int

@@ -57,6 +57,7 @@ class StaleMark(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     reason: Literal["deleted", "moved", "removed", "changed"]
     """The file is gone or has another path; what is named in it was removed, or has another value."""
     path: str
+    """The file that has changed since."""
     name: str = ""
     """What of the file: a new path, a name in it, or the value that it had."""
     event_id: UUID | None = None

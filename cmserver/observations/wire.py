@@ -163,10 +163,12 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     team_id: UUID
     server_session_id: UUID | None
     kind: str
+    """Observation, summary or manual."""
     observation_kind: str
     type: str
     scope: str
     origin: str
+    """How it came to be: by a model, rules, hand or an import."""
     title: str | None
     subtitle: str | None
     narrative: str | None

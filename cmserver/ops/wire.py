@@ -87,6 +87,7 @@ class LaneOut(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs of one kind, in the form that clients of claude-mem read; `stalled` are those recovered from lost workers."""
 
     kind: Literal["event", "summary"]
+    """What its jobs are about."""
     name: str
     waiting: int
     active: int

@@ -116,6 +116,7 @@ class QueuedJobsOut(msgspec.Struct, frozen=True, kw_only=True):
     """The ids of the jobs that were queued."""
 
     queued: list[UUID]
+    """The ids of the jobs that were made."""
 
 
 class StewardJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -222,6 +223,7 @@ class PolicyOut(msgspec.Struct, frozen=True, kw_only=True):
     """A threshold: what holds, what is usual, and between which values the steward may move it."""
 
     key: str
+    """The threshold's name."""
     value: float
     usual: float
     least: float

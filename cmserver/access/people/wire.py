@@ -73,6 +73,7 @@ class NewInvitationOut(msgspec.Struct, frozen=True, kw_only=True):
 
     invitation: InvitationOut
     path: str
+    """The link, below the address of the server; it works once."""
     url: str
 
 
@@ -97,4 +98,5 @@ class ResetOut(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     path: str
+    """The link, below the address of the server; it works once."""
     url: str

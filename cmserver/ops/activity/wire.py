@@ -13,6 +13,7 @@ class FileCountOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A file, how many observations name it, and when the last of them was made."""
 
     path: str
+    """The file, as agents named it."""
     count: int
     last_at_epoch: int
 

@@ -85,8 +85,11 @@ def _add_meanings(struct: type[msgspec.Struct], properties: dict[str, Schema]) -
     """Describe each field: by the docstring below it, else by what its name means everywhere."""
     docstrings = {name: text for class_ in reversed(struct.__mro__) for name, text in _read_field_docstrings(class_).items()}
     for name, encoded_name in zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True):
-        meaning = docstrings.get(name) or _read_meanings().get(encoded_name)
-        if meaning and (schema := properties.get(encoded_name)) is not None:
+        schema = properties.get(encoded_name)
+        if schema is None:
+            continue
+        is_plain = "$ref" not in str(schema)  # a name may be a text here and a record elsewhere, which has a text of its own
+        if meaning := docstrings.get(name) or (_read_meanings().get(encoded_name) if is_plain else None):
             limits = str(schema.get("description", ""))
             schema["description"] = f"{meaning} {limits}".strip()
 
