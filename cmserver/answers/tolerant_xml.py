@@ -1,9 +1,8 @@
 """Finds the tags of an answer, pairs them, and marks those that are only quoted in a text.
 
-An XML parser stops at the first error, and an unescaped `&` is one. HTML parsers go on, but read `List<T>` as an element and CDATA
-as a comment, move elements by the rules of HTML (`<title>`, `<summary>` and `<li>` have some of their own), and do not keep the
-original text. Here only tags of our vocabulary are tags; everything else is text, unchanged. Patterns are possessive and loops
-only move forward, so that the work grows linearly with the answer.
+An XML parser stops at the first unescaped `&`. Lenient ones go on, but lose `a < b` and read `List<T>` as an element. Here only
+tags of our vocabulary are tags; everything else is text, unchanged. Patterns are possessive and loops only move forward, so that
+the work grows linearly with the answer.
 """
 
 from __future__ import annotations
@@ -17,33 +16,24 @@ from cmserver.answers.vocabulary import NAME_PATTERN, TAG_ROLES, TagRole, canoni
 
 
 def _quoted_value(quote: str) -> str:
-    """A quoted value on one line; up to four `<` in it that begin none of our tags are allowed: reason="List<T> > 3"."""
-    return rf"{quote}[^{quote}<\n]*+(?>(?:<(?!\s*+/?\s*+(?:{NAME_PATTERN})(?!\w))[^{quote}<\n]*+){{0,4}}){quote}"
+    """A quoted value on one line; a `<` in it that begins none of our tags is allowed: reason="List<T> > 3"."""
+    return rf"{quote}(?>(?:[^{quote}<\n]++|<(?!\s*+/?\s*+(?:{NAME_PATTERN})(?!\w)))*){quote}"
 
 
-_MARKUP = re.compile(
-    rf"""<(?:
-      (?P<comment>!--)
-    | (?P<cdata>!\[CDATA\[)
-    | \s*+(?P<close>/?)\s*+(?P<name>[A-Za-z][\w-]{{0,40}}+)(?=[\s/<>"']|\Z)
-      (?P<attributes>(?>(?:[^<>"']++|{_quoted_value('"')}|{_quoted_value("'")}|["'])*))
-      (?P<end>>?)
-    )""",
-    re.VERBOSE | re.IGNORECASE,
-)
+_MARKUP = re.compile(r"<(?:(!--|!\[CDATA\[)|\s*+(/?)\s*+([A-Za-z][\w-]{0,40}+)(?=[\s/<>\"']|\Z))")
+_REST = re.compile(rf"""((?>(?:[^<>"']++|{_quoted_value('"')}|{_quoted_value("'")}|["'])*))(>?)""", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
     r"""(?<![\w:.-])([A-Za-z_][\w:.-]*+)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|"([^"]*+)\Z|'([^']*+)\Z|([^\s"'>]++))"""
 )
 _ENTITY = re.compile(r"&(?:(lt|gt|amp|quot|apos)|#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6}));")
 _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _CDATA = re.compile(r"<!\[CDATA\[((?>(?:[^\]]++|\](?!\]>))*))(?:\]\]>|\Z)")
-_CUT = re.compile(r"<\s*+/?\s*+([A-Za-z][\w-]*+)?(?P<rest>[\s/][^<>]*+)?")
-_LIKE_ATTRIBUTES = re.compile(r"\s*+/?\s*+(?:\Z|[A-Za-z_][\w:.-]*+\s*+(?:=|\Z))")
+_LIKE_ATTRIBUTES = re.compile(r"\s*+(?:\Z|(?<=\s)[A-Za-z_][\w:.-]*+\s*+(?:=|\Z))")
+_CUT = re.compile(r"<(?:!(?:-|\[C?D?A?T?A?)?|\s*+/?\s*+(?:([A-Za-z][\w-]*+)(\s[\w:.\s-]*+(=[^>]*+)?)?)?)\Z")
 _TEXTS = {"field", "item", "summary", "events", "reason"}
 MAX_TAGS = 30_000
 """Later tags are not read; the longest real answer has fewer."""
 _LOOK_AHEAD = 8
-_MAX_CUT_CHARS = 300
 
 
 class Tag(msgspec.Struct, gc=False):
@@ -60,52 +50,32 @@ class Tag(msgspec.Struct, gc=False):
     """The tag is part of a text."""
 
 
-class Comment(msgspec.Struct, frozen=True, gc=False):
-    """A comment between the fields; ignored."""
-
-    start: int
-    end: int
-
-
 class TagScan(msgspec.Struct, frozen=True):
-    """An answer with its tags. Text after `end` is half a tag of an answer that was cut off."""
+    """An answer with its tags, without the half tag at the end of one that was cut off."""
 
     text: str
     tags: list[Tag]
-    comments: list[Comment]
-    end: int
 
 
 def scan_tags(text: str) -> TagScan:
-    """Find the tags and comments of an answer, and pair the tags."""
-    end = _end_of_whole_tags(text)
-    tags, comments = _find_tags(text, end)
-    if len(tags) >= MAX_TAGS:
-        end = tags[-1].end
+    """Find the tags of an answer, and pair them."""
+    text = text[: _end_of_whole_tags(text)]
+    tags = _find_tags(text)
     _pair_tags(text, tags)
-    return TagScan(text, tags, comments, end)
+    return TagScan(text[: tags[-1].end] if len(tags) >= MAX_TAGS else text, tags)
 
 
 def decode_text(raw: str) -> str:
     """Decode a text of the answer: CDATA sections unchanged, entities decoded once elsewhere."""
-    if "<![CDATA[" not in raw:
-        return _decode_entities(raw)
-    pieces = _CDATA.split(raw)
-    return "".join(piece if index % 2 else _decode_entities(piece) for index, piece in enumerate(pieces))
+    pieces = _CDATA.split(raw) if "<![CDATA[" in raw else [raw]
+    return "".join(piece if index % 2 else _ENTITY.sub(_decode_entity, piece) for index, piece in enumerate(pieces))
 
 
 def parse_attributes(tag: Tag) -> list[tuple[str, str]]:
     """Name and value of each attribute, names as written."""
     if "=" not in tag.attributes:
         return []
-    matches = _ATTRIBUTE.finditer(tag.attributes)
-    return [
-        (match[1], _decode_entities(next((value for value in match.groups()[1:] if value is not None), ""))) for match in matches
-    ]
-
-
-def _decode_entities(text: str) -> str:
-    return _ENTITY.sub(_decode_entity, text) if "&" in text else text
+    return [(match[1], decode_text(next(filter(None, match.groups()[1:]), ""))) for match in _ATTRIBUTE.finditer(tag.attributes)]
 
 
 def _decode_entity(match: re.Match[str]) -> str:
@@ -117,72 +87,43 @@ def _decode_entity(match: re.Match[str]) -> str:
 
 def _end_of_whole_tags(text: str) -> int:
     """The position of half a tag of ours at the end of a text, else the text's length."""
-    start = text.rfind("<")
-    if start < 0 or len(text) - start > _MAX_CUT_CHARS:
+    cut = _CUT.match(text, max(0, text.rfind("<")))
+    if cut is None or (cut[1] and not is_name_prefix(cut[1])):
         return len(text)
-    tail = text[start:]
-    if "<![CDATA[".startswith(tail) or "<!--".startswith(tail):
-        return start
-    cut = _CUT.fullmatch(tail)
-    if cut is None or not is_name_prefix(cut[1] or "") or (cut["rest"] and not cut[1]):
-        return len(text)
-    if cut["rest"] and (
-        canonical_name(cut[1]) in {"observation", "skip", "summary", None} or not _LIKE_ATTRIBUTES.match(cut["rest"])
-    ):
-        return len(text)
-    return start
+    name = canonical_name(cut[1]) if cut[1] else None
+    is_text = cut[2] and (name is None or not _LIKE_ATTRIBUTES.match(cut[2]))
+    is_block = cut[3] and name in {"observation", "summary", "skip"}  # half a block counts with the attributes that it has
+    return len(text) if is_text or is_block else cut.start()
 
 
-def _find_tags(text: str, end: int) -> tuple[list[Tag], list[Comment]]:
-    """The tags of ours in the text, those between quotes marked, and the comments; other markup is text."""
-    tags, comments = list[Tag](), list[Comment]()
-    position, roots, inside, ends_of = 0, 0, "", dict[str, int]()
-    while len(tags) < MAX_TAGS and (match := _MARKUP.search(text, position, end)) is not None:
+def _find_tags(text: str) -> list[Tag]:
+    """The tags of ours outside of comments and CDATA. Those between quotes are marked."""
+    tags, position, ends_of = list[Tag](), 0, dict[str, int]()
+    while len(tags) < MAX_TAGS and (match := _MARKUP.search(text, position)) is not None:
         position = match.end()
-        if match["comment"] or match["cdata"]:
-            closing = "-->" if match["comment"] else "]]>"
-            opaque = not inside if match["comment"] else bool(roots or inside)
-            close = ends_of.get(closing, 0)
-            if opaque and 0 <= close < position:
-                close = ends_of[closing] = text.find(closing, position, end)
-            if opaque and close >= position:
-                position = close + len(closing)
-                if match["comment"]:
-                    comments.append(Comment(match.start(), position))
+        if match[1]:
+            in_text = bool(tags) and tags[-1].kind == "open" and tags[-1].role in _TEXTS
+            closing = "-->" if match[1] == "!--" else "]]>"
+            if in_text == (closing == "]]>"):  # a comment in a text is text
+                if 0 <= ends_of.get(closing, 0) < position:
+                    ends_of[closing] = text.find(closing, position)
+                position = max(position, ends_of[closing])
             continue
-        tag = _read_tag(match, end)
-        if tag is None:
+        name, rest = canonical_name(match[3]), _REST.match(text, position)
+        if name is None or rest is None:
             continue
-        if _is_between_quotes(text, tag):
-            tag.quoted = True
-        tags.append(tag)
-        opens = tag.kind == "open"
-        if tag.role == "root":
-            roots, inside = max(0, roots + (1 if opens else -1 if tag.kind == "close" else 0)), ""
-        elif tag.role in _TEXTS:
-            inside = inside or tag.name if opens else "" if tag.name == inside else inside
-    return tags, comments
-
-
-def _read_tag(match: re.Match[str], end: int) -> Tag | None:
-    """The tag of the match; None when its name is none of ours, or it is cut off so that it may be text."""
-    name = canonical_name(match["name"])
-    if name is None:
-        return None
-    role, attributes = TAG_ROLES[name], match["attributes"]
-    if not match["end"]:  # what comes next is a `<`, or the end
-        if role not in {"root", "skip"} or not _LIKE_ATTRIBUTES.match(attributes):
-            return None
-        if match.end() < end and attributes and not attributes[0].isspace():
-            return None
-    kind = "close" if match["close"] else "empty" if attributes.rstrip().endswith("/") else "open"
-    return Tag(name, role, kind, match.start(), match.end(), attributes)
-
-
-def _is_between_quotes(text: str, tag: Tag) -> bool:
-    """Whether the same quotation mark stands before and after the tag: `<title>` in a sentence about it."""
-    before = text[tag.start - 1 : tag.start]
-    return before in {"`", '"', "'"} and text[tag.end : tag.end + 1] == before
+        attributes = rest[1]
+        if name == "events" and "reason" in attributes:
+            name = "skip"  # `<event id="e1" reason="..."/>` in a list of what was skipped
+        role = TAG_ROLES[name]
+        if not rest[2] and (role not in {"root", "skip"} or not _LIKE_ATTRIBUTES.match(attributes)):
+            continue
+        position = rest.end()
+        kind = "close" if match[2] else "empty" if attributes.rstrip().endswith("/") else "open"
+        before = text[match.start() - 1 : match.start()]
+        quoted = before in {"`", '"', "'"} and text[position : position + 1] == before  # `<title>` in a sentence about it
+        tags.append(Tag(name, role, kind, match.start(), position, attributes, quoted=quoted))
+    return tags
 
 
 def _pair_tags(text: str, tags: list[Tag]) -> None:
@@ -198,26 +139,24 @@ def _pair_tags(text: str, tags: list[Tag]) -> None:
                 continue
             opened.append(index)
             by_name.setdefault(tag.name, []).append(index)
-            continue
-        if not by_name.get(tag.name):
-            continue
-        if top is not None and top.name != tag.name and top.role in _TEXTS and _text_continues(text, tags, index, top.name):
-            tag.quoted = True
-            continue
-        while True:
-            other = opened.pop()
-            by_name[tags[other].name].pop()
-            if tags[other].name == tag.name:
-                tag.partner, tags[other].partner = other, index
-                break
+        elif by_name.get(tag.name):
+            if top is not None and top.name != tag.name and top.role in _TEXTS and (own := _own_closing(tags, index, top.name)):
+                tag.quoted = True
+                if not text[tag.end : own.start].strip():
+                    own.start = tag.start  # crossed tags: the text ends before both
+                continue
+            while tag.partner < 0:
+                other = opened.pop()
+                by_name[tags[other].name].pop()
+                if tags[other].name == tag.name:
+                    tag.partner, tags[other].partner = other, index
 
 
-def _text_continues(text: str, tags: list[Tag], index: int, name: str) -> bool:
-    """Whether the text `name` continues after a closing tag of another name, up to its own closing tag."""
-    for later in range(index + 1, min(index + 1 + _LOOK_AHEAD, len(tags))):
-        tag = tags[later]
+def _own_closing(tags: list[Tag], index: int, name: str) -> Tag | None:
+    """The closing tag of the text `name` soon after a closing tag of another name, which then is part of the text."""
+    for tag in tags[index + 1 : index + 1 + _LOOK_AHEAD]:
         if tag.kind == "close" and tag.name == name:
-            return bool(text[tags[index].end : tag.start].strip())
+            return tag
         if tag.role == "skip" or (tag.kind == "open" and tag.role not in {"root", "wrap", "think"}):
-            return False
-    return False
+            return None
+    return None
