@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
 import subprocess
 import sys
@@ -15,9 +17,11 @@ from tests.cluster import network
 from tests.cluster.network import Host, Network
 from tests.cluster.patroni import Cluster
 from tests.process.conftest import passable_folder
-from tests.process.program import QUICK_LEASE, Program, command
+from tests.process.program import QUICK_LEASE, Program, command, measured
+from tests.process.slow_provider import make
 
 _LOCK = Path(__file__).with_name("patroni.lock")
+_SEED = "CMSERVER_TEST_SEED"
 
 
 class Site:
@@ -29,7 +33,8 @@ class Site:
         self.api_hosts, self.worker_hosts = api_hosts, worker_hosts
         self.programs: dict[str, Program] = {}
         """By the host's name."""
-        self._starts = 0
+        self.started: list[Program] = []
+        """All that ever ran."""
         for host in api_hosts:
             self.start(host)
             self.programs[host.name].wait_until_ready()
@@ -53,17 +58,19 @@ class Site:
             "CMSERVER_DATABASE_TENANT_URL": self.cluster.url("cmserver_request"),
             "CMSERVER_API_PROCESSES": "1",
             "CMSERVER_EMBEDDER": "none",
+            "CMSERVER_PROVIDER": f"{make.__module__}:{make.__name__}",
         }
 
     def start(self, host: Host) -> Program:
         """Start cmserver on the host, as what it is there for; it need not be ready yet."""
         role = "api" if host in self.api_hosts else "worker"
-        self._starts += 1
         own = {"CMSERVER_DATA_DIR": str(self.folder / host.name), "CMSERVER_HOST": host.address, "CMSERVER_PORT": "8080"}
         settings = {**self.settings, **own}
-        label = f"{host.name}-{self._starts}"
-        self.programs[host.name] = Program(self.folder, label, "--role", role, settings=settings, prefix=host.prefix)
-        return self.programs[host.name]
+        label = f"{host.name}-{len(self.started)}"
+        program = Program(self.folder, label, "--role", role, settings=settings, prefix=host.prefix)
+        self.programs[host.name] = program
+        self.started.append(program)
+        return program
 
     def stop(self) -> None:
         for program in self.programs.values():
@@ -73,7 +80,19 @@ class Site:
         return command(self.folder, "verify", settings=self.settings)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def seed() -> int:
+    return int(os.environ.get(_SEED) or random.SystemRandom().randrange(1_000_000))
+
+
+@pytest.fixture
+def chance(seed: int, request: pytest.FixtureRequest) -> random.Random:
+    """Chooses when and where a fault comes, the same way in a test with the same seed."""
+    measured(f"{_SEED}={seed}")
+    return random.Random(f"{seed} {request.node.name}")
+
+
+@pytest.fixture(scope="package")
 def site() -> Generator[Site]:
     if not network.is_possible() or shutil.which("etcd") is None or shutil.which("setpriv") is None:
         pytest.skip(

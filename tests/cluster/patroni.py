@@ -15,7 +15,7 @@ import psycopg
 
 from cmserver.embedded.files import copy_binaries, find_binaries, system_user
 from tests.cluster.network import Host
-from tests.process.program import wait_for
+from tests.process.program import number, wait_for
 
 SCOPE = "cmserver"
 TTL_SECONDS = 20
@@ -36,6 +36,7 @@ class Node:
         os.chown(self.folder, self._user.pw_uid, -1)
         self._hosts = hosts
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._url = f"host={host.address} user=postgres password=postgres dbname=postgres connect_timeout=3"
         config = self.folder / "patroni.yml"
         config.write_text(json.dumps(_patroni_settings(host, self.folder, binaries, hosts)))
         config.chmod(0o644)
@@ -72,6 +73,10 @@ class Node:
         os.kill(receiver, signal.SIGSTOP)
         return lambda: _kill(receiver)
 
+    def received(self) -> int:
+        """Up to where this standby has the log of the primary, in bytes."""
+        return number(self._url, "SELECT (pg_last_wal_receive_lsn() - '0/0')::bigint")
+
     def stop(self) -> None:
         for process in self._processes.values():
             process.kill()
@@ -81,8 +86,7 @@ class Node:
 
     def execute(self, *statements: str) -> None:
         """Run the statements as the superuser."""
-        url = f"host={self.host.address} user=postgres password=postgres dbname=postgres connect_timeout=3"
-        with psycopg.connect(url, autocommit=True) as conn:
+        with psycopg.connect(self._url, autocommit=True) as conn:
             for statement in statements:
                 conn.execute(statement.encode())
 
