@@ -1,4 +1,5 @@
--- Makes the roles and the database for cmserver. Once, by a superuser, in a cluster of PostgreSQL 15 or newer:
+-- Makes the roles and the database for cmserver. Once, by a superuser, or by a role that may create roles and databases, in a cluster of
+-- PostgreSQL 15 or newer:
 --
 --     DATABASE_PASSWORD=... psql -U postgres -f sql/setup/database.sql
 --
@@ -14,8 +15,10 @@ CREATE ROLE cmserver_tenant NOLOGIN;
 GRANT cmserver_tenant TO cmserver;
 CREATE ROLE cmserver_request LOGIN NOSUPERUSER NOBYPASSRLS PASSWORD :'password';
 GRANT cmserver_tenant TO cmserver_request;
+-- Only a superuser gives a database to a role without being its member.
+SELECT 'GRANT cmserver TO CURRENT_USER' FROM pg_roles WHERE rolname = current_user AND NOT rolsuper \gexec
 CREATE DATABASE cmserver OWNER cmserver;
 
 \connect cmserver
--- Only a superuser may do this; without pgvector everything works but vectors.
+-- Only a superuser may do this, and whom a provider allows it; without pgvector everything works but vectors.
 SELECT 'CREATE EXTENSION vector' FROM pg_available_extensions WHERE name = 'vector' \gexec

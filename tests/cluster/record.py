@@ -31,6 +31,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     median_wait: float
     """Of an event, in seconds, from the first time it was sent until it was acknowledged."""
     longest_wait: float
+    slowest_answer: float
+    """Of a server, in seconds, whatever it said."""
     commit: str
     date: str
 
@@ -55,7 +57,16 @@ def table(outcomes: Sequence[Outcome]) -> str:
     """A row a case, in the order in which the cases were tried first."""
     seeds = list(dict.fromkeys(outcome.seed for outcome in outcomes))
     dates = sorted({f"{outcome.date} ({outcome.commit})" for outcome in outcomes})
-    head = ["What happens", "Longest wait of an event, median", "worst", "Median event", "Acknowledged", "Lost", "Doubled"]
+    head = [
+        "What happens",
+        "Longest wait of an event, median",
+        "worst",
+        "Slowest answer",
+        "Median event",
+        "Acknowledged",
+        "Lost",
+        "Doubled",
+    ]
     lines = [
         f"{len(seeds)} runs, {', '.join(dates)}, seeds {', '.join(map(str, seeds))}:\n",
         f"| {' | '.join(head)} |",
@@ -64,9 +75,11 @@ def table(outcomes: Sequence[Outcome]) -> str:
     for case in dict.fromkeys(outcome.case for outcome in outcomes):
         runs = [outcome for outcome in outcomes if outcome.case == case]
         waits = [run.longest_wait for run in runs]
+        slowest = max(run.slowest_answer for run in runs)
         usual = median(run.median_wait for run in runs) * 1000
         counts = [sum(run.acknowledged for run in runs), sum(run.lost for run in runs), sum(run.doubled for run in runs)]
-        cells = [case, f"{median(waits):.1f} s", f"{max(waits):.1f} s", f"{usual:.0f} ms", *(f"{count:,}" for count in counts)]
+        seconds = [f"{value:.1f} s" for value in (median(waits), max(waits), slowest)]
+        cells = [case, *seconds, f"{usual:.0f} ms", *(f"{count:,}" for count in counts)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

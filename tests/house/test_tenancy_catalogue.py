@@ -37,8 +37,12 @@ NO_TEAM_IN_KEY = {
     "memory_telemetry (id)": "a number of the database's",
     "observation_generation_job_events (id)": "a number of the database's",
     "steward_events (id)": "a number of the database's",
+    "entity_rereads (observation_id)": "the id of an observation or of a turn",
+    "generation_lanes (lane)": "the id of a session, or of a job without one",
+    "observation_generation_jobs (source_id, source_type, job_type, source_run)": "the id of an event, a session or a turn",
+    "server_sessions (coalesce, coalesce1, external_session_id)": "the id of a project, in an expression",
 }
-"""The unique keys of teams' tables with neither a team nor a UUID in them, and why: they are compared in the whole database."""
+"""The unique keys of teams' tables that carry no team and refer to no row that does, and why."""
 
 VIEWS = {
     "observations_in_team": "the tenant's: search can use no index under the policy, so the team is in its WHERE",
@@ -162,7 +166,10 @@ def foreign_keys_past_the_policy(conn: psycopg.Connection) -> Iterator[str]:
 
 
 def unique_keys_without_team(conn: psycopg.Connection) -> Iterator[str]:
-    """Teams must not get in each other's way; and a key with the team or a UUID could be kept by each of several databases."""
+    """Teams must not get in each other's way; and other keys than these could be kept by each of several databases.
+
+    A key carries the team, or it is a UUID that we make, or it refers to a row that carries the team: an observation's version.
+    """
     found = rows(
         conn,
         """
@@ -172,8 +179,14 @@ def unique_keys_without_team(conn: psycopg.Connection) -> Iterator[str]:
           JOIN pg_attribute a ON a.attrelid = x.indexrelid AND a.attnum <= x.indnkeyatts
          WHERE x.indisunique AND c.relnamespace = 'public'::regnamespace
            AND EXISTS (SELECT FROM pg_attribute t WHERE t.attrelid = c.oid AND t.attname = 'team_id' AND NOT t.attisdropped)
-         GROUP BY x.indexrelid, c.relname
-        HAVING NOT bool_or(a.attname = 'team_id' OR a.atttypid = 'uuid'::regtype)
+         GROUP BY x.indexrelid, c.oid
+        HAVING NOT bool_or(
+            a.attname = 'team_id'
+            OR (a.atttypid = 'uuid'::regtype AND a.attname = 'id')
+            OR EXISTS (SELECT FROM pg_constraint f
+                         JOIN pg_attribute m ON m.attrelid = f.conrelid AND m.attnum = ANY(f.conkey) AND m.attname = a.attname
+                        WHERE f.conrelid = c.oid AND f.contype = 'f'
+                          AND EXISTS (SELECT FROM pg_attribute t WHERE t.attrelid = f.confrelid AND t.attname = 'team_id')))
         """,
     )
     there = {key for (key,) in found}

@@ -8,6 +8,8 @@ import random
 from itertools import count
 from pathlib import Path
 
+import msgspec
+
 from cmserver.providers.model import Completion, Prompt
 from tests.rules.as_model import RulesAsModel
 
@@ -45,7 +47,7 @@ class SlowProvider:
             await asyncio.sleep(random.uniform(0, self._work_seconds))
         if prompt.kind == "guard":
             return Completion(text='{"same": true, "conflict": false, "confidence": 0.97, "reason": ""}', model=self.model)
-        return await self._offline.complete(prompt)
+        return msgspec.structs.replace(await self._offline.complete(prompt), input_tokens=1000, output_tokens=100)
 
 
 def make() -> SlowProvider:
