@@ -300,6 +300,32 @@ async def test_one_who_comes_from_another_life_of_the_database_begins_anew(feed:
         assert (await alice.next()).name == "reset"
 
 
+async def test_when_rows_are_gone_that_he_has_heard_his_stream_ends_and_he_begins_anew(
+    db: Db, feed: Feed, cast: Cast, monkeypatch: pytest.MonkeyPatch
+):
+    """As when an asynchronous standby becomes the primary, and lacks the last rows."""
+    is_away = asyncio.Event()
+
+    async def fail(*_: object) -> Looks:
+        is_away.set()
+        raise Unavailable("The primary is gone.")
+
+    async with Listener(feed, cast.alice.principal) as before:
+        await say(db, cast.alice, "session.started")
+        await before.next()
+        with monkeypatch.context() as patched:
+            patched.setattr(repository, "look", fail)
+            async with db.system() as conn:
+                await conn.execute("DELETE FROM audit_log WHERE id = (SELECT max(id) FROM audit_log)")
+            await asyncio.wait_for(is_away.wait(), ENOUGH_SECONDS)
+        await before.end()
+
+    async with Listener(feed, cast.alice.principal, last_event_id=before.last_id) as after:
+        assert (await after.next()).name == "reset"
+        live = await say(db, cast.alice, "session.started")
+        assert (await after.next()).subject == str(live)
+
+
 async def test_what_another_process_has_told_him_already_is_not_told_again():
     """The processes look at different moments: who changes from one to another may be ahead of it."""
     start, since = Position(audit=10, jobs=20), Position(audit=12, jobs=22, part=1)

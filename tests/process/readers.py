@@ -38,7 +38,7 @@ async def reading(host: str, port: int, keys: Sequence[str]) -> AsyncGenerator[l
             writer.write(request(key))
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200"), head + await reader.read(1000)
-            await reader.readuntil(b"retry: 2000")
+            await reader.readuntil(b"retry: ")
             return reader
 
     try:

@@ -91,7 +91,7 @@ class Feed:
             if self._task is None:
                 self._task = asyncio.create_task(self._run())
             since = self._cursors.read(last_event_id) if last_event_id else None
-            if since and self._is_out_of_reach(since):
+            if since and await self._is_out_of_reach(since):
                 since = None
             reader = Reader(principal.team_id, principal.usage_id, principal.key_id, project_id, names, self._position, since)
             self._readers.setdefault(principal.team_id, set()).add(reader)
@@ -176,6 +176,7 @@ class Feed:
 
     async def _run(self) -> None:
         """Send new rows to the readers, once a tick or when notified, until there are no readers."""
+        was_away = False
         while True:
             is_more = False
             async with self._log_lock:
@@ -184,10 +185,13 @@ class Feed:
                     return
                 self._news.clear()
                 try:
+                    if was_away:
+                        await self._end_streams_of_lost_rows()
                     await self._end_invalid_streams()
                     is_more = await self._send_new_rows()
+                    was_away = False
                 except Unavailable:
-                    pass  # no database: the rows are sent when it is back
+                    was_away = True  # the rows are sent when the database is back
                 except Exception:
                     log.exception("stream.failed")
             await asyncio.sleep(_TICK_SECONDS)
@@ -221,6 +225,15 @@ class Feed:
             reader.advance(upto)
         return is_behind or upto.audit - after.audit >= _PAGE or upto.jobs - after.jobs >= _PAGE
 
+    async def _end_streams_of_lost_rows(self) -> None:
+        """End all streams when rows are gone that were sent: an asynchronous standby without them has become the primary."""
+        async with self._db.system_statement() as conn:
+            last = await repository.last(conn)
+        if last.audit < self._position.audit or last.jobs < self._position.jobs:
+            self._audit_log, self._jobs_log = LogPosition(read_to=last.audit), LogPosition(read_to=last.jobs)
+            for reader in self._all_readers():
+                reader.end()
+
     async def _end_invalid_streams(self) -> None:
         """End the streams of keys that are revoked, expired or deleted, or whose team is archived."""
         now = asyncio.get_running_loop().time()
@@ -238,10 +251,14 @@ class Feed:
             if reader.key_id and reader.key_id not in valid_keys:
                 reader.end()
 
-    def _is_out_of_reach(self, since: Position) -> bool:
-        """Whether `since` is too far back, or so far ahead that the database must have been restored from a backup."""
-        ahead = max(since.audit - self._position.audit, since.jobs - self._position.jobs)
-        return ahead > self.max_resume_rows or self._position.jobs - since.jobs > _RESUME_REACH
+    async def _is_out_of_reach(self, since: Position) -> bool:
+        """Whether `since` is too far back, or beyond the end of a log: then the database was restored, or lost its last rows."""
+        if since.audit > self._position.audit or since.jobs > self._position.jobs:  # another process may be ahead
+            async with self._db.system_statement() as conn:
+                last = await repository.last(conn)
+            if since.audit > last.audit or since.jobs > last.jobs:
+                return True
+        return self._position.jobs - since.jobs > _RESUME_REACH
 
     async def _exceeds_resume_rows(self, reader: Reader, since: Position) -> bool:
         async with self._db.tenant(reader.team_id) as conn:
