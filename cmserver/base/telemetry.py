@@ -40,6 +40,7 @@ EVENTS: dict[str, str] = {
     "embeddings.progress": "A backlog is being embedded: once a minute, how many were embedded since it began.",
     "embeddings.switched": "A new model has embedded all observations, and search uses it from now on.",
     "entities.failed": "Observations of a team could not be read for entities, which is a bug. It is repeated.",
+    "event.unreadable": "An event could not be read, which is a bug. Its job has failed; the others of its batch go on.",
     "export.failed": "Metrics could not be sent by OpenTelemetry, which is a bug. They are sent again in the next minute.",
     "export.not_installed": "OpenTelemetry's variables are set, but cmserver[otel] is not installed: nothing is sent.",
     "hook.told_nothing": "A hook's event is stored, but the context for its agent could not be read. The agent gets none.",

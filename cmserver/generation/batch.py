@@ -86,6 +86,8 @@ class Batch:
                 self.fail([job], "project_closed", "The project or team of this job is archived or no longer the same.")
             elif job.source_type == "agent_event" and job.event_type is None:
                 self.fail([job], "source_gone", "The event of this job was deleted.")
+            elif job.source_type == "agent_event" and job.id not in self.readings:
+                self.fail([job], "payload_unusable", "The event could not be read, which is a bug. The log says more.")
             else:
                 allowed.append(job)
         return allowed

@@ -8,6 +8,8 @@ from typing import cast
 from uuid import UUID
 
 import msgspec
+import structlog
+from structlog.typing import FilteringBoundLogger
 
 from cmserver.access.model import SKIP_RULE_PREFIXES, GenerationPolicy
 from cmserver.base.ids import epoch_ms
@@ -21,8 +23,9 @@ from cmserver.reading.model import CommandResult, EventReading
 from cmserver.reading.read import read_event
 from cmserver.rules.model import SessionRecord
 from cmserver.sessions.turns.model import SessionPrompt
-from cmserver.tooluse.model import ToolUse, WorkingFolder
-from cmserver.tooluse.text import find_working_folder
+from cmserver.tooluse.model import ToolUse, WorkingFolder, find_working_folder
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 MAX_PRIOR_OBSERVATIONS = 50
 """The newest ones of the session."""
@@ -110,12 +113,16 @@ def excluding_rule(job: ClaimedJob, use: ToolUse | None) -> str | None:
 
 
 def read_events(jobs: Sequence[ClaimedJob], root: str | None) -> dict[UUID, EventReading]:
-    """What the events of the jobs say, by job; each is read once for all that is made of it."""
-    return {
-        job.id: read_event(job.event_type, job.payload, root, occurred_at_epoch=epoch_ms(job.occurred_at or job.created_at))
-        for job in jobs
-        if job.event_type is not None
-    }
+    """What the events of the jobs say, by job; each is read once for all that is made of it. Those that fail to be read are missing."""
+    readings: dict[UUID, EventReading] = {}
+    for job in jobs:
+        if job.event_type is not None:
+            at = epoch_ms(job.occurred_at or job.created_at)
+            try:
+                readings[job.id] = read_event(job.event_type, job.payload, root, occurred_at_epoch=at)
+            except Exception:
+                log.exception("event.unreadable", job=str(job.id))
+    return readings
 
 
 def find_quoted_job(quote: str | None, jobs: Sequence[ClaimedJob]) -> ClaimedJob | None:

@@ -403,7 +403,7 @@ async def _load(conn: Conn, claim: Claim) -> tuple[list[ClaimedJob], list[Pause]
 async def _has_recorded(conn: Conn, job: ClaimedJob) -> bool:
     """Whether anything of the job's session is recorded."""
     session_id = job.server_session_id
-    return session_id is None or await observations.has_recorded(conn, job.team_id, job.project_id, session_id)
+    return session_id is None or bool(await observations.recorded(conn, job.team_id, job.project_id, session_id, 1))
 
 
 async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.SessionContext:
@@ -415,9 +415,10 @@ async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.Sessio
     session_id = job.server_session_id
     if session_id is None:
         return prompt.SessionContext()
+    recorded = observations.of_session if job.source_type == "agent_event" else observations.recorded
     session = prompt.SessionContext(
         prompts=await turns.prompts(conn, job.team_id, session_id, newest=prompt.MAX_REQUESTS, max_chars=prompt.MAX_REQUEST_CHARS),
-        observations=await observations.of_session(conn, job.team_id, job.project_id, session_id, prompt.MAX_PRIOR_OBSERVATIONS),
+        observations=await recorded(conn, job.team_id, job.project_id, session_id, prompt.MAX_PRIOR_OBSERVATIONS),
         open_ends=await observations.open_ends(conn, job.team_id, job.project_id, prompt.MAX_OPEN_ENDS),
     )
     if job.source_type == "agent_event":

@@ -7,7 +7,6 @@ commands. Which files a shell command reads or writes is not certain, so path ru
 from __future__ import annotations
 
 import fnmatch
-import posixpath
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -19,7 +18,6 @@ from cmserver.tooluse.shell import simple_commands
 
 _PATH, _COMMAND = SKIP_RULE_PREFIXES
 _END = r"(?=/|\Z)"
-_ABSOLUTE = re.compile(r"/|[A-Za-z]:/")
 
 
 def find_skip_rule(rules: Sequence[str], use: ToolUse, folder: WorkingFolder) -> str | None:
@@ -38,7 +36,7 @@ def _match_paths(globs: list[str], use: ToolUse, folder: WorkingFolder) -> str |
     if not globs:
         return None
     patterns = [(rule, _compile_glob(rule.removeprefix(_PATH).strip())) for rule in globs]
-    paths = [_absolute_below(folder, path) for path in use.paths]
+    paths = [_write_from_root(folder, path) for path in use.paths]
     matched = [next((rule for rule, pattern in patterns if pattern.fullmatch(path)), None) for path in paths]
     return matched[0] if all(matched) and matched else None
 
@@ -58,13 +56,10 @@ def _match_commands(prefixes: list[str], use: ToolUse) -> str | None:
     return matched[0] if all(matched) and matched else None
 
 
-def _absolute_below(folder: WorkingFolder, path: str) -> str:
-    """The path with `..` resolved and a leading slash, which stands for the root for files below it."""
-    path, base = path.strip().replace("\\", "/"), folder.root.replace("\\", "/").rstrip("/")
-    whole = posixpath.normpath(path if _ABSOLUTE.match(path) else posixpath.join(base, folder.folder.replace("\\", "/"), path))
-    if base and (whole == base or whole.startswith(f"{base}/")):
-        return whole[len(base) :] or "/"
-    return whole if whole.startswith("/") else f"/{whole}"
+def _write_from_root(folder: WorkingFolder, path: str) -> str:
+    """The path with a leading slash, which stands for the root for files below it."""
+    shown = folder.relative(path.strip())
+    return shown if shown.startswith("/") else f"/{'' if shown == '.' else shown}"
 
 
 @lru_cache(maxsize=500)

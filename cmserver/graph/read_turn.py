@@ -26,6 +26,8 @@ _KNOWN = 20
 _MAX_NAMES = 20
 _ANSWER_MOST, _OBJECTS_MOST = 20_000, 200
 """So much of an answer is read, and so many beginnings of objects are tried: an unclosed one is read to the end."""
+_MAX_DEPTH = 6
+"""Of what an answer wraps its entities in."""
 _DECODER = json.JSONDecoder(strict=False)
 
 
@@ -54,18 +56,27 @@ def read_answer(answer: str) -> list[EntityName]:
 
 
 def _find_objects(text: str) -> Iterator[dict[str, object]]:
-    """The whole JSON objects in the text; those of the list `entities` of one that has it instead of that one."""
+    """The whole JSON objects in the text that have a name and a type, whatever they are wrapped in."""
     place = text.find("{")
     for _ in range(_OBJECTS_MOST):
         if place == -1:
             return
         try:
-            value, end = cast("tuple[dict[str, object], int]", _DECODER.raw_decode(text, place))
+            value, end = cast("tuple[object, int]", _DECODER.raw_decode(text, place))
         except (ValueError, RecursionError):
             end = place + 1
         else:
-            yield from map(record, array(value["entities"]) if "entities" in value else [value])
+            yield from _walk(value)
         place = text.find("{", end)
+
+
+def _walk(value: object, depth: int = 0) -> Iterator[dict[str, object]]:
+    """The objects in the value, itself among them, that have a name and a type."""
+    fields = {} if isinstance(value, str) else record(value)
+    if fields.keys() >= {"name", "type"}:
+        yield fields
+    for inner in [*fields.values(), *array(value)] if depth < _MAX_DEPTH else ():
+        yield from _walk(inner, depth + 1)
 
 
 async def keep_turn_names(conn: Conn, team_id: UUID, turn_id: UUID, named: Sequence[EntityName]) -> None:

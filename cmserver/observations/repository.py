@@ -303,11 +303,17 @@ OF_SESSION = Query(
 )
 
 RECORDED = Query(
-    bool,
-    """
-    SELECT EXISTS (SELECT FROM observations
-                    WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s
-                      AND kind <> 'summary')
+    model.Observation,
+    f"""
+    WITH RECURSIVE recorded AS (
+        SELECT id, superseded_by FROM observations
+         WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind <> 'summary'
+         UNION
+        SELECT o.id, o.superseded_by FROM observations o JOIN recorded r ON o.id = r.superseded_by WHERE o.team_id = %(team_id)s
+    )
+    SELECT {model.OBSERVATION_COLUMNS} FROM observations
+     WHERE id IN (SELECT id FROM recorded) AND team_id = %(team_id)s AND {model.LIVE}
+     ORDER BY created_at DESC, number DESC LIMIT %(limit)s
     """,
 )
 
@@ -618,9 +624,10 @@ async def of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UU
     return rows[::-1]
 
 
-async def has_recorded(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> bool:
-    """Whether the session recorded anything, by itself or by hand, though it was merged or has expired since."""
-    return await RECORDED.one(conn, team_id=team_id, project_id=project_id, session_id=session_id)
+async def recorded(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, limit: int) -> list[model.Observation]:
+    """The newest `limit` that the session recorded, by itself or by hand, or that what it recorded was merged into, oldest first."""
+    rows = await RECORDED.all(conn, team_id=team_id, project_id=project_id, session_id=session_id, limit=limit)
+    return rows[::-1]
 
 
 async def open_ends(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[model.Observation]:

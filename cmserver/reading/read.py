@@ -195,15 +195,15 @@ def _read_file_command(command: SimpleCommand, heredocs: list[str], folder: Work
         content = heredocs[0] if heredocs else " ".join(command.words[1:])
         append = file_changes.append_to_file
         return [append(path, content) if command.appends else file_changes.write_file(path, content, verb="wrote")]
-    arguments = command.words[len(command.label.split()) :]
-    paths = [folder.relative(word) for word in arguments if not word.startswith("-")]
+    arguments = [word for word in command.words[len(command.label.split()) :] if not word.startswith("-")]
+    paths = [folder.relative(word) for word in arguments]
     program = command.label.removeprefix("git ")
     if program == "mv":
         return [file_changes.move_file(paths[0], paths[1])] if len(paths) == 2 else []
     if program == "rm":
         removed = [path for path in paths[:10] if not path.startswith("/tmp/")]  # noqa: S108 - as above
         return [file_changes.change_whole_file(path, "removed") for path in removed]
-    return [file_changes.change_whole_file(path, "changed", [f"`sed` {shorten(paths[0], 70)}"]) for path in paths[1:10]]
+    return [file_changes.change_whole_file(path, "changed", [f"`sed` {shorten(arguments[0], 70)}"]) for path in paths[1:10]]
 
 
 def _read_web(use: ToolUse, _folder: WorkingFolder) -> Act:

@@ -10,7 +10,7 @@ MAX_TITLE = 80
 MAX_LAID_DOWN = 120
 """Of what a user laid down or decided, whose second half says as much as the first."""
 _MAX_OUTPUT = 16_000
-_LEFT_OUT = re.compile(r"^\[\.\.\. [\d,]{1,20} characters in ([\d,]{1,20}) lines left out", re.MULTILINE)
+_LEFT_OUT = re.compile(r"^\[\.\.\. \d[\d,]{0,19} characters in (\d[\d,]{0,19}) lines left out", re.MULTILINE)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`])")
 
 

@@ -10,9 +10,8 @@ from cmserver.events import repository as events
 from cmserver.events.model import ToolUseOfTurn
 from cmserver.observations.plain import one_line
 from cmserver.tooluse.commands import read_command_line
-from cmserver.tooluse.model import Purpose, ToolKind
+from cmserver.tooluse.model import Purpose, ToolKind, find_working_folder
 from cmserver.tooluse.read import read_tool_use
-from cmserver.tooluse.text import find_working_folder
 
 _MAX_OTHERS, _MAX_NAMES, _MAX_OWN_NAMES, _NAME_CHARS = 3, 4, 20, 100
 

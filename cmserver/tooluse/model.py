@@ -29,6 +29,7 @@ _OTHER_FLAGS = {
 }
 """Flags whose values select nothing."""
 _EVERYTHING = {"", ".", "...", "tests", "test", "src", "spec", "run", "all"}
+_ABSOLUTE = re.compile(r"[/\\~]|[A-Za-z]:")
 _NUMBER_SETTING = re.compile(r"\b[A-Z]\w*=\d{2,}\b")
 """In the environment of a check: another port, another seed, other results."""
 
@@ -192,17 +193,31 @@ class WorkingFolder(msgspec.Struct, frozen=True):
     """The root that paths are shown from, and the folder where the agent works, from which it writes relative ones.
 
     The root is the repository's. Where none is known, or the agent works elsewhere, it is the folder itself.
+    Paths of Windows are read on every system. What is returned has `/` between names, and no `..` that can be resolved.
     """
 
     root: str = ""
     folder: str = ""
 
+    def resolve(self, path: str, folder: str = "") -> str:
+        """The whole path. A relative one begins in `folder`, which a command entered, else where the agent works, else at the root."""
+        for base in (folder, self.folder, self.root):
+            if base and not _ABSOLUTE.match(path):
+                path = f"{base}/{path}"
+        path = posixpath.normpath(path.replace("\\", "/"))
+        return path[0].upper() + path[1:] if path[1:2] == ":" else path
+
     def relative(self, path: str) -> str:
-        """The path as seen from the root; paths outside it stay as they are."""
-        base, folder = self.root.rstrip("/\\"), self.folder.rstrip("/")
-        is_absolute = path.startswith(("/", "\\", "~")) or path[1:2] == ":"
-        if path and not is_absolute and folder.startswith("/") and folder != base:
-            path = posixpath.normpath(f"{folder}/{path}")
-        if base and path.startswith((base + "/", base + "\\")):
-            return path[len(base) + 1 :]
-        return path.removeprefix("./")
+        """The path as seen from the root; the whole path for what is outside it."""
+        root = self.root and self.resolve(self.root).rstrip("/")
+        whole = path and self.resolve(path)
+        if not root:
+            return whole
+        return "." if whole == root else whole.removeprefix(f"{root}/")
+
+
+def find_working_folder(root: str | None, folder: str | None) -> WorkingFolder:
+    """Where an agent works, in the repository of that root if the folder is in it."""
+    root, folder = (root or "").rstrip("/"), (folder or "")
+    is_outside = _ABSOLUTE.match(WorkingFolder(root).relative(folder))
+    return WorkingFolder(folder if is_outside or not root else root, folder)

@@ -1,4 +1,4 @@
-"""The text of a tool call: what an output says, and how a path looks from the agent's working folder."""
+"""The text of a tool call: what an output says."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from typing import cast
 
 from cmserver.base.tolerant_json import array, field, number, record
-from cmserver.tooluse.model import WorkingFolder
 
 _MAX_BLOCKS = 50
 _MAX_DEPTH = 8
@@ -25,13 +24,6 @@ def prose(value: object, depth: int = 0) -> str:
     source = record(value)
     plain = field(source, "text", "result", "output", "stdout", "llmContent", "content")
     return plain or prose(array(source.get("content")) or array(source.get("results")) or "", depth + 1)
-
-
-def find_working_folder(root: str | None, folder: str | None) -> WorkingFolder:
-    """Where an agent works, in the repository of that root if the folder is in it."""
-    root, folder = (root or "").rstrip("/"), (folder or "")
-    is_inside = not folder or folder.rstrip("/") == root or folder.startswith(f"{root}/")
-    return WorkingFolder(root if root and is_inside else folder, folder)
 
 
 def printed_text(output: object) -> str:

@@ -19,9 +19,10 @@ from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate.manage import resume_provider
 from cmserver.ingest import session_lifecycle as sessions
 from cmserver.providers.failures import classify_status, incomplete_answer_error
-from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
+from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Rules, Skip
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion, each_observed, tool_name
+from tests.make import Make
 from tests.timeouts import until
 
 WAITING_FOR_A_LOCK = (
@@ -473,6 +474,30 @@ async def test_no_model_is_asked_for_the_summary_of_a_session_that_recorded_noth
 
     assert (len(provider.prompts), await outbox.statuses()) == (1, {"completed": 2})
     assert await outbox.value("SELECT count(*) FROM observations") == 0
+
+
+async def test_rules_sum_up_a_session_whose_record_was_merged_or_written_by_hand(outbox: Outbox, cast: Cast, make: Make):
+    note = {"text": "We decided to use Postgres because it is one process less to look after."}
+    (merged,) = await outbox.put(1, session="merged", payload=note)
+    (by_hand,) = await outbox.put(1, session="by hand", payload={"text": "ok"})
+    hand = await outbox.hand(Rules())
+    await hand.work()
+    middle, older = [await make.observation(project=outbox.project, title=title) for title in ("Merged, too", "Postgres is used")]
+    supersede = "UPDATE observations SET superseded_at = now(), superseded_by = %s WHERE id <> ALL(%s)"
+    await outbox.rows(supersede, middle.id, [middle.id, older.id])
+    await outbox.rows(f"{supersede} AND superseded_by IS NULL", older.id, [older.id])
+    await make.observation(
+        project=outbox.project, title="By a person", kind="manual", server_session_id=by_hand.event.server_session_id
+    )
+
+    for recorded in (merged, by_hand):
+        await end_session(outbox, cast, recorded.event.server_session_id)
+    await hand.work()
+
+    completed = await outbox.rows(
+        "SELECT summary ->> 'completed' AS completed FROM observations WHERE kind = 'summary' ORDER BY number"
+    )
+    assert [row["completed"] for row in completed] == [f"#{older.number} Postgres is used", f"#{older.number + 1} By a person"]
 
 
 # -- on record

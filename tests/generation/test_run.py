@@ -20,6 +20,8 @@ from cmserver.providers.model import (
     Prompt,
     ProviderError,
 )
+from cmserver.reading.model import EventReading
+from cmserver.reading.read import read_event
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, all_skipped, completion, each_observed, tool_name
 
@@ -148,6 +150,26 @@ async def test_an_unusable_answer_is_split_and_only_the_poisonous_event_fails(ou
         " WHERE j.status = 'failed'"
     )
     assert kept == "I would rather not"
+
+
+async def test_an_event_that_cannot_be_read_fails_alone(outbox: Outbox, monkeypatch: pytest.MonkeyPatch):
+    def read(event_type: str, payload: object, root: str | None, *, occurred_at_epoch: int) -> EventReading:
+        assert "poison" not in str(payload), "poison"
+        return read_event(event_type, payload, root, occurred_at_epoch=occurred_at_epoch)
+
+    monkeypatch.setattr("cmserver.generation.prompt.read_event", read)
+    await outbox.put(2)
+    await outbox.put(1, first=2, payload={"tool_name": "poison"})
+    hand = await outbox.hand(Scripted())
+
+    with capture_logs() as records:
+        await hand.work()
+
+    assert await outbox.statuses() == {"completed": 2, "failed": 1}
+    assert await outbox.value("SELECT last_error ->> 'reason' FROM observation_generation_jobs WHERE status = 'failed'") == (
+        "payload_unusable"
+    )
+    assert [record["log_level"] for record in records if record["event"] == "event.unreadable"] == ["error"]
 
 
 async def test_what_time_can_heal_is_tried_again_after_a_back_off_that_honours_retry_after(outbox: Outbox):

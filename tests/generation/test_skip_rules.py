@@ -81,6 +81,26 @@ def test_a_path_rule_is_about_paths_from_the_root_wherever_in_it_the_agent_works
     assert find_skip_rule(["path:/web/vendor"], read(f"{ROOT}/vendor/a.py"), WorkingFolder(ROOT, f"{ROOT}/web")) is None
 
 
+@try_rows(
+    ("root", "path", "is_skipped"),
+    [
+        (r"C:\repo", r"secret\keys.txt", True),
+        ("C:/repo", r"secret\keys.txt", True),
+        ("C:/repo", r"c:\repo\secret\keys.txt", True),
+        ("C:/repo", "src/secret/keys.txt", False),
+        ("C:/repo", r"D:\secret\keys.txt", False),
+    ],
+)
+def test_a_path_rule_matches_on_windows(root: str, path: str, is_skipped: bool):
+    folder = WorkingFolder(root, r"C:\repo")
+
+    assert find_skip_rule(["path:secret/**"], read(path), folder) == ("path:secret/**" if is_skipped else None)
+
+
+def test_a_search_in_the_root_is_under_no_rule_about_names():
+    assert find_skip_rule(["path:orders", "path:.*"], used("Grep", {"pattern": "x", "path": ROOT}), WorkingFolder(ROOT, ROOT)) is None
+
+
 def test_an_event_that_touches_another_file_as_well_is_not_skipped():
     patch = "*** Begin Patch\n*** Update File: vendor/a.py\n+x\n*** Update File: src/b.py\n+y\n*** End Patch"
 

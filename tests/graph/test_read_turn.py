@@ -50,6 +50,17 @@ ANSWER = 'Sure:\n{"entities": [{"name": "Ana", "type": "person", "notes": "draws
             '{"type": "person", "name": "Ana"} {"type": "person", "name": "Bo"}',
             [EntityName("person", "Ana"), EntityName("person", "Bo")],
         ),
+        *(
+            (wrapped % '{"type": "person", "name": "Ana"}', [EntityName("person", "Ana")])
+            for wrapped in (
+                '{"result": {"entities": [%s]}}',
+                '{"data": [%s]}',
+                '{"entities": %s}',
+                '{"people": [%s]}',
+                '[[%s]]',
+                '{"name": "answer", "type": "object", "entities": [%s]}',
+            )
+        ),
         ('{"a":' * 100_000 + '{"type": "person", "name": "Ana"}', []),
         ('{"entities": "Ana"}', []),
         ('{"entities": [', []),

@@ -100,3 +100,9 @@ def test_files_alone_are_no_observation():
     parsed = parse('<observation events="e1"><title></title></observation>', [E1], lambda _: ["a.py"])
 
     assert (parsed.observations, parsed.dropped) == ([], 1)
+
+
+def test_a_mark_without_a_number_of_lines_is_a_text_like_any_other():
+    written = read_event("tool_use", use("Write", {"file_path": "a.txt", "content": "[... 5 characters in , lines left out"}), None)
+
+    assert written.changed_files == ["a.txt"]

@@ -33,6 +33,13 @@ def bash(command: str) -> dict[str, object]:
         (None, "/r/billing", bash("rm src/queue.py"), [("deleted", "src/queue.py", "")]),
         ("/r", "/elsewhere", bash("rm src/queue.py /r/a.py"), [("deleted", "src/queue.py", ""), ("deleted", "/r/a.py", "")]),
         ("/r", None, bash("rm ./src/queue.py"), [("deleted", "src/queue.py", "")]),
+        ("C:/r", r"C:\r\billing", bash("cd .. && rm 'src\\queue.py'"), [("deleted", "src/queue.py", "")]),
+        (
+            "C:/r",
+            r"C:\r\billing",
+            {"tool_name": "Edit", "tool_input": {"file_path": r"C:\r\billing\a.py", "old_string": "x", "new_string": "y"}},
+            [("edited", "billing/a.py", "")],
+        ),
         (
             "/r",
             "/r/billing",

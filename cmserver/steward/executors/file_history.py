@@ -15,9 +15,8 @@ from cmserver.base.tolerant_json import array, field, record
 from cmserver.events.model import RecordedToolUse
 from cmserver.reading.outcomes import read_outcome
 from cmserver.tooluse.commands import read_command_line
-from cmserver.tooluse.model import ToolKind, ToolUse
+from cmserver.tooluse.model import ToolKind, ToolUse, find_working_folder
 from cmserver.tooluse.read import BEGIN_PATCH, read_tool_use
-from cmserver.tooluse.text import find_working_folder
 
 _PATCHED_FILE = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
 _MOVED_TO = re.compile(r"^\*\*\* Move to: (.+)$", re.MULTILINE)
@@ -65,20 +64,13 @@ def _read_call(call: RecordedToolUse) -> Iterator[PathChange]:
 class _FateReader:
     def __init__(self, call: RecordedToolUse, folder: str | None) -> None:
         self._call = call
-        self._where = find_working_folder(*(place.replace("\\", "/") if place else None for place in (call.root, folder)))
+        self._where = find_working_folder(call.root, folder)
 
     def _change(
         self, act: Literal["deleted", "moved", "restored", "edited", "written"], path: str, name: str = "", **others: object
     ) -> PathChange:
-        known = {"path": self._from_root(path), "name": self._from_root(name) if name else ""}
+        known = {"path": self._where.relative(path), "name": self._where.relative(name)}
         return msgspec.convert({"act": act, "event_id": self._call.id, "at": self._call.occurred_at, **known, **others}, PathChange)
-
-    def _from_root(self, path: str) -> str:
-        return self._where.relative(self._resolve(path))
-
-    def _resolve(self, path: str, folder: str = "") -> str:
-        """The path from the folder that a command line entered, else from the one where the agent works."""
-        return posixpath.normpath(posixpath.join(folder or self._where.folder, path.replace("\\", "/")))
 
     def read_shell(self, use: ToolUse) -> Iterator[PathChange]:
         line = read_command_line(use.command)
@@ -91,17 +83,17 @@ class _FateReader:
             program, rest = (words[1:2], words[2:]) if is_git else (words[:1], words[1:])
             arguments = [word for word in rest if not word.startswith("-")]
             if program == ["cd"] and arguments:
-                folder = self._resolve(arguments[0], folder)
+                folder = self._where.resolve(arguments[0], folder)
             elif program in (["rm"], ["unlink"]):
                 for path in arguments:
-                    yield self._change("deleted", self._resolve(path, folder), is_folder=_is_folder(path))
+                    yield self._change("deleted", self._where.resolve(path, folder), is_folder=_is_folder(path))
             elif program == ["mv"] and len(arguments) > 1:
-                yield from self._read_move([self._resolve(path, folder) for path in arguments])
+                yield from self._read_move([self._where.resolve(path, folder) for path in arguments])
             elif is_git and program in (["checkout"], ["restore"]) and "-b" not in rest:
                 for path in arguments:
-                    yield self._change("restored", self._resolve(path, folder))
+                    yield self._change("restored", self._where.resolve(path, folder))
             if command.output_path and not command.appends:
-                yield self._change("restored", self._resolve(command.output_path, folder))
+                yield self._change("restored", self._where.resolve(command.output_path, folder))
 
     def _read_move(self, paths: list[str]) -> Iterator[PathChange]:
         *sources, target = paths
