@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -20,8 +19,6 @@ from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
 from cmserver.generation.prompt import find_root, read_events
 from cmserver.providers.model import FailureKind, ProviderError
 from cmserver.reading.model import EventReading
-
-T = TypeVar("T")
 
 FIRST_BACKOFF_SECONDS = 5.0
 MAX_BACKOFF_SECONDS = 900.0
@@ -53,20 +50,16 @@ class Batch:
         """What paths in its events are relative to."""
         self.readings: dict[UUID, EventReading] = {}
         """What the events of its jobs say, by job."""
-        self._is_long = False
         self.answered: list[AnsweredCall] = []
         self.ends: list[End] = []
         self.hold = LaneHold()
 
     async def read_events(self) -> None:
-        """Read the events of the jobs, each once for all that is made of it."""
+        """Read the events of the jobs, each once for all that is made of it; long ones in a thread, so that heartbeats go on."""
         self.root = find_root(self.jobs)
-        self._is_long = len(msgspec.json.encode([job.payload for job in self.jobs])) > _LONG_CHARS
-        self.readings = await self.read_aside(partial(read_events, self.jobs, self.root))
-
-    async def read_aside(self, read: Callable[[], T]) -> T:
-        """The result, computed in a thread where the events are long, so that the worker's heartbeats go on."""
-        return await asyncio.to_thread(read) if self._is_long else read()
+        is_long = len(msgspec.json.encode([job.payload for job in self.jobs])) > _LONG_CHARS
+        read = partial(read_events, self.jobs, self.root)
+        self.readings = await asyncio.to_thread(read) if is_long else read()
 
     def find_changed_files(self, job_id: UUID) -> Sequence[str]:
         """The files that the job's event changed."""

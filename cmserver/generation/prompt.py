@@ -113,7 +113,7 @@ def excluding_rule(job: ClaimedJob, use: ToolUse | None) -> str | None:
 
 
 def read_events(jobs: Sequence[ClaimedJob], root: str | None) -> dict[UUID, EventReading]:
-    """What the events of the jobs say, by job; each is read once for all that is made of it. Those that fail to be read are missing."""
+    """What the events of the jobs say, by job; each is read once for all that is made of it. What cannot be read is missing."""
     readings: dict[UUID, EventReading] = {}
     for job in jobs:
         if job.event_type is not None:

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -338,13 +337,13 @@ class BatchRunner:
             return _named_turn(first, [], reason="no model names entities")
         record = prompt.record_of_session(jobs, await self._retry(lambda conn: _load_session(conn, jobs)))
         if first.source_type == "session_summary":
-            answer = summarise(record)
+            answer = await asyncio.to_thread(summarise, record)
         else:
             preferences = prompt.resolve_preferences(
                 first.policy, first.team_policy, language=self._settings.language, verbosity=self._settings.verbosity
             )
             events = [batch.readings[job.id] for job in jobs]
-            answer = await batch.read_aside(partial(observe, events, record, preferences.verbosity))
+            answer = await asyncio.to_thread(observe, events, record, preferences.verbosity)
         settled = settle(answer, [job.id for job in jobs], batch.find_changed_files)
         return AnsweredCall(run_id=None, jobs=jobs, answer=settled, provider=rules.name, model=rules.model, tokens=0, remark=remark)
 

@@ -625,7 +625,7 @@ async def of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UU
 
 
 async def recorded(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, limit: int) -> list[model.Observation]:
-    """The newest `limit` that the session recorded, by itself or by hand, or that what it recorded was merged into, oldest first."""
+    """The newest `limit` of what the session recorded, by itself or by hand, or of what that was merged into, oldest first."""
     rows = await RECORDED.all(conn, team_id=team_id, project_id=project_id, session_id=session_id, limit=limit)
     return rows[::-1]
 

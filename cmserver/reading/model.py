@@ -172,80 +172,7 @@ class CommandRun(msgspec.Struct, frozen=True):
         )
 
 
-class WebAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search of the web found, or what a fetched page says."""
-
-    query: str
-    """The address, else what was searched for."""
-    question: str
-    is_url: bool
-    text: str
-
-
-class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sub-agent reports of its task."""
-
-    agent: str
-    task: str
-    report: str
-    edit_count: int
-    use_count: int
-    lines: str
-    """Added and removed: "+3/-1"."""
-    conclusions: list[Conclusion]
-
-
-class UserReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user answered to the agent's questions, or to its plan."""
-
-    plan: str = ""
-    reply: str = ""
-    """To the plan."""
-    answers: list[tuple[str, str]] = []
-    """Questions, each with its answer."""
-
-
-class RemoteDeed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool of an MCP server changed."""
-
-    server: str
-    tool: str
-    subject: str
-    answer: str
-
-
-class Note(msgspec.Struct, frozen=True):
-    """A text of some substance that is no tool use."""
-
-    text: str
-    is_decision: bool
-
-
-class TurnEnd(msgspec.Struct, frozen=True):
-    """The agent's last message of a turn, and what it concludes."""
-
-    message: str
-    conclusions: list[Conclusion]
-
-
-class TodoList(msgspec.Struct, frozen=True):
-    """The agent's own list of what it has to do, as it is now."""
-
-    unfinished: list[str]
-    finished: list[str]
-
-
-class StandingInstructions(msgspec.Struct, frozen=True):
-    """What the user laid down for good in a prompt, in their own words."""
-
-    texts: list[str]
-    choices: list[str] = []
-    """What they decided for now."""
-
-
-Finding = WebAnswer | AgentReport | UserReply | RemoteDeed | Note
-"""What is worth an observation by itself."""
-Act = IgnoredEvent | FileEdit | CommandRun | TurnEnd | TodoList | StandingInstructions | Finding
+Act = IgnoredEvent | FileEdit | CommandRun
 
 
 class EventReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,7 +186,8 @@ class EventReading(msgspec.Struct, frozen=True, kw_only=True):
     """None for an event that is no call of a tool."""
     has_failed: bool
     """Whether the call failed."""
-    act: Act
+    act: Act | None
+    """None for what neither changes files nor runs a command: a page, a report, a reply, a message."""
     prompt: str = ""
     """What the user typed; empty for an event of another kind."""
     changed_files: list[str] = []

@@ -10,27 +10,15 @@ import msgspec
 
 from cmserver.providers.model import Answer, DraftObservation, Skip, Verbosity, event_tag
 from cmserver.reading.conclusions import conclude
-from cmserver.reading.model import (
-    AgentReport,
-    CommandRun,
-    EventReading,
-    FileChange,
-    FileEdit,
-    Finding,
-    IgnoredEvent,
-    StandingInstructions,
-    TodoList,
-    TurnEnd,
-    UserReply,
-)
+from cmserver.reading.model import CommandRun, EventReading, FileChange, FileEdit, IgnoredEvent
 from cmserver.reading.offers import UserAnswer, read_answer, read_offer
 from cmserver.rules import drafts
 from cmserver.rules.closing import DoneWork, OpenEnds, describe, find_agent_reports, find_user_reports, is_agreement, is_calling_off
 from cmserver.rules.drafts import ChangeSet, ChangeStep, FailedRun
 from cmserver.rules.failures import RecordedFailures
-from cmserver.rules.findings import draft_finding
-from cmserver.rules.model import SessionRecord
-from cmserver.rules.turns import Turn, conclude_report, draft_open_end, gather_turn
+from cmserver.rules.findings import read_finding
+from cmserver.rules.model import SessionRecord, StandingInstructions, TodoList, TurnEnd
+from cmserver.rules.turns import Turn, draft_open_end, gather_turn
 from cmserver.tooluse.model import Purpose
 from cmserver.tooluse.own_tool_use import reads_own_memory
 
@@ -93,13 +81,15 @@ class _Batch:
         """Take the next event, with its place in the batch: skip it, keep its finding, or let it wait for what follows."""
         tag = event_tag(place)
         self.places[tag] = place
-        act, use = event.act, event.tool_use
+        use = event.tool_use
         self._read_prompt(tag, event.prompt)
         content = msgspec.json.encode([use.tool, use.input, use.output, use.error] if use else event.payload)
         first = self.tag_by_content.setdefault(content, tag)
-        if first != tag and not isinstance(act, CommandRun):
+        if first != tag and not isinstance(event.act, CommandRun):
             self._skip(tag, f"repeats {first}")
-        elif isinstance(act, IgnoredEvent):
+            return
+        act = event.act or read_finding(tag, event)
+        if isinstance(act, IgnoredEvent):
             self._ignore(tag, act)
         elif isinstance(act, TurnEnd):
             self.turn_ends.append((tag, act))
@@ -109,13 +99,9 @@ class _Batch:
             self._take_todos(tag, act)
         elif isinstance(act, StandingInstructions):
             self._keep_instructions(tag, act)
-        elif isinstance(act, Finding):
-            draft = draft_finding(act)
-            draft.events.append(tag)
-            self._keep(draft, is_essential=isinstance(act, UserReply))
-            self.instructions += [draft] if isinstance(act, UserReply) else []
-            if isinstance(act, AgentReport):
-                conclude_report(draft, act.conclusions, tag)
+        elif isinstance(act, DraftObservation):
+            self._keep(act, is_essential=event.is_by_user)
+            self.instructions += [act] if event.is_by_user else []
         elif isinstance(act, FileEdit):
             self._change_set(act.changes).steps.append(ChangeStep(tag=tag, place=place, changes=act.changes))
         else:

@@ -1,86 +1,195 @@
-"""Words what is an observation by itself: a page that was read, a report, a reply of the user's, a deed elsewhere, a note."""
+"""Words what an event says by itself: a page that was read, a report, a reply of the user's, a deed elsewhere, a note.
+
+Nothing here raises; what is not known is ignored, with the reason.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from cmserver.base.text import shorten
+from cmserver.base.tolerant_json import array, field, number, record, texts
 from cmserver.providers.model import DraftObservation
-from cmserver.reading.model import AgentReport, Finding, Note, RemoteDeed, UserReply, WebAnswer
+from cmserver.reading.conclusions import read_conclusions
+from cmserver.reading.model import PROMPT_TYPES, EventReading, IgnoredEvent
 from cmserver.reading.offers import title_answer
-from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, count_noun, first_line, first_sentence
+from cmserver.reading.standing import read_choices, read_standing_instructions
+from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, bounded, count_noun, first_line, first_sentence
+from cmserver.rules.model import StandingInstructions, TodoList, TurnEnd
+from cmserver.rules.turns import conclude_report
+from cmserver.tooluse.model import ToolKind, ToolUse
+from cmserver.tooluse.text import prose
 
+Finding = DraftObservation | TurnEnd | TodoList | StandingInstructions | IgnoredEvent
+
+_FEW_WORDS = 8
+_MAX_REPLY = 750
 _MAX_NARRATIVE = 1_500
 _WEIGHED = re.compile(r"\b(?:instead of|rather than|trade-?offs?|over|versus|vs)\b", re.IGNORECASE)
 _WARNED = re.compile(r"\b(?:gotcha|caveat|careful|beware|never|must not|root cause|turns out|workaround)\b", re.IGNORECASE)
+_MCP_LOOKS = re.compile(
+    r"(?:^|_)(?:search|find|list|get|read|fetch|query|lookup|look|show|describe|resolve|browse|check|status|context|"
+    r"timeline|observations?|snapshot|screenshot|navigate|logs?|help|view)(?:_|$)"
+)
+_MCP_DEEDS = re.compile(
+    r"(?:^|_)(?:create|update|delete|merge|add|post|send|set|save|move|close|assign|publish|upload|deploy|run|apply)(?:_|$)"
+)
+_DECIDED = re.compile(r"\b(?:decid(?:ed|es)|decision|chose|chosen|agreed|settled on|opted for|will use)\b", re.IGNORECASE)
+_TELLING = re.compile(
+    r"\b(?:root cause|turns out|turned out|because|learned|discovered|important|gotcha|caveat|workaround)\b", re.IGNORECASE
+)
+_EMPTY_REPORT = re.compile(r"(?:\w+[ -]){0,3}(?:done|finished|completed?|ok|okay|success(?:ful(?:ly)?)?)\W*", re.IGNORECASE)
+_ANSWERED = re.compile(r'"([^"\n]{1,500})"="([^"\n]{1,500})"')
+_TAG = re.compile(r"<([\w-]+)>[^<]*</\1>\s*")
+_FINISHED = {"completed", "done", "cancelled", "canceled"}
+_KEPT_WITH_SESSION = {*PROMPT_TYPES, "SessionStart", "SessionEnd"}
 
 
-def draft_finding(finding: Finding) -> DraftObservation:
-    match finding:
-        case WebAnswer():
-            return _draft_web_answer(finding)
-        case AgentReport():
-            return _draft_report(finding)
-        case UserReply():
-            return _draft_reply(finding)
-        case RemoteDeed():
-            return _draft_deed(finding)
-        case Note():
-            return _draft_note(finding)
+def read_finding(tag: str, event: EventReading) -> Finding:
+    """What an event says that neither changed files nor ran a command."""
+    use = event.tool_use
+    if use is None:
+        return _read_note(tag, event)
+    reader = _READERS.get(use.kind)
+    return reader(tag, use) if reader else IgnoredEvent(f"no rule for this tool: {shorten(use.tool, 60)}")
 
 
-def _draft_web_answer(found: WebAnswer) -> DraftObservation:
-    source = re.sub(r"^https?://(?:www\.)?|/$", "", found.query) if found.is_url else f'"{shorten(found.query, 60)}"'
+def _read_web(tag: str, use: ToolUse) -> Finding:
+    """What a search of the web found, or what a fetched page says."""
+    query, question = field(use.fields, "url", "query", "prompt"), field(use.fields, "prompt")
+    text = _TAG.sub("", bounded(prose(use.output))).strip()
+    if not query:
+        return IgnoredEvent(f"look-up failed: {use.tool}")
+    if len(text.split()) < _FEW_WORDS:
+        return IgnoredEvent(f"nothing found: {use.tool}")
+    is_url = bool(field(use.fields, "url"))
+    source = re.sub(r"^https?://(?:www\.)?|/$", "", query) if is_url else f'"{shorten(query, 60)}"'
     return DraftObservation(
         type="discovery",
-        title=shorten(f"{shorten(source, 60)}: {first_sentence(found.text, MAX_TITLE)}", MAX_TITLE),
-        subtitle=f"Asked: {shorten(found.question, 150)}" if found.question and found.question != found.query else None,
-        narrative=shorten(found.text, 800),
-        facts=[f"Source: {shorten(found.query, 200)}"],
+        title=shorten(f"{shorten(source, 60)}: {first_sentence(text, MAX_TITLE)}", MAX_TITLE),
+        subtitle=f"Asked: {shorten(question, 150)}" if question and question != query else None,
+        narrative=shorten(text, 800),
+        facts=[f"Source: {shorten(query, 200)}"],
         concepts=["how-it-works"],
+        events=[tag],
     )
 
 
-def _draft_report(report: AgentReport) -> DraftObservation:
-    if report.edit_count:
-        fact = f"Done by a sub-agent ({report.agent}): {count_noun(report.edit_count, 'edit')}, {report.lines}"
+def _read_report(tag: str, use: ToolUse) -> Finding:
+    """What a sub-agent reports of its task."""
+    report = _TAG.sub("", bounded(prose(use.output))).strip()
+    if not report or _EMPTY_REPORT.fullmatch(report):
+        return IgnoredEvent(f"nothing reported: {use.tool}")
+    agent = field(use.fields, "subagent_type", "agent_type") or "sub-agent"
+    task = shorten(field(use.fields, "description", "task", "prompt", "message"), 45)
+    stats = record(use.answer.get("toolStats"))
+    edit_count, use_count = number(stats.get("editFileCount")), number(use.answer.get("totalToolUseCount"))
+    if edit_count:
+        lines = f"+{number(stats.get('linesAdded'))}/-{number(stats.get('linesRemoved'))}"
+        fact = f"Done by a sub-agent ({agent}): {count_noun(edit_count, 'edit')}, {lines}"
     else:
-        effort = f", {count_noun(report.use_count, 'tool use')}" if report.use_count else ""
-        fact = f"Found by a sub-agent ({report.agent}{effort})"
-    title = f"{report.task}: {first_sentence(report.report, MAX_TITLE)}" if report.task else report.report
-    return DraftObservation(
-        type="change" if report.edit_count else "discovery",
-        title=shorten(title, MAX_TITLE),
-        narrative=shorten(report.report, _MAX_NARRATIVE),
+        effort = f", {count_noun(use_count, 'tool use')}" if use_count else ""
+        fact = f"Found by a sub-agent ({agent}{effort})"
+    draft = DraftObservation(
+        type="change" if edit_count else "discovery",
+        title=shorten(f"{task}: {first_sentence(report, MAX_TITLE)}" if task else report, MAX_TITLE),
+        narrative=shorten(report, _MAX_NARRATIVE),
         facts=[fact],
-        concepts=["what-changed" if report.edit_count else "how-it-works"],
+        concepts=["what-changed" if edit_count else "how-it-works"],
+        events=[tag],
     )
+    conclude_report(draft, read_conclusions(report), tag)
+    return draft
 
 
-def _draft_reply(reply: UserReply) -> DraftObservation:
-    """A decision that quotes both sides."""
-    if reply.plan:
-        title = f"Accepted plan: {reply.reply or first_line(reply.plan)}"
-        quotes = [f'The user, to the plan: "{reply.reply}"' if reply.reply else "", shorten(reply.plan, _MAX_NARRATIVE // 2)]
+def _read_reply(tag: str, use: ToolUse) -> Finding:
+    """What the user answered to questions or to a plan: a decision that quotes both sides."""
+    plan, reply = field(use.fields, "plan"), prose(use.output).strip()
+    if plan:
+        reply = "" if reply == plan.strip() else shorten(reply, _MAX_REPLY)
+        title = f"Accepted plan: {reply or first_line(plan)}"
+        quotes = [f'The user, to the plan: "{reply}"' if reply else "", shorten(plan, _MAX_NARRATIVE // 2)]
     else:
-        title = "; ".join(title_answer(answer, question) for question, answer in reply.answers)
-        quotes = [f'Asked: "{question}" The user: "{answer}"' for question, answer in reply.answers]
+        pairs = list(record(use.answer.get("answers")).items()) or _ANSWERED.findall(reply)
+        if not pairs:
+            return IgnoredEvent(f"nothing answered: {use.tool}")
+        answers = [(shorten(question, 200), shorten(prose(answer) or ", ".join(texts(answer)), 300)) for question, answer in pairs]
+        title = "; ".join(title_answer(answer, question) for question, answer in answers)
+        quotes = [f'Asked: "{question}" The user: "{answer}"' for question, answer in answers]
     return DraftObservation(
-        type="decision", title=shorten(title, MAX_LAID_DOWN), narrative=" ".join(filter(None, quotes)), concepts=["trade-off"]
+        type="decision",
+        title=shorten(title, MAX_LAID_DOWN),
+        narrative=" ".join(filter(None, quotes)),
+        concepts=["trade-off"],
+        events=[tag],
     )
 
 
-def _draft_deed(deed: RemoteDeed) -> DraftObservation:
-    title = f"{deed.server} {deed.tool.replace('_', ' ')}: {first_sentence(deed.subject, 80)}"
-    facts = [f"Answer: {deed.answer}"] if deed.answer else []
-    return DraftObservation(type="change", title=shorten(title, MAX_TITLE), facts=facts, concepts=["what-changed"])
+def _read_todos(_tag: str, use: ToolUse) -> Finding:
+    """The agent's list; one that has no items with a state changes nothing."""
+    items = [record(item) for name in ("todos", "plan", "items") for item in array(use.fields.get(name))]
+    if not items:
+        return IgnoredEvent(f"the agent's own plan: {use.tool}")
+    names: dict[bool, list[str]] = {True: [], False: []}
+    for item in items:
+        if name := field(item, "content", "step", "description", "title", "text").strip():
+            names[field(item, "status", "state").casefold() in _FINISHED].append(name)
+    return TodoList(unfinished=names[False], finished=names[True])
 
 
-def _draft_note(note: Note) -> DraftObservation:
-    concept = "why-it-exists" if note.is_decision else "gotcha" if _WARNED.search(note.text) else "how-it-works"
+def _read_mcp(tag: str, use: ToolUse) -> Finding:
+    """What an MCP tool changed; tools that only look something up are ignored."""
+    name = shorten(use.tool, 60)
+    server, _, tool = use.tool.removeprefix("mcp__").partition("__")
+    tool = re.sub(r"(?<=[a-z])(?=[A-Z])|-", "_", tool).lower()
+    if _MCP_LOOKS.search(tool) and not _MCP_DEEDS.match(tool):
+        return IgnoredEvent(f"trivial look-up: {name}")
+    subject = field(use.fields, "title", "name", "subject", "summary", "text", "message", "body", "id", "path")
+    if not _MCP_DEEDS.search(tool) or not subject:
+        return IgnoredEvent(f"no rule for this tool: {name}")
+    answer = first_sentence(bounded(prose(use.output)), 160)
     return DraftObservation(
-        type="decision" if note.is_decision else "discovery",
-        title=first_sentence(note.text, MAX_TITLE).rstrip("."),
-        narrative=shorten(" ".join(note.text.split()), _MAX_NARRATIVE),
-        concepts=[concept, "trade-off"] if _WEIGHED.search(note.text) else [concept],
+        type="change",
+        title=shorten(f"{server} {tool.replace('_', ' ')}: {first_sentence(subject, 80)}", MAX_TITLE),
+        facts=[f"Answer: {answer}"] if answer else [],
+        concepts=["what-changed"],
+        events=[tag],
     )
+
+
+def _read_note(tag: str, event: EventReading) -> Finding:
+    """An event that is no tool use: kept when it carries words of some substance."""
+    event_type, payload, fields = event.event_type, event.payload, record(event.payload)
+    instructions, choices = read_standing_instructions(event.prompt), read_choices(event.prompt)
+    if instructions or choices:
+        return StandingInstructions(instructions, choices)
+    if event_type in _KEPT_WITH_SESSION:
+        return IgnoredEvent(f"kept with the session: {event_type}")
+    if message := field(fields, "last_assistant_message"):
+        return TurnEnd(message, read_conclusions(message))
+    text = payload if isinstance(payload, str) and not fields else ""
+    text = (text or field(fields, "text", "content", "note", "message", "summary")).strip()
+    is_decision = _DECIDED.search(text) is not None
+    has_substance = len(text.split()) >= 3 or len(text) >= 24
+    if "assistant" in event_type.lower():  # most of what an agent says is talk
+        has_substance = len(text.split()) >= _FEW_WORDS and (is_decision or _TELLING.search(text) is not None)
+    if not has_substance:
+        return IgnoredEvent(f"nothing to keep: {shorten(event_type, 60)}")
+    concept = "why-it-exists" if is_decision else "gotcha" if _WARNED.search(text) else "how-it-works"
+    return DraftObservation(
+        type="decision" if is_decision else "discovery",
+        title=first_sentence(text, MAX_TITLE).rstrip("."),
+        narrative=shorten(" ".join(text.split()), _MAX_NARRATIVE),
+        concepts=[concept, "trade-off"] if _WEIGHED.search(text) else [concept],
+        events=[tag],
+    )
+
+
+_READERS: dict[ToolKind, Callable[[str, ToolUse], Finding]] = {
+    ToolKind.WEB: _read_web,
+    ToolKind.AGENT: _read_report,
+    ToolKind.QUESTION: _read_reply,
+    ToolKind.PLAN: _read_todos,
+    ToolKind.MCP: _read_mcp,
+}

@@ -1,10 +1,11 @@
-"""What the rules know of a session besides the events of a batch."""
+"""What the rules know of a session besides the events of a batch, and what an event says that is no observation by itself."""
 
 from __future__ import annotations
 
 import msgspec
 
 from cmserver.providers.model import PriorObservation
+from cmserver.reading.model import Conclusion
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,3 +19,25 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is open in the project, of other sessions too, oldest first."""
     last_message: str | None = None
     """The agent's last words: before the first prompt of the events, or of the session (summaries)."""
+
+
+class TurnEnd(msgspec.Struct, frozen=True):
+    """The agent's last message of a turn, and what it concludes."""
+
+    message: str
+    conclusions: list[Conclusion]
+
+
+class TodoList(msgspec.Struct, frozen=True):
+    """The agent's own list of what it has to do, as it is now."""
+
+    unfinished: list[str]
+    finished: list[str]
+
+
+class StandingInstructions(msgspec.Struct, frozen=True):
+    """What the user laid down for good in a prompt, in their own words."""
+
+    texts: list[str]
+    choices: list[str] = []
+    """What they decided for now."""

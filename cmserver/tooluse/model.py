@@ -200,7 +200,7 @@ class WorkingFolder(msgspec.Struct, frozen=True):
     folder: str = ""
 
     def resolve(self, path: str, folder: str = "") -> str:
-        """The whole path. A relative one begins in `folder`, which a command entered, else where the agent works, else at the root."""
+        """The whole path. A relative one begins in `folder`, which a command entered, else where the agent works."""
         for base in (folder, self.folder, self.root):
             if base and not _ABSOLUTE.match(path):
                 path = f"{base}/{path}"

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError, Rules
+from cmserver.providers.model import Answer, Completion, FailureKind, Prompt, ProviderError, Rules
+from cmserver.rules.batch import observe
+from cmserver.rules.summaries import summarise
+from tests.conftest import Cast
+from tests.generation.test_calls import end_session
 from tests.generation.tools import Outbox, Scripted
 
 NOTE = {"text": "We decided to use Postgres because it is one process less to look after."}
@@ -40,6 +46,28 @@ async def test_a_batch_takes_four_transactions_with_rules_and_six_with_a_model(o
     await by_model.runner.run(claim)
 
     assert (1 + rules, 1 + len(begun)) == (4, 6)  # with the claim
+
+
+async def test_rules_word_a_batch_and_a_summary_beside_the_event_loop(outbox: Outbox, cast: Cast, monkeypatch: pytest.MonkeyPatch):
+    threads: list[threading.Thread] = []
+
+    def note_thread(function: Callable[..., Answer]) -> Callable[..., Answer]:
+        def noted(*args: object) -> Answer:
+            threads.append(threading.current_thread())
+            return function(*args)
+
+        return noted
+
+    monkeypatch.setattr("cmserver.generation.run_batch.observe", note_thread(observe))
+    monkeypatch.setattr("cmserver.generation.run_batch.summarise", note_thread(summarise))
+    (recorded,) = await outbox.put(1, payload=NOTE)
+    hand = await outbox.hand(Rules())
+    await hand.work()
+    await end_session(outbox, cast, recorded.event.server_session_id)
+    await hand.work()
+
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
 
 
 async def test_rules_leave_no_run_and_are_named_by_what_they_made(outbox: Outbox):

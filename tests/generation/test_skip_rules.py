@@ -98,7 +98,9 @@ def test_a_path_rule_matches_on_windows(root: str, path: str, is_skipped: bool):
 
 
 def test_a_search_in_the_root_is_under_no_rule_about_names():
-    assert find_skip_rule(["path:orders", "path:.*"], used("Grep", {"pattern": "x", "path": ROOT}), WorkingFolder(ROOT, ROOT)) is None
+    assert (
+        find_skip_rule(["path:orders", "path:.*"], used("Grep", {"pattern": "x", "path": ROOT}), WorkingFolder(ROOT, ROOT)) is None
+    )
 
 
 def test_an_event_that_touches_another_file_as_well_is_not_skipped():

@@ -57,7 +57,7 @@ ANSWER = 'Sure:\n{"entities": [{"name": "Ana", "type": "person", "notes": "draws
                 '{"data": [%s]}',
                 '{"entities": %s}',
                 '{"people": [%s]}',
-                '[[%s]]',
+                "[[%s]]",
                 '{"name": "answer", "type": "object", "entities": [%s]}',
             )
         ),

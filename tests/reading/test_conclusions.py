@@ -6,9 +6,11 @@ import pytest
 
 from cmserver.reading.conclusions import MAX_QUOTE, choose_quotes, conclude, read_conclusions
 from cmserver.reading.model import Kind
+from cmserver.reading.read import read_event
 from cmserver.reading.text import capitalize
 from cmserver.rules.turns import Turn, gather_turn
 from tests.growth import grows_too_fast
+from tests.reading.events import read_call
 from tests.table import try_rows
 
 
@@ -206,3 +208,11 @@ def test_what_an_agent_says_from_memory_is_no_finding():
 
     assert [kinds(answer) for answer in answers] == [[], [], []]
     assert kinds("The cache is kept in memory, because the disk is slow.") != []
+
+
+def test_what_only_rules_conclude_from_is_not_read_for_a_model():
+    words = "The cause is the cache, which nobody warms before the first request."
+    report = read_call("Agent", {"prompt": "Look"}, words)
+    last = read_event("Stop", {"last_assistant_message": words}, None)
+
+    assert (report.act, last.act) == (None, None)

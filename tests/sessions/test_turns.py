@@ -154,6 +154,11 @@ async def test_a_sub_agent_has_a_turn_of_its_own_whichever_of_its_sides_comes_fi
     body = {"query": "quokka", "projectId": cast.alice.project.canonical_id}
     hits = (await client.post("/v1/search", json=body, headers=cast.alice.headers)).json()["prompts"]
     assert [(hit["agentId"], hit["reply"]) for hit in hits] == [("a2", "Ten seconds.\n\nTwelve, once more.")]
+    for query, said_by_users in (("quokka", []), ("wombat cache", ["Why is the wombat slow?"])):
+        episodes = (await client.get("/episodes/search", params={"q": query}, headers=cast.alice.headers)).json()
+        worker_query = {"query": query, "format": "json"}
+        worker = (await client.get("/api/search", params=worker_query, headers=cast.alice.headers)).json()["prompts"]
+        assert [episode["userMessage"] for episode in episodes] == [row["prompt_text"] for row in worker] == said_by_users, query
     (found_lines, *_) = await call(client, cast.alice, "observation_search", query="wombat cache", format="index")
     (around, *_) = await call(client, cast.alice, "observation_timeline", anchor=of_a1["number"])
     whole = {"anchor": str(of_a1["number"]), "format": "full", "projectId": cast.alice.project.canonical_id}

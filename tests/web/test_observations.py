@@ -9,6 +9,7 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from tests.conftest import Cast
 from tests.make import Make
+from tests.sessions.test_turns import hook
 from tests.table import try_rows
 from tests.web.clicks import parse
 from tests.web.visitor import Visitor, signed_out, visit_as
@@ -51,6 +52,15 @@ async def test_a_list_has_each_observation_and_its_filters_stand_in_the_address(
     assert "Chose Postgres" in decisions.text
     assert "Renamed a variable" not in decisions.text
     assert '<option value="decision" selected>' in decisions.text
+
+
+async def test_a_sub_agent_s_turn_is_marked(client: httpx.AsyncClient, cast: Cast, alice: Visitor):
+    await hook(client, cast, "UserPromptSubmit", prompt="Why?")
+    await hook(client, cast, "SubagentStop", agent_id="a1", agent_type="Explore", last_assistant_message="The wombat is slow.")
+
+    page = await alice.get("/ui/observations?q=wombat")
+
+    assert "turn of sub-agent a1" in page.text
 
 
 async def test_a_long_list_has_a_next_page(cast: Cast, make: Make, alice: Visitor):

@@ -82,6 +82,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     all_concepts: list[str] | None = None
     min_importance: float | None = None
     entity_ids: list[UUID] | None = None
+    of_users: bool | None = None
+    """Whether turns of sub-agents are left out."""
 
     @property
     def takes_observations(self) -> bool:

@@ -120,6 +120,8 @@ _WANTED_OF_ALL: LiteralString = (
    AND (%(until)s::timestamptz IS NULL OR o.created_at < %(until)s::timestamptz)"""
 )
 
+_WANTED_TURN: LiteralString = _WANTED_OF_ALL + " AND (%(of_users)s::bool IS NOT TRUE OR o.agent_id IS NULL)"
+
 # File lists are rarely long, and read only in rows that the index returns.
 _WANTED: LiteralString = (
     _WANTED_OF_ALL
@@ -400,7 +402,7 @@ _TURNS: LiteralString = f"""
     ), parts AS MATERIALIZED (
         SELECT o.id, o.created_at, o.wanted, t.place, t.idf,
                {TIMES} * (%(k1)s + 1) / ({TIMES} + %(k1)s * (1 - %(b)s + %(b)s * o.words / s.mean_words)) AS share
-          FROM (SELECT o.id, o.created_at, o.content_search, length(o.content_search) AS words, {_WANTED_OF_ALL} AS wanted
+          FROM (SELECT o.id, o.created_at, o.content_search, length(o.content_search) AS words, {_WANTED_TURN} AS wanted
                   FROM (SELECT p.*, p.text_search AS content_search FROM turns_in_team p
                          WHERE p.text_search @@ %(any)s::tsquery
                            AND (%(project_ids)s::uuid[] IS NULL OR p.project_id = ANY(%(project_ids)s::uuid[]))
@@ -509,7 +511,7 @@ def _find_observations(text: LiteralString) -> LiteralString:
 
 def _find_turns(text: LiteralString) -> LiteralString:
     """The same of turns, none of which is shared."""
-    wanted = "(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[])) AND " + _WANTED_OF_ALL
+    wanted = "(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[])) AND " + _WANTED_TURN
     wanted = wanted.replace("o.content_search", "o.text_search")
     of_turns = text.replace("e.observation_id", "e.turn_id").replace("observations_in_team", "turns_in_team")
     return of_turns.replace("<shared>", "").replace("<wanted>", wanted)

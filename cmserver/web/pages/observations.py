@@ -16,7 +16,7 @@ from cmserver.base.errors import Invalid
 from cmserver.base.sql import Conn
 from cmserver.base.text import Text
 from cmserver.observations.model import TYPES, Observation, Scope
-from cmserver.observations.plain import one_line
+from cmserver.observations.plain import one_line, turn_kind
 from cmserver.observations.read import list_observations, read_batch
 from cmserver.observations.write import delete, expire, promote
 from cmserver.recall.search.model import TURN_KINDS, Hit, SearchedKind
@@ -67,6 +67,7 @@ class ShownHit(msgspec.Struct, frozen=True, kw_only=True):
 
     line: memory.ObservationItem | None = None
     turn: str | None = None
+    turn_kind: str = ""
     turn_session: UUID | None = None
     project: str = ""
     hit: Hit | None = None
@@ -177,6 +178,7 @@ def _shown_hit(hit: Hit, names: dict[UUID, str]) -> ShownHit:
     turn = hit.source
     return ShownHit(
         turn=f"#{turn.number} {one_line(turn.line, memory.TITLE_CHARS)}",
+        turn_kind=turn_kind(turn.agent_id),
         turn_session=turn.server_session_id,
         project=names.get(turn.project_id, ""),
         hit=hit,

@@ -141,7 +141,7 @@ async def get_search(request: Request) -> Response:
         search = SearchRequest(
             query=params.q,
             project_ids=[project_id] if project_id else None,
-            filters=Filters(kinds=["turn"], session_id=session_id),
+            filters=Filters(kinds=["turn"], session_id=session_id, of_users=True),
             limit=params.limit,
         )
         page = await find_page(conn, principal, search, dependency(request, Ranking), vector)

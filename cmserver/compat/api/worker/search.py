@@ -147,6 +147,7 @@ class _Criteria(msgspec.Struct, frozen=True, kw_only=True):
         }
         return Filters(
             kinds=kinds[self.of],
+            of_users=True,
             types=sorted(self.types) or None,
             concepts=sorted(self.concepts) or None,
             file_parts=list(self.files) or None,
