@@ -55,7 +55,6 @@ ALL_ROWS = {
     "cmserver.ops.transfer.repository.OBSERVATIONS": "an export has everything",
     "cmserver.ops.transfer.repository.PRESENT_OBSERVATIONS": "an import takes nothing twice, whatever became of it",
     "cmserver.ops.transfer.repository.TAKEN_NUMBERS": "a number is never used again",
-    "cmserver.ops.transfer.repository.NUMBERS_OF": "of rows that the import has just written",
     "cmserver.ops.transfer.repository.ADD_ENTITY_RELATIONS": "evidence stays with what an undo may show again",
     "cmserver.ops.transfer.repository.LINK": "of rows that the import has just written",
     "cmserver.ops.transfer.repository.NUMBERS_OF": "of what the import, or one before it, has written",
