@@ -56,6 +56,8 @@ def render_systemd_unit(unit: ServiceUnit) -> str:
     # A folder that is missing at the start is no error (`-`): it may be on a disk that is mounted later.
     writable = [str(unit.data_dir), *([f"-{unit.backup_folder}"] if unit.backup_folder else [])]
     protection = _SYSTEM_PROTECTION.format(writable=" ".join(map(_quote, writable))) if unit.is_system else ""
+    if unit.is_system and unit.user != "root":  # root's server runs PostgreSQL as another user
+        protection += "CapabilityBoundingSet=\n"
     return _SYSTEMD_UNIT.format(
         command=command,
         folder=unit.folder,
@@ -402,9 +404,15 @@ PrivateTmp=yes
 PrivateDevices=yes
 ProtectKernelTunables=yes
 ProtectKernelModules=yes
+ProtectKernelLogs=yes
 ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+ProtectProc=invisible
+RestrictNamespaces=yes
 RestrictSUIDSGID=yes
 RestrictRealtime=yes
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
 LockPersonality=yes
+SystemCallArchitectures=native
 """

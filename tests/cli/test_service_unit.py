@@ -161,6 +161,17 @@ def test_systemd_accepts_the_unit(tmp_path: Path, is_system: bool):
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_finds_the_unit_of_the_machine_little_exposed(tmp_path: Path):
+    file = tmp_path / "cmserver.service"
+    file.write_text(render_systemd_unit(msgspec.structs.replace(UNIT, user="cmserver", is_system=True)))
+
+    words = ["systemd-analyze", "security", "--offline=yes", "--no-pager", "--threshold=35", file]
+    checked = subprocess.run(words, capture_output=True, text=True, check=False)
+
+    assert checked.returncode == 0, checked.stdout[-200:]
+
+
 def test_signs_of_systemd_in_values_are_taken_literally():
     text = render_systemd_unit(UNIT)
 
