@@ -35,28 +35,16 @@ _FAILED = re.compile(r"<tool_use_error>|(?:Error: )?Exit code [1-9]\d*+(?:\n|$)"
 
 def parse(payload: object, delivery_id: str | None) -> HookCall:
     """What a hook of Claude Code reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
-    fields = hook_payload.parse_fields(payload)
-    name, session_id = hook_payload.require_text(fields, "hook_event_name"), hook_payload.require_text(fields, "session_id")
+    fields, name, session_id = hook_payload.read_call(payload)
     if name == hook_payload.TRANSCRIPT_END:
         return hook_payload.parse_transcript_end(fields, session_id)
     # A whole session can have a type as well, when it was started as such an agent.
     is_subagent = hook_payload.read_text(fields, "agent_id") is not None or name in {"SubagentStart", "SubagentStop"}
     prompt = _read_user_prompt(fields) if name == "UserPromptSubmit" and not is_subagent else None
     file = hook_payload.read_file_path(hook_payload.read_tool(fields)) if name == "PreToolUse" else None
-    return HookCall(
-        name=name,
-        session_id=session_id,
-        cwd=hook_payload.read_text(fields, "cwd", hook_payload.MAX_PATH_CHARS),
-        moment=_find_moment(name, prompt=prompt, file=file, is_subagent=is_subagent),
-        events=_build_events(name, fields, delivery_id, is_users=prompt is not None, is_subagent=is_subagent),
-        source=hook_payload.read_session_start(fields),
-        prompt=prompt,
-        file=file,
-        is_subagent=is_subagent,
-        metadata=hook_payload.read_texts(fields, "cwd", "source", "model", max_chars=hook_payload.MAX_PATH_CHARS)
-        if name == "SessionStart"
-        else {},
-    )
+    moment = _find_moment(name, prompt=prompt, file=file, is_subagent=is_subagent)
+    events = _build_events(name, fields, delivery_id, is_users=prompt is not None, is_subagent=is_subagent)
+    return hook_payload.build_call(fields, name, session_id, moment, events, prompt=prompt, file=file, is_subagent=is_subagent)
 
 
 def _find_moment(name: str, *, prompt: str | None, file: str | None, is_subagent: bool) -> Moment:

@@ -19,27 +19,16 @@ _MOMENTS: dict[str, Moment] = {"SessionStart": "start", "UserPromptSubmit": "pro
 
 def parse(payload: object, delivery_id: str | None) -> HookCall:
     """What a hook of Codex reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
-    fields = hook_payload.parse_fields(payload)
-    name, session_id = hook_payload.require_text(fields, "hook_event_name"), hook_payload.require_text(fields, "session_id")
+    fields, name, session_id = hook_payload.read_call(payload)
     if name == hook_payload.TRANSCRIPT_END:
         return hook_payload.parse_transcript_end(fields, session_id)
     is_subagent = hook_payload.read_text(fields, "agent_id") is not None or name in {"SubagentStart", "SubagentStop"}
     moment = _MOMENTS.get(name, "other")
     if is_subagent and moment in {"prompt", "turn_end"}:
         moment = "other"
-    return HookCall(
-        name=name,
-        session_id=session_id,
-        cwd=hook_payload.read_text(fields, "cwd", hook_payload.MAX_PATH_CHARS),
-        moment=moment,
-        events=_build_events(name, fields, delivery_id, is_subagent=is_subagent),
-        source=hook_payload.read_session_start(fields),
-        prompt=hook_payload.read_text(fields, "prompt", None) or "" if moment == "prompt" else None,
-        is_subagent=is_subagent,
-        metadata=hook_payload.read_texts(fields, "cwd", "source", "model", max_chars=hook_payload.MAX_PATH_CHARS)
-        if name == "SessionStart"
-        else {},
-    )
+    prompt = hook_payload.read_text(fields, "prompt", None) or "" if moment == "prompt" else None
+    events = _build_events(name, fields, delivery_id, is_subagent=is_subagent)
+    return hook_payload.build_call(fields, name, session_id, moment, events, prompt=prompt, is_subagent=is_subagent)
 
 
 def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | None, *, is_subagent: bool) -> list[HookEvent]:

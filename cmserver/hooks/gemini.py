@@ -19,23 +19,13 @@ _MOMENTS: dict[str, Moment] = {"SessionStart": "start", "BeforeAgent": "prompt",
 
 def parse(payload: object, delivery_id: str | None) -> HookCall:
     """What a hook of Gemini CLI reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
-    fields = hook_payload.parse_fields(payload)
-    name, session_id = hook_payload.require_text(fields, "hook_event_name"), hook_payload.require_text(fields, "session_id")
+    fields, name, session_id = hook_payload.read_call(payload)
     tool = hook_payload.read_tool(fields) if name == "AfterTool" else None
     file = hook_payload.read_file_path(tool) if tool and _read_error(fields) is None else None
-    return HookCall(
-        name=name,
-        session_id=session_id,
-        cwd=hook_payload.read_text(fields, "cwd", hook_payload.MAX_PATH_CHARS),
-        moment="file" if file is not None else _MOMENTS.get(name, "other"),
-        events=_build_events(name, fields, delivery_id, tool),
-        source=hook_payload.read_session_start(fields),
-        prompt=hook_payload.read_text(fields, "prompt", None) or "" if name == "BeforeAgent" else None,
-        file=file,
-        metadata=hook_payload.read_texts(fields, "cwd", "source", max_chars=hook_payload.MAX_PATH_CHARS)
-        if name == "SessionStart"
-        else {},
-    )
+    moment = "file" if file is not None else _MOMENTS.get(name, "other")
+    prompt = hook_payload.read_text(fields, "prompt", None) or "" if name == "BeforeAgent" else None
+    events = _build_events(name, fields, delivery_id, tool)
+    return hook_payload.build_call(fields, name, session_id, moment, events, prompt=prompt, file=file)
 
 
 def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | None, tool: ToolUse | None) -> list[HookEvent]:

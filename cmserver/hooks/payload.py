@@ -11,7 +11,7 @@ from cmserver.base.errors import Invalid, Issue
 from cmserver.base.ids import from_iso
 from cmserver.base.text import KEY_MOST, storable
 from cmserver.base.tolerant_json import array
-from cmserver.hooks.model import HookCall, HookEvent
+from cmserver.hooks.model import HookCall, HookEvent, Moment
 from cmserver.ingest.door import STORED, Arrival, find_rule, read_object
 from cmserver.reading.model import PROMPT_TYPES, REPLY_TYPE
 from cmserver.recall.model import SessionStart
@@ -25,6 +25,7 @@ TRANSCRIPT_END = "TranscriptEnd"
 MAX_PATH_CHARS = 4096
 MAX_ID_CHARS = KEY_MOST - 20  # room for the prefix, and for the number of a call in its batch
 _MAX_TYPE_CHARS = 200
+_START_FIELDS = ("cwd", "source", "model")
 _STARTS: tuple[object, ...] = get_args(SessionStart)
 _TURN_IDS = ("prompt_id", "turn_id", "generation_id")
 """What agents call the id of a turn, or of the prompt that it answers."""
@@ -70,10 +71,37 @@ def read_file_path(use: ToolUse) -> str | None:
     return storable(use.path) if is_file else None
 
 
-def read_session_start(fields: Fields) -> SessionStart:
-    """How the session starts; an unknown way is an ordinary start."""
+def read_call(payload: object) -> tuple[Fields, str, str]:
+    """The fields of the payload, the hook's name and the session's id, as most agents call them."""
+    fields = parse_fields(payload)
+    return fields, require_text(fields, "hook_event_name"), require_text(fields, "session_id")
+
+
+def build_call(
+    fields: Fields,
+    name: str,
+    session_id: str,
+    moment: Moment,
+    events: list[HookEvent],
+    *,
+    prompt: str | None = None,
+    file: str | None = None,
+    is_subagent: bool = False,
+) -> HookCall:
+    """The call, with its folder, and at a session's start with how it starts. An unknown way is an ordinary start."""
     source = fields.get("source")
-    return cast("SessionStart", source) if source in _STARTS else "startup"
+    return HookCall(
+        name=name,
+        session_id=session_id,
+        cwd=read_text(fields, "cwd", MAX_PATH_CHARS),
+        moment=moment,
+        events=events,
+        source=cast("SessionStart", source) if source in _STARTS else "startup",
+        prompt=prompt,
+        file=file,
+        is_subagent=is_subagent,
+        metadata=read_texts(fields, *_START_FIELDS, max_chars=MAX_PATH_CHARS) if moment == "start" else {},
+    )
 
 
 def to_snake_case(name: str) -> str:
