@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cmserver.cli.api_client import ApiClient, api_command
-from cmserver.cli.output import render_fields, render_table
+from cmserver.cli.output import Columns, render_fields, render_table
 from cmserver.ops.analytics.wire import AnalyticsOut
 
 
@@ -20,16 +20,7 @@ async def analytics(client: ApiClient, days: int, project: str | None) -> None:
 
 
 def _lines(report: AnalyticsOut) -> str:
-    totals = render_fields(
-        ("days", report.days),
-        ("project", report.project),
-        ("stored", report.stored),
-        ("shown", report.shown),
-        ("opened", report.opened),
-        ("receipts", report.receipts),
-        ("lines", report.lines),
-        ("tokens", report.tokens),
-    )
+    totals = render_fields(*Columns(AnalyticsOut, "days, project, stored, shown, opened, receipts, lines, tokens").fields(report))
     projects = render_table(
         ("project", "stored", "sessions", "lines", "tokens"),
         [(row.project, row.stored, row.sessions, row.lines, row.tokens) for row in report.by_project],

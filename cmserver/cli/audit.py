@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 import msgspec
 
-from cmserver.access.wire import AuditOut
+from cmserver.access.wire import AuditEntryOut, AuditOut
 from cmserver.cli.api_client import ApiClient, api_command, limit_option
-from cmserver.cli.output import format_time, render_table
+from cmserver.cli.output import Columns
 
 
 @click.group()
@@ -46,22 +46,12 @@ async def list_entries(
     client.show(await client.pages("/v1/audit", "entries", query, limit=limit), AuditOut, _table)
 
 
+_COLUMNS = Columns(
+    AuditEntryOut,
+    "when=created, who=actor_id, action, of=resource_type, id=resource_id, key=api_key_id, details",
+    details=lambda entry: msgspec.json.encode(entry.details).decode() if entry.details else None,
+)
+
+
 def _table(page: AuditOut) -> str:
-    return render_table(
-        ("when", "who", "action", "of", "id", "key", "details"),
-        [
-            (
-                format_time(entry.created_at_epoch),
-                entry.actor_id,
-                entry.action,
-                entry.resource_type,
-                entry.resource_id,
-                entry.api_key_id,
-                msgspec.json.encode(entry.details).decode() if entry.details else None,
-            )
-            for entry in page.entries
-        ],
-        empty="No entries.",
-        shrink=("details",),
-        next_cursor=page.next_cursor,
-    )
+    return _COLUMNS.table(page.entries, page.next_cursor, empty="No entries.", shrink=("details",))

@@ -8,7 +8,7 @@ import click
 
 from cmserver.access.budgets.model import Period
 from cmserver.cli.api_client import ApiClient, api_command
-from cmserver.cli.output import format_time, render_table
+from cmserver.cli.output import Columns
 from cmserver.ops.spending.wire import BudgetOut, BudgetsOut, DeletedBudgetOut, OneBudgetOut
 
 
@@ -35,27 +35,17 @@ async def list_budgets(client: ApiClient, project: str | None) -> None:
     client.show(answer, BudgetsOut, lambda page: render_budgets(page.budgets))
 
 
+_COLUMNS = Columns(
+    BudgetOut,
+    "whose, period, state, spent, tokens=spent_tokens, of=max_tokens, USD=spent_usd, of USD=max_usd, resets",
+    whose=lambda budget: budget.project or "the team",
+    spent=lambda budget: None if budget.share is None else f"{budget.share:.0%}",
+)
+
+
 def render_budgets(budgets: Sequence[BudgetOut]) -> str:
     """A table of budgets."""
-    return render_table(
-        ("whose", "period", "state", "spent", "tokens", "of", "USD", "of USD", "resets"),
-        [
-            (
-                budget.project or "the team",
-                budget.period,
-                budget.state,
-                None if budget.share is None else f"{budget.share:.0%}",
-                budget.spent_tokens,
-                budget.max_tokens,
-                budget.spent_usd,
-                budget.max_usd,
-                format_time(budget.resets_at_epoch),
-            )
-            for budget in budgets
-        ],
-        empty="There are no budgets: nothing is capped.",
-        shrink=("whose",),
-    )
+    return _COLUMNS.table(budgets, empty="There are no budgets: nothing is capped.", shrink=("whose",))
 
 
 @budgets.command("set")

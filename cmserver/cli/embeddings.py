@@ -8,7 +8,7 @@ import click
 
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command
-from cmserver.cli.output import render_fields, render_table
+from cmserver.cli.output import Columns, render_fields, render_table
 from cmserver.cli.progress import POLL_SECONDS, Progress
 from cmserver.client.server_api import ApiAnswer
 from cmserver.observations.calibration.wire import CalibrationOut
@@ -47,12 +47,7 @@ def _lines(state: EmbeddingStateOut) -> str:
     current = state.embeddings
     building = current.building
     lines = render_fields(
-        ("state", current.state),
-        ("embedder", current.embedder),
-        ("model", current.model),
-        ("dimensions", current.dimensions),
-        ("waiting", current.waiting),
-        ("failing", current.failing),
+        *Columns(type(current), "state, embedder, model, dimensions, waiting, failing").fields(current),
         *((("downloaded", f"{current.pulled_percent} %"),) if current.pulled_percent is not None else ()),
         *((("building", _building_text(building)),) if building else ()),
         *((("hint", current.hint),) if current.hint else ()),
@@ -97,10 +92,5 @@ async def calibrate(client: ApiClient) -> None:
 
 
 def _calibration_lines(calibration: CalibrationOut) -> str:
-    return render_fields(
-        ("embedder", calibration.embedder),
-        ("model", calibration.model),
-        ("titles", calibration.titles),
-        ("even cosine", f"{calibration.even_cosine:.3f}"),
-        ("slope", f"{calibration.slope:.1f}"),
-    )
+    shown = Columns(CalibrationOut, "embedder, model, titles").fields(calibration)
+    return render_fields(*shown, ("even cosine", f"{calibration.even_cosine:.3f}"), ("slope", f"{calibration.slope:.1f}"))

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from cmserver.base.errors import Forbidden
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
-from cmserver.cli.output import Cell, format_time, render_fields, render_table
+from cmserver.cli.output import Cell, Columns, format_time, render_fields
 from cmserver.generation import wire as generation_wire
 from cmserver.generation.model import Status
 from cmserver.generation.operate.model import LaneState
@@ -80,30 +80,23 @@ async def _list(client: ApiClient, query: Mapping[str, str | None], limit: int) 
     client.show(answer, generation_wire.JobsOut, _table)
 
 
-def _table(page: generation_wire.JobsOut) -> str:
-    return render_table(
-        ("project", "session", "of", "status", "tries", "created", "id", "error"),
-        [
-            (
-                job.project or job.project_id,
-                job.session_title or job.server_session_id,
-                job.source_type,
-                job.status,
-                f"{job.attempts}/{job.max_attempts}",
-                format_time(job.created_at_epoch),
-                job.id,
-                _error(job.last_error),
-            )
-            for job in page.jobs
-        ],
-        empty="There are no such jobs.",
-        shrink=("project", "session", "error"),
-        next_cursor=page.next_cursor,
-    )
-
-
 def _error(error: Mapping[str, object] | None) -> str:
     return ": ".join(str(text) for name in ("reason", "message") if (text := (error or {}).get(name)))
+
+
+_COLUMNS = Columns(
+    generation_wire.ListedJobOut,
+    "project, session, of=source_type, status, tries, created, id, error",
+    project=lambda job: job.project or job.project_id,
+    session=lambda job: job.session_title or job.server_session_id,
+    tries=lambda job: f"{job.attempts}/{job.max_attempts}",
+    error=lambda job: _error(job.last_error),
+)
+
+
+def _table(page: generation_wire.JobsOut) -> str:
+    shrink = ("project", "session", "error")
+    return _COLUMNS.table(page.jobs, page.next_cursor, empty="There are no such jobs.", shrink=shrink)
 
 
 @jobs.command()
@@ -124,21 +117,20 @@ async def show(client: ApiClient, job_id: str, *, with_answer: bool) -> None:
     )
 
 
+_LINES = Columns(
+    generation_wire.JobOut,
+    "id, type=job_type, status, tries, project=project_id, session=server_session_id",
+    tries=lambda job: f"{job.attempts}/{job.max_attempts}",
+)
+_TIMES = Columns(generation_wire.JobOut, "created, next try=next_attempt, completed, failed, cancelled")
+
+
 def _lines(detail: generation_wire.JobDetailOut) -> str:
     job = detail.generation_job
     return render_fields(
-        ("id", job.id),
-        ("type", job.job_type),
-        ("status", job.status),
-        ("tries", f"{job.attempts}/{job.max_attempts}"),
-        ("project", job.project_id),
-        ("session", job.server_session_id),
+        *_LINES.fields(job),
         (job.source_type, job.source_id),
-        ("created", format_time(job.created_at_epoch)),
-        ("next try", format_time(job.next_attempt_at_epoch)),
-        ("completed", format_time(job.completed_at_epoch)),
-        ("failed", format_time(job.failed_at_epoch)),
-        ("cancelled", format_time(job.cancelled_at_epoch)),
+        *_TIMES.fields(job),
         *((("outcome", ": ".join(filter(None, [job.outcome, job.outcome_reason]))),) if job.outcome else ()),
         ("error", _error(job.last_error)),
         *(_run_fields(detail.run) if detail.run else ()),
@@ -156,19 +148,12 @@ def _run_fields(run: generation_wire.RunOut) -> tuple[tuple[str, Cell], ...]:
 
 
 def _render_history(history: generation_wire.JobEventsOut) -> str:
-    return render_table(
-        ("when", "what", "details"),
-        [
-            (
-                format_time(event.created_at_epoch),
-                event.event_type,
-                msgspec.json.encode(event.details).decode() if event.details else None,
-            )
-            for event in history.events
-        ],
-        empty="The job has no history.",
-        shrink=("details",),
+    columns = Columns(
+        generation_wire.JobEventOut,
+        "when=created, what=event_type, details",
+        details=lambda event: msgspec.json.encode(event.details).decode() if event.details else None,
     )
+    return columns.table(history.events, empty="The job has no history.", shrink=("details",))
 
 
 def _answer(run: generation_wire.RunOut | None) -> str:
@@ -206,25 +191,17 @@ async def lanes(client: ApiClient, project: str | None, state: str | None, limit
     client.show(answer, generation_wire.LanesOut, _lanes_table)
 
 
+_LANE_COLUMNS = Columns(
+    generation_wire.LaneRowOut,
+    "project, session, state, queued, due, held until, because, lane=id",
+    project=lambda lane: lane.project or lane.project_id,
+    session=lambda lane: lane.session_title or lane.session_id,
+    because=lambda lane: ": ".join(filter(None, [lane.held_for, lane.held_reason])),
+)
+
+
 def _lanes_table(page: generation_wire.LanesOut) -> str:
-    return render_table(
-        ("project", "session", "state", "queued", "due", "held until", "because", "lane"),
-        [
-            (
-                lane.project or lane.project_id,
-                lane.session_title or lane.session_id,
-                lane.state,
-                lane.queued,
-                format_time(lane.due_at_epoch),
-                format_time(lane.held_until_epoch),
-                ": ".join(filter(None, [lane.held_for, lane.held_reason])),
-                lane.id,
-            )
-            for lane in page.lanes
-        ],
-        empty="No lane has work.",
-        shrink=("project", "session", "because"),
-    )
+    return _LANE_COLUMNS.table(page.lanes, empty="No lane has work.", shrink=("project", "session", "because"))
 
 
 @jobs.command()
@@ -234,24 +211,16 @@ async def workers(client: ApiClient) -> None:
     client.show(await client.get("/v1/workers"), generation_wire.WorkersOut, _workers_table)
 
 
+_WORKER_COLUMNS = Columns(
+    generation_wire.WorkerRowOut,
+    "worker=worker_id, label, state, lanes, heartbeat=last_heartbeat, lease, started",
+    state=lambda worker: "alive" if worker.alive else "lost",
+    lease=lambda worker: f"{worker.lease_seconds:g} s",
+)
+
+
 def _workers_table(page: generation_wire.WorkersOut) -> str:
-    return render_table(
-        ("worker", "label", "state", "lanes", "heartbeat", "lease", "started"),
-        [
-            (
-                worker.worker_id,
-                worker.label,
-                "alive" if worker.alive else "lost",
-                worker.lanes,
-                format_time(worker.last_heartbeat_epoch),
-                f"{worker.lease_seconds:g} s",
-                format_time(worker.started_at_epoch),
-            )
-            for worker in page.workers
-        ],
-        empty="No worker runs: events are stored and wait.",
-        shrink=("label",),
-    )
+    return _WORKER_COLUMNS.table(page.workers, empty="No worker runs: events are stored and wait.", shrink=("label",))
 
 
 _selection_options = (

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import click
 
-from cmserver.access.wire import KeyOut, KeysOut, NewKeyOut, OneKeyOut, RevokedKeyOut
+from cmserver.access.wire import KeyOut, KeysOut, ListedKeyOut, NewKeyOut, OneKeyOut, RevokedKeyOut
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
-from cmserver.cli.output import format_time, render_fields, render_table
+from cmserver.cli.output import Columns, render_fields
 
 _quiet = click.option("--quiet", is_flag=True, help="Print only the key: KEY=$(cmserver keys create --quiet).")
 
@@ -30,25 +30,8 @@ async def list_keys(client: ApiClient, limit: int, *, active: bool) -> None:
 
 
 def _table(page: KeysOut) -> str:
-    return render_table(
-        ("id", "name", "actor", "scopes", "project", "state", "last used", "expires"),
-        [
-            (
-                key.id,
-                key.name,
-                key.actor_id,
-                " ".join(key.scopes),
-                key.project or key.project_id,
-                key_state(key),
-                format_time(key.last_used_at_epoch),
-                format_time(key.expires_at_epoch),
-            )
-            for key in page.keys
-        ],
-        empty="There are no keys.",
-        shrink=("name", "actor", "scopes", "project"),
-        next_cursor=page.next_cursor,
-    )
+    shrink = ("name", "actor", "scopes", "project")
+    return _COLUMNS.table(page.keys, page.next_cursor, empty="There are no keys.", shrink=shrink)
 
 
 def key_state(key: KeyOut) -> str:
@@ -59,22 +42,24 @@ def key_state(key: KeyOut) -> str:
     return "replaced" if key.replaced_by else "active"
 
 
+_COLUMNS = Columns(
+    ListedKeyOut,
+    "id, name, actor=actor_id, scopes, project, state, last used, expires",
+    scopes=lambda key: " ".join(key.scopes),
+    project=lambda key: key.project or key.project_id,
+    state=key_state,
+)
+_LINES = Columns(
+    KeyOut,
+    "id, name, actor=actor_id, scopes, project=project_id, state, requests/min=requests_per_minute, events/month=events_per_month, "
+    "last used, expires, revoked, replaced by, created",
+    scopes=lambda key: " ".join(key.scopes),
+    state=key_state,
+)
+
+
 def _lines(key: KeyOut) -> str:
-    return render_fields(
-        ("id", key.id),
-        ("name", key.name),
-        ("actor", key.actor_id),
-        ("scopes", " ".join(key.scopes)),
-        ("project", key.project_id),
-        ("state", key_state(key)),
-        ("requests/min", key.requests_per_minute),
-        ("events/month", key.events_per_month),
-        ("last used", format_time(key.last_used_at_epoch)),
-        ("expires", format_time(key.expires_at_epoch)),
-        ("revoked", format_time(key.revoked_at_epoch)),
-        ("replaced by", key.replaced_by),
-        ("created", format_time(key.created_at_epoch)),
-    )
+    return render_fields(*_LINES.fields(key))
 
 
 @keys.command()

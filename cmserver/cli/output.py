@@ -8,8 +8,9 @@ import shlex
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from typing import Generic, TypeVar, cast
 from uuid import UUID
 
 import click
@@ -23,6 +24,7 @@ _MIN_WIDTH = 12
 _ELLIPSIS = "…"
 _CONTROLS = re.compile("[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 Cell = str | int | UUID | None
+R = TypeVar("R", bound=msgspec.Struct)
 
 
 def render_json(raw: bytes) -> str:
@@ -59,6 +61,42 @@ def render_fields(*fields: tuple[str, Cell]) -> str:
     """One line for each name and value."""
     width = max(len(name) for name, _ in fields)
     return "\n".join(f"{name.ljust(width)}{_GAP}{_cell(value)}".rstrip() for name, value in fields)
+
+
+class Columns(Generic[R]):
+    """The columns of a table, or the lines about one thing, by the fields of a wire Struct.
+
+    `"who=actor_id"` shows the field `actor_id` under the title `who`; without `=` the title is the field's name. A time is named
+    without `_epoch` or `_at_epoch`, and lists are shown with commas. What no field is, a function of that name in `computed` makes.
+    """
+
+    def __init__(self, row: type[R], columns: str, **computed: Callable[[R], Cell]) -> None:
+        parts = [column.partition("=") for column in columns.split(", ")]
+        self._cells = {title: computed.get(name or title) or _find_field(row, name or title) for title, _, name in parts}
+
+    def table(self, rows: Iterable[R], next_cursor: str | None = None, *, empty: str, shrink: Sequence[str] = ()) -> str:
+        """The rows as `render_table` shows them."""
+        cells = [[cell(row) for cell in self._cells.values()] for row in rows]
+        return render_table([*self._cells], cells, empty=empty, shrink=shrink, next_cursor=next_cursor)
+
+    def fields(self, row: R) -> list[tuple[str, Cell]]:
+        """The titles and values of one thing, for `render_fields`."""
+        return [(title, cell(row)) for title, cell in self._cells.items()]
+
+
+def _find_field(row: type[msgspec.Struct], name: str) -> Callable[[msgspec.Struct], Cell]:
+    name = name.replace(" ", "_")
+    for time_name in (f"{name}_at_epoch", f"{name}_epoch"):
+        if time_name in row.__struct_fields__:
+            return lambda struct: format_time(getattr(struct, time_name))
+    if name not in row.__struct_fields__:
+        raise TypeError(f"{row.__name__} has no field {name}")
+
+    def read(struct: msgspec.Struct) -> Cell:
+        value: object = getattr(struct, name)
+        return ", ".join(map(str, cast("list[object]", value))) if isinstance(value, list) else cast("Cell", value)
+
+    return read
 
 
 def render_erasure(sentence: str, counts: msgspec.Struct) -> str:

@@ -12,7 +12,7 @@ from cmserver.access.wire import OneProjectOut, ProjectOut, ProjectsOut
 from cmserver.base.errors import NotFound
 from cmserver.cli import policy as cli_policy
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
-from cmserver.cli.output import format_time, render_erasure, render_fields, render_table
+from cmserver.cli.output import Columns, format_time, render_erasure, render_fields, render_table
 from cmserver.graph.overviews.wire import ProjectOverviewOut
 from cmserver.ops.activity.wire import ProjectActivityOut
 from cmserver.ops.erasure.wire import DeletedProjectOut, PurgedProjectOut
@@ -35,41 +35,24 @@ async def list_projects(client: ApiClient, limit: int, *, archived: bool) -> Non
     client.show(await client.pages("/v1/projects", "projects", {"archived": archived or None}, limit=limit), ProjectsOut, _table)
 
 
+_COLUMNS = Columns(ProjectOut, "id, project=canonical_id, name, aliases, created, archived")
+
+
 def _table(page: ProjectsOut) -> str:
-    return render_table(
-        ("id", "project", "name", "aliases", "created", "archived"),
-        [
-            (
-                project.id,
-                project.canonical_id,
-                project.name,
-                ", ".join(project.aliases),
-                format_time(project.created_at_epoch),
-                format_time(project.archived_at_epoch),
-            )
-            for project in page.projects
-        ],
-        empty="There are no projects.",
-        shrink=("project", "name", "aliases"),
-        next_cursor=page.next_cursor,
-    )
+    shrink = ("project", "name", "aliases")
+    return _COLUMNS.table(page.projects, page.next_cursor, empty="There are no projects.", shrink=shrink)
 
 
 def _lines(result: OneProjectOut) -> str:
     project = result.project
     return render_fields(
-        ("id", project.id),
-        ("project", project.canonical_id),
-        ("name", project.name),
-        ("aliases", ", ".join(project.aliases)),
+        *Columns(ProjectOut, "id, project=canonical_id, name, aliases").fields(project),
         *cli_policy.policy_fields(project.generation_policy),
         ("search language", project.search_language),
         ("consolidation", project.consolidation),
         ("merges worded by", "model" if project.merge_with_model else "rules"),
         ("isolated", "yes" if project.isolated else "no"),
-        ("created", format_time(project.created_at_epoch)),
-        ("archived", format_time(project.archived_at_epoch)),
-        ("joined to", project.joined_to),
+        *Columns(ProjectOut, "created, archived, joined to").fields(project),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from cmserver.cli.api_client import ApiClient, api_command, path_segment
-from cmserver.cli.output import format_time, render_table
-from cmserver.ops.wire import ProvidersOut, ResumedProviderOut
+from cmserver.cli.output import Columns, format_time
+from cmserver.ops.wire import KnownProviderOut, ProvidersOut, ResumedProviderOut
 
 
 @click.group()
@@ -21,22 +21,16 @@ async def list_providers(client: ApiClient) -> None:
     client.show(await client.get("/v1/providers"), ProvidersOut, _table)
 
 
+_COLUMNS = Columns(
+    KnownProviderOut,
+    "name, model, state, until, why",
+    until=lambda provider: provider.pause and format_time(provider.pause.until_epoch),
+    why=lambda provider: provider.pause and f"{provider.pause.reason}: {provider.pause.message}",
+)
+
+
 def _table(page: ProvidersOut) -> str:
-    return render_table(
-        ("name", "model", "state", "until", "why"),
-        [
-            (
-                provider.name,
-                provider.model,
-                provider.state,
-                provider.pause and format_time(provider.pause.until_epoch),
-                provider.pause and f"{provider.pause.reason}: {provider.pause.message}",
-            )
-            for provider in page.providers
-        ],
-        empty="There is no provider.",
-        shrink=("why",),
-    )
+    return _COLUMNS.table(page.providers, empty="There is no provider.", shrink=("why",))
 
 
 @providers.command()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, require_answer, yes_option
-from cmserver.cli.output import format_time, render_erasure, render_fields, render_table
+from cmserver.cli.output import Columns, render_erasure, render_fields
 from cmserver.ops.erasure.wire import DeletedSessionOut
-from cmserver.recall.wire import ReceiptsOut
-from cmserver.sessions.wire import OneSessionOut, SessionsOut
+from cmserver.recall.wire import ReceiptOut, ReceiptsOut
+from cmserver.sessions.wire import ListedSessionOut, OneSessionOut, SessionOut, SessionsOut
 
 
 @click.group()
@@ -28,25 +28,23 @@ async def list_sessions(client: ApiClient, project: str | None, platform: str | 
     client.show(await client.pages("/v1/sessions", "sessions", query, limit=limit), SessionsOut, _table)
 
 
+_COLUMNS = Columns(
+    ListedSessionOut,
+    "project, platform=platform_source, title, started, ended, id, agent's id=external_session_id",
+    project=lambda session: session.project or session.project_id,
+    title=lambda session: session.title or session.first_prompt,
+)
+_LINES = Columns(
+    SessionOut,
+    "id, title, agent's id=external_session_id, project=project_id, platform=platform_source, agent, status=generation_status, "
+    "started, ended, last observations=last_generated",
+    agent=lambda session: " ".join(filter(None, [session.agent_type, session.agent_id])),
+)
+
+
 def _table(page: SessionsOut) -> str:
-    return render_table(
-        ("project", "platform", "title", "started", "ended", "id", "agent's id"),
-        [
-            (
-                session.project or session.project_id,
-                session.platform_source,
-                session.title or session.first_prompt,
-                format_time(session.started_at_epoch),
-                format_time(session.ended_at_epoch),
-                session.id,
-                session.external_session_id,
-            )
-            for session in page.sessions
-        ],
-        empty="There are no such sessions.",
-        shrink=("project", "title", "agent's id"),
-        next_cursor=page.next_cursor,
-    )
+    shrink = ("project", "title", "agent's id")
+    return _COLUMNS.table(page.sessions, page.next_cursor, empty="There are no such sessions.", shrink=shrink)
 
 
 @sessions.command()
@@ -116,39 +114,21 @@ async def end(client: ApiClient, session_id: str) -> None:
     client.show(await client.post(f"{_path(session_id)}/end", {}), OneSessionOut, _lines)
 
 
+_RECEIPT_COLUMNS = Columns(
+    ReceiptOut,
+    "at=created, because of=reason, tokens, left out=left_out_count, observations",
+    tokens=lambda receipt: f"{receipt.tokens} of {receipt.budget_tokens}" if receipt.budget_tokens else receipt.tokens,
+    observations=lambda receipt: " ".join(f"#{number}" for number in receipt.numbers),
+)
+
+
 def _receipts(page: ReceiptsOut) -> str:
-    return render_table(
-        ("at", "because of", "tokens", "left out", "observations"),
-        [
-            (
-                format_time(receipt.created_at_epoch),
-                receipt.reason,
-                f"{receipt.tokens} of {receipt.budget_tokens}" if receipt.budget_tokens else receipt.tokens,
-                receipt.left_out_count,
-                " ".join(f"#{number}" for number in receipt.numbers),
-            )
-            for receipt in page.receipts
-        ],
-        empty="The session was not shown anything.",
-        shrink=("observations",),
-        next_cursor=page.next_cursor,
-    )
+    empty = "The session was not shown anything."
+    return _RECEIPT_COLUMNS.table(page.receipts, page.next_cursor, empty=empty, shrink=("observations",))
 
 
 def _lines(result: OneSessionOut) -> str:
-    session = result.session
-    return render_fields(
-        ("id", session.id),
-        ("title", session.title),
-        ("agent's id", session.external_session_id),
-        ("project", session.project_id),
-        ("platform", session.platform_source),
-        ("agent", " ".join(filter(None, [session.agent_type, session.agent_id]))),
-        ("status", session.generation_status),
-        ("started", format_time(session.started_at_epoch)),
-        ("ended", format_time(session.ended_at_epoch)),
-        ("last observations", format_time(session.last_generated_at_epoch)),
-    )
+    return render_fields(*_LINES.fields(result.session))
 
 
 def _path(session_id: str) -> str:

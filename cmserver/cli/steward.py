@@ -10,7 +10,7 @@ import msgspec
 
 from cmserver.base.tolerant_json import array
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
-from cmserver.cli.output import format_time, render_fields, render_table
+from cmserver.cli.output import Columns, format_time, render_fields, render_table
 from cmserver.steward import wire as steward_wire
 from cmserver.steward.model import JOB_TYPES, JobStatus, Mode, RunStatus
 
@@ -94,25 +94,22 @@ async def runs(client: ApiClient, project: str | None, status: str | None, execu
     client.show(await client.pages("/v1/steward/runs", "runs", query, limit=limit), steward_wire.StewardRunsOut, _runs_table)
 
 
+_RUN_COLUMNS = Columns(
+    steward_wire.StewardRunOut,
+    "when=created, executor=job_type, project, status, decision, tokens, id",
+    status=lambda run: "undone" if run.undone_at_epoch else run.status,
+    decision=lambda run: _decision(run.output) or run.error_class,
+    tokens=lambda run: run.total_tokens or None,
+)
+_JOB_COLUMNS = Columns(
+    steward_wire.StewardJobOut,
+    "created, executor=job_type, status, tries, error=last_error, id",
+    tries=lambda job: f"{job.attempt_count}/{job.max_attempts}",
+)
+
+
 def _runs_table(page: steward_wire.StewardRunsOut) -> str:
-    return render_table(
-        ("when", "executor", "project", "status", "decision", "tokens", "id"),
-        [
-            (
-                format_time(run.created_at_epoch),
-                run.job_type,
-                run.project,
-                "undone" if run.undone_at_epoch else run.status,
-                _decision(run.output) or run.error_class,
-                run.total_tokens or None,
-                run.id,
-            )
-            for run in page.runs
-        ],
-        empty="There are no such runs.",
-        shrink=("project", "decision"),
-        next_cursor=page.next_cursor,
-    )
+    return _RUN_COLUMNS.table(page.runs, page.next_cursor, empty="There are no such runs.", shrink=("project", "decision"))
 
 
 def _decision(output: dict[str, object] | None) -> str:
@@ -135,23 +132,7 @@ async def jobs(client: ApiClient, project: str | None, status: str | None, execu
 
 
 def _jobs_table(page: steward_wire.StewardJobsOut) -> str:
-    return render_table(
-        ("created", "executor", "status", "tries", "error", "id"),
-        [
-            (
-                format_time(job.created_at_epoch),
-                job.job_type,
-                job.status,
-                f"{job.attempt_count}/{job.max_attempts}",
-                job.last_error,
-                job.id,
-            )
-            for job in page.jobs
-        ],
-        empty="There are no such jobs.",
-        shrink=("error",),
-        next_cursor=page.next_cursor,
-    )
+    return _JOB_COLUMNS.table(page.jobs, page.next_cursor, empty="There are no such jobs.", shrink=("error",))
 
 
 @steward.command()

@@ -10,7 +10,7 @@ import msgspec
 from cmserver.access import wire as access_wire
 from cmserver.cli import api_client
 from cmserver.cli import policy as cli_policy
-from cmserver.cli.output import format_time, render_erasure, render_fields, render_table
+from cmserver.cli.output import Columns, render_erasure, render_fields
 from cmserver.client.server_api import ApiAnswer
 from cmserver.ops.erasure.wire import DeletedTeamOut
 
@@ -35,24 +35,12 @@ async def list_teams(client: api_client.ApiClient, limit: int) -> None:
     client.show(answer, access_wire.TeamsOut, _table)
 
 
+_LIMITS = "requests/min=requests_per_minute, events/month=events_per_month"
+_COLUMNS = Columns(access_wire.TeamOut, f"id, name, {_LIMITS}, created, archived")
+
+
 def _table(page: access_wire.TeamsOut) -> str:
-    return render_table(
-        ("id", "name", "requests/min", "events/month", "created", "archived"),
-        [
-            (
-                team.id,
-                team.name,
-                team.requests_per_minute,
-                team.events_per_month,
-                format_time(team.created_at_epoch),
-                format_time(team.archived_at_epoch),
-            )
-            for team in page.teams
-        ],
-        empty="There is no team.",
-        shrink=("name",),
-        next_cursor=page.next_cursor,
-    )
+    return _COLUMNS.table(page.teams, page.next_cursor, empty="There is no team.", shrink=("name",))
 
 
 @teams.command()
@@ -74,13 +62,9 @@ async def create(client: api_client.ApiClient, name: str, *, quiet: bool) -> Non
 
 def _lines(team: access_wire.TeamOut) -> str:
     return render_fields(
-        ("id", team.id),
-        ("name", team.name),
-        ("requests/min", team.requests_per_minute),
-        ("events/month", team.events_per_month),
+        *Columns(access_wire.TeamOut, f"id, name, {_LIMITS}").fields(team),
         *cli_policy.policy_fields(team.generation_policy),
-        ("created", format_time(team.created_at_epoch)),
-        ("archived", format_time(team.archived_at_epoch)),
+        *Columns(access_wire.TeamOut, "created, archived").fields(team),
     )
 
 
@@ -191,13 +175,8 @@ async def list_members(client: api_client.ApiClient, limit: int) -> None:
 
 
 def _members(page: access_wire.MembersOut) -> str:
-    return render_table(
-        ("user", "role", "since"),
-        [(member.user_id, member.role, format_time(member.created_at_epoch)) for member in page.members],
-        empty="The team has no members.",
-        shrink=("user",),
-        next_cursor=page.next_cursor,
-    )
+    columns = Columns(access_wire.MemberOut, "user=user_id, role, since=created")
+    return columns.table(page.members, page.next_cursor, empty="The team has no members.", shrink=("user",))
 
 
 @members.command("set")

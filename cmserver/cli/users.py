@@ -9,8 +9,9 @@ import click
 from cmserver.access.model import PersonRole
 from cmserver.access.people import wire as people_wire
 from cmserver.cli.api_client import ApiClient, api_command, confirm, path_segment, yes_option
-from cmserver.cli.output import format_time, render_table
+from cmserver.cli.output import Columns, format_time
 
+_INVITE = " `cmserver users invite` prints a link."
 _ROLES = click.Choice(get_args(PersonRole))
 
 
@@ -30,39 +31,25 @@ async def list_users(client: ApiClient, *, all_accounts: bool) -> None:
         client.show(await client.get("/v1/users"), people_wire.PeopleOut, _people)
 
 
+_PEOPLE_COLUMNS = Columns(
+    people_wire.PersonOut,
+    "name, role, operator, last seen, since=created",
+    operator=lambda person: "yes" if person.is_operator else "",
+)
+_ACCOUNT_COLUMNS = Columns(
+    people_wire.AccountOut,
+    "name, operator, password, since=created",
+    operator=lambda account: "yes" if account.is_operator else "",
+    password=lambda account: "yes" if account.has_password else "no",
+)
+
+
 def _people(page: people_wire.PeopleOut) -> str:
-    return render_table(
-        ("name", "role", "operator", "last seen", "since"),
-        [
-            (
-                person.name,
-                person.role,
-                "yes" if person.is_operator else "",
-                format_time(person.last_seen_at_epoch),
-                format_time(person.created_at_epoch),
-            )
-            for person in page.users
-        ],
-        empty="Nobody has an account in this team. `cmserver users invite` prints a link.",
-        shrink=("name",),
-    )
+    return _PEOPLE_COLUMNS.table(page.users, empty="Nobody has an account in this team." + _INVITE, shrink=("name",))
 
 
 def _accounts(page: people_wire.AccountsOut) -> str:
-    return render_table(
-        ("name", "operator", "password", "since"),
-        [
-            (
-                account.name,
-                "yes" if account.is_operator else "",
-                "yes" if account.has_password else "no",
-                format_time(account.created_at_epoch),
-            )
-            for account in page.accounts
-        ],
-        empty="Nobody has an account on this server. `cmserver users invite` prints a link.",
-        shrink=("name",),
-    )
+    return _ACCOUNT_COLUMNS.table(page.accounts, empty="Nobody has an account on this server." + _INVITE, shrink=("name",))
 
 
 @users.command()
@@ -83,23 +70,16 @@ async def invitations(client: ApiClient) -> None:
     client.show(await client.get("/v1/users/invitations"), people_wire.InvitationsOut, _invitations)
 
 
+_INVITATION_COLUMNS = Columns(
+    people_wire.InvitationOut,
+    "id, role, operator, note, by=invited_by, expires",
+    operator=lambda invitation: "yes" if invitation.makes_operator else "",
+    expires=lambda invitation: "expired" if invitation.expired else format_time(invitation.expires_at_epoch),
+)
+
+
 def _invitations(page: people_wire.InvitationsOut) -> str:
-    return render_table(
-        ("id", "role", "operator", "note", "by", "expires"),
-        [
-            (
-                invitation.id,
-                invitation.role,
-                "yes" if invitation.makes_operator else "",
-                invitation.note,
-                invitation.invited_by,
-                "expired" if invitation.expired else format_time(invitation.expires_at_epoch),
-            )
-            for invitation in page.invitations
-        ],
-        empty="There is no open invitation.",
-        shrink=("note", "by"),
-    )
+    return _INVITATION_COLUMNS.table(page.invitations, empty="There is no open invitation.", shrink=("note", "by"))
 
 
 @users.command()

@@ -105,7 +105,6 @@ class DoorRule(msgspec.Struct, frozen=True):
     """One row of the table: what is decided of events of which it holds, and why."""
 
     name: str
-    question: DoorQuestion
     condition: str
     holds: Callable[[Arrival], bool]
     outcome: str
@@ -118,230 +117,215 @@ def _gather(arrival: Arrival, seconds: float) -> Timing:
     return Timing(max(arrival.policy.debounce_seconds, seconds))
 
 
-DOOR_RULES: tuple[DoorRule, ...] = (
-    DoorRule(
-        "repetition",
-        "row",
-        "A hook that repeats what other hooks of the agent say (the tables above name them)",
-        lambda event: event.is_repetition,
-        "not stored",
-        "One act is one event.",
-    ),
-    DoorRule(
-        "own_memory",
-        "row",
-        "A tool call that only reads our memory: our MCP tools, `hook recall`, commands and requests that read here",
-        lambda event: event.tool is not None and reads_own_memory(event.tool, event.mcp_server),
-        "not stored",
-        "What was remembered is not remembered again because somebody read it.",
-    ),
-    DoorRule(
-        "answered",
-        "row",
-        "`TranscriptEnd` of a turn that has its last words, or that nobody knows",
-        lambda event: event.is_answered,
-        "not stored",
-        "The agent's own hook has brought them.",
-    ),
-    DoorRule(
-        "tool_excluded",
-        "row",
-        f"On claude-mem's paths, a call of {', '.join(f'`{tool}`' for tool in sorted(_CLAUDE_MEM_TOOLS))}",
-        lambda event: event.by_claude_mem and event.tool is not None and event.tool.tool in _CLAUDE_MEM_TOOLS,
-        "not stored",
-        "They are about the agent, and not about the work.",
-    ),
-    DoorRule(
-        "session_memory_meta",
-        "row",
-        f"On claude-mem's paths, a call on a file with `{_NOTES_OF_SESSIONS}` in its path",
-        lambda event: event.by_claude_mem and event.tool is not None and any(_NOTES_OF_SESSIONS in it for it in event.tool.paths),
-        "not stored",
-        "The agent's notes about its own sessions are no work.",
-    ),
-    DoorRule(
-        "subagent_context",
-        "row",
-        "On claude-mem's paths, the end of a sub-agent's turn",
-        lambda event: event.by_claude_mem and event.is_subagent,
-        "not stored",
-        "It would complete the turn of the session.",
-    ),
-    DoorRule(
-        "private",
-        "row",
-        "On claude-mem's paths, anything after a prompt that stands in `<private>` as a whole, until the next prompt",
-        lambda event: event.is_private,
-        "not stored",
-        "The user wants nothing of that turn kept.",
-    ),
-    DoorRule(
-        "project_excluded",
-        "row",
-        "On claude-mem's paths, an event of an archived project",
-        lambda event: event.is_excluded,
-        "not stored",
-        "An archived project takes nothing. Other doors refuse the event with 404 or 409.",
-    ),
-    DoorRule(STORED, "row", "Anything else", lambda _: True, "stored", "What an agent did may be asked for later."),
-    DoorRule(
-        "not_asked",
-        "job",
-        "`generate=false` in the request",
-        lambda event: not event.asks_for_job,
-        "no job",
-        "Its sender wants it stored only.",
-    ),
-    DoorRule(
-        "says_nothing",
-        "job",
-        "A hook's event that is neither a prompt, nor a reply, nor a tool use",
-        lambda event: event.by_hook and event.tool is None and not (event.is_prompt or event.is_reply),
-        "no job",
-        "It says that something began or ended, and nothing that was done.",
-    ),
-    DoorRule(
-        "event_type_skipped",
-        "job",
-        "A type in `skipEventTypes` of the project or its team",
-        lambda event: event.event_type in event.policy.skip_event_types,
-        "no job",
-        "The team wants nothing made of such events.",
-    ),
-    DoorRule(
-        "tool_skipped",
-        "job",
-        "A tool in `skipTools` of the project or its team, by its exact name",
-        lambda event: event.tool_name in event.policy.skip_tools,
-        "no job",
-        "The team wants nothing made of such calls.",
-    ),
-    DoorRule(
-        JOB, "job", "Anything else", lambda _: True, "a job", "A worker reads what is in it; the job's outcome says what it found."
-    ),
-    DoorRule(
-        "waited_for",
-        "due",
-        "`wait=true` in the request",
-        lambda event: event.is_waited_for,
-        "at once",
-        "Somebody waits for the answer.",
-        lambda event: Timing(0, 1 if event.policy.mode == "per_event" else None),
-    ),
-    DoorRule(
-        "per_event",
-        "due",
-        "The policy's mode is `per_event`",
-        lambda event: event.policy.mode == "per_event",
-        "at once, in a call of its own",
-        "The team wants each event by itself.",
-        lambda _: Timing(0, 1),
-    ),
-    DoorRule(
-        "at_end",
-        "due",
-        "The policy's mode is `at_end`, and the event is of a session",
-        lambda event: event.policy.mode == "at_end" and event.has_session,
-        "at the session's end, in 30 days at the latest",
-        "The team wants whole sessions. Without a session there is no end to wait for.",
-        lambda _: Timing(LATEST_SECONDS, None, True),
-    ),
-    DoorRule(
-        "own_debounce",
-        "due",
-        "The policy has a `debounceSeconds` of its own",
-        lambda event: not event.policy.gathers_turns,
-        "after that",
-        "The team's word stands above the server's.",
-    ),
-    DoorRule(
-        "words_for_model",
-        "due",
-        "A hook's prompt or reply in a session, where a model is called",
-        lambda event: event.by_hook and event.has_session and not event.by_rules and (event.is_prompt or event.is_reply),
-        "after CMSERVER_GENERATION_GATHER_SECONDS, with the burst that follows or goes before",
-        "Words are understood beside what was done. A model's calls are small, so nothing else waits.",
-        lambda event: _gather(event, event.gather_seconds),
-    ),
-    DoorRule(
-        "commit",
-        "due",
-        "A hook's `git commit` in a session, where rules alone word observations",
-        lambda event: (
-            event.by_hook and event.has_session and event.by_rules and event.tool is not None and "git commit" in event.tool.command
+DOOR_RULES: dict[DoorQuestion, tuple[DoorRule, ...]] = {
+    "row": (
+        DoorRule(
+            "repetition",
+            "A hook that repeats what other hooks of the agent say (the tables above name them)",
+            lambda event: event.is_repetition,
+            "not stored",
+            "One act is one event.",
         ),
-        "at the turn's end, in 60 seconds at the latest",
-        "After a commit the agent soon says what it was for, and others may wait for what was committed.",
-        lambda event: _gather(event, min(event.gather_seconds, _COMMIT_SECONDS)),
+        DoorRule(
+            "own_memory",
+            "A tool call that only reads our memory: our MCP tools, `hook recall`, commands and requests that read here",
+            lambda event: event.tool is not None and reads_own_memory(event.tool, event.mcp_server),
+            "not stored",
+            "What was remembered is not remembered again because somebody read it.",
+        ),
+        DoorRule(
+            "answered",
+            "`TranscriptEnd` of a turn that has its last words, or that nobody knows",
+            lambda event: event.is_answered,
+            "not stored",
+            "The agent's own hook has brought them.",
+        ),
+        DoorRule(
+            "tool_excluded",
+            f"On claude-mem's paths, a call of {', '.join(f'`{tool}`' for tool in sorted(_CLAUDE_MEM_TOOLS))}",
+            lambda event: event.by_claude_mem and event.tool is not None and event.tool.tool in _CLAUDE_MEM_TOOLS,
+            "not stored",
+            "They are about the agent, and not about the work.",
+        ),
+        DoorRule(
+            "session_memory_meta",
+            f"On claude-mem's paths, a call on a file with `{_NOTES_OF_SESSIONS}` in its path",
+            lambda event: (
+                event.by_claude_mem and event.tool is not None and any(_NOTES_OF_SESSIONS in it for it in event.tool.paths)
+            ),
+            "not stored",
+            "The agent's notes about its own sessions are no work.",
+        ),
+        DoorRule(
+            "subagent_context",
+            "On claude-mem's paths, the end of a sub-agent's turn",
+            lambda event: event.by_claude_mem and event.is_subagent,
+            "not stored",
+            "It would complete the turn of the session.",
+        ),
+        DoorRule(
+            "private",
+            "On claude-mem's paths, anything after a prompt that stands in `<private>` as a whole, until the next prompt",
+            lambda event: event.is_private,
+            "not stored",
+            "The user wants nothing of that turn kept.",
+        ),
+        DoorRule(
+            "project_excluded",
+            "On claude-mem's paths, an event of an archived project",
+            lambda event: event.is_excluded,
+            "not stored",
+            "An archived project takes nothing. Other doors refuse the event with 404 or 409.",
+        ),
+        DoorRule(STORED, "Anything else", lambda _: True, "stored", "What an agent did may be asked for later."),
     ),
-    DoorRule(
-        "gathered",
-        "due",
-        "Another event of a hook in a session, but a reply, where rules alone word observations",
-        lambda event: event.by_hook and event.has_session and event.by_rules and not event.is_reply,
-        "at the turn's end, after CMSERVER_GENERATION_GATHER_SECONDS at the latest",
-        "Rules understand a turn as a whole, and cost nothing.",
-        lambda event: _gather(event, event.gather_seconds),
+    "job": (
+        DoorRule(
+            "not_asked",
+            "`generate=false` in the request",
+            lambda event: not event.asks_for_job,
+            "no job",
+            "Its sender wants it stored only.",
+        ),
+        DoorRule(
+            "says_nothing",
+            "A hook's event that is neither a prompt, nor a reply, nor a tool use",
+            lambda event: event.by_hook and event.tool is None and not (event.is_prompt or event.is_reply),
+            "no job",
+            "It says that something began or ended, and nothing that was done.",
+        ),
+        DoorRule(
+            "event_type_skipped",
+            "A type in `skipEventTypes` of the project or its team",
+            lambda event: event.event_type in event.policy.skip_event_types,
+            "no job",
+            "The team wants nothing made of such events.",
+        ),
+        DoorRule(
+            "tool_skipped",
+            "A tool in `skipTools` of the project or its team, by its exact name",
+            lambda event: event.tool_name in event.policy.skip_tools,
+            "no job",
+            "The team wants nothing made of such calls.",
+        ),
+        DoorRule(
+            JOB, "Anything else", lambda _: True, "a job", "A worker reads what is in it; the job's outcome says what it found."
+        ),
     ),
-    DoorRule(
-        "burst",
-        "due",
-        "Anything else, a reply among it",
-        lambda _: True,
-        "after CMSERVER_GENERATION_DEBOUNCE_SECONDS",
-        "What follows shortly is worded together.",
+    "due": (
+        DoorRule(
+            "waited_for",
+            "`wait=true` in the request",
+            lambda event: event.is_waited_for,
+            "at once",
+            "Somebody waits for the answer.",
+            lambda event: Timing(0, 1 if event.policy.mode == "per_event" else None),
+        ),
+        DoorRule(
+            "per_event",
+            "The policy's mode is `per_event`",
+            lambda event: event.policy.mode == "per_event",
+            "at once, in a call of its own",
+            "The team wants each event by itself.",
+            lambda _: Timing(0, 1),
+        ),
+        DoorRule(
+            "at_end",
+            "The policy's mode is `at_end`, and the event is of a session",
+            lambda event: event.policy.mode == "at_end" and event.has_session,
+            "at the session's end, in 30 days at the latest",
+            "The team wants whole sessions. Without a session there is no end to wait for.",
+            lambda _: Timing(LATEST_SECONDS, None, True),
+        ),
+        DoorRule(
+            "own_debounce",
+            "The policy has a `debounceSeconds` of its own",
+            lambda event: not event.policy.gathers_turns,
+            "after that",
+            "The team's word stands above the server's.",
+        ),
+        DoorRule(
+            "words_for_model",
+            "A hook's prompt or reply in a session, where a model is called",
+            lambda event: event.by_hook and event.has_session and not event.by_rules and (event.is_prompt or event.is_reply),
+            "after CMSERVER_GENERATION_GATHER_SECONDS, with the burst that follows or goes before",
+            "Words are understood beside what was done. A model's calls are small, so nothing else waits.",
+            lambda event: _gather(event, event.gather_seconds),
+        ),
+        DoorRule(
+            "commit",
+            "A hook's `git commit` in a session, where rules alone word observations",
+            lambda event: (
+                event.by_hook
+                and event.has_session
+                and event.by_rules
+                and event.tool is not None
+                and "git commit" in event.tool.command
+            ),
+            "at the turn's end, in 60 seconds at the latest",
+            "After a commit the agent soon says what it was for, and others may wait for what was committed.",
+            lambda event: _gather(event, min(event.gather_seconds, _COMMIT_SECONDS)),
+        ),
+        DoorRule(
+            "gathered",
+            "Another event of a hook in a session, but a reply, where rules alone word observations",
+            lambda event: event.by_hook and event.has_session and event.by_rules and not event.is_reply,
+            "at the turn's end, after CMSERVER_GENERATION_GATHER_SECONDS at the latest",
+            "Rules understand a turn as a whole, and cost nothing.",
+            lambda event: _gather(event, event.gather_seconds),
+        ),
+        DoorRule(
+            "burst",
+            "Anything else, a reply among it",
+            lambda _: True,
+            "after CMSERVER_GENERATION_DEBOUNCE_SECONDS",
+            "What follows shortly is worded together.",
+        ),
     ),
-    DoorRule(
-        "no_session",
-        "turn",
-        "An event without a session",
-        lambda event: not event.has_session,
-        "no turn",
-        "Turns are numbered in their session.",
+    "turn": (
+        DoorRule(
+            "no_session",
+            "An event without a session",
+            lambda event: not event.has_session,
+            "no turn",
+            "Turns are numbered in their session.",
+        ),
+        DoorRule(
+            "program_prompt",
+            "A prompt of which the user typed nothing: a program's tags and notes alone, such as a task's notification",
+            lambda event: event.is_prompt and event.prompt is None,
+            "no turn",
+            "The program says it in the user's place.",
+        ),
+        DoorRule(
+            "prompt",
+            "Any other prompt",
+            lambda event: event.is_prompt,
+            "begins a turn, with what the user typed",
+            "What programs put around it in tags stays in the event.",
+        ),
+        DoorRule(
+            "reply",
+            "The agent's last words (`assistant_message`)",
+            lambda event: event.is_reply,
+            "completes the session's turn",
+            "A turn is a prompt and what answers it.",
+        ),
+        DoorRule(
+            "subagent",
+            "What a sub-agent was asked, or said last",
+            lambda event: event.subagent is not None,
+            "a turn of the sub-agent's own",
+            "Its words are not those of the session.",
+        ),
+        DoorRule("no_words", "Anything else", lambda _: True, "no turn", "It belongs to the turn in which it happens."),
     ),
-    DoorRule(
-        "program_prompt",
-        "turn",
-        "A prompt of which the user typed nothing: a program's tags and notes alone, such as a task's notification",
-        lambda event: event.is_prompt and event.prompt is None,
-        "no turn",
-        "The program says it in the user's place.",
-    ),
-    DoorRule(
-        "prompt",
-        "turn",
-        "Any other prompt",
-        lambda event: event.is_prompt,
-        "begins a turn, with what the user typed",
-        "What programs put around it in tags stays in the event.",
-    ),
-    DoorRule(
-        "reply",
-        "turn",
-        "The agent's last words (`assistant_message`)",
-        lambda event: event.is_reply,
-        "completes the session's turn",
-        "A turn is a prompt and what answers it.",
-    ),
-    DoorRule(
-        "subagent",
-        "turn",
-        "What a sub-agent was asked, or said last",
-        lambda event: event.subagent is not None,
-        "a turn of the sub-agent's own",
-        "Its words are not those of the session.",
-    ),
-    DoorRule("no_words", "turn", "Anything else", lambda _: True, "no turn", "It belongs to the turn in which it happens."),
-)
-
-_BY_QUESTION: dict[DoorQuestion, list[DoorRule]] = {}
-for _rule in DOOR_RULES:
-    _BY_QUESTION.setdefault(_rule.question, []).append(_rule)
+}
 
 
 def find_rule(question: DoorQuestion, arrival: Arrival) -> DoorRule:
     """The rule that decides: the first that holds."""
-    return next(rule for rule in _BY_QUESTION[question] if rule.holds(arrival))
+    return next(rule for rule in DOOR_RULES[question] if rule.holds(arrival))
 
 
 def read_prompt(payload: object) -> str | None:

@@ -23,5 +23,5 @@ def hooks_page() -> str:
 
 
 def _table(question: DoorQuestion) -> str:
-    rows = "".join(f"| {rule.condition} | {rule.outcome} | {rule.reason} |\n" for rule in DOOR_RULES if rule.question == question)
+    rows = "".join(f"| {rule.condition} | {rule.outcome} | {rule.reason} |\n" for rule in DOOR_RULES[question])
     return f"| {_HEADINGS[question]} | | because |\n|---|---|---|\n{rows}\n"

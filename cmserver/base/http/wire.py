@@ -317,12 +317,14 @@ def key_text(request: Request) -> str | None:
 
 def client_address(request: Request) -> str:
     """The client's address, by the headers of trusted proxies."""
-    return find_client(
-        request.client.host if request.client else "",
-        request.headers.getlist("x-forwarded-for"),
-        request.headers.getlist("forwarded"),
-        dependency(request, Authentication).trusted_proxies,
-    )
+    if "client_address" not in request.scope:
+        request.scope["client_address"] = find_client(
+            request.client.host if request.client else "",
+            request.headers.getlist("x-forwarded-for"),
+            request.headers.getlist("forwarded"),
+            dependency(request, Authentication).trusted_proxies,
+        )
+    return str(request.scope["client_address"])
 
 
 def proxied_user(request: Request) -> str:
