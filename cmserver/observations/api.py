@@ -112,9 +112,7 @@ routes = [
     get("/v1/observations", get_observations, "observations:read", wire.ObservationsOut, query=wire.ObservationsQuery),
     get("/v1/observations/{id}", get_observation, "observations:read", (wire.OneObservationOut, _PLAIN)),
     patch("/v1/observations/{id}", patch_observation, "observations:write", wire.OneObservationOut, body=wire.CorrectionIn),
-    Operation(
-        "DELETE", "/v1/observations/{id}", delete_observation, scope="observations:write", answers={200: wire.DeletedObservationOut}
-    ),
+    Operation("DELETE", "/v1/observations/{id}", delete_observation, "observations:write", wire.DeletedObservationOut),
     post("/v1/observations/{id}/promote", post_promote, "observations:write", wire.OneObservationOut),
     post("/v1/observations/{id}/expire", post_expire, "observations:write", wire.OneObservationOut),
     get("/v1/events/{id}/observations", get_event_observations, "observations:read", wire.EventObservationsOut),

@@ -48,7 +48,7 @@ class Page(Operation):
         is_for_people: bool = False,
         form_of: PageHandler | None = None,
     ) -> None:
-        super().__init__(method, path, self._respond, scope=scope, answers={200: TextAnswer("text/html", "The page.")})
+        super().__init__(method, path, self._respond, scope, TextAnswer("text/html", "The page."))
         self.handler = handler
         self.is_for_operators = is_for_operators
         self.is_for_people = is_for_people

@@ -101,7 +101,7 @@ class Careless(BaseHTTPRequestHandler):
     """Checks no key, answers what its document does not describe, and fails with status 500 for a long id."""
 
     def do_GET(self) -> None:
-        operation = Operation("GET", "/v1/things/{id}", get_thing, scope="admin", answers={200: Thing})
+        operation = Operation("GET", "/v1/things/{id}", get_thing, "admin", Thing)
         if self.path == "/openapi.json":
             self._answer(200, encode_document(build_document([operation])))
         else:

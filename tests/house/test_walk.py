@@ -151,12 +151,12 @@ class _Done(msgspec.Struct):
     ("operation", "said"),
     [
         (
-            Operation("GET", "/v1/things/{thing}", _nothing, scope="admin", answers={200: _Done}),
+            Operation("GET", "/v1/things/{thing}", _nothing, "admin", _Done),
             "GET /v1/things/{thing} has 'thing' in its path",
         ),
-        (Operation("GET", "/v1/things/{id}", _nothing, scope="admin", answers={200: _Done}), "has '/things/{id}' in its path"),
+        (Operation("GET", "/v1/things/{id}", _nothing, "admin", _Done), "has '/things/{id}' in its path"),
         (
-            Operation("POST", "/v1/things", _nothing, scope="admin", body=_New, answers={200: _Done}),
+            Operation("POST", "/v1/things", _nothing, "admin", _Done, body=_New),
             "has 'favouriteSession' in its body",
         ),
     ],
@@ -172,7 +172,7 @@ def test_a_route_that_the_table_does_not_know_is_told_with_what_to_add(operation
 def test_fields_are_found_in_the_items_of_lists(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(walk.WHAT, "favouriteSession", "session")
 
-    (stop,) = walk.stops([Operation("POST", "/v1/things", _nothing, scope="admin", body=_New, answers={200: _Done})])
+    (stop,) = walk.stops([Operation("POST", "/v1/things", _nothing, "admin", _Done, body=_New)])
 
     assert [(slot.kind, slot.steps) for slot in stop.slots] == [
         ("session", ("favouriteSession",)),

@@ -195,7 +195,7 @@ def operation(
     body: object = None,
     query: type[msgspec.Struct] | None = None,
 ) -> Operation:
-    return Operation("POST", path, handler, scope="admin", body=body, query=query, answers={200: answers or ProviderSettings})
+    return Operation("POST", path, handler, "admin", answers or ProviderSettings, body=body, query=query)
 
 
 class ThingIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

@@ -31,8 +31,9 @@ class Operation(Route):
     """One method of one path.
 
     `scope` is what the caller's key must have: None requires no key, "" any key; with `key_optional` a key is checked when it is
-    sent. `query` and `body` are the Structs that the handler reads (the body may be a list of them). `answers` are its answers by
-    status, several of one status in a tuple; refusals are the same for all (base.http.wire), but for those in `refusals`.
+    sent. `query` and `body` are the Structs that the handler reads (the body may be a list of them). `answer` is its answer of this
+    `status`, several of one in a tuple, or its answers by status; refusals are the same for all (base.http.wire), but for those in
+    `refusals`.
 
     Slashes of a name in the middle of a path are sent as `%2F`: `/projects/x%2Fmemory` is the project `x/memory`, and
     `/projects/x/memory` the memory of `x`.
@@ -43,9 +44,10 @@ class Operation(Route):
         method: Method,
         path: str,
         endpoint: Handler,
-        *,
         scope: str | None,
-        answers: Mapping[int, Answer | tuple[Answer, ...]],
+        answer: Answer | tuple[Answer, ...] | Mapping[int, Answer | tuple[Answer, ...]],
+        *,
+        status: int = 200,
         query: type[msgspec.Struct] | None = None,
         body: object = None,
         key_optional: bool = False,
@@ -55,7 +57,7 @@ class Operation(Route):
         super().__init__(path, report_ignored(endpoint) if path.startswith("/v1/") else endpoint, methods=[method])
         self.method = method
         self.scope = scope
-        self.answers = answers
+        self.answers = answer if isinstance(answer, Mapping) else {status: answer}
         self.query = query
         self.body = body
         self.key_optional = key_optional
@@ -84,36 +86,8 @@ class Operation(Route):
         return raw is None or unquote_to_bytes(raw.rpartition(b"/")[2]) == self._last
 
 
-def _make(
-    method: Method,
-    path: str,
-    endpoint: Handler,
-    scope: str | None,
-    answer: Answer | tuple[Answer, ...] | Mapping[int, Answer | tuple[Answer, ...]],
-    *,
-    status: int = 200,
-    query: type[msgspec.Struct] | None = None,
-    body: object = None,
-    key_optional: bool = False,
-    refusals: Sequence[type[CmserverError]] = (),
-) -> Operation:
-    """An `Operation` with one `answer` and its `status`, or with answers by status."""
-    answers = answer if isinstance(answer, Mapping) else {status: answer}
-    return Operation(
-        method,
-        path,
-        endpoint,
-        scope=scope,
-        answers=answers,
-        query=query,
-        body=body,
-        key_optional=key_optional,
-        refusals=refusals,
-    )
-
-
-get, post, put = partial(_make, "GET"), partial(_make, "POST"), partial(_make, "PUT")
-patch, delete = partial(_make, "PATCH"), partial(_make, "DELETE")
+get, post, put = partial(Operation, "GET"), partial(Operation, "POST"), partial(Operation, "PUT")
+patch, delete = partial(Operation, "PATCH"), partial(Operation, "DELETE")
 
 
 def _can_be_a_name(scope: Scope) -> bool:

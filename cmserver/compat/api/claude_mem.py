@@ -119,5 +119,5 @@ routes = [
     get("/v1/memories", get_memories, "observations:read", MemoriesOut, query=MemoriesQuery),
     post("/v1/memories", post_memory, "observations:write", MemoryOut, status=201, body=MemoryIn),
     get("/v1/memories/{id}", get_memory, "observations:read", MemoryOut),
-    Operation("DELETE", "/v1/memories/{id}", delete_memory, scope="observations:write", answers={200: DeletedObservationOut}),
+    Operation("DELETE", "/v1/memories/{id}", delete_memory, "observations:write", DeletedObservationOut),
 ]

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.base.errors import Forbidden, NotFound, Unauthenticated
-from cmserver.base.http.operation import Operation, TextAnswer
+from cmserver.base.http.operation import TextAnswer, get
 from cmserver.base.http.wire import db, dependency
 from cmserver.base.settings import Settings
 from cmserver.ops.metrics.collect import read_database_numbers, render
@@ -30,12 +30,11 @@ async def get_metrics(request: Request) -> Response:
 
 
 routes = [
-    Operation(
-        "GET",
+    get(
         "/metrics",
         get_metrics,
-        scope=None,
+        None,
+        TextAnswer("text/plain", "Prometheus' text format; the names stand in docs/reference/metrics.md."),
         refusals=(NotFound, Unauthenticated, Forbidden),
-        answers={200: TextAnswer("text/plain", "Prometheus' text format; the names stand in docs/reference/metrics.md.")},
     )
 ]

@@ -200,7 +200,7 @@ async def _clean(request: Request, content: str, size_bytes: int) -> str:
 routes = [
     post("/summaries", post_summary, "observations:write", ServiceSummaryOut, status=201, body=ServiceSummaryIn),
     patch("/summaries/{id}", patch_summary, "observations:write", ServiceSummaryOut, body=ServiceSummaryChangeIn),
-    Operation("DELETE", "/summaries/{id}", delete_summary, scope="observations:write", answers={200: DeletionOut}),
+    Operation("DELETE", "/summaries/{id}", delete_summary, "observations:write", DeletionOut),
     get("/sessions/{id}/summaries", get_session_summaries, "observations:read", list[ServiceSummaryOut], query=ServicePageQuery),
     get("/projects/{id}/summaries", get_project_summaries, "observations:read", list[ServiceSummaryOut], query=ServicePageQuery),
     post("/projects/{id}/summarize", post_summarize, "observations:write", {201: ServiceSummaryOut, 422: NothingToSummariseOut}),

@@ -194,7 +194,7 @@ routes = [
     post("/api/observations/batch", post_batch, "observations:read", list[worker_rows.ObservationRow], body=BatchIn),
     get("/api/observations/by-file", get_by_file, "observations:read", AboutFileOut, query=FileQuery),
     get("/api/observation/{id}", get_observation, "observations:read", worker_rows.ObservationRow),
-    Operation("DELETE", "/api/observation/{id}", delete_observation, scope="observations:write", answers={200: DeletedRowOut}),
+    Operation("DELETE", "/api/observation/{id}", delete_observation, "observations:write", DeletedRowOut),
     get("/api/session/{id}", get_session, "observations:read", worker_rows.SummaryRow),
-    Operation("DELETE", "/api/summary/{id}", delete_summary, scope="observations:write", answers={200: DeletedRowOut}),
+    Operation("DELETE", "/api/summary/{id}", delete_summary, "observations:write", DeletedRowOut),
 ]
