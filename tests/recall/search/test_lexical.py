@@ -267,10 +267,10 @@ async def test_in_a_large_scope_what_is_found_has_the_scores_of_one_that_is_read
     assert (len(large_rows), len(whole_rows)) == (7, 1_000), "the rare words lead"
     assert [row.id for row in large_rows] == [row.id for row in whole_rows[:7]]
     for row in large_rows:
-        assert row.bm25 == pytest.approx(whole_bm25[row.id], rel=0.01)
-    assert large.found_in == pytest.approx(whole.found_in, rel=0.05)
-    assert large.mean == pytest.approx(whole.mean, abs=0.1)
-    assert large.deviation == pytest.approx(whole.deviation, rel=0.2)
+        assert row.bm25 == pytest.approx(whole_bm25[row.id], rel=0.05)
+    assert large.found_in == pytest.approx(whole.found_in, rel=0.15)
+    assert large.mean == pytest.approx(whole.mean, abs=0.3)
+    assert large.deviation == pytest.approx(whole.deviation, rel=0.4)
 
 
 async def test_two_common_words_lead_to_what_has_both(db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch):
