@@ -109,7 +109,7 @@ async def run_worker(
         return _make_worker(settings, app, steward_jobs.QUEUE, 1, listens=False)
 
     with contextlib.suppress(Unavailable):  # the settings may name other providers now: jobs that wait for one are tried again
-        await db.in_system(generation.make_paused_lanes_due)
+        await db.in_system(generation.MAKE_PAUSED_LANES_DUE.run)
     log.info("worker.started", label=name, providers=[provider.name for provider in providers])
     async with asyncio.TaskGroup() as group:
         group.create_task(_supervise(QUEUE, make_outbox_worker, db, stop))
@@ -203,7 +203,7 @@ async def _reap(settings: Settings, db: Db, notifier: JobNotifier, stop: asyncio
             answer_seconds=settings.lease_seconds,
         )
         if recovered:
-            await db.in_system(calls.lose_runs)
+            await db.in_system(calls.LOSE_RUNS.run)
             log.warning("lanes.recovered", count=len(recovered), jobs=[str(job) for job in recovered[:_MAX_LOGGED_JOBS]])
             notifier.notify_due()
 

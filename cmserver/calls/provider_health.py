@@ -79,7 +79,9 @@ class ProviderHealth:
 
 
 async def find_active_pause(conn: Conn, provider: str) -> Pause | None:
-    return next((pause for pause in await repository.pauses(conn) if pause.provider == provider and pause.seconds_left > 0), None)
+    return next(
+        (pause for pause in await repository.PAUSES.all(conn) if pause.provider == provider and pause.seconds_left > 0), None
+    )
 
 
 async def pause_provider(conn: Conn, provider: str, error: ProviderError) -> tuple[Pause, bool]:

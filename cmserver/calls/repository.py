@@ -54,6 +54,7 @@ FINISH_RUN = Query(
     """,
 )
 
+# Mark the pending calls whose claim has lost its lane; return their number. Their tokens stay an estimate.
 LOSE_RUNS = Query(
     int,
     """
@@ -253,11 +254,6 @@ async def finish_run(
     )
 
 
-async def lose_runs(conn: Conn) -> int:
-    """Mark the pending calls whose claim has lost its lane; return their number. Their tokens stay an estimate."""
-    return await LOSE_RUNS.run(conn)
-
-
 async def stored_answers(conn: Conn, run_ids: Sequence[UUID]) -> list[StoredAnswer]:
     return await STORED_ANSWERS.all(conn, run_ids=list(run_ids))
 
@@ -271,10 +267,6 @@ async def end_runs(
 async def pause_provider(conn: Conn, provider: str, reason: str, message: str, seconds: float) -> Pause | None:
     """Start a pause for all workers; each in a row is twice as long, up to an hour. None while an earlier one lasts."""
     return await PAUSE_PROVIDER.first(conn, provider=provider, reason=reason, message=message, seconds=seconds)
-
-
-async def pauses(conn: Conn) -> list[Pause]:
-    return await PAUSES.all(conn)
 
 
 async def end_pause(conn: Conn, provider: str) -> bool:

@@ -80,7 +80,7 @@ async def open_operator_client(settings: Settings, database: DatabaseUrls) -> As
     async with Db(database, size=4, journal=journal) as db:
         async with db.system() as conn:
             try:
-                schema = await ops.schema(conn)
+                schema = await ops.SCHEMA.one(conn)
                 secret = await installation_secret(conn)
             except errors.UndefinedTable as error:
                 raise MigrationError(OTHER_SCHEMA) from error

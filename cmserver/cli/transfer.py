@@ -155,7 +155,7 @@ async def _run(
 async def _operator_of(db: Db, name: str | None) -> Principal:
     """The operator, acting for the team of that name or id, or for the only one."""
     async with db.system() as conn:
-        if (await ops.schema(conn)).number != newest():
+        if (await ops.SCHEMA.one(conn)).number != newest():
             raise MigrationError(OTHER_SCHEMA)
         teams = [team for team in await access.all_teams(conn) if team.archived_at is None]
     team = _choose_team(teams, name)

@@ -107,10 +107,10 @@ async def _sums(urls: DatabaseUrls) -> tuple[list[Conservation], list[NumberSums
     async with Db(urls, size=1) as db, db.system() as conn:
         try:
             return (
-                await ops.conservation(conn),
-                await ops.number_sums(conn),
-                await ops.entity_sums(conn),
-                await retention.counts(conn),
+                await ops.CONSERVATION.all(conn),
+                await ops.NUMBER_SUMS.all(conn),
+                await ops.ENTITY_SUMS.all(conn),
+                await retention.COUNTS.all(conn),
             )
         except (errors.UndefinedTable, errors.UndefinedColumn) as error:
             raise MigrationError(OTHER_SCHEMA) from error

@@ -188,7 +188,7 @@ async def get_workers(request: Request) -> Response:
     """The workers of the whole server, and their leases."""
     await caller(request, Principal)
     async with db(request).system() as conn:
-        workers = await leases.workers(conn)
+        workers = await leases.WORKERS.all(conn)
     return answer(wire.WorkersOut(workers=[reshape(worker, wire.WorkerRowOut) for worker in workers]))
 
 

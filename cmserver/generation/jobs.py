@@ -21,12 +21,12 @@ async def keep_ready_list(db: Db) -> None:
     Removes lanes that were idle for a day, makes those due that have jobs and are not, or were held while their budget was raised,
     and marks provider calls as lost whose worker died.
     """
-    removed = await db.in_system(repository.remove_idle_lanes)
-    stray = await db.in_system(leases.make_stray_lanes_due)
+    removed = await db.in_system(repository.REMOVE_IDLE_LANES.run)
+    stray = await db.in_system(leases.MAKE_STRAY_LANES_DUE.one)
     if stray:
         log.warning("lanes.woken", lanes=stray)
     await db.in_system(repository.make_affordable_lanes_due)
-    if lost := await db.in_system(calls.lose_runs):
+    if lost := await db.in_system(calls.LOSE_RUNS.run):
         log.warning("calls.lost", calls=lost)
     log.debug("lanes.removed", lanes=removed)
 

@@ -54,8 +54,8 @@ class QueueMonitor:
         limits = self.settings
         async with self._db.system() as conn:
             delays = await queue.queue_delays(conn, limits.queue_warning_seconds) if limits.queue_warning_seconds else []
-            lengths = await queue.queue_lengths(conn)
-            active_sessions = await sessions.open_count_of_all(conn)
+            lengths = await queue.QUEUE_LENGTHS.all(conn)
+            active_sessions = await sessions.OPEN_COUNT_OF_ALL.one(conn)
         self.load = Load(
             queued=sum(length.queued for length in lengths),
             processing=sum(length.processing for length in lengths),

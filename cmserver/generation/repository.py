@@ -222,7 +222,8 @@ ATTACH_RUN = Query(
     """,
 )
 
-# A lane is held for the provider whose pause was to end first; one that comes back earlier may answer it, too.
+# Make the lanes due that are held for a provider's pause; not those held for a back-off or a budget. A lane is held for the
+# provider whose pause was to end first; one that comes back earlier may answer it, too.
 MAKE_PAUSED_LANES_DUE = Query(
     int,
     """
@@ -431,10 +432,6 @@ async def remove_lane(conn: Conn, lane: UUID, claim: int) -> bool:
     return await REMOVE_LANE.first(conn, lane=lane, claim=claim) is not None
 
 
-async def remove_idle_lanes(conn: Conn) -> int:
-    return await REMOVE_IDLE_LANES.run(conn)
-
-
 async def claimed_jobs(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> list[ClaimedJob]:
     return await CLAIMED_JOBS.all(conn, claim=claim, job_ids=list(job_ids))
 
@@ -467,11 +464,6 @@ async def lock_held(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> list[UUI
 async def attach_run(conn: Conn, claim: int, run_id: UUID, job_ids: Sequence[UUID]) -> None:
     """Attach the stored answer to its jobs."""
     await ATTACH_RUN.run(conn, claim=claim, run_id=run_id, job_ids=list(job_ids))
-
-
-async def make_paused_lanes_due(conn: Conn) -> int:
-    """Make the lanes due that are held for a provider's pause; not those held for a back-off or a budget."""
-    return await MAKE_PAUSED_LANES_DUE.run(conn)
 
 
 async def make_affordable_lanes_due(conn: Conn, team_id: UUID | None = None) -> int:

@@ -396,7 +396,7 @@ async def _load(conn: Conn, claim: Claim) -> tuple[list[ClaimedJob], list[Pause]
     if session is not None and jobs:
         await sessions.mark_processing(conn, claim.team_id, session.id)
     run_ids = {job.generation_run_id for job in jobs if job.generation_run_id}
-    return jobs, await calls.pauses(conn), await calls.stored_answers(conn, list(run_ids)) if run_ids else []
+    return jobs, await calls.PAUSES.all(conn), await calls.stored_answers(conn, list(run_ids)) if run_ids else []
 
 
 async def _has_recorded(conn: Conn, job: ClaimedJob) -> bool:

@@ -136,7 +136,7 @@ class QueryEmbedder:
 
     async def _refresh(self) -> None:
         """Read which model is current, and make its embedder when it is another one."""
-        model = await self._db.statement_in_tenant(embeddings.current)
+        model = await self._db.statement_in_tenant(embeddings.CURRENT.first)
         if self._embedder is None or self._model is None or model is None or model.id != self._model.id:
             old, self._embedder = self._embedder, None
             if old is not None:

@@ -69,7 +69,7 @@ async def get_readyz(request: Request) -> Response:
     A server without a worker is ready, too: events are stored and wait. The database is checked every few seconds.
     """
     async with db(request).system_statement() as conn:
-        schema = await repository.schema(conn)
+        schema = await repository.SCHEMA.one(conn)
     if schema.number != newest():
         raise Unavailable("The database has another schema than this program; restart the program that is older.")
     await dependency(request, Readiness).check()
@@ -83,8 +83,8 @@ async def get_info(request: Request) -> Response:
     settings = dependency(request, Settings)
     monitor = dependency(request, QueueMonitor)
     async with db(request).system() as conn:
-        schema = await repository.schema(conn)
-        pauses = [pause for pause in await calls.pauses(conn) if pause.seconds_left > 0]
+        schema = await repository.SCHEMA.one(conn)
+        pauses = [pause for pause in await calls.PAUSES.all(conn) if pause.seconds_left > 0]
     info = wire.InfoOut(
         version=__version__,
         schema_version=schema.number,

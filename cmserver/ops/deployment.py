@@ -69,10 +69,10 @@ class Deployment(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 async def read_deployment(db: Db, settings: Settings) -> Deployment:
     """The state of the server now."""
     async with db.system() as conn:
-        schema = await repository.schema(conn)
-        sizes = await repository.sizes(conn)
-        tables = (await repository.table_sizes(conn))[:_SHOWN_TABLES]
-        months = await repository.month_totals(conn)
+        schema = await repository.SCHEMA.one(conn)
+        sizes = await repository.SIZES.one(conn)
+        tables = (await repository.TABLE_SIZES.all(conn))[:_SHOWN_TABLES]
+        months = await repository.MONTH_TOTALS.all(conn)
     return Deployment(
         version=__version__,
         schema_version=schema.number,

@@ -22,7 +22,7 @@ log = get_logger(__name__)
 async def list_providers(db: Db, principal: Principal, settings: Settings) -> list[KnownProviderOut]:
     """The configured providers in the order in which they are tried, then others that are paused."""
     async with db.system() as conn:
-        pauses = {pause.provider: pause for pause in await calls.pauses(conn) if pause.seconds_left > 0}
+        pauses = {pause.provider: pause for pause in await calls.PAUSES.all(conn) if pause.seconds_left > 0}
     models = {model.name: model.model for model in chain_models(settings)}
     return [
         KnownProviderOut(

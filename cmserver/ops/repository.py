@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Query
 
 OWNS: set[str] = set()
 
@@ -107,6 +107,7 @@ class MonthTotals(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
 
 
+# For every team. A role that can see none gets an empty list, which proves nothing.
 CONSERVATION = Query(
     Conservation,
     """
@@ -135,6 +136,7 @@ CONSERVATION = Query(
     """,
 )
 
+# For every team.
 NUMBER_SUMS = Query(
     NumberSums,
     """
@@ -166,6 +168,7 @@ NUMBER_SUMS = Query(
     """,
 )
 
+# The sums of every team that has entities.
 ENTITY_SUMS = Query(
     EntitySums,
     """
@@ -203,6 +206,7 @@ SIZES = Query(
     """,
 )
 
+# All tables, the largest first.
 TABLE_SIZES = Query(
     TableSize,
     """
@@ -214,6 +218,7 @@ TABLE_SIZES = Query(
     """,
 )
 
+# Of all teams, the last twelve months that have any, the newest first.
 MONTH_TOTALS = Query(
     MonthTotals,
     """
@@ -222,36 +227,3 @@ MONTH_TOTALS = Query(
       FROM usage_counters GROUP BY month ORDER BY month DESC LIMIT 12
     """,
 )
-
-
-async def conservation(conn: Conn) -> list[Conservation]:
-    """For every team. A role that can see none gets an empty list, which proves nothing."""
-    return await CONSERVATION.all(conn)
-
-
-async def entity_sums(conn: Conn) -> list[EntitySums]:
-    """The sums of every team that has entities."""
-    return await ENTITY_SUMS.all(conn)
-
-
-async def number_sums(conn: Conn) -> list[NumberSums]:
-    """For every team."""
-    return await NUMBER_SUMS.all(conn)
-
-
-async def schema(conn: Conn) -> Schema:
-    return await SCHEMA.one(conn)
-
-
-async def sizes(conn: Conn) -> Sizes:
-    return await SIZES.one(conn)
-
-
-async def table_sizes(conn: Conn) -> list[TableSize]:
-    """All tables, the largest first."""
-    return await TABLE_SIZES.all(conn)
-
-
-async def month_totals(conn: Conn) -> list[MonthTotals]:
-    """Of all teams, the last twelve months that have any, the newest first."""
-    return await MONTH_TOTALS.all(conn)

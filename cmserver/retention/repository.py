@@ -369,6 +369,7 @@ SET_MARK = Query(
     """,
 )
 
+# What retention has taken of every team since it exists.
 COUNTS = Query(
     TakenRows,
     """
@@ -377,6 +378,7 @@ COUNTS = Query(
     """,
 )
 
+# Let no sweep take anything until this transaction ends: what a long snapshot still sees can be cleaned up by nobody.
 HOLD_OFF = Query(str, "SELECT pg_advisory_xact_lock_shared(7237415021)::text")
 
 IS_HELD_OFF = Query(
@@ -442,20 +444,6 @@ def _parameters(defaults: RetentionDefaults) -> dict[str, object]:
     return {**msgspec.structs.asdict(defaults), "kept_actions": list(KEPT_ACTIONS)}
 
 
-async def hold_off(conn: Conn) -> None:
-    """Let no sweep take anything until this transaction ends: what a long snapshot still sees can be cleaned up by nobody."""
-    await HOLD_OFF.run(conn)
-
-
-async def is_held_off(conn: Conn) -> bool:
-    return await IS_HELD_OFF.one(conn)
-
-
 async def mark(conn: Conn, kind: Kind) -> int:
     """The place up to which the current pass over a log has come; 0 at its beginning."""
     return await MARK.first(conn, kind=kind) or 0
-
-
-async def counts(conn: Conn) -> list[TakenRows]:
-    """What retention has taken of every team since it exists."""
-    return await COUNTS.all(conn)

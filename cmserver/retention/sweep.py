@@ -50,7 +50,7 @@ async def count_due(db: Db, settings: Settings) -> RetentionReport:
         async with db.system() as conn:
             counts[kind] = await repository.count(conn, kind, defaults)
     async with db.system() as conn:
-        backup_runs = await repository.is_held_off(conn)
+        backup_runs = await repository.IS_HELD_OFF.one(conn)
     return RetentionReport(dry_run=True, is_complete=True, backup_runs=backup_runs, counts=counts)
 
 
@@ -139,7 +139,7 @@ class _Run:
         """Run `take` in a transaction of its own, then leave the disk to others for as long; None while a backup runs."""
 
         async def act(conn: Conn) -> T | None:
-            return None if await repository.is_held_off(conn) else await take(conn)
+            return None if await repository.IS_HELD_OFF.one(conn) else await take(conn)
 
         started_at = time.monotonic()
         result = await self._db.in_system(act)

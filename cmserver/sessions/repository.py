@@ -241,6 +241,7 @@ OPEN_COUNT = Query(
     prepare=False,
 )
 
+# How many sessions of all teams have not ended.
 OPEN_COUNT_OF_ALL = Query(int, "SELECT count(*) FROM server_sessions WHERE ended_at IS NULL")
 
 LABELS = Query(
@@ -459,11 +460,6 @@ async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.Se
 async def open_count(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
     """How many sessions of the team, or of one of its projects, have not ended."""
     return await OPEN_COUNT.one(conn, team_id=team_id, project_id=project_id)
-
-
-async def open_count_of_all(conn: Conn) -> int:
-    """How many sessions of all teams have not ended."""
-    return await OPEN_COUNT_OF_ALL.one(conn)
 
 
 async def session_and_last_prompt(

@@ -29,5 +29,5 @@ def steward_app(connector: PsycopgConnector, runner: StewardRunner) -> App:
 
 async def reap(db: Db) -> None:
     """Give back the jobs whose lease is over. Not a task, which would need a worker that lives."""
-    if recovered := await db.in_system(repository.requeue_lost):
+    if recovered := await db.in_system(repository.REQUEUE_LOST.all):
         log.warning("steward.jobs_recovered", jobs=[str(job_id) for job_id in recovered])

@@ -30,12 +30,12 @@ _DERIVE_EVERY_SECONDS = 86_400.0
 async def plan_all(db: Db, settings: Settings) -> int:
     """Queue what is due of all teams whose steward is on; returns how many jobs that were."""
     planned = 0
-    for team_id in await db.in_system(repository.active_teams):
+    for team_id in await db.in_system(repository.ACTIVE_TEAMS.all):
         try:
             planned += len(await plan_team(db, settings, team_id))
         except Exception as error:  # of one team: the others are planned
             log.exception("steward.plan_failed", team=str(team_id), exc_info=error)
-    await db.in_system(repository.make_missing_tasks)
+    await db.in_system(repository.MAKE_MISSING_TASKS.one)
     return planned
 
 

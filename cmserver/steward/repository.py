@@ -88,6 +88,7 @@ PERMISSION = Query(
     """,
 )
 
+# The teams whose steward is neither off nor paused.
 ACTIVE_TEAMS = Query(
     UUID,
     """
@@ -175,7 +176,9 @@ RETRY = Query(
     """,
 )
 
+# Give back the jobs whose lease is over, of all teams.
 REQUEUE_LOST = Query(UUID, "SELECT * FROM requeue_steward_jobs()")
+# Make tasks for the queued jobs that have none; returns whether there were any.
 MAKE_MISSING_TASKS = Query(int, "SELECT wake_steward_jobs()")
 
 # -- jobs, as their team
@@ -390,11 +393,6 @@ async def permission(conn: Conn, team_id: UUID, project_id: UUID | None, job_typ
     return found or model.Permission(mode="off", is_paused=False, is_allowed=False, is_archived=False)
 
 
-async def active_teams(conn: Conn) -> list[UUID]:
-    """The teams whose steward is neither off nor paused."""
-    return await ACTIVE_TEAMS.all(conn)
-
-
 async def enqueue(conn: Conn, jobs: Sequence[model.NewJob]) -> list[UUID]:
     """Queue the jobs, as the owner, as far as the bounds allow; returns the ids of those that are new."""
     if not jobs:
@@ -438,16 +436,6 @@ async def send_back(
 async def retry(conn: Conn, team_id: UUID, job_id: UUID) -> model.StewardJob | None:
     """Queue an ended job again, as the owner; None when it has not ended badly."""
     return await RETRY.first(conn, job_id=job_id, team_id=team_id)
-
-
-async def requeue_lost(conn: Conn) -> list[UUID]:
-    """Give back the jobs whose lease is over, of all teams."""
-    return await REQUEUE_LOST.all(conn)
-
-
-async def make_missing_tasks(conn: Conn) -> int:
-    """Make tasks for the queued jobs that have none; returns whether there were any."""
-    return await MAKE_MISSING_TASKS.one(conn)
 
 
 async def hold(conn: Conn, job: model.StewardJob) -> bool:

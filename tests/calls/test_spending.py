@@ -71,7 +71,7 @@ async def test_a_call_that_failed_before_it_was_answered_costs_nothing_and_a_los
     await make.run(project=cast.alice.project, status="asked", input_tokens=70, cost_usd="0.02")
     async with db.system() as conn:
         await calls.finish_run(conn, failed, "failed", latency_ms=1)
-        await calls.lose_runs(conn)
+        await calls.LOSE_RUNS.run(conn)
 
     assert await sums(db) == [("claude-haiku-5-5", 2, 2, 0, 70, 0, 0, 0, Decimal("0.02"))] == await recount(db)
 

@@ -534,12 +534,12 @@ async def test_the_call_of_a_dead_worker_is_lost_and_its_estimate_stays(outbox: 
     (claim,) = await hand.claim()
     with pytest.raises(KeyboardInterrupt):
         await hand.runner.run(claim)
-    assert await outbox.db.in_system(calls.lose_runs) == 0, "its batch may be at work still"
+    assert await outbox.db.in_system(calls.LOSE_RUNS.run) == 0, "its batch may be at work still"
 
     await outbox.rows("DELETE FROM procrastinate_workers")
     await outbox.db.in_system(lambda conn: leases.reap(conn, hard_limit_seconds=300))
 
-    assert await outbox.db.in_system(calls.lose_runs) == 1
+    assert await outbox.db.in_system(calls.LOSE_RUNS.run) == 1
     run = (await outbox.rows("SELECT status, input_tokens > 50 AS estimated FROM generation_runs"))[0]
     assert run == {"status": "lost", "estimated": True}
 

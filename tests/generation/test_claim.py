@@ -229,6 +229,6 @@ async def test_idle_lanes_are_removed_after_a_day_and_waiting_ones_never(outbox:
     await outbox.rows("UPDATE generation_lanes SET locked_at = now() - interval '25 hours'")
 
     async with outbox.db.system_statement() as conn:
-        assert await repository.remove_idle_lanes(conn) == 1
+        assert await repository.REMOVE_IDLE_LANES.run(conn) == 1
 
     assert len(await hand.claim()) == 1

@@ -185,7 +185,7 @@ async def test_jobs_in_lanes_that_sleep_or_are_missing_are_found(outbox: Outbox)
     assert await hand.work() == 0
 
     async with outbox.db.system() as conn:
-        assert await leases.make_stray_lanes_due(conn) == 2
+        assert await leases.MAKE_STRAY_LANES_DUE.one(conn) == 2
 
     assert await hand.work() == 2
     assert await outbox.statuses() == {"completed": 2, "queued": 1}

@@ -252,7 +252,7 @@ async def test_a_row_of_psql_that_makes_no_sense_fails_and_reaches_no_provider(
         payload,
     )
     async with outbox.db.system() as conn:
-        await leases.make_stray_lanes_due(conn)
+        await leases.MAKE_STRAY_LANES_DUE.one(conn)
     provider = Scripted()
 
     await (await outbox.hand(provider)).work()

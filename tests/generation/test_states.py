@@ -557,7 +557,7 @@ class JobsLife(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        teams = self.run(self.world.db.in_system(ops.conservation))
+        teams = self.run(self.world.db.in_system(ops.CONSERVATION.all))
         assert [team.holds for team in teams] == [True]
         assert teams[0].events == sum(not job.is_summary for job in self.jobs)
 

@@ -20,7 +20,7 @@ from cmserver.generation.leases import repository as leases
 from cmserver.ingest import session_lifecycle as sessions
 from cmserver.ingest.door import LATEST_SECONDS, resolve_policy
 from cmserver.ingest.model import EventSubmission
-from cmserver.ops.repository import conservation
+from cmserver.ops.repository import CONSERVATION
 from cmserver.providers.model import Completion, Prompt
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
@@ -147,7 +147,7 @@ async def test_at_end_nothing_is_made_before_the_end_and_everything_then(outbox:
 
     before = await hand.work()
     async with outbox.db.system() as conn:
-        woken = await leases.make_stray_lanes_due(conn)
+        woken = await leases.MAKE_STRAY_LANES_DUE.one(conn)
     still_before = await hand.work()
     await end(outbox)
     await hand.work()
@@ -272,7 +272,7 @@ async def test_what_a_policy_skips_is_stored_and_has_no_job_and_the_sums_hold(ou
     assert [event.event.generate for (event,) in recorded] == [False, False, False, True]
     assert [event.job is not None for (event,) in recorded] == [False, False, False, True]
     async with outbox.db.system() as conn:
-        (blue,) = [sums for sums in await conservation(conn) if sums.team_id == outbox.principal.team_id]
+        (blue,) = [sums for sums in await CONSERVATION.all(conn) if sums.team_id == outbox.principal.team_id]
     assert blue.holds
     assert (blue.events, blue.jobs) == (1, 1)
 

@@ -118,7 +118,7 @@ async def test_turns_summaries_and_notes_are_found_shown_and_counted(
     index = await client.get("/v1/context", params={"project": "/gone/orders", "format": "text"}, headers=headers)
     assert "commit-style" in index.text
     async with db.system() as conn:
-        assert all(team.holds for team in [*await ops.conservation(conn), *await ops.number_sums(conn)])
+        assert all(team.holds for team in [*await ops.CONSERVATION.all(conn), *await ops.NUMBER_SUMS.all(conn)])
 
 
 async def test_a_later_run_takes_only_what_is_new(cast: Cast, db: Db, claude: Path, database: str):

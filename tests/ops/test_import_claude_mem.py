@@ -85,7 +85,7 @@ async def test_everything_of_version_13_is_found_shown_and_counted(
     assert "Worker 2 retries" in index.text
     assert "Never push on Fridays." in index.text
     async with db.system() as conn:
-        assert all(team.holds for team in [*await ops.conservation(conn), *await ops.number_sums(conn)])
+        assert all(team.holds for team in [*await ops.CONSERVATION.all(conn), *await ops.NUMBER_SUMS.all(conn)])
 
 
 async def test_no_value_of_a_column_ends_the_import(db: Db, cast: Cast, tmp_path: Path):

@@ -97,7 +97,7 @@ async def test_memories_are_found_shown_and_counted(client: httpx.AsyncClient, c
         assert SECRET not in str(conn.execute("SELECT array_agg(o::text) FROM observations o").fetchone())
         assert conn.execute("SELECT count(*) FROM observations WHERE expires_at > now()").fetchone() == (1,)
     async with db.system() as conn:
-        assert all(team.holds for team in await ops.number_sums(conn))
+        assert all(team.holds for team in await ops.NUMBER_SUMS.all(conn))
 
 
 async def test_the_second_run_takes_nothing(cast: Cast, db: Db, contextify: str):

@@ -6,7 +6,7 @@ from httpx import AsyncClient
 
 from cmserver.base.db import Db
 from cmserver.graph.read_observations import read_new_observations
-from cmserver.ops.repository import NumberSums, entity_sums, number_sums
+from cmserver.ops.repository import ENTITY_SUMS, NUMBER_SUMS, NumberSums
 from tests.conftest import Cast
 from tests.make import Make
 from tests.rows import rows
@@ -14,7 +14,7 @@ from tests.rows import rows
 
 async def sums_of(db: Db, team: str) -> NumberSums:
     async with db.system() as conn:
-        return next(sums for sums in await number_sums(conn) if sums.team == team)
+        return next(sums for sums in await NUMBER_SUMS.all(conn) if sums.team == team)
 
 
 async def test_each_number_is_shown_merged_expired_or_deleted(client: AsyncClient, cast: Cast, make: Make, db: Db):
@@ -62,11 +62,11 @@ async def test_an_entity_counts_what_mentions_it(client: AsyncClient, cast: Cast
     assert merge.status_code == 200, merge.text
 
     async with db.system() as conn:
-        (good,) = await entity_sums(conn)
+        (good,) = await ENTITY_SUMS.all(conn)
     await rows(db, "UPDATE entities SET mention_count = 7 WHERE name = 'a_name'")
     await rows(db, "UPDATE entity_mentions SET entity_id = named_id")
     async with db.system() as conn:
-        (bad,) = await entity_sums(conn)
+        (bad,) = await ENTITY_SUMS.all(conn)
 
     assert (good.entities, good.aliases, good.mentions, good.holds) == (1, 1, 3, True)
     assert (bad.miscounted, bad.astray, bad.holds) == (2, 1, False)

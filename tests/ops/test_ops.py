@@ -25,7 +25,7 @@ async def test_the_sums_hold_in_every_state_a_job_can_be_in(db: Db, notifier: Jo
     await outbox.put(4, session="queued")
 
     async with db.system() as conn:
-        blue, red = await repository.conservation(conn)
+        blue, red = await repository.CONSERVATION.all(conn)
 
     sums = (blue.events, blue.jobs, blue.observed, blue.skipped, blue.cancelled, blue.processing, blue.queued, blue.failed)
     assert sums == (11, 11, 3, 2, 1, 1, 4, 0)
@@ -40,7 +40,7 @@ async def test_a_lost_job_breaks_the_sums(db: Db, notifier: JobNotifier, cast: C
     await outbox.rows("DELETE FROM observation_generation_jobs WHERE id = %s", recorded[0].job.id)
 
     async with db.system() as conn:
-        blue, _ = await repository.conservation(conn)
+        blue, _ = await repository.CONSERVATION.all(conn)
 
     assert not blue.holds
     assert blue.events_without_job == 1
@@ -48,9 +48,9 @@ async def test_a_lost_job_breaks_the_sums(db: Db, notifier: JobNotifier, cast: C
 
 async def test_a_role_that_sees_no_team_gets_no_sums(db: Db, cast: Cast):
     async with db.tenant(cast.alice.team_id) as conn:
-        assert [team.team for team in await repository.conservation(conn)] == ["blue"]
+        assert [team.team for team in await repository.CONSERVATION.all(conn)] == ["blue"]
         await conn.execute("SELECT set_config('cmserver.team_id', '', true)")
-        assert await repository.conservation(conn) == []
+        assert await repository.CONSERVATION.all(conn) == []
 
 
 async def test_it_is_not_ready_with_another_schema_or_without_its_database(client: httpx.AsyncClient, db: Db):

@@ -126,8 +126,8 @@ async def test_an_import_of_an_export_is_exported_equally(exported: Path, other:
         assert report.refused == {}
         assert text_of(again) == text_of(exported)
         async with db.system() as conn:
-            assert all(team.holds for team in await ops.conservation(conn))
-            assert all(team.holds for team in await ops.number_sums(conn))
+            assert all(team.holds for team in await ops.CONSERVATION.all(conn))
+            assert all(team.holds for team in await ops.NUMBER_SUMS.all(conn))
 
 
 async def test_the_second_import_takes_nothing(exported: Path, other: Db, tmp_path: Path):

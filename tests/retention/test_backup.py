@@ -34,4 +34,4 @@ async def test_a_backup_holds_retention_off_until_it_is_done(
 
     assert seen == [True]
     async with db.system() as conn:
-        assert not await repository.is_held_off(conn)
+        assert not await repository.IS_HELD_OFF.one(conn)

@@ -188,8 +188,8 @@ async def test_an_empty_event_goes_a_year_later_with_its_job_and_the_sums_hold(
     assert taken(report) == {"event_rows": 1}
     assert (await old.count("agent_events"), await old.count("observation_generation_jobs")) == (1, 1)
     async with db.system() as conn:
-        blue, _ = await ops.conservation(conn)
-        counts = await repository.counts(conn)
+        blue, _ = await ops.CONSERVATION.all(conn)
+        counts = await repository.COUNTS.all(conn)
     assert blue.holds
     assert [(row.team, row.kind, row.row_count) for row in counts] == [("blue", "event_rows", 1)]
 
@@ -401,7 +401,7 @@ async def test_two_sweeps_at_once_take_each_row_once(db: Db, settings: Settings,
 
     assert sum(sum(report.counts.values()) for report in reports) == 160
     async with db.system() as conn:
-        counts = await repository.counts(conn)
+        counts = await repository.COUNTS.all(conn)
     assert sum(row.row_count for row in counts) == 160
     assert (await old.count("context_injections"), await old.count("observations")) == (0, 0)
 
@@ -422,7 +422,7 @@ async def test_nothing_goes_while_a_backup_runs(db: Db, settings: Settings, cast
     await fill(old, cast)
 
     async with db.system() as conn:
-        await repository.hold_off(conn)
+        await repository.HOLD_OFF.run(conn)
         meanwhile = await sweep(db, settings)
     later = await sweep(db, settings)
 

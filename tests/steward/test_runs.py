@@ -329,7 +329,7 @@ async def test_a_worker_that_was_frozen_past_its_lease_writes_nothing(asking: Ke
 
     await rows(asking.db, "UPDATE steward_jobs SET lease_expires_at = now() - interval '1 second'")
     async with asking.db.system() as conn:
-        assert await repository.requeue_lost(conn) == [job_id]
+        assert await repository.REQUEUE_LOST.all(conn) == [job_id]
     second = Model()
     second.reply = '{"same": false, "conflict": false, "confidence": 1, "reason": "no"}'
     gate, model.gate, model.reply = model.gate, None, second.reply
@@ -393,7 +393,7 @@ async def test_each_queued_job_has_a_task_and_what_is_lost_comes_back(keeper: Ke
 
     await rows(keeper.db, "UPDATE procrastinate_jobs SET status = 'doing' WHERE queue_name = 'steward'")  # its worker was killed
     async with keeper.db.system() as conn:
-        await repository.make_missing_tasks(conn)
+        await repository.MAKE_MISSING_TASKS.one(conn)
     assert await rows(keeper.db, tasks + " AND status = 'todo'") != []
     assert await rows(keeper.db, tasks + " AND status = 'doing'") == []
 
@@ -491,7 +491,7 @@ async def test_nothing_is_planned_or_begun_in_an_archived_project_or_team(keeper
     await rows(keeper.db, "UPDATE projects SET archived_at = NULL")
     await rows(keeper.db, "UPDATE teams SET archived_at = now() WHERE id = %s", keeper.team_id)
     async with keeper.db.system() as conn:
-        assert await repository.active_teams(conn) == []
+        assert await repository.ACTIVE_TEAMS.all(conn) == []
 
 
 async def test_tokens_stay_numbers_and_secrets_go(asking: Keeper, model: Model):

@@ -87,7 +87,7 @@ async def _compare_team(db: Db, team_id: UUID) -> int:
     """
     async with db.tenant(team_id) as conn:
         compared_to = await repository.progress(conn, team_id)
-        model = await embeddings.current(conn)
+        model = await embeddings.CURRENT.first(conn)
         rows = await repository.new(
             conn,
             team_id,

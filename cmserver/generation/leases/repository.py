@@ -69,6 +69,7 @@ FREE_LANES = Query(
     """,
 )
 
+# All registered workers of the server, the newest first.
 WORKERS = Query(
     Worker,
     """
@@ -85,6 +86,7 @@ WORKERS = Query(
 
 REAP = Query(UUID, "SELECT requeue_stale(%(hard_limit_seconds)s)")
 
+# Make lanes due that have due jobs; return how many were not.
 MAKE_STRAY_LANES_DUE = Query(int, "SELECT wake_sleeping_lanes()")
 
 _NONE: list[int] = []
@@ -118,16 +120,6 @@ async def requeue_lost(conn: Conn, worker_id: int, kept: list[int]) -> int:
     return await FREE_LANES.run(conn, worker_id=worker_id, kept=kept)
 
 
-async def workers(conn: Conn) -> list[Worker]:
-    """All registered workers of the server, the newest first."""
-    return await WORKERS.all(conn)
-
-
 async def reap(conn: Conn, *, hard_limit_seconds: float) -> list[UUID]:
     """Requeue the jobs of dead workers; return their ids."""
     return await REAP.all(conn, hard_limit_seconds=hard_limit_seconds)
-
-
-async def make_stray_lanes_due(conn: Conn) -> int:
-    """Make lanes due that have due jobs; return how many were not."""
-    return await MAKE_STRAY_LANES_DUE.one(conn)

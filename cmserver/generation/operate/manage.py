@@ -196,7 +196,7 @@ async def resume_provider(conn: Conn, provider: str) -> bool:
     """End the provider's pause and make the lanes due that wait for it. False when it was not paused."""
     was_paused = await calls.end_pause(conn, provider)
     if was_paused:
-        await generation.make_paused_lanes_due(conn)
+        await generation.MAKE_PAUSED_LANES_DUE.run(conn)
     return was_paused
 
 

@@ -307,6 +307,7 @@ QUEUE_DELAYS = Query(
     """,
 )
 
+# The queue lengths of the teams with queued or running jobs, the longest first.
 QUEUE_LENGTHS = Query(
     model.QueueLength,
     """
@@ -474,8 +475,3 @@ async def kind_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> lis
 async def queue_delays(conn: Conn, seconds: float) -> list[model.QueueDelay]:
     """The teams whose oldest waiting job is older than `seconds`, the oldest first."""
     return await QUEUE_DELAYS.all(conn, seconds=seconds)
-
-
-async def queue_lengths(conn: Conn) -> list[model.QueueLength]:
-    """The queue lengths of the teams with queued or running jobs, the longest first."""
-    return await QUEUE_LENGTHS.all(conn)

@@ -45,7 +45,7 @@ async def calibrate_team(
     db: Db, settings: Settings, team_id: UUID, make: Callable[[EmbedderSettings], Embedder] = embedders.make
 ) -> CalibratedModel:
     """Calibrate the model that search uses. Raises Conflict where there is nothing to measure, and Unavailable."""
-    model = await db.statement_in_tenant(embeddings.current)
+    model = await db.statement_in_tenant(embeddings.CURRENT.first)
     if model is None or model.dimensions is None:
         raise Conflict("Nothing is embedded yet: search goes by words.")
     if is_built_in(model.provider, model.model, model.dimensions):

@@ -21,7 +21,7 @@ log = get_logger(__name__)
 async def calibrate_teams(db: Db, settings: Settings, make: Callable[[EmbedderSettings], Embedder] = embedders.make) -> None:
     """Calibrate the current model for each team with enough documents and no calibration. Failures are tried again later."""
     async with db.system() as conn:
-        model = await embeddings.current(conn)
+        model = await embeddings.CURRENT.first(conn)
         if model is None or is_built_in(model.provider, model.model, model.dimensions):
             return
         teams = await repository.list_uncalibrated(conn, model.id, MIN_TITLES)

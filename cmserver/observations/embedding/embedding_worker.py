@@ -103,7 +103,7 @@ class EmbeddingWorker:
         if not self._is_settled and await self._changed(self._settle):
             self._is_settled = True
         async with self._db.system() as conn:
-            models = await repository.models(conn)
+            models = await repository.MODELS.all(conn)
         more = False
         for model in models:
             if model.state == "retired":

@@ -37,7 +37,7 @@ async def ensure_index(db: Db, *, more_than: int = MANY_VECTORS) -> None:
     A team keeps its index until it has half as many. Takes minutes where one is made; nobody waits for it meanwhile.
     """
     async with db.owner_session() as conn:
-        if not await repository.is_possible(conn) or not await repository.try_to_index(conn):
+        if not await repository.IS_POSSIBLE.one(conn) or not await repository.try_to_index(conn):
             return
         try:
             await _ensure(conn, more_than)
@@ -48,11 +48,11 @@ async def ensure_index(db: Db, *, more_than: int = MANY_VECTORS) -> None:
 
 async def _ensure(conn: Conn, more_than: int) -> None:
     """Drop the indexes that are broken, outgrown or no longer needed, and make the missing ones."""
-    model = await repository.current(conn)
+    model = await repository.CURRENT.first(conn)
     sizes: dict[UUID, int] = {}
     if model is not None and model.dimensions is not None:
         sizes = {row.team_id: row.vectors for row in await repository.large_teams(conn, model.id, more_than // 2)}
-    there = {row.name: row for row in await repository.indexes(conn)}
+    there = {row.name: row for row in await repository.INDEXES.all(conn)}
     keep = {repository.index_name(team_id, model.id) for team_id in sizes} if model else set[str]()
     for name, index in there.items():
         if name not in keep or not index.is_valid:

@@ -69,9 +69,9 @@ async def apply_choice(db: Db, settings: Settings) -> None:
     here, a key is missing) changes nothing, and neither does `auto` where that finds none: perhaps only this machine lacks it.
     """
     async with db.system() as conn:
-        if not await repository.is_possible(conn):
+        if not await repository.IS_POSSIBLE.one(conn):
             return
-        known = await repository.models(conn)
+        known = await repository.MODELS.all(conn)
     embedder_settings = embedders.embedder_settings(settings)
     embedder: Embedder | None = None
     if embedder_settings is None and settings.embedder != "none":
@@ -98,7 +98,7 @@ def _is_settled(known: list[EmbeddingModel], embedder_settings: EmbedderSettings
 
 async def _change(conn: Conn, embedder_settings: EmbedderSettings | None, embedder: Embedder | None) -> None:
     await _lock(conn)
-    known = {model.state: model for model in await repository.models(conn)}
+    known = {model.state: model for model in await repository.MODELS.all(conn)}
     current, building = known.get("current"), known.get("building")
     if embedder_settings is None or embedder is None:
         for model in filter(None, (current, building)):
@@ -141,7 +141,7 @@ async def switch(db: Db, building: EmbeddingModel) -> bool:
 
 async def _lacks(conn: Conn, model_id: int) -> bool:
     """Whether it is not building any more, or anything is left to embed."""
-    known = {model.id: model for model in await repository.models(conn)}
+    known = {model.id: model for model in await repository.MODELS.all(conn)}
     model = known.get(model_id)
     return model is None or model.state != "building" or not model.is_backfilled or await repository.has_waiting(conn, model_id)
 
@@ -151,7 +151,7 @@ async def _switch(conn: Conn, building: EmbeddingModel) -> bool:
     await _lock(conn)
     if await _lacks(conn, building.id):
         return False
-    current = await repository.current(conn)
+    current = await repository.CURRENT.first(conn)
     if current is not None:
         await repository.retire(conn, current.id)
     await repository.promote(conn, building.id)

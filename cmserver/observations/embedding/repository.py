@@ -30,6 +30,7 @@ _CLAIMED: LiteralString = f"""
 
 # -- whether there can be vectors
 
+# Whether vectors can be stored.
 IS_POSSIBLE = Query(
     bool,
     """
@@ -44,10 +45,12 @@ MAKE_VECTORS = Query(int, "ALTER TABLE observation_embeddings ALTER COLUMN embed
 
 # -- models
 
+# All models, the current one before the one that is building.
 MODELS = Query(
     embedding_model.EmbeddingModel, f"SELECT {embedding_model.MODEL_COLUMNS} FROM embedding_models ORDER BY state = 'building', id"
 )
 
+# The one that search uses; None without one, or without pgvector.
 CURRENT = Query(
     embedding_model.EmbeddingModel, f"SELECT {embedding_model.MODEL_COLUMNS} FROM embedding_models WHERE state = 'current'"
 )
@@ -335,6 +338,7 @@ LARGE_TEAMS = Query(
     """,
 )
 
+# The approximate indexes, and what a CREATE has left that was broken off.
 INDEXES = Query(
     embedding_model.VectorIndex,
     """
@@ -377,21 +381,6 @@ async def ensure_vectors(conn: Conn) -> bool:
     if not await IS_POSSIBLE.one(conn):
         await MAKE_VECTORS.run(conn)
     return True
-
-
-async def is_possible(conn: Conn) -> bool:
-    """Whether vectors can be stored."""
-    return await IS_POSSIBLE.one(conn)
-
-
-async def models(conn: Conn) -> list[embedding_model.EmbeddingModel]:
-    """All models, the current one before the one that is building."""
-    return await MODELS.all(conn)
-
-
-async def current(conn: Conn) -> embedding_model.EmbeddingModel | None:
-    """The one that search uses; None without one, or without pgvector."""
-    return await CURRENT.first(conn)
 
 
 async def lock_models(conn: Conn, milliseconds: int) -> None:
@@ -553,11 +542,6 @@ async def lists(conn: Conn, team_id: UUID, model_id: int) -> int | None:
 async def large_teams(conn: Conn, model_id: int, more_than: int) -> list[embedding_model.LargeTeam]:
     """The teams with more vectors than that."""
     return await LARGE_TEAMS.all(conn, model_id=model_id, more_than=more_than)
-
-
-async def indexes(conn: Conn) -> list[embedding_model.VectorIndex]:
-    """The approximate indexes, and what a CREATE has left that was broken off."""
-    return await INDEXES.all(conn)
 
 
 async def try_to_index(conn: Conn) -> bool:

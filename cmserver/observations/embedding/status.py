@@ -23,9 +23,9 @@ from cmserver.providers.embedding.model import EmbedderSettings
 async def read_status(conn: Conn, team_id: UUID, project_id: UUID | None, settings: Settings) -> EmbeddingsOut:
     """How embedding goes, as this process sees it: another one may have what is missing here."""
     counts = await repository.waiting(conn, team_id, project_id)
-    models = {model.state: model for model in await repository.models(conn)}
+    models = {model.state: model for model in await repository.MODELS.all(conn)}
     current, building = models.get("current"), models.get("building")
-    hint = _hint(settings, [*filter(None, (building, current))], is_possible=await repository.is_possible(conn))
+    hint = _hint(settings, [*filter(None, (building, current))], is_possible=await repository.IS_POSSIBLE.one(conn))
     waiting, failing = _count(current, counts)
     is_complete = current is not None and current.is_backfilled and waiting == 0
     return EmbeddingsOut(

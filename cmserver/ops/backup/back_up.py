@@ -36,20 +36,20 @@ async def back_up(url: str, settings: Settings, file: Path) -> Manifest:
 
 
 async def _back_up(conn: AsyncConnection[TupleRow], url: str, settings: Settings, file: Path) -> Manifest:
-    if not await repository.is_cmserver(conn):
+    if not await repository.IS_CMSERVER.one(conn):
         raise BackupError("The database has no tables of cmserver: there is nothing to back up.")
     journal = ErasureJournal(settings.backup_folder)
     if (installation := await repository.installation(conn)) is not None:
-        await asyncio.to_thread(journal.begin, installation, await repository.clock(conn))
+        await asyncio.to_thread(journal.begin, installation, await repository.CLOCK.one(conn))
     server = conn.info.server_version // 10_000
     tools = find_tools(server, encrypted=conn.pgconn.ssl_in_use)
     await conn.set_isolation_level(IsolationLevel.REPEATABLE_READ)
     await conn.set_read_only(True)
     async with conn.transaction():
-        await repository.disable_idle_timeout(conn)
-        await retention.hold_off(conn)
-        summary = await repository.export(conn)
-        roles = await repository.grantees(conn)
+        await repository.DISABLE_IDLE_TIMEOUT.run(conn)
+        await retention.HOLD_OFF.run(conn)
+        summary = await repository.EXPORT.one(conn)
+        roles = await repository.GRANTEES.all(conn)
         counts, checksums = await repository.checksums(conn)
         credentials_file = await _read_credentials(conn, settings.data_dir)
         with new_backup(file) as writer:

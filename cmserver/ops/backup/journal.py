@@ -15,7 +15,7 @@ log = get_logger(__name__)
 async def begin_journal(db: Db, journal: ErasureJournal) -> None:
     """Make the journal of this installation if there is none. Where it cannot be written, erasures are refused until it can."""
     async with db.system_statement() as conn:
-        installation, now = await repository.installation(conn), await repository.clock(conn)
+        installation, now = await repository.installation(conn), await repository.CLOCK.one(conn)
     if installation is None:
         return
     try:

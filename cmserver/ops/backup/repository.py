@@ -27,6 +27,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
 
 
+# Keep the server from ending this transaction while another program reads its snapshot.
 DISABLE_IDLE_TIMEOUT = Query(str, "SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
 
 # What rows look like as text must not depend on the settings of a server.
@@ -39,15 +40,18 @@ SET_TEXT_FORMAT = Query(
     """,
 )
 
-# The table is there only while a restore runs; its comment is the dump.
+# The SHA-256 of the dump whose restore has loaded this database and not ended. The table is there only while a restore runs; its
+# comment is the dump.
 UNFINISHED = Query(str, "SELECT obj_description(to_regclass('public.restore_unfinished')::oid, 'pg_class')")
 
 HAS_SEEN = Query(bool, "SELECT pg_visible_in_snapshot(%(transaction)s::xid8, %(snapshot)s::pg_snapshot)")
 
+# Whether it has the tables that every cmserver database has.
 IS_CMSERVER = Query(
     bool, "SELECT to_regclass('public.schema_migrations') IS NOT NULL AND to_regclass('public.installation') IS NOT NULL"
 )
 
+# Export this transaction's snapshot; other programs can read it as long as the transaction lasts.
 EXPORT = Query(
     Summary,
     """
@@ -61,6 +65,7 @@ EXPORT = Query(
 
 HAS_VECTORS = Query(bool, "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'vector')")
 
+# The time by the clock of the database.
 CLOCK = Query(datetime, "SELECT clock_timestamp()")
 
 INSTALLATION = Query(UUID, "SELECT id FROM installation")
@@ -75,7 +80,7 @@ TABLES = Query(
     """,
 )
 
-# Rights of the owners are not in a dump, and the roles pg_... are in every cluster.
+# The roles that have rights in the database. Rights of the owners are not in a dump, and the roles pg_... are in every cluster.
 GRANTEES = Query(
     str,
     """
@@ -103,6 +108,7 @@ MISSING_ROLES = Query(
     str, "SELECT role FROM unnest(%(roles)s::text[]) AS role WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role)"
 )
 
+# Whether there is nothing in the database but extensions.
 IS_EMPTY = Query(
     bool,
     """
@@ -142,21 +148,6 @@ DROPS = Query(
 )
 
 
-async def is_cmserver(conn: Conn) -> bool:
-    """Whether it has the tables that every cmserver database has."""
-    return await IS_CMSERVER.one(conn)
-
-
-async def disable_idle_timeout(conn: Conn) -> None:
-    """Keep the server from ending this transaction while another program reads its snapshot."""
-    await DISABLE_IDLE_TIMEOUT.run(conn)
-
-
-async def export(conn: Conn) -> Summary:
-    """Export this transaction's snapshot; other programs can read it as long as the transaction lasts."""
-    return await EXPORT.one(conn)
-
-
 async def checksums(conn: Conn) -> tuple[dict[str, int], dict[str, str]]:
     """Rows per table, and a checksum of the text of all rows, in whatever order. In a transaction, whose settings it changes."""
     await SET_TEXT_FORMAT.run(conn)
@@ -173,11 +164,6 @@ async def checksums(conn: Conn) -> tuple[dict[str, int], dict[str, str]]:
     return row_counts, sums
 
 
-async def unfinished(conn: Conn) -> str | None:
-    """The SHA-256 of the dump whose restore has loaded this database and not ended; None when there is none."""
-    return await UNFINISHED.first(conn)
-
-
 async def has_seen(conn: Conn, snapshot: str, transaction: int) -> bool:
     """Whether a transaction had committed when the snapshot (pg_snapshot) was taken."""
     return await HAS_SEEN.one(conn, snapshot=snapshot, transaction=str(transaction))
@@ -188,31 +174,12 @@ async def finish(conn: Conn) -> None:
     await conn.execute("DROP TABLE IF EXISTS public.restore_unfinished")
 
 
-async def grantees(conn: Conn) -> list[str]:
-    """The roles that have rights in the database, without its owners."""
-    return await GRANTEES.all(conn)
-
-
 async def missing_roles(conn: Conn, roles: Sequence[str]) -> list[str]:
     return await MISSING_ROLES.all(conn, roles=list(roles))
 
 
-async def has_vectors(conn: Conn) -> bool:
-    return await HAS_VECTORS.one(conn)
-
-
 async def installation(conn: Conn) -> UUID | None:
-    return await INSTALLATION.first(conn) if await is_cmserver(conn) else None
-
-
-async def clock(conn: Conn) -> datetime:
-    """The time by the clock of the database."""
-    return await CLOCK.one(conn)
-
-
-async def is_empty(conn: Conn) -> bool:
-    """Whether there is nothing in the database but extensions."""
-    return await IS_EMPTY.one(conn)
+    return await INSTALLATION.first(conn) if await IS_CMSERVER.one(conn) else None
 
 
 async def is_served(conn: Conn) -> bool:

@@ -60,7 +60,7 @@ async def restore(
     try:
         async with await AsyncConnection.connect(url, autocommit=True) as conn:
             await _check_target(conn, manifest)
-            with_vectors = not manifest.vectors or await repository.has_vectors(conn)
+            with_vectors = not manifest.vectors or await repository.HAS_VECTORS.one(conn)
             if not await _is_loaded(conn, manifest):
                 await _load_dump(conn, backup, url, folder, with_vectors=with_vectors, progress=progress)
             try:
@@ -93,7 +93,7 @@ def check_roles(manifest: Manifest) -> None:
 async def check_restore_ended(url: str) -> None:
     """Raise BackupError for a database into which a restore was begun and not ended: erasures may not be repeated yet."""
     async with await AsyncConnection.connect(url, autocommit=True) as conn:
-        if await repository.unfinished(conn) is not None:
+        if await repository.UNFINISHED.first(conn) is not None:
             raise BackupError(
                 "A restore into this database was not ended, so what was erased after the backup may still be in it. Run "
                 "`cmserver restore` with the same file again."
@@ -105,7 +105,7 @@ async def _check_target(conn: AsyncConnection[TupleRow], manifest: Manifest) -> 
     server = conn.info.server_version // 10_000
     if server < OLDEST_POSTGRES:
         raise BackupError(f"The database is PostgreSQL {server}; cmserver needs PostgreSQL {OLDEST_POSTGRES} or newer.")
-    if not await repository.is_empty(conn) and not await _is_loaded(conn, manifest):
+    if not await repository.IS_EMPTY.one(conn) and not await _is_loaded(conn, manifest):
         raise BackupError("The database is not empty. Restore into one that is: make a new database, or an empty data folder.")
     await ensure_tenant_role(conn)
     if missing := await repository.missing_roles(conn, manifest.roles):
@@ -117,7 +117,7 @@ async def _check_target(conn: AsyncConnection[TupleRow], manifest: Manifest) -> 
 
 async def _is_loaded(conn: AsyncConnection[TupleRow], manifest: Manifest) -> bool:
     """Whether a restore that did not end has loaded this backup."""
-    return await repository.unfinished(conn) == manifest.dump_sha256
+    return await repository.UNFINISHED.first(conn) == manifest.dump_sha256
 
 
 async def _load_dump(
@@ -198,7 +198,7 @@ async def _finish(
             if not erasures.is_complete and not keep_keys:
                 revoked = await keys.revoke_all(conn)
         await repository.finish(conn)
-        teams = await ops.conservation(conn)
+        teams = await ops.CONSERVATION.all(conn)
     return RestoreReport(counts=counts, migrations=applied, teams=teams, erased=erased, revoked_keys=revoked)
 
 

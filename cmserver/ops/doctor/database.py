@@ -35,7 +35,7 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
     """All checks of the database. With `urls` also that of poolers and of NOTIFY, by connections of their own."""
     try:
         async with db.system_statement() as conn:
-            number = await repository.schema_number(conn)
+            number = await repository.SCHEMA_NUMBER.one(conn)
     except psycopg.errors.UndefinedTable:
         number = 0
     except (Unavailable, psycopg.OperationalError) as error:
@@ -44,13 +44,13 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         return [_schema_finding(number)]
     findings = [*await _check_connections(db, urls)]
     async with db.system() as conn:
-        facts, now = await repository.facts(conn), time.time()
+        facts, now = await repository.FACTS.one(conn), time.time()
         transactions = await repository.open_transactions(conn, _TRANSACTION_SECONDS)
         tables = await repository.dead_rows(conn, _DEAD_ROWS)
-        keys = await repository.key_ends(conn)
-        budgets = await repository.spent_budgets(conn)
-        models = await embeddings.models(conn)
-        pauses = [pause for pause in await calls.pauses(conn) if pause.seconds_left > 0]
+        keys = await repository.KEY_ENDS.all(conn)
+        budgets = await repository.SPENT_BUDGETS.all(conn)
+        models = await embeddings.MODELS.all(conn)
+        pauses = [pause for pause in await calls.PAUSES.all(conn) if pause.seconds_left > 0]
     findings += _check_facts(facts, now, settings)
     findings += _check_queue(facts, settings)
     findings += _check_embedder(facts, models, settings)
@@ -95,7 +95,7 @@ async def _is_notified(db: Db, urls: DatabaseUrls) -> bool:
     """Whether a notification reaches a listener on the connection for sessions."""
     payload = new_id().hex
     async with await AsyncConnection.connect(urls.session, autocommit=True, prepare_threshold=None) as listener:
-        await repository.listen(listener)
+        await repository.LISTEN.run(listener)
         async with db.system_statement() as conn:
             await repository.notify(conn, payload)
         try:

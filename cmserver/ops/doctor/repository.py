@@ -9,6 +9,7 @@ from cmserver.ops.doctor.model import DatabaseFacts, DeadRows, KeyEnd, OpenTrans
 
 OWNS: set[str] = set()
 
+# The number of the newest migration in the database.
 SCHEMA_NUMBER = Query(int, "SELECT coalesce(max(number), 0) FROM schema_migrations")
 
 # Counted up to a bound where there may be millions: that there are some is enough to know.
@@ -79,6 +80,7 @@ DEAD_ROWS = Query(
     """,
 )
 
+# Keys that expire within a week, and those that were used in the last week and have expired.
 KEY_ENDS = Query(
     KeyEnd,
     """
@@ -114,16 +116,8 @@ class _Probe(msgspec.Struct, frozen=True):
 
 
 NOTIFY = Query(_Probe, "SELECT pg_notify(%(channel)s, %(payload)s)::text AS sent")
+# Listen on the doctor's channel.
 LISTEN = Query(int, "LISTEN cmserver_doctor")
-
-
-async def schema_number(conn: Conn) -> int:
-    """The number of the newest migration in the database."""
-    return await SCHEMA_NUMBER.one(conn)
-
-
-async def facts(conn: Conn) -> DatabaseFacts:
-    return await FACTS.one(conn)
 
 
 async def open_transactions(conn: Conn, seconds: float) -> list[OpenTransaction]:
@@ -134,20 +128,6 @@ async def open_transactions(conn: Conn, seconds: float) -> list[OpenTransaction]
 async def dead_rows(conn: Conn, least: int) -> list[DeadRows]:
     """Tables with more dead rows than that, and than half of their live ones."""
     return await DEAD_ROWS.all(conn, least=least)
-
-
-async def key_ends(conn: Conn) -> list[KeyEnd]:
-    """Keys that expire within a week, and those that were used in the last week and have expired."""
-    return await KEY_ENDS.all(conn)
-
-
-async def spent_budgets(conn: Conn) -> list[SpentBudget]:
-    return await SPENT_BUDGETS.all(conn)
-
-
-async def listen(conn: Conn) -> None:
-    """Listen on the doctor's channel."""
-    await LISTEN.run(conn)
 
 
 async def notify(conn: Conn, payload: str) -> None:

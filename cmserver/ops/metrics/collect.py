@@ -145,16 +145,16 @@ async def read_database_numbers(db: Db) -> DatabaseNumbers:
     """Read all in one transaction of the owner."""
     async with db.system() as conn:
         return DatabaseNumbers(
-            schema=await ops.schema(conn),
-            sizes=await ops.sizes(conn),
-            lanes=await repository.lane_numbers(conn),
-            queues=await queue.queue_lengths(conn),
-            pauses=await calls.pauses(conn),
-            spending=await repository.provider_spending(conn),
-            budgets=await repository.budget_shares(conn),
-            steward_jobs=await repository.steward_jobs(conn),
-            taken=await retention.counts(conn),
-            tables=await ops.table_sizes(conn),
+            schema=await ops.SCHEMA.one(conn),
+            sizes=await ops.SIZES.one(conn),
+            lanes=await repository.LANE_NUMBERS.one(conn),
+            queues=await queue.QUEUE_LENGTHS.all(conn),
+            pauses=await calls.PAUSES.all(conn),
+            spending=await repository.PROVIDER_SPENDING.all(conn),
+            budgets=await repository.BUDGET_SHARES.all(conn),
+            steward_jobs=await repository.STEWARD_JOBS.all(conn),
+            taken=await retention.COUNTS.all(conn),
+            tables=await ops.TABLE_SIZES.all(conn),
             pools=db.pool_stats(),
         )
 

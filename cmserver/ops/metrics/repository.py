@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import msgspec
 
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Query
 
 
 class ProviderTotals(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,19 +97,3 @@ STEWARD_JOBS = Query(
      GROUP BY t.name, j.status ORDER BY t.name, j.status
     """,
 )
-
-
-async def provider_spending(conn: Conn) -> list[ProviderTotals]:
-    return await PROVIDER_SPENDING.all(conn)
-
-
-async def budget_shares(conn: Conn) -> list[BudgetShare]:
-    return await BUDGET_SHARES.all(conn)
-
-
-async def steward_jobs(conn: Conn) -> list[StewardJobCount]:
-    return await STEWARD_JOBS.all(conn)
-
-
-async def lane_numbers(conn: Conn) -> LaneNumbers:
-    return await LANE_NUMBERS.one(conn)

@@ -70,7 +70,7 @@ async def post_resume(visit: Visit) -> Response:
 async def get_workers(visit: Visit) -> Response:
     """The workers of the server, and whether their leases hold."""
     async with visit.db.system() as conn:
-        workers = await leases.workers(conn)
+        workers = await leases.WORKERS.all(conn)
     return visit.render("workers.html", title="Workers", workers=workers)
 
 

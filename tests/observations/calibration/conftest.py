@@ -72,7 +72,7 @@ class Calibrated:
 
     async def current(self) -> EmbeddingModel | None:
         async with self.db.system() as conn:
-            return await embeddings.current(conn)
+            return await embeddings.CURRENT.first(conn)
 
 
 @pytest.fixture

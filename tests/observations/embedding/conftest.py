@@ -60,7 +60,7 @@ class Room:
 
     async def models(self) -> list[EmbeddingModel]:
         async with self.db.system() as conn:
-            return [one for one in await repository.models(conn) if one.state != "retired"]
+            return [one for one in await repository.MODELS.all(conn) if one.state != "retired"]
 
     async def rows(self) -> list[Row]:
         found = self.ask(

@@ -58,7 +58,7 @@ async def test_without_pgvector_storing_works_and_nothing_waits(plain: str, db: 
 async def test_without_pgvector_there_is_nothing_to_make_vectors_of(plain: str, db: Db):
     async with db.system() as conn:
         assert not await repository.ensure_vectors(conn)
-        assert not await repository.is_possible(conn)
+        assert not await repository.IS_POSSIBLE.one(conn)
 
 
 async def test_when_pgvector_comes_later_the_next_start_embeds_what_is_there(
