@@ -92,11 +92,12 @@ async def read_statistics(conn: Conn, team_id: UUID, project_ids: Sequence[UUID]
     In a scope without observations they are those of its turns.
     """
     scope = (team_id, None if project_ids is None else frozenset(project_ids))
-    samples = await repository.sampled(conn, team_id, project_ids, lexemes, _sizes.find(scope))
+    samples = await repository.sampled(conn, team_id, project_ids, lexemes, _sizes.find(scope), _turn_counts.find(scope))
+    turns = samples[0].turns
     _sizes.keep(scope, samples[0].documents)
+    _turn_counts.keep(scope, turns)
     are_turns = samples[0].documents == 0
     if are_turns:
-        turns = await count_turns(conn, team_id, project_ids)
         samples = await repository.sampled_turns(conn, project_ids, lexemes, turns, samples[0].projects)
     leading, by_pairs = select_leading(samples)
     return ScopeStatistics(
@@ -107,17 +108,8 @@ async def read_statistics(conn: Conn, team_id: UUID, project_ids: Sequence[UUID]
         by_pairs=by_pairs,
         are_turns=are_turns,
         projects=samples[0].projects,
+        turn_count=turns,
     )
-
-
-async def count_turns(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None) -> int:
-    """How many turns the scope has, as far as it matters for how the nearest are found."""
-    scope = (team_id, None if project_ids is None else frozenset(project_ids))
-    count = _turn_counts.find(scope)
-    if count is None:
-        count = await repository.turn_count(conn, team_id, project_ids)
-        _turn_counts.keep(scope, count)
-    return count
 
 
 def select_leading(samples: Sequence[WordSample]) -> tuple[list[int], bool]:

@@ -153,6 +153,7 @@ class ScopeStatistics(msgspec.Struct, frozen=True, array_like=True, kw_only=True
     """There are no observations, and `found_in` counts turns."""
     projects: int = 1
     """How many are searched."""
+    turn_count: int = 0
 
     @property
     def idfs(self) -> list[float]:
@@ -180,7 +181,7 @@ class PagePosition(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     def is_valid(self) -> bool:
         """Whether its numbers can be computed with: it comes from outside."""
         it = self.statistics
-        counts = [self.seen, it.documents, it.mean_words - 1, it.projects, *it.found_in]
+        counts = [self.seen, it.documents, it.mean_words - 1, it.projects, it.turn_count, *it.found_in]
         figures = [self.rank, *it.observations.figures, *it.turns.figures]
         places = range(len(it.found_in))
         is_finite = all(0 <= count <= _MAX_COUNT for count in counts) and all(map(isfinite, figures))
@@ -217,6 +218,8 @@ class WordSample(msgspec.Struct, frozen=True, kw_only=True):
     """In the table, of all teams, by the planner's estimate."""
     projects: int
     """How many are searched."""
+    turns: int
+    """In the scope, up to MAX_COUNTED; of its whole team where that has fewer."""
 
 
 class RankedRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -149,14 +149,20 @@ _COUNT_WORDS: LiteralString = """
                (SELECT avg(content_words)::float8 FROM newest) AS words, (SELECT count(*) FROM newest) AS sampled,
                (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'observations'::regclass) AS rows,
                coalesce(cardinality(%(project_ids)s::uuid[]), (SELECT count(*)::int FROM projects WHERE team_id = %(team_id)s))
-               AS projects
+               AS projects,
+               coalesce(%(turns)s::bigint, (SELECT CASE WHEN %(project_ids)s::uuid[] IS NULL OR c.turns < %(max_count)s THEN c.turns
+                                                        ELSE (SELECT count(*) FROM (SELECT FROM turns_in_team
+                                                                                     WHERE project_id = ANY(%(project_ids)s::uuid[])
+                                                                                     LIMIT %(max_count)s) t) END
+                                              FROM observation_counters c WHERE c.team_id = %(team_id)s), 0) AS turns
 <counted>    )
     SELECT (SELECT count(*) FROM newest WHERE content_search @@ l.quoted::tsquery) AS found_in, s.sampled,
-           coalesce(s.words, 1) AS words, s.documents, s.rows, s.projects
+           coalesce(s.words, 1) AS words, s.documents, s.rows, s.projects, s.turns
       FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS l (quoted, place) CROSS JOIN scope s
      ORDER BY l.place
 """
 
+# Turns of projects are counted only where the team has more than are compared one by one.
 # The newest of each project and of the team's shared observations, each from the end of an index; then the newest of those. The ids
 # come first: with the words in the same query, the planner sorts a whole project that it believes small. What is too large to be
 # counted is estimated by how many of the team's numbers its newest have.
@@ -223,22 +229,12 @@ SAMPLED_TURNS = Query(
          ORDER BY created_at DESC LIMIT %(sample)s
     )
     SELECT (SELECT count(*) FROM turns WHERE text_search @@ l.quoted::tsquery) AS found_in, (SELECT count(*) FROM turns) AS sampled,
-           1::float8 AS words, %(turns)s::bigint AS documents, 0::float8 AS rows, %(projects)s::int AS projects
+           1::float8 AS words, %(turns)s::bigint AS documents, 0::float8 AS rows, %(projects)s::int AS projects,
+           %(turns)s::bigint AS turns
       FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS l (quoted, place)
      ORDER BY l.place
     """,
     prepare=True,
-)
-
-# Turns of the scope; those of projects are counted only where the team has more than are compared one by one.
-TURN_COUNT = Query(
-    int,
-    """
-    SELECT CASE WHEN %(project_ids)s::uuid[] IS NULL OR c.turns < %(max_count)s THEN c.turns
-                ELSE (SELECT count(*) FROM (SELECT FROM turns_in_team WHERE project_id = ANY(%(project_ids)s::uuid[])
-                                             LIMIT %(max_count)s) counted) END
-      FROM observation_counters c WHERE c.team_id = %(team_id)s
-    """,
 )
 
 # The frequency of a word in a document, without unpacking the tsvector, which takes ten times as long: ts_rank() of one word with
@@ -556,17 +552,21 @@ async def lexemes(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None,
 
 
 async def sampled(
-    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, lexemes: Sequence[str], documents: int | None
+    conn: Conn,
+    team_id: UUID,
+    project_ids: Sequence[UUID] | None,
+    lexemes: Sequence[str],
+    documents: int | None,
+    turns: int | None,
 ) -> list[WordSample]:
     """How common each of the lexemes is among the newest documents, in their order.
 
-    `documents` is the size of the scope where it is known; otherwise that of a project is counted.
+    `documents` and `turns` are how many the scope has, where it is known; otherwise those of a project are counted.
     """
     quoted = [quote_lexeme(lexeme) for lexeme in lexemes]
-    words: dict[str, object] = {"project_ids": _listed(project_ids), "quoted": quoted, "sample": SAMPLE}
-    if project_ids is None:
-        return await SAMPLED_TEAM.all(conn, team_id=team_id, **words)
-    return await SAMPLED.all(conn, team_id=team_id, documents=documents, max_count=MAX_COUNTED, **words)
+    words: dict[str, object] = {"project_ids": _listed(project_ids), "quoted": quoted, "sample": SAMPLE, "turns": turns}
+    query = SAMPLED_TEAM if project_ids is None else SAMPLED
+    return await query.all(conn, team_id=team_id, documents=documents, max_count=MAX_COUNTED, **words)
 
 
 async def sampled_turns(
@@ -575,11 +575,6 @@ async def sampled_turns(
     """The same among the newest of so many turns."""
     words: dict[str, object] = {"project_ids": _listed(project_ids), "quoted": [quote_lexeme(lexeme) for lexeme in lexemes]}
     return await SAMPLED_TURNS.all(conn, sample=SAMPLE, turns=turns, projects=projects, **words)
-
-
-async def turn_count(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None) -> int:
-    """How many turns the scope has, up to MAX_COUNTED; of its whole team where that has fewer."""
-    return await TURN_COUNT.first(conn, team_id=team_id, project_ids=_listed(project_ids), max_count=MAX_COUNTED) or 0
 
 
 async def rank(

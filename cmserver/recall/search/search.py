@@ -66,7 +66,8 @@ async def find_page(
     def start_search(must: str) -> _Search:
         filters = msgspec.structs.replace(request.filters, must=must)
         bound = msgspec.structs.replace(request, filters=filters, project_ids=project_ids)
-        return _Search(conn, principal.team_id, bound, ranking, vector, lexemes)
+        searched_at = request.after.time if request.after else datetime.now(UTC)
+        return _Search(conn, principal.team_id, bound, ranking, vector, lexemes, searched_at)
 
     ignores_quotes = request.after is not None and request.after.ignores_quotes
     search = start_search(excluded if ignores_quotes else f"{quoted} {excluded}".strip())
@@ -136,69 +137,61 @@ def count_probes(lists: int) -> int:
     return -(-lists // _PROBED_SHARE)
 
 
-class _Search:
+class _Search(msgspec.Struct):
     """The state of one search."""
 
-    def __init__(
-        self,
-        conn: Conn,
-        team_id: UUID,
-        request: SearchRequest,
-        ranking: Ranking,
-        vector: QueryVector | None,
-        lexemes: Sequence[str],
-    ) -> None:
-        self._conn = conn
-        self._team_id = team_id
-        self._request = request
-        self._ranking = ranking
-        self._vector = vector
-        self._lexemes = lexemes
-        self._best_bm25 = self._best_cosine = 0.0
-        self.searched_at = request.after.time if request.after else datetime.now(UTC)
-        self.statistics = _NO_STATISTICS
-        self.is_cut = False
-        self.matching_turns = 0
-        """At least so many turns have a word of the query."""
+    conn: Conn
+    team_id: UUID
+    request: SearchRequest
+    ranking: Ranking
+    vector: QueryVector | None
+    lexemes: Sequence[str]
+    searched_at: datetime
+    statistics: ScopeStatistics = _NO_STATISTICS
+    is_cut: bool = False
+    matching_turns: int = 0
+    """At least so many turns have a word of the query."""
+    best_bm25: float = 0.0
+    best_cosine: float = 0.0
 
     async def order(self) -> list[Candidate]:
         """The candidates, the best first, as far as the page may need."""
-        filters, after = self._request.filters, self._request.after
-        if after is not None and len(after.statistics.found_in) == len(self._lexemes):
+        filters, after = self.request.filters, self.request.after
+        if after is not None and len(after.statistics.found_in) == len(self.lexemes):
             self.statistics = after.statistics
         else:
-            self._request = msgspec.structs.replace(self._request, after=None)
-            self.statistics = await lexical.read_statistics(self._conn, self._team_id, self._request.project_ids, self._lexemes)
+            self.request = msgspec.structs.replace(self.request, after=None)
+            self.statistics = await lexical.read_statistics(self.conn, self.team_id, self.request.project_ids, self.lexemes)
         depth = self._depth()
         candidates = [] if self.statistics.are_turns else await self._find(depth if filters.takes_observations else 0)
         candidates += await self._find(depth, turns=True) if filters.takes_turns else []
         for candidate in candidates:
-            score_candidate(candidate, self.statistics, self._ranking)
-        if cue := find_time_cue(self._request.query, self.searched_at):
+            score_candidate(candidate, self.statistics, self.ranking)
+        if cue := find_time_cue(self.request.query, self.searched_at):
             add_time_bonus([candidate for candidate in candidates if candidate.tier == 0], cue, self.searched_at)
-        hits = [it for it in candidates if it.is_hit(self.statistics) and it.score >= self._request.min_score]
-        order = self._request.order
+        hits = [it for it in candidates if it.is_hit(self.statistics) and it.score >= self.request.min_score]
+        order = self.request.order
         return sorted(hits, key=lambda it: (-it.tier, it.rank(order), it.id), reverse=True)
 
     def terms(self) -> dict[str, float]:
         """The idf of each word, 0 for one that no document has."""
-        by_word = zip(self._lexemes, self.statistics.idfs, self.statistics.found_in, strict=True)
+        by_word = zip(self.lexemes, self.statistics.idfs, self.statistics.found_in, strict=True)
         return {word: idf if count else 0.0 for word, idf, count in by_word}
 
     def confidence(self) -> float | None:
         """How likely the query is about the scope; None without an embedder that is calibrated."""
-        coefficients = find_coefficients(self._vector) if self._vector else None
+        coefficients = find_coefficients(self.vector) if self.vector else None
         if coefficients is None:
             return None
-        words = share_of_words(self._best_bm25, self.statistics.idfs)
-        return estimate_confidence(coefficients, words=words, cosine=self._best_cosine, word_count=len(self._lexemes))
+        words = share_of_words(self.best_bm25, self.statistics.idfs)
+        return estimate_confidence(coefficients, words=words, cosine=self.best_cosine, word_count=len(self.lexemes))
 
     def _depth(self) -> int:
         """How many documents of each arm are scored: the first tier, or the first wider one that the page lies in."""
-        seen = self._request.after.seen if self._request.after else 0
+        seen = self.request.after.seen if self.request.after else 0
         seen = min(seen, max(self.statistics.documents, _MAX_SEEN))  # the client sends it
         depth = repository.JUDGED
-        while depth < seen + self._request.limit + _PAGE_EXTRA:
+        while depth < seen + self.request.limit + _PAGE_EXTRA:
             depth *= _TIER_GROWTH
         return depth
 
@@ -211,7 +204,7 @@ class _Search:
         summary_ids: dict[UUID, UUID] = {}
         words_by_id: dict[UUID, frozenset[str]] = {}
         alike: dict[UUID, list[int]] = {}
-        taken, limit = 0, self._request.limit
+        taken, limit = 0, self.request.limit
         while len(hits) < limit and taken < len(ordered):
             chunk = ordered[taken : taken + limit]
             texts = await self._read_texts(chunk)
@@ -238,15 +231,15 @@ class _Search:
     async def _find(self, depth: int, *, turns: bool = False) -> list[Candidate]:
         """The first `depth` observations, or turns, by words and by meaning; each has both values where they exist."""
         near = await self._find_near(depth, turns=turns) if depth else []
-        ids, vector = [it.id for it in near], self._vector if near else None
-        scope = (self._conn, self._team_id, self._request, self._lexemes, self.statistics, self._ranking)
+        ids, vector = [it.id for it in near], self.vector if near else None
+        scope = (self.conn, self.team_id, self.request, self.lexemes, self.statistics, self.ranking)
         rows = await repository.rank(*scope, ids, vector, depth, turns=turns)
         sums = next(row for row in rows if row.id is None)
-        self._best_bm25 = max(self._best_bm25, sums.bm25)
-        self._best_cosine = max(self._best_cosine, near[0].cosine if near else 0.0)
+        self.best_bm25 = max(self.best_bm25, sums.bm25)
+        self.best_cosine = max(self.best_cosine, near[0].cosine if near else 0.0)
         if turns:
             self.matching_turns = sums.matching
-        if self._request.after is None:
+        if self.request.after is None:
             changes = {"turns": sums.baseline} if turns else {"found_in": sums.found_in or [], "observations": sums.baseline}
             self.statistics = msgspec.structs.replace(self.statistics, **changes)
         self.is_cut = self.is_cut or sums.matching > depth or 0 < depth <= len(near)
@@ -271,20 +264,18 @@ class _Search:
 
     async def _find_near(self, depth: int, *, turns: bool = False) -> list[NearText]:
         """The `depth` observations or turns nearest to the query; none without a vector."""
-        if self._vector is None:
+        if self.vector is None:
             return []
-        documents = self.statistics.documents
-        if turns:
-            documents = await lexical.count_turns(self._conn, self._team_id, self._request.project_ids)
-        return await find_nearest(self._conn, self._team_id, self._request, self._vector, depth, documents, turns=turns)
+        documents = self.statistics.turn_count if turns else self.statistics.documents
+        return await find_nearest(self.conn, self.team_id, self.request, self.vector, depth, documents, turns=turns)
 
     async def _read_texts(self, candidates: Sequence[Candidate]) -> dict[UUID, Observation | SessionTurn]:
         texts: dict[UUID, Observation | SessionTurn] = {}
         if ids := [candidate.id for candidate in candidates if not candidate.is_turn]:
-            rows = await observations.by_ids(self._conn, self._team_id, ids)
+            rows = await observations.by_ids(self.conn, self.team_id, ids)
             texts |= {observation.id: observation for observation in rows}
         if ids := [candidate.id for candidate in candidates if candidate.is_turn]:
-            texts |= {turn.id: turn for turn in await turns.by_ids(self._conn, self._team_id, ids)}
+            texts |= {turn.id: turn for turn in await turns.by_ids(self.conn, self.team_id, ids)}
         return texts
 
 

@@ -356,7 +356,7 @@ async def test_a_search_asks_once_for_each_of_its_steps(
         return done
 
     by_words = ["LEXEMES", "SAMPLED", "RANK", "TURNS", "texts", "texts"]
-    ranked = ["NEAREST", "RANK_BY_MEANING", "TURN_COUNT", "NEAREST_TURNS", "TURNS_BY_MEANING"]
+    ranked = ["NEAREST", "RANK_BY_MEANING", "NEAREST_TURNS", "TURNS_BY_MEANING"]
     assert await count(PLAIN, None) == by_words
     assert await count(Ranking(), vectors.near(1, 0)) == ["LEXEMES", "SAMPLED", *ranked, "texts", "texts"]
     wanted = await count(Ranking(), vectors.near(1, 0), kinds=["observation"])

@@ -12,7 +12,7 @@ from cmserver.recall.search.repository import quote_lexeme
 
 
 def sampled(found_in: int, documents: int = 1_000_000) -> WordSample:
-    return WordSample(found_in=found_in, sampled=500, words=100.0, documents=documents, rows=1_000_000.0, projects=1)
+    return WordSample(found_in=found_in, sampled=500, words=100.0, documents=documents, rows=1_000_000.0, projects=1, turns=0)
 
 
 def test_in_a_small_scope_all_words_lead():
