@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from cmserver.observations.plain import one_line, turn_kind
 from cmserver.observations.read import list_observations, read_batch
 from cmserver.observations.write import delete, expire, promote
 from cmserver.recall.search.model import TURN_KINDS, Hit, SearchedKind
-from cmserver.recall.search.searcher import Searcher
+from cmserver.recall.search.searcher import Searcher, SearchResult
 from cmserver.recall.search.wire import SearchIn
 from cmserver.sessions.read import find_session
 from cmserver.web.page import Page
@@ -73,26 +73,18 @@ class ShownHit(msgspec.Struct, frozen=True, kw_only=True):
     hit: Hit | None = None
 
 
-class SearchFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search says of its whole result."""
-
-    total: int
-    is_estimate: bool
-    by_meaning: bool
-    confidence: float | None
-    terms: Mapping[str, float]
-
-
 async def get_observations(visit: Visit) -> Response:
     """What is remembered: searched or listed, newest first, with every filter of the API."""
     filters = visit.query(ObservationsPageQuery)
     if filters.type is not None and filters.type not in TYPES:
         raise Invalid.at("$.type", f"Not one of the types: {', '.join(TYPE_OPTIONS)}.")
     words = (filters.q or "").strip()
+    result = None
     if words:
-        rows, facts, next_cursor = await _search(visit, filters, words)
+        rows, result = await _search(visit, filters, words)
+        next_cursor = result.next_cursor
     else:
-        rows, facts, next_cursor = await _list(visit, filters)
+        rows, next_cursor = await _list(visit, filters)
     async with visit.tenant() as conn:
         projects = await memory.list_projects(conn, visit.principal)
         session = None
@@ -104,7 +96,7 @@ async def get_observations(visit: Visit) -> Response:
         "observations.html",
         title=f"{words[:60]} \u2013 observations" if words else "Observations",
         rows=rows,
-        facts=facts,
+        result=result,
         projects=projects,
         session=session,
         filters=filters,
@@ -119,7 +111,7 @@ async def get_observations(visit: Visit) -> Response:
     )
 
 
-async def _list(visit: Visit, filters: ObservationsPageQuery) -> tuple[list[ShownHit], None, str | None]:
+async def _list(visit: Visit, filters: ObservationsPageQuery) -> tuple[list[ShownHit], str | None]:
     if filters.kind in TURN_KINDS:
         raise Invalid.at("$.kind", "Turns are found by a search only: enter some words, or open a session.")
     project_id = await visit.dependency(Projects).within(visit.principal, filters.project)
@@ -136,10 +128,10 @@ async def _list(visit: Visit, filters: ObservationsPageQuery) -> tuple[list[Show
             cursor=filters.cursor,
         )
         names = await memory.names_of_projects(conn, visit.principal, {row.project_id for row in page})
-    return [ShownHit(line=memory.observation_line(row, names)) for row in page], None, next_cursor
+    return [ShownHit(line=memory.observation_line(row, names)) for row in page], next_cursor
 
 
-async def _search(visit: Visit, filters: ObservationsPageQuery, words: str) -> tuple[list[ShownHit], SearchFacts, str | None]:
+async def _search(visit: Visit, filters: ObservationsPageQuery, words: str) -> tuple[list[ShownHit], SearchResult]:
     query = SearchIn(
         query=words,
         project_id=filters.project,
@@ -162,14 +154,7 @@ async def _search(visit: Visit, filters: ObservationsPageQuery, words: str) -> t
     hits = result.page.hits
     async with visit.tenant() as conn:
         names = await memory.names_of_projects(conn, visit.principal, {hit.source.project_id for hit in hits})
-    facts = SearchFacts(
-        total=result.page.total,
-        is_estimate=result.page.is_estimate,
-        by_meaning=result.by_meaning,
-        confidence=result.page.confidence,
-        terms=result.page.terms,
-    )
-    return [_shown_hit(hit, names) for hit in hits], facts, result.next_cursor
+    return [_shown_hit(hit, names) for hit in hits], result
 
 
 def _shown_hit(hit: Hit, names: dict[UUID, str]) -> ShownHit:
