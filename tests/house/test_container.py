@@ -202,6 +202,7 @@ class Service(Strict, frozen=True, kw_only=True):
     healthcheck: Health | None = None
     restart: str = ""
     stop_grace_period: str = ""
+    env_file: list[str] = []
 
 
 class Compose(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,6 +216,18 @@ class Compose(msgspec.Struct, frozen=True, kw_only=True):
 @pytest.fixture(scope="module")
 def compose() -> Compose:
     return msgspec.yaml.decode(COMPOSE, type=Compose)
+
+
+def test_the_file_of_one_container_keeps_the_volume_publishes_to_this_machine_and_has_time_to_stop(compose: Compose):
+    one = msgspec.yaml.decode((ROOT / "compose.one.yaml").read_text(encoding="utf-8"), type=Compose)
+    (server,) = one.services.values()
+
+    assert server.volumes == [f"{volume}:{path}" for volume in one.volumes for path in of("VOLUME")]
+    assert server.ports == compose.services["server"].ports
+    assert server.image == compose.services["server"].image
+    assert server.build == compose.services["server"].build
+    assert (server.stop_grace_period, server.env_file, server.command) == ("30s", [".env"], [])
+    assert one.name != compose.name
 
 
 def filled(environment: dict[str, str | None], given: dict[str, str]) -> dict[str, str]:
