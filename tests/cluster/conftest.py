@@ -58,6 +58,7 @@ class Site:
             "CMSERVER_DATABASE_TENANT_URL": self.cluster.url("cmserver_request"),
             "CMSERVER_API_PROCESSES": "1",
             "CMSERVER_EMBEDDER": "none",
+            "CMSERVER_KEY_REQUESTS_PER_MINUTE": "1000000",
             "CMSERVER_PROVIDER": f"{make.__module__}:{make.__name__}",
         }
 
@@ -96,11 +97,11 @@ def chance(seed: int, request: pytest.FixtureRequest) -> random.Random:
 
 @pytest.fixture(scope="package")
 def site() -> Generator[Site]:
-    if not network.is_possible() or shutil.which("etcd") is None or shutil.which("setpriv") is None:
-        pytest.skip(
-            "needs root, the programs `ip` and `setpriv`, and etcd: as root on Debian, apt-get install etcd-server iproute2"
-        )
-    with passable_folder() as folder:
+    with network.alone(), passable_folder() as folder:
+        if not network.is_possible() or shutil.which("etcd") is None or shutil.which("setpriv") is None:
+            pytest.skip(
+                "needs root, the programs `ip` and `setpriv`, and etcd: as root on Debian, apt-get install etcd-server iproute2"
+            )
         patroni = install_patroni(folder)
         net = Network()
         cluster = Cluster([net.add(f"d{place}") for place in (1, 2, 3)], folder, patroni)

@@ -35,11 +35,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Of a server, in seconds, whatever it said."""
     commit: str
     date: str
+    load: str
+    """The machine's load average at the end."""
 
 
 def machine() -> dict[str, str]:
     facts = page.machine("")
-    return {"commit": facts["commit"], "date": facts["date"]}
+    return {"commit": facts["commit"], "date": facts["date"], "load": facts["load at the end"]}
 
 
 def keep(outcome: Outcome) -> None:
@@ -67,8 +69,12 @@ def table(outcomes: Sequence[Outcome]) -> str:
         "Lost",
         "Doubled",
     ]
+    loads = [float(outcome.load) for outcome in outcomes]
     lines = [
-        f"{len(seeds)} runs, {', '.join(dates)}, seeds {', '.join(map(str, seeds))}:\n",
+        (
+            f"{len(seeds)} runs, {', '.join(dates)}, on two cores at a load average of {min(loads):.0f} to {max(loads):.0f}, "
+            f"seeds {', '.join(map(str, seeds))}:\n"
+        ),
         f"| {' | '.join(head)} |",
         "|" + "---|" * len(head),
     ]

@@ -29,8 +29,10 @@ def passable_folder() -> Generator[Path]:
     """Unlike tmp_path one that other users can pass through, and with a short name."""
     folder_path = Path(tempfile.mkdtemp(prefix="cms-"))
     folder_path.chmod(0o711 if os.geteuid() == 0 else 0o700)
-    yield folder_path
-    shutil.rmtree(folder_path, ignore_errors=True)
+    try:
+        yield folder_path
+    finally:
+        shutil.rmtree(folder_path, ignore_errors=True)
 
 
 @pytest.fixture

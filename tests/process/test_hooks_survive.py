@@ -92,7 +92,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     occurred_at: datetime
 
 
-_STORED = """
+STORED = """
     SELECT s.content_session_id AS session, e.event_type, e.payload->>'tool_use_id' AS tool_use_id, e.source_event_id, e.occurred_at
       FROM agent_events e JOIN server_sessions s ON s.id = e.server_session_id ORDER BY e.id
 """
@@ -208,7 +208,7 @@ def test_each_event_of_thousands_of_calls_is_stored_once_and_in_order(run: Run, 
     last = Agent(home, "last", path)
     calls += start_sessions_until_sent(last, client_of(home))
 
-    stored = msgspec.convert(rows(database, _STORED), list[Stored])
+    stored = msgspec.convert(rows(database, STORED), list[Stored])
     took = sorted(call.seconds * 1000 for call in calls)
     measured(
         f"{len(calls)} calls in {working:.0f} s with {mortal.deaths} deaths: p50 {took[len(took) // 2]:.0f} ms, "
