@@ -129,6 +129,8 @@ OWNERS_DOOR = {
     "ops.api.get_info": "workers, pauses and the schema have no team",
     "ops.api.get_readyz": "readiness: the schema and the workers have no team",
     "ops.metrics.collect.read_database_numbers": "numbers of the whole installation, for who has the operator's token",
+    "ops.stream.feed.Feed._end_streams_of_lost_rows": "the end of the logs of all teams",
+    "ops.stream.feed.Feed._is_out_of_reach": "as the one above",
     "ops.stream.feed.Feed._end_invalid_streams": "the streams' keys are of every team",
     "ops.stream.feed.Feed._send_new_rows": "reads new rows of all teams; each reader gets its own team's",
     "ops.stream.feed.Feed._find_start": "the end of the logs of all teams",
