@@ -80,7 +80,7 @@ def sampling(cast: Cast) -> dict[str, object]:
     return (
         searching(cast)
         | {"quoted": ["'wombat'", "'word7'"], "sample": search.SAMPLE, "max_count": search.MAX_COUNTED}
-        | {"documents": None}
+        | {"documents": None, "turns": None}
     )
 
 
