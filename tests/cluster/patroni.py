@@ -64,14 +64,14 @@ class Node:
         self._processes.pop("patroni").wait()
         wait_for("the end of PostgreSQL", lambda: not self._postgres_pids())
 
-    def hold_replication(self) -> Callable[[], None]:
-        """Let this standby receive nothing, unnoticed, until what is returned is called: what was on its way is lost then."""
+    def hold_replication(self) -> Callable[[signal.Signals], None]:
+        """Let this standby receive nothing, unnoticed, until what is returned is called; by SIGKILL what was on its way is lost."""
         listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
         rows = [line.split(None, 2) for line in listed.splitlines()]
         ours = self._postgres_pids()
         (receiver,) = [int(pid) for pid, _, words in rows if int(pid) in ours and "walreceiver" in words]
         os.kill(receiver, signal.SIGSTOP)
-        return lambda: _kill(receiver)
+        return lambda sign: _kill(receiver, sign)
 
     def received(self) -> int:
         """Up to where this standby has the log of the primary, in bytes."""
@@ -253,8 +253,8 @@ def _patroni_settings(host: Host, folder: Path, binaries: Path, hosts: Sequence[
     }
 
 
-def _kill(pid: int) -> None:
+def _kill(pid: int, sign: signal.Signals = signal.SIGKILL) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, sign)
     except ProcessLookupError:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
@@ -125,7 +126,7 @@ def test_a_standby_that_lags_does_not_become_the_primary(site: Site, chance: Ran
         primary.kill()
         assert lagging.received() == held_at < sync.received()
         new = site.cluster.primary
-        receive()
+        receive(signal.SIGCONT)
         assert sent.wait_for_more(FEW), sent.answers
         primary.start_patroni()
 
@@ -178,7 +179,7 @@ def test_what_an_asynchronous_standby_loses_is_counted(site: Site, chance: Rando
             assert sent.wait_for_more(FEW), sent.answers
             lost.kill()
             for receive in go_on:
-                receive()
+                receive(signal.SIGKILL)
             assert site.cluster.primary is not lost
             assert sent.wait_for_more(FEW), sent.answers
             lost.start_patroni()
