@@ -6,12 +6,12 @@ import json
 from typing import cast
 
 from cmserver.answers.damaged_json import JsonObject, find_json_values
-from cmserver.answers.model import SUMMARY_FIELDS, ParsedAnswer
+from cmserver.answers.model import ParsedAnswer
 from cmserver.answers.text_fields import build_observation, has_event_reference, join_distinct, split_items, split_skip_mark
 from cmserver.answers.tolerant_xml import scan_tags
 from cmserver.answers.vocabulary import LIST_FIELDS, OBSERVATION_FIELDS, canonical_name, unquote_tags
 from cmserver.answers.xml_answer import read_xml_answer
-from cmserver.providers.model import DraftObservation, DraftSummary, Skip
+from cmserver.providers.model import SUMMARY_FIELDS, DraftObservation, DraftSummary, Skip
 
 _MAX_DEPTH = 4
 _OBSERVATIONS = {"observation", "observations"}

@@ -1,70 +1,44 @@
-"""Parses the text of an answer into what will be stored, each observation with the jobs of the events it cites."""
+"""Parses the text of an answer into drafts, each with the tags of the events it cites."""
 
 from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
-from uuid import UUID
+from collections.abc import Sequence
 
 from cmserver.answers import json_answer, xml_answer
 from cmserver.answers.damaged_json import find_json_values
-from cmserver.answers.model import BatchAnswer, ParsedAnswer, SourcedObservation
-from cmserver.answers.normalise import merge_summaries, normalise_line, normalise_observation, normalise_summary
+from cmserver.answers.model import ParsedAnswer
 from cmserver.answers.text_fields import parse_event_references
 from cmserver.answers.tolerant_xml import scan_tags
-from cmserver.providers.model import Answer, FailureKind, ProviderError
-
-MAX_OBSERVATIONS = 1_000
-"""Per answer; more are dropped and counted. A real answer has room for some hundred."""
+from cmserver.observations.normalise import merge_summaries, normalise_line
+from cmserver.providers.model import Answer, FailureKind, ProviderError, Skip, event_tag
 
 
-def parse(text: str, job_ids: Sequence[UUID], changed_files: Callable[[UUID], Sequence[str]] = lambda _: ()) -> BatchAnswer:
-    """Parse an answer; see `settle`. Raises only ProviderError: UNUSABLE_ANSWER when nothing can be read."""
-    return settle(read(text), job_ids, changed_files)
-
-
-def read(text: str) -> Answer:
-    """The drafts of an answer, with the references to events as they were written. ProviderError when nothing can be read."""
+def parse(text: str, event_count: int) -> Answer:
+    """The drafts of an answer about so many events. ProviderError (UNUSABLE_ANSWER) when nothing can be read."""
     parsed = _parse_any_format(text)
     if not parsed.has_content:
         raise ProviderError(FailureKind.UNUSABLE_ANSWER, _explain_unreadable(text))
-    return Answer(observations=parsed.observations, summary=merge_summaries(parsed.summaries), skipped=parsed.skipped)
+    for draft in parsed.observations:
+        draft.events = _resolve_tags(draft.events, event_count)
+    skipped = _resolve_skip_marks(parsed.skipped, event_count)
+    return Answer(observations=parsed.observations, summary=merge_summaries(parsed.summaries), skipped=skipped)
 
 
-def settle(answer: Answer, job_ids: Sequence[UUID], changed_files: Callable[[UUID], Sequence[str]] = lambda _: ()) -> BatchAnswer:
-    """What will be stored of the drafts, whoever wrote them.
-
-    `job_ids` are the jobs behind the tags e1, e2 ..., `changed_files` those that a job's event changed.
-    """
-    observations: list[SourcedObservation] = []
-    all_cited = set[UUID]()
-    for draft in answer.observations[:MAX_OBSERVATIONS]:
-        cited = [job_ids[index] for index in sorted(parse_event_references(draft.events, len(job_ids)))]
-        # An observation that cites no event of the batch belongs to the batch as a whole.
-        sources = cited or list(job_ids)
-        certain = sources if cited or len(sources) == 1 else []
-        clean = normalise_observation(draft, [file for job_id in certain for file in changed_files(job_id)])
-        if clean is not None:
-            observations.append(SourcedObservation(draft=clean, job_ids=sources))
-            all_cited.update(cited)
-    reasons = {job_id: reason for job_id, reason in _skip_reasons(answer, job_ids).items() if job_id not in all_cited}
-    dropped = len(answer.observations) - len(observations)
-    return BatchAnswer(observations=observations, summary=normalise_summary(answer.summary), reasons=reasons, dropped=dropped)
+def _resolve_tags(references: Sequence[str], event_count: int) -> list[str]:
+    return [event_tag(place) for place in sorted(parse_event_references(references, event_count))]
 
 
-def _skip_reasons(answer: Answer, job_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """Why a job was skipped: the reason for its event, else the reason for the whole batch."""
-    by_job: dict[UUID, str] = {}
-    batch_reason: str | None = None
-    for mark in answer.skipped:
-        reason = normalise_line(mark.reason) or "not said why"
-        indexes = parse_event_references([mark.event], len(job_ids))
-        for index in indexes:
-            by_job.setdefault(job_ids[index], reason)
-        if not indexes and mark.event.strip().lower() in {"", "all", "summary", "*"}:
-            batch_reason = batch_reason or reason
-    return (dict.fromkeys(job_ids, batch_reason) if batch_reason else {}) | by_job
+def _resolve_skip_marks(marks: Sequence[Skip], event_count: int) -> list[Skip]:
+    """One mark for each event; the first one counts. A mark of the whole batch has no event."""
+    reasons = dict[str, str]()
+    for mark in marks:
+        tags = _resolve_tags([mark.event], event_count)
+        is_batch = not tags and mark.event.strip().lower() in {"", "all", "summary", "*"}
+        for tag in [""] if is_batch else tags:
+            reasons.setdefault(tag, mark.reason)
+    return [Skip(event=tag, reason=reason) for tag, reason in reasons.items()]
 
 
 def _parse_any_format(text: str) -> ParsedAnswer:

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Literal
 
 from cmserver.answers.vocabulary import LIST_FIELDS
+from cmserver.base.text import BULLET, strip_bullet
 from cmserver.providers.model import DraftObservation
 
 _NUMBER = r"(?:e(?:vents?)?[\s_#:-]{0,3})?(\d{1,9})"
@@ -19,7 +20,6 @@ _LEADING_REFERENCES = re.compile(
     r"[\s\[(]*+(?>(?:e(?:vents?)?[\s_#-]{0,3}\d{1,9}(?!\w)(?>(?:[\s,;&\])]|and\b|to\b|-|\u2013|\.\.)*))+)[:.=,\u2013\u2014-]*+",
     re.IGNORECASE,
 )
-_BULLET = re.compile(r"[ \t]*+(?:[-*\u2022\u2023\u25aa\u2013\u2014][ \t]++|\u2022|\d{1,3}[.)][ \t]++)")
 _SEPARATOR = re.compile(r"[,;\n\r]")
 _INNER_TAG = re.compile(r"\s*+<([A-Za-z][\w-]*+)[^<>]*+>")
 
@@ -74,19 +74,15 @@ def split_items(name: str, text: str) -> list[str]:
     if name != "facts":
         return [strip_bullet(item) for item in _SEPARATOR.split(text)]
     lines = text.splitlines()
-    if not any(_BULLET.match(line) for line in lines):
+    if not any(BULLET.match(line) for line in lines):
         return lines
     items: list[list[str]] = []
     for line in lines:
-        if not items or _BULLET.match(line):
+        if not items or BULLET.match(line):
             items.append([strip_bullet(line)])
         else:
             items[-1].append(line.strip())
     return ["\n".join(lines) for lines in items]
-
-
-def strip_bullet(text: str) -> str:
-    return _BULLET.sub("", text, count=1) if _BULLET.match(text) else text
 
 
 def join_distinct(texts: Iterable[str] | None, separator: str = "\n\n") -> str | None:

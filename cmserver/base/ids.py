@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -17,6 +18,7 @@ EpochMs = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _last_tick = 0
+_lock = threading.Lock()
 
 
 def new_id() -> UUID:
@@ -28,8 +30,9 @@ def new_id() -> UUID:
     global _last_tick  # noqa: PLW0603 - the order within a process needs a memory
     milliseconds, nanoseconds = divmod(time.time_ns(), 1_000_000)
     tick = milliseconds << 12 | (nanoseconds << 12) // 1_000_000
-    # A clock that stands still or goes back does not break the order: time goes on from the last id.
-    _last_tick = tick = max(tick, _last_tick + 1)
+    with _lock:
+        # A clock that stands still or goes back does not break the order: time goes on from the last id.
+        _last_tick = tick = max(tick, _last_tick + 1)
     random = int.from_bytes(os.urandom(8), "big") >> 2
     return UUID(int=(tick >> 12) << 80 | 0x7 << 76 | (tick & 0xFFF) << 64 | 0b10 << 62 | random)
 

@@ -23,6 +23,8 @@ UNSEGMENTED = (
 )
 """Characters of scripts without spaces between words, as ranges of a regular expression; as unsegmented_characters() in SQL."""
 
+BULLET = re.compile(r"\A[ \t]*+(?:[-*\u2022\u2023\u25aa\u2013\u2014][ \t]++|\u2022|\d{1,3}[.)][ \t]++)")
+
 STORABLE_PATTERN = r"^[^\x00\ud800-\udfff]*$"
 WHY_UNSTORABLE = "A character that cannot be stored (NUL, or half of a surrogate pair) is in the text"
 
@@ -68,6 +70,11 @@ def shorten(text: str, limit: int) -> str:
     cut = line[: limit - 1]
     space = cut.rfind(" ")
     return (cut[:space] if space > limit // 2 else cut).rstrip(" ,;:-") + "…"
+
+
+def strip_bullet(text: str) -> str:
+    """An item of a list without its bullet or number."""
+    return BULLET.sub("", text, count=1)
 
 
 def join_names(names: Sequence[str], limit: int) -> str:

@@ -18,7 +18,6 @@ from cmserver.base import logs
 from cmserver.base.configuration import BadSetting, LoadedSettings
 from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.errors import Invalid, Unavailable
-from cmserver.base.ids import new_id
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import Settings
 from cmserver.base.tenant_role import UnsafeConnection
@@ -29,6 +28,7 @@ from cmserver.cli.output import as_called, mask_key, render_json
 from cmserver.client.client_folder import clients_folder
 from cmserver.client.connections import check_connections
 from cmserver.embedded.files import SetupError, list_clusters
+from cmserver.observations.normalise import normalise_answer
 from cmserver.ops.doctor.database import check_database
 from cmserver.ops.doctor.machine import check_agents, check_port
 from cmserver.ops.doctor.model import DoctorFinding, find
@@ -242,7 +242,7 @@ async def _call_provider(provider: Provider, timeout_seconds: float) -> tuple[st
         return describe_failure(provider.name, error), ExitCode.FAILURE
     call = _describe_call(provider.name, time.monotonic() - started, completion)
     try:
-        count = len(parse(completion.text, [new_id() for _ in PROMPT.events]).observations)
+        count = len(normalise_answer(parse(completion.text, len(PROMPT.events)), {}).observations)
     except ProviderError as error:
         failure = find_error_in_prose(provider.name, completion.text) or error
         return f"{call}; but it {describe_failure(provider.name, failure)}", ExitCode.FAILURE

@@ -23,6 +23,7 @@ from cmserver.consolidation.review import find_suggestion
 from cmserver.consolidation.wording_check import find_refusal, list_exact_units
 from cmserver.observations.history.model import MergeStrategy
 from cmserver.observations.model import Observation
+from cmserver.observations.normalise import normalise_answer
 from cmserver.providers.model import FailureKind, Prompt, ProviderError
 
 log = get_logger(__name__)
@@ -126,9 +127,9 @@ class MergeWriter:
 
 def _read_answer(merged: MergeableText, answer: str) -> MergeableText:
     """The merge by rules with the answer's title, narrative and facts; ProviderError when the answer is none."""
-    drafts = parse(answer, []).observations
+    drafts = normalise_answer(parse(answer, 0), {}).observations
     if len(drafts) != 1:
         raise ProviderError(FailureKind.UNUSABLE_ANSWER, f"The answer holds {len(drafts)} notes, not one.")
-    draft = drafts[0].draft
+    draft = drafts[0]
     worded = msgspec.structs.replace(merged, title=draft.title or merged.title, narrative=draft.narrative, facts=tuple(draft.facts))
     return msgspec.structs.replace(worded, content=worded.composed)

@@ -14,9 +14,9 @@ import msgspec
 from cmserver.access.model import expand_scopes
 from cmserver.calls.budget import BUDGET, BudgetRefusal
 from cmserver.calls.model import Pause, StoredAnswer
-from cmserver.generation.batch_effects import AnsweredCall
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
 from cmserver.generation.prompt import find_root, read_events
+from cmserver.generation.record import AnsweredCall
 from cmserver.providers.model import FailureKind, ProviderError
 from cmserver.reading.model import EventReading
 
@@ -60,10 +60,6 @@ class Batch:
         is_long = len(msgspec.json.encode([job.payload for job in self.jobs])) > _LONG_CHARS
         read = partial(read_events, self.jobs, self.root)
         self.readings = await asyncio.to_thread(read) if is_long else read()
-
-    def find_changed_files(self, job_id: UUID) -> Sequence[str]:
-        """The files that the job's event changed."""
-        return self.readings[job_id].changed_files if job_id in self.readings else ()
 
     def check_jobs(self) -> list[ClaimedJob]:
         """The jobs that may be generated. The others fail at once, without a provider call."""

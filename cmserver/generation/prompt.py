@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -34,9 +32,6 @@ MAX_OPEN_ENDS = 50
 MAX_REQUESTS = 20
 """The user's first request and the newest."""
 MAX_REQUEST_CHARS = 4_000
-_MIN_QUOTED_CHARS = 8
-_MAX_QUOTED_CHARS = 100_000
-"""The part of an event in which a quote is looked for."""
 
 
 class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,34 +118,6 @@ def read_events(jobs: Sequence[ClaimedJob], root: str | None) -> dict[UUID, Even
             except Exception:
                 log.exception("event.unreadable", job=str(job.id))
     return readings
-
-
-def find_quoted_job(quote: str | None, jobs: Sequence[ClaimedJob]) -> ClaimedJob | None:
-    """The job whose event says the quote word by word, white space aside; None when none does. Last words come first."""
-    if not quote:
-        return None
-    wanted = _squeeze(quote.removesuffix("…"))
-    if len(wanted) < _MIN_QUOTED_CHARS:
-        return None
-    texts = ((job, "\n".join(_texts(job.payload))[:_MAX_QUOTED_CHARS]) for job in reversed(jobs))
-    return next((job for job, text in texts if wanted in _squeeze(text)), None)
-
-
-def _squeeze(text: str) -> str:
-    """The text without white space and Markdown's emphasis, which a quote leaves out."""
-    return re.sub(r"[\s*_`]+", "", text)
-
-
-def _texts(value: object) -> Iterator[str]:
-    """Every text in a payload."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for inner in cast("dict[str, object]", value).values():
-            yield from _texts(inner)
-    elif isinstance(value, list):
-        for inner in cast("list[object]", value):
-            yield from _texts(inner)
 
 
 def command_results(metadata: dict[str, object]) -> list[CommandResult]:

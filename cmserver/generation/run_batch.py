@@ -13,8 +13,7 @@ import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from cmserver.answers.model import BatchAnswer
-from cmserver.answers.parse import parse, settle
+from cmserver.answers.parse import parse
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.metrics import metrics
@@ -28,18 +27,19 @@ from cmserver.calls.provider_health import ProviderHealth, pause_provider
 from cmserver.events import repository as events
 from cmserver.generation import prompt, reindex, repository
 from cmserver.generation.batch import MAX_REST_SECONDS, Batch, group_by_answer
-from cmserver.generation.batch_effects import AnsweredCall, write_batch_effects
+from cmserver.generation.batch_effects import write_batch_effects
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.lease import LeaseLostError, retry_until_lease_ends
 from cmserver.generation.model import Claim, ClaimedJob
 from cmserver.generation.operate.manage import resume_provider
 from cmserver.generation.provider_call import ProviderCaller
+from cmserver.generation.record import AnsweredCall, settle_answer
 from cmserver.generation.turn_names import find_turn, load_turn_prompt
 from cmserver.graph.model import EntityName
 from cmserver.graph.read_turn import read_answer
 from cmserver.observations import repository as observations
 from cmserver.providers.failures import find_error_in_prose
-from cmserver.providers.model import FailureKind, Prompt, Provider, ProviderChain, ProviderError, Rules
+from cmserver.providers.model import Answer, FailureKind, Prompt, Provider, ProviderChain, ProviderError, Rules
 from cmserver.reading.model import PROMPT_TYPES
 from cmserver.rules.batch import observe
 from cmserver.rules.summaries import NOTHING, summarise
@@ -52,8 +52,6 @@ T = TypeVar("T")
 
 _TRIAL_SECONDS = 2.0
 """How long other batches wait while one finds out whether a provider answers again; an answer wakes them."""
-_LONG_ANSWER_CHARS = 50_000
-"""Longer answers are parsed in a thread, so that the worker's heartbeats go on."""
 _PAUSING_FAILURES = {FailureKind.QUOTA_EXHAUSTED, FailureKind.AUTH_INVALID, FailureKind.SETUP_REQUIRED}
 _TEMPORARY_FAILURES = {FailureKind.TRANSIENT, FailureKind.RATE_LIMITED}
 _SPLITTING_FAILURES = {FailureKind.CONTEXT_TOO_LONG, FailureKind.UNUSABLE_ANSWER, FailureKind.REFUSED}
@@ -308,44 +306,43 @@ class BatchRunner:
         if jobs[0].source_type == "turn":
             return _named_turn(jobs[0], read_answer(stored.answer), stored)
         try:
-            answer = await _parse_text(batch, stored)
+            answer = await _parse_text(stored)
         except ProviderError as error:
             error.run_id, error.provider = stored.id, stored.provider
             kind, message = error.kind.value, str(error)
             await self._retry(lambda conn: calls.end_runs(conn, [stored.id], "unusable", error_class=kind, error_message=message))
             raise
-        if answer.dropped:
-            log.info("observations.dropped", count=answer.dropped)
-        call = AnsweredCall(
-            run_id=stored.id,
-            jobs=jobs,
-            answer=answer,
-            provider=stored.provider,
-            model=stored.model,
-            tokens=stored.input_tokens + stored.output_tokens,
-        )
+        remark = None
         if jobs[0].source_type == "session_summary" and answer.summary is None:
-            minimal = await self._answer_by_rules(batch, jobs, "a minimal one: the answer held no summary")
-            answer = msgspec.structs.replace(answer, summary=minimal.answer.summary, reasons=minimal.answer.reasons)
-            call = msgspec.structs.replace(call, answer=answer, remark=minimal.remark)
+            minimal = await self._draft_by_rules(batch, jobs)
+            answer = msgspec.structs.replace(answer, summary=minimal.summary, skipped=minimal.skipped)
+            remark = "a minimal one: the answer held no summary"
+        return await self._settle(batch, jobs, answer, stored, remark)
+
+    async def _settle(
+        self, batch: Batch, jobs: list[ClaimedJob], answer: Answer, author: StoredAnswer | Rules, remark: str | None
+    ) -> AnsweredCall:
+        call = await asyncio.to_thread(settle_answer, answer, jobs, batch.readings, author, remark)
+        if call.dropped:
+            log.info("observations.dropped", count=call.dropped)
         return call
 
     async def _answer_by_rules(self, batch: Batch, jobs: list[ClaimedJob], remark: str | None = None) -> AnsweredCall:
         """The observations of the events, or the session's summary, as the rules word them. No run is recorded."""
-        first, rules = jobs[0], Rules()
-        if first.source_type == "turn":
-            return _named_turn(first, [], reason="no model names entities")
+        if jobs[0].source_type == "turn":
+            return _named_turn(jobs[0], [], reason="no model names entities")
+        return await self._settle(batch, jobs, await self._draft_by_rules(batch, jobs), Rules(), remark)
+
+    async def _draft_by_rules(self, batch: Batch, jobs: list[ClaimedJob]) -> Answer:
+        first = jobs[0]
         record = prompt.record_of_session(jobs, await self._retry(lambda conn: _load_session(conn, jobs)))
         if first.source_type == "session_summary":
-            answer = await asyncio.to_thread(summarise, record)
-        else:
-            preferences = prompt.resolve_preferences(
-                first.policy, first.team_policy, language=self._settings.language, verbosity=self._settings.verbosity
-            )
-            events = [batch.readings[job.id] for job in jobs]
-            answer = await asyncio.to_thread(observe, events, record, preferences.verbosity)
-        settled = settle(answer, [job.id for job in jobs], batch.find_changed_files)
-        return AnsweredCall(run_id=None, jobs=jobs, answer=settled, provider=rules.name, model=rules.model, tokens=0, remark=remark)
+            return await asyncio.to_thread(summarise, record)
+        preferences = prompt.resolve_preferences(
+            first.policy, first.team_policy, language=self._settings.language, verbosity=self._settings.verbosity
+        )
+        events = [batch.readings[job.id] for job in jobs]
+        return await asyncio.to_thread(observe, events, record, preferences.verbosity)
 
     async def _prompt(self, batch: Batch, jobs: list[ClaimedJob]) -> Prompt:
         if jobs[0].source_type == "turn":
@@ -373,11 +370,9 @@ class BatchRunner:
             log.exception("batch.failed")
 
 
-async def _parse_text(batch: Batch, stored: StoredAnswer) -> BatchAnswer:
+async def _parse_text(stored: StoredAnswer) -> Answer:
     try:
-        if len(stored.answer) < _LONG_ANSWER_CHARS:
-            return parse(stored.answer, stored.job_ids, batch.find_changed_files)
-        return await asyncio.to_thread(parse, stored.answer, stored.job_ids, batch.find_changed_files)
+        return await asyncio.to_thread(parse, stored.answer, len(stored.job_ids))
     except ProviderError as error:
         # A model's words, whatever they say: they pause nothing. Where a gateway speaks for it, the next attempt may succeed.
         reported = find_error_in_prose(stored.provider, stored.answer)
@@ -439,9 +434,9 @@ def _named_turn(
     return AnsweredCall(
         run_id=stored.id if stored else None,
         jobs=[job],
-        answer=BatchAnswer(observations=[], summary=None, reasons={job.id: reason}),
+        observations=[],
+        reasons={job.id: reason},
         provider=stored.provider if stored else Rules().name,
-        model=stored.model if stored else Rules().model,
         tokens=stored.input_tokens + stored.output_tokens if stored else 0,
         names=names,
     )

@@ -133,6 +133,15 @@ class DraftSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     next_steps: str | None = None
     notes: str | None = None
 
+    @property
+    def text(self) -> str:
+        """The fields as one text with their names."""
+        fields = [(name.replace("_", " ").capitalize(), getattr(self, name)) for name in SUMMARY_FIELDS]
+        return "\n\n".join(f"{label}: {text}" for label, text in fields if text)
+
+
+SUMMARY_FIELDS = DraftSummary.__struct_fields__
+
 
 class Skip(msgspec.Struct, frozen=True, kw_only=True):
     """An event that is not worth an observation, and why."""
@@ -143,7 +152,7 @@ class Skip(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A provider's answer, parsed."""
+    """What a model's answer holds, or rules say: drafts, not yet bounded, cleaned or checked. Events are named by their tags."""
 
     observations: list[DraftObservation] = []
     summary: DraftSummary | None = None

@@ -21,7 +21,7 @@ def summarise(session: SessionRecord) -> Answer:
     """A summary, however small; a skip for a session of which nothing is recorded."""
     recorded = session.recorded
     if not recorded:
-        return Answer(skipped=[Skip(event="summary", reason=NOTHING)])
+        return Answer(skipped=[Skip(reason=NOTHING)])
     learned = [line for line in recorded if line.type not in _DONE and line.state is None and not _reports_failure(line)]
     return Answer(
         summary=DraftSummary(

@@ -12,23 +12,18 @@ and \\ud800 stand for what no editor shows.
 from __future__ import annotations
 
 from pathlib import Path
-from uuid import UUID
 
 import msgspec
 
-from cmserver.answers.parse import parse
-from cmserver.providers.model import DraftObservation, DraftSummary, FailureKind, ProviderError
+from cmserver.base.structs import reshape
+from cmserver.providers.model import FailureKind, ProviderError
+from tests.answers.read import ReadAnswer, read_answer
 from tests.table import try_rows
 
-JOBS = [UUID(int=number) for number in (1, 2, 3)]
-TAGS = {job: f"e{place + 1}" for place, job in enumerate(JOBS)}
+TAGS = ["e1", "e2", "e3"]
 
 
-class Gives(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    observations: list[DraftObservation] = []
-    summary: DraftSummary | None = None
-    reasons: dict[str, str] = {}
-    dropped: int = 0
+class Gives(ReadAnswer, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     unusable: bool = False
 
 
@@ -54,28 +49,20 @@ def cases() -> list[Case]:
 def expected(text: str) -> Gives:
     gives = msgspec.json.decode(text, type=Gives)
     for draft in gives.observations:
-        draft.events = draft.events or list(TAGS.values())
+        draft.events = draft.events or TAGS
     return gives
 
 
-def read(answer: str) -> Gives:
+def found_in(answer: str) -> Gives:
     try:
-        parsed = parse(answer, JOBS)
+        return reshape(read_answer(answer, len(TAGS)), Gives)
     except ProviderError as error:
         return Gives(unusable=error.kind is FailureKind.UNUSABLE_ANSWER)
-    for sourced in parsed.observations:
-        sourced.draft.events = [TAGS[job] for job in sourced.job_ids]
-    return Gives(
-        observations=[sourced.draft for sourced in parsed.observations],
-        summary=parsed.summary,
-        reasons={TAGS[job]: reason for job, reason in sorted(parsed.reasons.items())},
-        dropped=parsed.dropped,
-    )
 
 
 @try_rows("case", cases(), ids=lambda case: case.name)
 def test_what_can_be_read_in_an_answer(case: Case):
-    assert read(case.answer) == case.gives
+    assert found_in(case.answer) == case.gives
 
 
 def test_the_corpus_is_as_large_as_it_should_be_and_no_answer_is_in_it_twice():

@@ -6,18 +6,16 @@ import json
 import random
 import re
 from collections.abc import Callable, Sequence
-from uuid import UUID
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cmserver.answers.model import SUMMARY_FIELDS, BatchAnswer
-from cmserver.answers.parse import parse
 from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, TYPES
-from cmserver.providers.model import DraftObservation, DraftSummary, FailureKind, ProviderError
+from cmserver.providers.model import SUMMARY_FIELDS, DraftObservation, DraftSummary, FailureKind, ProviderError
+from tests.answers.read import ReadAnswer, read_answer
 
-JOBS = [UUID(int=number) for number in range(1, 7)]
+EVENTS = 6
 LISTS = {"facts": "fact", "concepts": "concept", "files_read": "file", "files_modified": "file"}
 TEXTS = ("title", "subtitle", "narrative")
 SPELLINGS: list[Callable[[str], str]] = [
@@ -43,7 +41,7 @@ words = st.sampled_from(
 text = st.lists(words, min_size=1, max_size=8).filter(lambda parts: parts[-1] != "<!").map(lambda parts: "It " + " ".join(parts))
 slug = st.from_regex(r"[a-z]{3,8}-[a-z]{3,8}", fullmatch=True)
 path = st.from_regex(r"[a-z]{1,6}/[a-z]{1,6}\.(?:py|ts|md)", fullmatch=True)
-events = st.lists(st.integers(1, len(JOBS)), min_size=1, max_size=3, unique=True).map(
+events = st.lists(st.integers(1, EVENTS), min_size=1, max_size=3, unique=True).map(
     lambda numbers: [f"e{number}" for number in sorted(numbers)]
 )
 
@@ -165,19 +163,15 @@ def wrap(text: str, style: random.Random) -> str:
 def expected(draft: DraftObservation) -> DraftObservation:
     concepts = [concept for concept in draft.concepts if concept.replace("-", "") != draft.type.replace("_", "")]
     line = draft.title[: TITLE_MOST - 1] + "…" if draft.title and len(draft.title) > TITLE_MOST else draft.title
-    return msgspec.structs.replace(draft, title=line, concepts=concepts, events=[])
+    return msgspec.structs.replace(draft, title=line, concepts=concepts)
 
 
-def assert_all_of_it(parsed: BatchAnswer, batch: Batch, *, ordered: bool = False) -> None:
-    def key(pair: tuple[DraftObservation, list[UUID]]) -> bytes:
-        return msgspec.json.encode(pair)
-
-    got = [(sourced.draft, sourced.job_ids) for sourced in parsed.observations]
-    wanted = [(expected(draft), [JOBS[int(event[1:]) - 1] for event in draft.events]) for draft in batch.observations]
-    assert (got == wanted) if ordered else (sorted(got, key=key) == sorted(wanted, key=key))
+def assert_all_of_it(parsed: ReadAnswer, batch: Batch, *, ordered: bool = False) -> None:
+    got, wanted = parsed.observations, [expected(draft) for draft in batch.observations]
+    assert (got == wanted) if ordered else (sorted(got, key=msgspec.json.encode) == sorted(wanted, key=msgspec.json.encode))
     assert parsed.summary == batch.summary
     named = {event for draft in batch.observations for event in draft.events}
-    assert parsed.reasons == {JOBS[int(event[1:]) - 1]: reason for event, reason in batch.skipped.items() if event not in named}
+    assert parsed.reasons == {event: reason for event, reason in batch.skipped.items() if event not in named}
     assert parsed.dropped == 0
 
 
@@ -186,7 +180,7 @@ def assert_all_of_it(parsed: BatchAnswer, batch: Batch, *, ordered: bool = False
 def test_what_was_written_down_in_any_style_and_wrapping_comes_back(batch: Batch, style: random.Random):
     answer = wrap(write_as_tags(batch, style).text, style)
 
-    assert_all_of_it(parse(answer, JOBS), batch)
+    assert_all_of_it(read_answer(answer, EVENTS), batch)
 
 
 @given(batches, st.randoms(use_true_random=False), st.floats(0, 1))
@@ -196,7 +190,7 @@ def test_what_lost_its_closing_tags_comes_back(batch: Batch, style: random.Rando
 
     damaged = CLOSING.sub(lambda tag: tag[0] if tag[0][2:] in {"b>", "p>"} or style.random() > share else "", whole)
 
-    assert_all_of_it(parse(damaged, JOBS), batch)
+    assert_all_of_it(read_answer(damaged, EVENTS), batch)
 
 
 @given(batches, st.randoms(use_true_random=False), st.floats(0, 1))
@@ -210,16 +204,16 @@ def test_what_was_complete_before_the_answer_was_cut_off_comes_back(batch: Batch
             complete.setdefault(block, {}).setdefault(name, []).append(value)
 
     try:
-        parsed = parse(whole.text[:end], JOBS)
+        parsed = read_answer(whole.text[:end], EVENTS)
     except ProviderError:
-        parsed = BatchAnswer(observations=[], summary=None, reasons={})
+        parsed = ReadAnswer()
 
     for block, fields in complete.items():
         if block < len(batch.observations):
             wanted = expected(batch.observations[block])
             assert any(
-                all(getattr(wanted, name)[: len(values)] == getattr(got.draft, name)[: len(values)] if name in LISTS else
-                    getattr(got.draft, name) == getattr(wanted, name) for name, values in fields.items())
+                all(getattr(wanted, name)[: len(values)] == getattr(got, name)[: len(values)] if name in LISTS else
+                    getattr(got, name) == getattr(wanted, name) for name, values in fields.items())
                 for got in parsed.observations
             ), (fields, parsed.observations)  # fmt: skip
         elif "skip" not in fields:
@@ -237,7 +231,7 @@ def test_what_was_written_down_as_json_comes_back(batch: Batch, style: random.Ra
         text
     )
 
-    assert_all_of_it(parse(answer, JOBS), batch, ordered=True)
+    assert_all_of_it(read_answer(answer, EVENTS), batch, ordered=True)
 
 
 @given(batches, st.randoms(use_true_random=False), st.floats(0, 1))
@@ -252,11 +246,11 @@ def test_what_was_complete_before_json_was_cut_off_comes_back(batch: Batch, styl
             complete.append(draft)
 
     try:
-        parsed = parse(whole[:end], JOBS)
+        parsed = read_answer(whole[:end], EVENTS)
     except ProviderError:
-        parsed = BatchAnswer(observations=[], summary=None, reasons={})
+        parsed = ReadAnswer()
 
-    assert [sourced.draft for sourced in parsed.observations][: len(complete)] == [expected(draft) for draft in complete]
+    assert parsed.observations[: len(complete)] == [expected(draft) for draft in complete]
 
 
 def write_object(draft: DraftObservation) -> str:
@@ -291,21 +285,21 @@ pieces = st.sampled_from(
 @settings(deadline=None, max_examples=200)
 def test_nothing_that_comes_back_is_an_exception_or_cannot_be_stored(answer: str):
     refusal: ProviderError | None = None
-    parsed = BatchAnswer(observations=[], summary=None, reasons={})
+    parsed = ReadAnswer()
     try:
-        parsed = parse(answer, JOBS)
+        parsed = read_answer(answer, EVENTS)
     except ProviderError as error:
         refusal = error
 
     if refusal is not None:
         assert refusal.kind is FailureKind.UNUSABLE_ANSWER
         assert_storable(str(refusal), 400)
-    for sourced in parsed.observations:
-        assert sourced.job_ids
-        assert sourced.draft.type in TYPES
-        assert_storable(sourced.draft.title or "", TITLE_MOST)
-        assert_storable(sourced.draft.narrative or "", TEXT_MOST)
-        lists: Sequence[Sequence[str]] = [getattr(sourced.draft, name) for name in LISTS]
+    for draft in parsed.observations:
+        assert draft.events
+        assert draft.type in TYPES
+        assert_storable(draft.title or "", TITLE_MOST)
+        assert_storable(draft.narrative or "", TEXT_MOST)
+        lists: Sequence[Sequence[str]] = [getattr(draft, name) for name in LISTS]
         assert all(len(items) <= ITEMS_MOST for items in lists)
         for items in lists:
             for item in items:

@@ -7,17 +7,16 @@ import time
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from uuid import UUID
 
 import pytest
 
-from cmserver.answers.parse import parse
 from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST
 from cmserver.providers.model import ProviderError
+from tests.answers.read import read_answer
 from tests.table import try_rows
 
 MEGABYTE = 1_000_000
-JOBS = [UUID(int=number) for number in range(1, 21)]
+EVENTS = 20
 
 REPEATED = {
     "brackets": "<",
@@ -90,13 +89,12 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 """By name: an answer of about so many characters."""
 
 
-def read(answer: str) -> None:
+def check_bounds(answer: str) -> None:
     try:
-        parsed = parse(answer, JOBS)
+        parsed = read_answer(answer, EVENTS)
     except ProviderError:
         return
-    for sourced in parsed.observations:
-        draft = sourced.draft
+    for draft in parsed.observations:
         assert len(draft.title or "") <= TITLE_MOST
         assert max(len(draft.narrative or ""), len(draft.subtitle or "")) <= TEXT_MOST
         assert max(map(len, (draft.facts, draft.concepts, draft.files_read, draft.files_modified))) <= ITEMS_MOST
@@ -121,26 +119,26 @@ def steps(answer: str) -> int:
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        read(answer)
+        check_bounds(answer)
     finally:
         sys.setprofile(before)
     return counted
 
 
 def test_a_flood_of_observations_is_cut_and_the_rest_counted():
-    parsed = parse("".join(f"<observation><title>{number}</title></observation>" for number in range(1_200)), JOBS)
+    parsed = read_answer("".join(f"<observation><title>{number}</title></observation>" for number in range(1_200)), EVENTS)
 
-    assert [sourced.draft.title for sourced in parsed.observations] == [str(number) for number in range(1_000)]
+    assert [draft.title for draft in parsed.observations] == [str(number) for number in range(1_000)]
     assert parsed.dropped == 200
 
 
 def test_what_comes_behind_more_tags_than_any_answer_has_is_not_read():
     answer = f"<observation><title>Kept</title><facts>{'<fact>x</fact>' * 100}</facts></observation>"
 
-    parsed = parse(answer * 200, JOBS)
+    parsed = read_answer(answer * 200, EVENTS)
 
     assert 140 < len(parsed.observations) < 160
-    assert {sourced.draft.title for sourced in parsed.observations} == {"Kept"}
+    assert {draft.title for draft in parsed.observations} == {"Kept"}
 
 
 HONEST = """\
@@ -162,5 +160,5 @@ def test_a_hostile_megabyte_takes_no_more_than_fifteen_times_as_long_as_an_hones
 
 def cpu_seconds(answer: str) -> float:
     began = time.thread_time()
-    read(answer)
+    check_bounds(answer)
     return time.thread_time() - began

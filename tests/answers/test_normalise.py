@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cmserver.answers.normalise import normalise_observation
 from cmserver.answers.text_fields import read_numbers
+from cmserver.observations.normalise import normalise_observation
 from cmserver.providers.model import DraftObservation
 from cmserver.reading.conclusions import MAX_QUOTE
 from tests.table import try_rows
@@ -19,7 +19,7 @@ def test_only_the_part_of_a_quote_that_is_kept_is_searched_for_anchors(part: str
         searched.append(len(quote or ""))
         return []
 
-    monkeypatch.setattr("cmserver.answers.normalise._find_anchors", find_anchors)
+    monkeypatch.setattr("cmserver.observations.normalise._find_anchors", find_anchors)
 
     clean = normalise_observation(DraftObservation(title="A title", quote=part * 30_000), [])
 

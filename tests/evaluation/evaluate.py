@@ -11,16 +11,24 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access.model import GenerationPolicy
-from cmserver.answers.model import BatchAnswer
-from cmserver.answers.parse import parse
 from cmserver.generation.model import ClaimedJob
 from cmserver.generation.prompt import SessionContext, build_prompt, read_events
 from cmserver.providers.failures import find_error_in_prose
-from cmserver.providers.model import Completion, FailureKind, PriorObservation, Prompt, Provider, ProviderError, Verbosity
+from cmserver.providers.model import (
+    Completion,
+    FailureKind,
+    PriorObservation,
+    Prompt,
+    Provider,
+    ProviderError,
+    Verbosity,
+    event_tag,
+)
 from cmserver.providers.prices import compute_cost
 from cmserver.reading.model import EventReading
 from cmserver.sessions.turns.model import SessionPrompt
 from cmserver.tooluse.model import WorkingFolder
+from tests.answers.read import ReadAnswer, read_answer
 from tests.evaluation.cases import Case, Label, cases, payload
 
 _BEGAN = datetime(2026, 11, 20, 9, tzinfo=UTC)
@@ -97,7 +105,7 @@ class _Call(msgspec.Struct, kw_only=True):
     case: Case
     jobs: list[ClaimedJob]
     completion: Completion | None = None
-    parsed: BatchAnswer | None = None
+    parsed: ReadAnswer | None = None
     error: str = ""
 
 
@@ -124,9 +132,10 @@ async def _complete(provider: Provider, call: _Call, language: str, event_tokens
     try:
         async with asyncio.timeout(timeout_seconds):
             call.completion = await provider.complete(_prompt(call.case, call.jobs, language, event_tokens))
-        changed = {job_id: reading.changed_files for job_id, reading in _readings(call.case, call.jobs).items()}.__getitem__
+        readings = _readings(call.case, call.jobs)
+        changed = {event_tag(place): readings[job.id].changed_files for place, job in enumerate(call.jobs)}
         try:
-            call.parsed = parse(call.completion.text, [job.id for job in call.jobs], changed)
+            call.parsed = read_answer(call.completion.text, changed)
         except ProviderError as error:
             raise find_error_in_prose(provider.name, call.completion.text) or error from None
     except TimeoutError:
@@ -192,10 +201,10 @@ def _jobs(case: Case, policy: GenerationPolicy) -> list[ClaimedJob]:
 
 
 def _event_results(call: _Call) -> list[EventResult]:
-    observations = call.parsed.observations if call.parsed else []
+    parsed = call.parsed or ReadAnswer()
     results: list[EventResult] = []
-    for job, event in zip(call.jobs, call.case.events, strict=True):
-        drafts = [sourced.draft for sourced in observations if job.id in sourced.job_ids]
+    for place, event in enumerate(call.case.events):
+        drafts = parsed.cites(event_tag(place))
         folder = WorkingFolder(call.case.cwd)
         named = [folder.relative(path) for draft in drafts for path in [*draft.files_modified, *draft.files_read]]
         results.append(
@@ -209,7 +218,7 @@ def _event_results(call: _Call) -> list[EventResult]:
                 kept=bool(drafts),
                 types_given=[draft.type for draft in drafts],
                 files_given=list(dict.fromkeys(named)),
-                reason=call.parsed.reasons.get(job.id) if call.parsed else None,
+                reason=parsed.reasons.get(event_tag(place)),
             )
         )
     return results

@@ -9,20 +9,18 @@ import json
 import sys
 from pathlib import Path
 from typing import Final
-from uuid import UUID
 
 import click
 import msgspec
 
-from cmserver.answers.model import SUMMARY_FIELDS, BatchAnswer
-from cmserver.answers.parse import parse
-from cmserver.providers.model import ProviderError
+from cmserver.providers.model import SUMMARY_FIELDS, ProviderError
+from tests.answers.read import ReadAnswer, read_answer
 from tests.house.house import ROOT
 from tests.house.pages import present
 from tests.providers.attacks import ATTACKS, FOR_SUMMARY, HARMLESS, Attack, place_of, planted, quoted, read, unescape_tags
 
 PAGE: Final = ROOT / "docs" / "why" / "trust.md"
-JOBS: Final = [UUID(int=number) for number in range(1, 5)]
+EVENTS: Final = 4
 BEGIN, END = "<!-- The attacks: generated. -->\n", "<!-- The end of what is generated. -->\n"
 _LEAD, _TAIL = "It said: ", " That was all."
 _FACT: Final = 1_500
@@ -90,21 +88,17 @@ def json_summary(quote: str) -> str:
     return json.dumps({"summary": fields})
 
 
-def outcome(answer: str, jobs: list[UUID]) -> Outcome:
-    parsed = parse(answer, jobs)
-    places = {job: place for place, job in enumerate(jobs, 1)}
+def outcome(answer: str, events: int) -> Outcome:
+    parsed = read_answer(answer, events)
     return Outcome(
-        [
-            (observation.draft.type, observation.draft.title, [places[job] for job in observation.job_ids])
-            for observation in parsed.observations
-        ],
-        {places[job]: reason for job, reason in parsed.reasons.items()},
+        [(draft.type, draft.title, [int(tag[1:]) for tag in draft.events]) for draft in parsed.observations],
+        {int(tag[1:]): reason for tag, reason in parsed.reasons.items()},
         _summary(parsed),
         _is_quoted_whole(parsed),
     )
 
 
-def _summary(parsed: BatchAnswer) -> list[str | None] | None:
+def _summary(parsed: ReadAnswer) -> list[str | None] | None:
     if parsed.summary is None:
         return None
     fields = [getattr(parsed.summary, name) for name in SUMMARY_FIELDS]
@@ -115,9 +109,9 @@ def _short(text: str | None) -> str | None:
     return "quoted" if text and text.startswith(_LEAD.strip()) and text.endswith(_TAIL.strip()) else text
 
 
-def _is_quoted_whole(parsed: BatchAnswer) -> bool:
+def _is_quoted_whole(parsed: ReadAnswer) -> bool:
     """Nothing that the model wrote behind the quotation is lost."""
-    second = [observation.draft for observation in parsed.observations if observation.draft.title == "Second"]
+    second = [draft for draft in parsed.observations if draft.title == "Second"]
     return all(
         _short(observation.narrative) == "quoted" and observation.facts[-1] == "It ran once" and len(observation.facts) == 2
         for observation in second
@@ -135,7 +129,7 @@ def held(attack: Attack, form: str, *, raw: bool = False) -> bool:
     is_summary = attack.where in FOR_SUMMARY
     write = (xml_summary if form == "xml" else json_summary) if is_summary else xml if form == "xml" else json_
     try:
-        return outcome(write(quote), JOBS[:1] if is_summary else JOBS) == (HONEST_SUMMARY if is_summary else HONEST)
+        return outcome(write(quote), 1 if is_summary else EVENTS) == (HONEST_SUMMARY if is_summary else HONEST)
     except ProviderError:
         return False
 

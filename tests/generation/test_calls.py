@@ -630,7 +630,7 @@ async def test_an_answer_with_observations_and_a_summary_loses_neither(outbox: O
         answer = each_observed(prompt)
         both = each_observed(Prompt(kind="summary", project="x"))
         if prompt.kind == "summary":
-            return completion(Answer(observations=[DraftObservation(title="late insight")], summary=both.summary))
+            return completion(Answer(observations=[DraftObservation(type="decision", title="late insight")], summary=both.summary))
         return completion(Answer(observations=answer.observations, summary=both.summary))
 
     hand = await outbox.hand(Scripted(reply))

@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 
 from cmserver.answers import vocabulary
 from cmserver.providers.prompts.fence import escape_tags, fence_text
-from tests.generation.echo import HONEST, HONEST_SUMMARY, JOBS, PAGE, json_, json_summary, outcome, page, xml, xml_skip, xml_summary
+from tests.generation.echo import (
+    EVENTS,
+    HONEST,
+    HONEST_SUMMARY,
+    PAGE,
+    json_,
+    json_summary,
+    outcome,
+    page,
+    xml,
+    xml_skip,
+    xml_summary,
+)
 from tests.house.pages import present
 from tests.providers.attacks import ATTACKS, FOR_SUMMARY, Attack, planted, quoted
 from tests.table import try_rows
@@ -25,27 +37,27 @@ IN_BATCHES = [attack for attack in ATTACKS if attack.where not in FOR_SUMMARY]
 def test_a_quoted_attack_adds_changes_and_suppresses_nothing(attack: Attack, write: Callable[[str], str]):
     answer = write(quoted(planted(attack.where, attack.text), attack.where))
 
-    assert outcome(answer, JOBS) == HONEST
+    assert outcome(answer, EVENTS) == HONEST
 
 
 @try_rows("attack", IN_BATCHES, ids=lambda attack: attack.name)
 def test_in_json_that_holds_also_for_a_model_that_writes_the_tags_out(attack: Attack):
-    assert outcome(json_(attack.text[:6_000]), JOBS) == HONEST
+    assert outcome(json_(attack.text[:6_000]), EVENTS) == HONEST
 
 
 @try_rows("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_an_attack_quoted_in_a_summary_changes_none_of_its_other_fields(attack: Attack):
     quote = quoted(planted(attack.where, attack.text), attack.where)
 
-    assert outcome(xml_summary(quote), JOBS[:1]) == HONEST_SUMMARY
-    assert outcome(json_summary(quote), JOBS[:1]) == HONEST_SUMMARY
+    assert outcome(xml_summary(quote), 1) == HONEST_SUMMARY
+    assert outcome(json_summary(quote), 1) == HONEST_SUMMARY
 
 
 @try_rows("attack", IN_BATCHES, ids=lambda attack: attack.name)
 def test_an_attack_quoted_as_the_reason_of_a_skip_changes_no_observation(attack: Attack):
     quote = " ".join(quoted(planted(attack.where, attack.text), attack.where).split())
 
-    found = outcome(xml_skip(quote), JOBS)
+    found = outcome(xml_skip(quote), EVENTS)
 
     assert found.observations == [HONEST.observations[0], HONEST.observations[2]]
     assert 4 in found.reasons
@@ -65,8 +77,8 @@ def test_an_attack_quoted_as_the_reason_of_a_skip_changes_no_observation(attack:
 def test_no_mixture_of_pieces_changes_an_observation_of_another_event(pieces: list[str]):
     quote = fence_text("".join(pieces), 2_000).strip()
 
-    assert outcome(xml(quote), JOBS) == HONEST
-    assert outcome(json_(quote), JOBS) == HONEST
+    assert outcome(xml(quote), EVENTS) == HONEST
+    assert outcome(json_(quote), EVENTS) == HONEST
 
 
 def test_every_name_an_answer_is_read_by_is_guarded():

@@ -12,7 +12,7 @@ import pytest
 from cmserver.base.settings import Settings
 from cmserver.consolidation.combine import undo
 from cmserver.generation import repository
-from cmserver.generation.prompt import find_quoted_job
+from cmserver.generation.record import find_quoted_job
 from cmserver.ingest.door import gathers_turns
 from cmserver.ingest.model import EventSubmission
 from cmserver.providers.model import Answer, DraftObservation, Prompt, Rules, Skip

@@ -673,6 +673,6 @@ def test_the_notes_of_a_merge_and_what_must_stay_are_fenced_whole():
 
 @pytest.mark.parametrize("answer", ['{"title":"T","narrative":"N","facts":["a"]}', _ONE_NOTE])
 def test_the_answer_to_a_merge_is_read_in_both_forms(answer: str):
-    (observation,) = parse(answer, []).observations
+    (observation,) = parse(answer, 0).observations
 
-    assert (observation.draft.title, observation.draft.narrative, observation.draft.facts) == ("T", "N", ["a"])
+    assert (observation.title, observation.narrative, observation.facts) == ("T", "N", ["a"])

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 import pytest
 
-from cmserver.answers.parse import parse
 from cmserver.reading.read import read_event
+from tests.answers.read import read_answer
 
 PATCH = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x\n+y\n*** Add File: src/b.py\n+z\n*** Delete File: c.py\n*** End Patch"
-E1, E2, E3 = (UUID(int=number) for number in (1, 2, 3))
 
 
 def use(name: str, tool_input: object, response: object = None, **more: object) -> dict[str, object]:
@@ -62,8 +59,8 @@ def test_without_a_folder_paths_stay_whole():
     assert read_event("tool_use", use("Edit", EDIT), None).changed_files == ["/code/src/a.py"]
 
 
-def modified(answer: str, changed: dict[UUID, list[str]], jobs: list[UUID]) -> list[list[str]]:
-    return [sourced.draft.files_modified for sourced in parse(answer, jobs, changed.__getitem__).observations]
+def modified(answer: str, changed: dict[str, list[str]]) -> list[list[str]]:
+    return [draft.files_modified for draft in read_answer(answer, changed).observations]
 
 
 def test_an_observation_has_the_files_that_its_events_changed_behind_those_it_names():
@@ -72,7 +69,7 @@ def test_an_observation_has_the_files_that_its_events_changed_behind_those_it_na
         '</observation><observation events="e2"><title>B</title></observation>'
     )
 
-    files = modified(answer, {E1: ["a.py"], E2: ["b.py"], E3: ["c.py", "a.py"]}, [E1, E2, E3])
+    files = modified(answer, {"e1": ["a.py"], "e2": ["b.py"], "e3": ["c.py", "a.py"]})
 
     assert files == [["own.py", "a.py", "c.py"], ["b.py"]]
 
@@ -80,8 +77,8 @@ def test_an_observation_has_the_files_that_its_events_changed_behind_those_it_na
 def test_an_observation_that_names_no_event_of_several_has_only_its_own_files():
     answer = "<observation><title>A</title><files_modified><file>own.py</file></files_modified></observation>"
 
-    assert modified(answer, {E1: ["a.py"], E2: ["b.py"]}, [E1, E2]) == [["own.py"]]
-    assert modified(answer, {E1: ["a.py"]}, [E1]) == [["own.py", "a.py"]]
+    assert modified(answer, {"e1": ["a.py"], "e2": ["b.py"]}) == [["own.py"]]
+    assert modified(answer, {"e1": ["a.py"]}) == [["own.py", "a.py"]]
 
 
 def test_a_file_named_by_its_whole_path_is_the_one_that_was_changed():
@@ -90,14 +87,14 @@ def test_a_file_named_by_its_whole_path_is_the_one_that_was_changed():
         ' "files_modified": ["/code/src/a.py", "lib/src/a.py"]}]}'
     )
 
-    (observation,) = parse(answer, [E1], lambda _: ["src/a.py"]).observations
+    (observation,) = read_answer(answer, {"e1": ["src/a.py"]}).observations
 
-    assert observation.draft.files_modified == ["src/a.py", "lib/src/a.py"]
-    assert observation.draft.files_read == ["src/a.py", "/code/b.py"]
+    assert observation.files_modified == ["src/a.py", "lib/src/a.py"]
+    assert observation.files_read == ["src/a.py", "/code/b.py"]
 
 
 def test_files_alone_are_no_observation():
-    parsed = parse('<observation events="e1"><title></title></observation>', [E1], lambda _: ["a.py"])
+    parsed = read_answer('<observation events="e1"><title></title></observation>', {"e1": ["a.py"]})
 
     assert (parsed.observations, parsed.dropped) == ([], 1)
 

@@ -18,7 +18,6 @@ import msgspec
 import yaml
 
 from cmserver.access.projects import display_name
-from cmserver.answers.model import summary_text
 from cmserver.base.errors import Invalid
 from cmserver.base.ids import from_iso
 from cmserver.client.client_folder import read_project
@@ -286,7 +285,7 @@ def _summary_line(transcript: _Transcript, id_: str, at: datetime, text: str) ->
         kind="summary",
         title=transcript.title or "Session summary",
         summary={"completed": completed},
-        content=summary_text(DraftSummary(completed=completed)),
+        content=DraftSummary(completed=completed).text,
         metadata={"importedFrom": _NAME},
         created_at=at,
         updated_at=at,

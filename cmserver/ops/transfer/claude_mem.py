@@ -16,14 +16,13 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.answers.model import SUMMARY_FIELDS, summary_text
 from cmserver.base.errors import Invalid
 from cmserver.base.ids import from_epoch_ms, from_iso
 from cmserver.observations.model import INSTRUCTION_IMPORTANCE, compose
 from cmserver.observations.tidy import tidy_line, tidy_list, tidy_text
 from cmserver.ops.transfer.ids import derive_id
 from cmserver.ops.transfer.model import DataLine, EventLine, ObservationLine, ProjectLine, RefusedLine, SessionLine, TurnLine
-from cmserver.providers.model import DraftSummary
+from cmserver.providers.model import SUMMARY_FIELDS, DraftSummary
 
 _NAME = "claude-mem"
 _NO_PROJECT = "claude-mem"
@@ -243,7 +242,7 @@ def _overview(row: Row, session_id: UUID | None) -> ObservationLine | None:
 
 
 def _summed_up(row: Row, session_id: UUID | None, table: str, fields: Mapping[str, str | None]) -> ObservationLine | None:
-    content = summary_text(DraftSummary(**fields))
+    content = DraftSummary(**fields).text
     if not content:
         return None
     return msgspec.structs.replace(

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import msgspec
 
 from cmserver.access.model import Principal, Project
-from cmserver.answers.model import summary_text
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.observations import repository as observations
@@ -187,7 +186,7 @@ def _summary(summed: Summed) -> NewObservation:
         completed=summed.completed,
         next_steps=summed.next_steps,
     )
-    content = summary_text(draft)
+    content = draft.text
     return _new(
         number=summed.number,
         kind="summary",

@@ -1,24 +1,23 @@
-"""Makes parsed drafts fit to store: bounded, cleaned, without repetition or secrets."""
+"""Makes the drafts of an answer fit to store: bounded, cleaned, without repetition or secrets."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from cmserver.answers.model import SUMMARY_FIELDS
-from cmserver.answers.text_fields import strip_bullet
-from cmserver.base.text import shorten
+from cmserver.base.text import shorten, storable, strip_bullet
 from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, TYPES
-from cmserver.providers.model import DraftObservation, DraftSummary
+from cmserver.providers.model import SUMMARY_FIELDS, Answer, DraftObservation, DraftSummary, Skip
 from cmserver.reading.conclusions import MAX_QUOTE, conclude
 from cmserver.redaction.redact import may_change, redact
 
+MAX_OBSERVATIONS = 1_000
+"""Per answer. A real answer has room for some hundred."""
 ENTITIES_MOST = 8
 """Of an observation; a model is asked for fewer."""
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _PLACEHOLDERS = {"null", "none", "n/a", "undefined", "-", "\u2013", "\u2014", "..."}
 """What models write into a field that they leave empty."""
 _LETTERS = re.compile(r"[a-z]++")
@@ -29,6 +28,28 @@ _TYPES = {
     "bug": "bugfix", "fix": "bugfix", "hotfix": "bugfix", "feat": "feature", "refactoring": "refactor", "learning": "discovery",
     "finding": "discovery", "investigation": "discovery", "insight": "discovery", "security": "security_note",
 }  # fmt: skip
+
+
+def normalise_answer(answer: Answer, changed_files: Mapping[str, Sequence[str]]) -> Answer:
+    """The answer without empty observations, those after the first MAX_OBSERVATIONS, and skip marks of events that one cites.
+
+    `changed_files` are those that each event of the batch changed, by its tag. Other tags are removed.
+    """
+    observations = list[DraftObservation]()
+    for draft in answer.observations[:MAX_OBSERVATIONS]:
+        tags = [tag for tag in changed_files if tag in draft.events]
+        certain = tags or (list(changed_files) if len(changed_files) == 1 else [])
+        clean = normalise_observation(draft, [file for tag in certain for file in changed_files[tag]])
+        if clean is not None:
+            clean.events = tags
+            observations.append(clean)
+    cited = {tag for draft in observations for tag in draft.events}
+    skipped = [
+        Skip(event=mark.event, reason=normalise_line(mark.reason) or "not said why")
+        for mark in answer.skipped
+        if mark.event not in cited
+    ]
+    return Answer(observations=observations, summary=normalise_summary(answer.summary), skipped=skipped)
 
 
 def normalise_observation(draft: DraftObservation, changed: Sequence[str]) -> DraftObservation | None:
@@ -98,7 +119,7 @@ def normalise_text(text: str | None) -> str | None:
     """The text fit to store; None when it is empty or a placeholder."""
     if not text:
         return None
-    clean = _UNSTORABLE.sub("\ufffd", text.strip()[:TEXT_MOST]).strip()
+    clean = storable(text.strip()[:TEXT_MOST]).strip()
     return None if clean.lower() in _PLACEHOLDERS else clean or None
 
 
