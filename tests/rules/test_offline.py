@@ -520,7 +520,7 @@ async def test_a_session_in_which_nothing_happened_has_no_summary():
     end = await summarise()
 
     assert end.summary is None
-    assert [(skip.event, skip.reason) for skip in end.skipped] == [("summary", "nothing was changed, found or decided")]
+    assert [(skip.event, skip.reason) for skip in end.skipped] == [("", "nothing was changed, found or decided")]
 
 
 # ------------------------------------------------------------------------------------------------ any JSON at all
