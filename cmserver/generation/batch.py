@@ -16,7 +16,7 @@ from cmserver.calls.budget import BUDGET, BudgetRefusal
 from cmserver.calls.model import Pause, StoredAnswer
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
 from cmserver.generation.prompt import find_root, read_events
-from cmserver.generation.record import AnsweredCall
+from cmserver.generation.record import SettledAnswer
 from cmserver.providers.model import FailureKind, ProviderError
 from cmserver.reading.model import EventReading
 
@@ -50,7 +50,7 @@ class Batch:
         """What paths in its events are relative to."""
         self.readings: dict[UUID, EventReading] = {}
         """What the events of its jobs say, by job."""
-        self.answered: list[AnsweredCall] = []
+        self.answered: list[SettledAnswer] = []
         self.ends: list[End] = []
         self.hold = LaneHold()
 

@@ -10,7 +10,7 @@ from cmserver.calls import repository as calls
 from cmserver.generation import repository
 from cmserver.generation.lease import LeaseLostError
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
-from cmserver.generation.record import AnsweredCall, store_observations
+from cmserver.generation.record import SettledAnswer, store_observations
 from cmserver.generation.turn_work import add_turn_work
 from cmserver.graph.read_turn import keep_turn_names
 from cmserver.observations.history import repository as history
@@ -23,7 +23,7 @@ async def write_batch_effects(
     claim: Claim,
     jobs: Sequence[ClaimedJob],
     readings: Mapping[UUID, EventReading],
-    answered: Sequence[AnsweredCall],
+    answered: Sequence[SettledAnswer],
     ends: Sequence[End],
     hold: LaneHold,
 ) -> list[int]:
@@ -64,7 +64,7 @@ async def write_batch_effects(
     return numbers
 
 
-def _answered_end(job: ClaimedJob, call: AnsweredCall, observed: set[UUID]) -> End:
+def _answered_end(job: ClaimedJob, call: SettledAnswer, observed: set[UUID]) -> End:
     """The end of an answered job: observed, or skipped with the reason that the answer has for it."""
     if job.id in observed:
         return End(job_id=job.id, status="completed", outcome="observed", reason=call.remark)

@@ -54,7 +54,7 @@ class CitedObservation(msgspec.Struct, frozen=True, kw_only=True):
     """What a user laid down or decided with it."""
 
 
-class AnsweredCall(msgspec.Struct, frozen=True, kw_only=True):
+class SettledAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What will be stored of one answer. A job that no observation cites is skipped; `reasons` says why if the answer did."""
 
     run_id: UUID | None
@@ -78,7 +78,7 @@ def settle_answer(
     readings: Mapping[UUID, EventReading],
     author: StoredAnswer | Rules,
     remark: str | None = None,
-) -> AnsweredCall:
+) -> SettledAnswer:
     """What will be stored of the drafts. Those that cite a job which is no longer ours are left out."""
     job_ids = author.job_ids if isinstance(author, StoredAnswer) else [job.id for job in jobs]
     ids_by_tag = {event_tag(place): job_id for place, job_id in enumerate(job_ids)}
@@ -102,7 +102,7 @@ def settle_answer(
         settled.add_summary(clean.summary, jobs[-1])  # an unrequested summary of a batch of events belongs to its last event
     marks = {mark.event: mark.reason for mark in clean.skipped}
     reasons = {job_id: reason for tag, job_id in ids_by_tag.items() if (reason := marks.get(tag) or marks.get(""))}
-    return AnsweredCall(
+    return SettledAnswer(
         run_id=author.id if isinstance(author, StoredAnswer) else None,
         jobs=list(jobs),
         observations=settled.rows,

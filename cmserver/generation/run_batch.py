@@ -33,7 +33,7 @@ from cmserver.generation.lease import LeaseLostError, retry_until_lease_ends
 from cmserver.generation.model import Claim, ClaimedJob
 from cmserver.generation.operate.manage import resume_provider
 from cmserver.generation.provider_call import ProviderCaller
-from cmserver.generation.record import AnsweredCall, settle_answer
+from cmserver.generation.record import SettledAnswer, settle_answer
 from cmserver.generation.turn_names import find_turn, load_turn_prompt
 from cmserver.graph.model import EntityName
 from cmserver.graph.read_turn import read_answer
@@ -190,7 +190,7 @@ class BatchRunner:
         for job in allowed:
             if job.source_type == "observation_reindex":
                 await self._reindex(batch, job)
-        selected = _select_for_model(batch, await self._check_sources(batch, allowed), stored)
+        selected = _apply_skip_rules(batch, await self._end_jobs_without_call(batch, allowed), stored)
         groups = deque(group_by_answer(selected, stored))
         while groups:
             jobs, answer = groups.popleft()
@@ -263,7 +263,7 @@ class BatchRunner:
                 batch.give_back([job])
                 return
 
-    async def _check_sources(self, batch: Batch, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
+    async def _end_jobs_without_call(self, batch: Batch, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
         """The jobs that need a call: not of sessions that recorded nothing, nor of turns that are gone or that no model names."""
         others: list[ClaimedJob] = []
         for job in jobs:
@@ -301,7 +301,7 @@ class BatchRunner:
         if is_new:
             log.warning("provider.paused", provider=name, reason=pause.reason, seconds=round(pause.seconds_left))
 
-    async def _parse(self, batch: Batch, jobs: list[ClaimedJob], stored: StoredAnswer) -> AnsweredCall:
+    async def _parse(self, batch: Batch, jobs: list[ClaimedJob], stored: StoredAnswer) -> SettledAnswer:
         """Parse a stored answer. One that cannot be parsed is marked as unusable, and its text is kept."""
         if jobs[0].source_type == "turn":
             return _named_turn(jobs[0], read_answer(stored.answer), stored)
@@ -321,13 +321,13 @@ class BatchRunner:
 
     async def _settle(
         self, batch: Batch, jobs: list[ClaimedJob], answer: Answer, author: StoredAnswer | Rules, remark: str | None
-    ) -> AnsweredCall:
+    ) -> SettledAnswer:
         call = await asyncio.to_thread(settle_answer, answer, jobs, batch.readings, author, remark)
         if call.dropped:
             log.info("observations.dropped", count=call.dropped)
         return call
 
-    async def _answer_by_rules(self, batch: Batch, jobs: list[ClaimedJob], remark: str | None = None) -> AnsweredCall:
+    async def _answer_by_rules(self, batch: Batch, jobs: list[ClaimedJob], remark: str | None = None) -> SettledAnswer:
         """The observations of the events, or the session's summary, as the rules word them. No run is recorded."""
         if jobs[0].source_type == "turn":
             return _named_turn(jobs[0], [], reason="no model names entities")
@@ -429,9 +429,9 @@ async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.Sessio
 
 def _named_turn(
     job: ClaimedJob, names: list[EntityName], stored: StoredAnswer | None = None, *, reason: str = "its entities were found"
-) -> AnsweredCall:
+) -> SettledAnswer:
     """What a model named in the turn of the job; nothing without a stored answer."""
-    return AnsweredCall(
+    return SettledAnswer(
         run_id=stored.id if stored else None,
         jobs=[job],
         observations=[],
@@ -442,7 +442,7 @@ def _named_turn(
     )
 
 
-def _select_for_model(batch: Batch, jobs: Sequence[ClaimedJob], stored: Sequence[StoredAnswer]) -> list[ClaimedJob]:
+def _apply_skip_rules(batch: Batch, jobs: Sequence[ClaimedJob], stored: Sequence[StoredAnswer]) -> list[ClaimedJob]:
     """The jobs to call a provider for. Those that a skip rule excludes end here, unless their answer is already paid for."""
     answered = {answer.id for answer in stored}
     selected: list[ClaimedJob] = []

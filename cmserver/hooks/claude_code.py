@@ -68,7 +68,7 @@ def _build_events(
 ) -> list[HookEvent]:
     """The events of a hook; none of one that repeats what others say."""
     if name in _TOOL_USES:
-        return hook_payload.build_tool_use(_TOOL_USES[name], fields, delivery_id)
+        return hook_payload.build_tool_event(_TOOL_USES[name], fields, delivery_id)
     if name == "PostToolBatch":
         return _build_batch(fields, delivery_id)
     match name:
@@ -94,7 +94,7 @@ def _build_batch(fields: hook_payload.Fields, delivery_id: str | None) -> list[H
         event_type, response = "tool_use", use.get("tool_response")
         if isinstance(response, str) and _FAILED.match(response):
             event_type, use["error"] = "tool_use_failure", use.pop("tool_response")
-        events += hook_payload.build_tool_use(event_type, use, delivery_id, index)
+        events += hook_payload.build_tool_event(event_type, use, delivery_id, index)
     return events
 
 

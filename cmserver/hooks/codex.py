@@ -33,7 +33,7 @@ def parse(payload: object, delivery_id: str | None) -> HookCall:
 
 def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | None, *, is_subagent: bool) -> list[HookEvent]:
     if name in _TOOL_USES:
-        return hook_payload.build_tool_use(_TOOL_USES[name], fields, delivery_id)
+        return hook_payload.build_tool_event(_TOOL_USES[name], fields, delivery_id)
     event_type = (_SUBAGENT_TYPES.get(name) if is_subagent else None) or _TYPES.get(name) or hook_payload.to_snake_case(name)
     return hook_payload.build_event(event_type, fields, delivery_id, is_repetition=name in _REPEATING_HOOKS)
 

@@ -56,7 +56,7 @@ def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | Non
         if "tool_output" in fields:
             added["tool_response"] = _read_output(fields["tool_output"])
         kept = {key: value for key, value in fields.items() if key != "tool_output"}
-        return hook_payload.build_tool_use(_TOOL_USES[name], {**kept, **added}, delivery_id)
+        return hook_payload.build_tool_event(_TOOL_USES[name], {**kept, **added}, delivery_id)
     if name == "afterAgentResponse":
         fields = {**fields, "last_assistant_message": fields.get("text")}  # where a summary looks for it
     event_type = _TYPES.get(name) or hook_payload.to_snake_case(name)

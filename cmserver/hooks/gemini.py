@@ -33,8 +33,8 @@ def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | Non
     if tool is not None:
         error = _read_error(fields)
         if error is None:
-            return hook_payload.build_tool_use("tool_use", fields, delivery_id, tool=tool)
-        return hook_payload.build_tool_use("tool_use_failure", {**fields, "error": error}, delivery_id, tool=tool)
+            return hook_payload.build_tool_event("tool_use", fields, delivery_id, tool=tool)
+        return hook_payload.build_tool_event("tool_use_failure", {**fields, "error": error}, delivery_id, tool=tool)
     if name == "AfterAgent":
         fields = {**fields, "last_assistant_message": fields.get("prompt_response")}  # where a summary looks for it
     event_type = _TYPES.get(name) or hook_payload.to_snake_case(name)

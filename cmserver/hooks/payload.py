@@ -156,7 +156,7 @@ def _read_time(value: object) -> datetime | None:
     return None
 
 
-def build_tool_use(
+def build_tool_event(
     event_type: str, fields: Fields, delivery_id: str | None, index: int | None = None, *, tool: ToolUse | None = None
 ) -> list[HookEvent]:
     """A tool use, with the same id whichever hook sends it. None when the tool only read our own memory."""

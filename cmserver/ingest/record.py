@@ -100,13 +100,13 @@ class EventRecorder:
         await self._meter.admit_events(principal, len(submissions))
         new_count = 0
         try:
-            recorded = await self._record_again_if_gone(principal, submissions, at_once=at_once)
+            recorded = await self._record_retrying_once(principal, submissions, at_once=at_once)
             new_count = sum(event.is_new for event in recorded)
             return recorded
         finally:
             self._meter.count_events(principal, new_count, admitted=len(submissions))
 
-    async def _record_again_if_gone(
+    async def _record_retrying_once(
         self, principal: Principal, submissions: Sequence[EventSubmission], *, at_once: bool
     ) -> list[RecordedEvent]:
         """Record the events; once more when a session that this process remembered was deleted. NotFound if it still fails."""
@@ -146,8 +146,8 @@ class EventRecorder:
 
     async def _write(self, origin: JobOrigin, events: Sequence[NewEvent]) -> tuple[Sequence[NewEvent], list[StoredAt]]:
         """The events with the keys that they are stored by, and when the new ones were stored."""
-        if any(_needs_session(event) for event in events):
-            return await self._db.in_tenant(origin.team_id, lambda conn: _write_in_sessions(conn, origin, events))
+        if any(_needs_session_lock(event) for event in events):
+            return await self._db.in_tenant(origin.team_id, lambda conn: _write_under_session_locks(conn, origin, events))
         if len(events) > 1:
             request = reshape(origin, IngestRequest, events=events)
             return events, await self._db.statement_in_tenant(lambda conn: repository.ingest(conn, origin.team_id, [request]))
@@ -267,7 +267,7 @@ class EventRecorder:
         """The event as it is stored, with its session, its keys, and when observations are to be made of it."""
         event = clean_event.event
         project = event.project
-        session = await self._find_session(principal, event)
+        session = await self._ensure_session(principal, event)
         session_id = session.id if session else None
         event_id, job_id = new_id(), new_id()
         arrival = Arrival(
@@ -327,7 +327,7 @@ class EventRecorder:
             waits_for_end=generate and timing.waits,
         )
 
-    async def _find_session(self, principal: Principal, event: EventSubmission) -> SessionPlace | None:
+    async def _ensure_session(self, principal: Principal, event: EventSubmission) -> SessionPlace | None:
         """The session that is sent, or that the agent names (found or made), and the project that it is in now."""
         external_id, project = event.content_session_id, event.project
         if event.server_session_id is not None:
@@ -384,7 +384,7 @@ async def _find_or_make_session(conn: Conn, principal: Principal, project: Proje
     return session
 
 
-def _needs_session(event: NewEvent) -> bool:
+def _needs_session_lock(event: NewEvent) -> bool:
     """Whether the event is to be written under its session's lock.
 
     A turn is numbered there, and completed. What waits for the session's end must not miss it: the idle sweep would not know of the
@@ -403,11 +403,11 @@ async def _find_twin_key(conn: Conn, team_id: UUID, event: NewEvent) -> str:
     return twins[0] if twins else event.idempotency_key
 
 
-async def _write_in_sessions(
+async def _write_under_session_locks(
     conn: Conn, origin: JobOrigin, events: Sequence[NewEvent]
 ) -> tuple[Sequence[NewEvent], list[StoredAt]]:
     """Write the events, their sessions locked first; with the keys they are stored by, and when the new ones were stored."""
-    in_sessions = [(event, event.server_session_id) for event in events if event.server_session_id and _needs_session(event)]
+    in_sessions = [(event, event.server_session_id) for event in events if event.server_session_id and _needs_session_lock(event)]
     for session_id in sorted({session_id for _, session_id in in_sessions}):
         if await sessions.lock(conn, origin.team_id, session_id) is None:
             raise _GoneError
