@@ -17,7 +17,7 @@ CREATE ROLE cmserver_request LOGIN NOSUPERUSER NOBYPASSRLS PASSWORD :'password';
 GRANT cmserver_tenant TO cmserver_request;
 -- Only a superuser gives a database to a role without being its member.
 SELECT 'GRANT cmserver TO CURRENT_USER' FROM pg_roles WHERE rolname = current_user AND NOT rolsuper \gexec
-CREATE DATABASE cmserver OWNER cmserver;
+CREATE DATABASE cmserver OWNER cmserver ENCODING 'UTF8' TEMPLATE template0;  -- a cluster may have been made with another one
 
 \connect cmserver
 -- Only a superuser may do this, and whom a provider allows it; without pgvector everything works but vectors.

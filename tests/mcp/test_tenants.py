@@ -101,7 +101,8 @@ def ways(number: int, observation_id: str) -> list[object]:
 
 def _without(text: str, *names: object) -> str:
     for name in names:
-        text = text.replace(str(name), "…")
+        # A random id may hold the digits of a number.
+        text = re.sub(rf"(?<![\da-f-]){re.escape(str(name))}(?![\da-f-])", "…", text)
     return text
 
 
