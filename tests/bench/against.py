@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import msgspec
+import psycopg
 
 from cmserver.base.ids import new_id
 from tests.bench import session
@@ -49,6 +50,13 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     def cpu_seconds(self) -> float:
         """CPU time of the program and of the PostgreSQL that both sides share. The other side is idle meanwhile."""
         return cpu_seconds(self.pid) + cpu_seconds(self.postmaster)
+
+    def analyze(self) -> None:
+        """Let PostgreSQL plan by what the tables hold. By itself it does so some time in the next minute, for one side before the
+        other.
+        """
+        with psycopg.connect(self.database_url, autocommit=True) as conn:
+            conn.execute("ANALYZE")
 
     def post(self, path: str, body: object) -> None:
         self.client.post(path, json=body).raise_for_status()
@@ -88,6 +96,8 @@ def run(world: World, scale: Scale, commit: str) -> list[Figure]:
                     pairs[operation.name].append((taken[new.pid], taken[old.pid]))
             if round_number >= 0:
                 memory.append((resident_mib(new.pid), resident_mib(old.pid)))
+            new.analyze()
+            old.analyze()
         figures = [
             Figure(name=operation.name, unit="ms", yardstick=f"commit {commit}", pairs=pairs[operation.name], aim=_AIM)
             for operation in _operations(scale)
