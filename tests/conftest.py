@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -93,6 +94,20 @@ class Server:
         else:
             self._run("CREATE DATABASE {} TEMPLATE {}", name, template or "template1")
         return self.url(name)
+
+    @contextmanager
+    def lend_encoded(self, encoding: str) -> Generator[str]:
+        """The URL of an empty database in that encoding, which its user owns."""
+        name = f"cmserver_test_{encoding.lower()}"
+        url = self.url(name)
+        with psycopg.connect(self.superuser_url("postgres"), autocommit=True) as conn:
+            statement = "CREATE DATABASE {} OWNER {} ENCODING {} LOCALE 'C' TEMPLATE template0"
+            owner = sql.Identifier(str(conninfo_to_dict(url)["user"]))
+            conn.execute(sql.SQL(statement).format(sql.Identifier(name), owner, encoding))
+        try:
+            yield url
+        finally:
+            self.drop(name)
 
     def drop(self, name: str) -> None:
         if self.embedded:

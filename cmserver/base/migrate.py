@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import shlex
 from importlib import resources
 from pathlib import Path
 from typing import LiteralString, cast
@@ -25,6 +26,7 @@ log = get_logger(__name__)
 
 OWNS = {"schema_migrations", "installation"}
 OLDEST_POSTGRES = 15
+CREATE_DATABASE = "createdb --encoding=UTF8 --locale=C.UTF-8 --template=template0 --owner=USER NAME"
 SECRET = Query(bytes, "SELECT secret FROM installation")
 _LOCK = 7_237_415_001  # one number for all cmserver processes on a database
 _INCLUDE_PROCRASTINATE = "--include procrastinate"
@@ -68,10 +70,10 @@ async def migrate(url: str) -> list[str]:
     """Migrate the database; returns the names of the applied migrations. The URL must lead to a session, for a lock.
 
     Raises MigrationError when the database is newer than the program or another program's, an applied file was changed, the
-    server is too old, or its user may not make the tenant role.
+    server is too old, the database is not in UTF8, or its user may not make the tenant role.
     """
     async with await AsyncConnection.connect(url, autocommit=True) as conn:
-        await _check_version(conn)
+        check_server(conn)
         await conn.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
         try:
             await ensure_tenant_role(conn)
@@ -83,17 +85,25 @@ async def migrate(url: str) -> list[str]:
 async def find_missing(url: str) -> list[Migration]:
     """The migrations that the database lacks. MigrationError as of `migrate`; nothing is changed."""
     async with await AsyncConnection.connect(url, autocommit=True) as conn:
-        await _check_version(conn)
+        check_server(conn)
         try:
             return await _missing(conn)
         except errors.UndefinedTable:
             return migrations()
 
 
-async def _check_version(conn: AsyncConnection[TupleRow]) -> None:
+def check_server(conn: AsyncConnection[TupleRow]) -> None:
+    """Raise MigrationError for a PostgreSQL that is too old, and for a database that is not in UTF8."""
     major = conn.info.server_version // 10_000
     if major < OLDEST_POSTGRES:
         raise MigrationError(f"The database is PostgreSQL {major}; cmserver needs PostgreSQL {OLDEST_POSTGRES} or newer.")
+    encoding = conn.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        command = CREATE_DATABASE.replace("USER", shlex.quote(conn.info.user))
+        raise MigrationError(
+            f"The database {conn.info.dbname} is in {encoding}; cmserver needs UTF8. Nothing was changed. "
+            f"Make another database, and set CMSERVER_DATABASE_URL to it:\n  {command}"
+        )
 
 
 async def _apply_missing(conn: AsyncConnection[TupleRow]) -> list[str]:

@@ -180,6 +180,16 @@ async def test_words_inside_a_sentence_without_spaces_are_found_after_0027(empty
     assert after == before  # a text without such characters is not written again
 
 
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+async def test_a_database_in_another_encoding_is_refused_before_anything_is_done(server: Server, encoding: str):
+    with server.lend_encoded(encoding) as url:
+        with pytest.raises(MigrationError, match=rf"is in {encoding}; cmserver needs UTF8.*\n  createdb .*--owner=\w+ NAME$"):
+            await migrate(url)
+
+        with psycopg.connect(url) as conn:
+            assert conn.execute("SELECT to_regclass('schema_migrations') IS NULL").fetchone() == (True,)
+
+
 async def test_an_old_postgresql_is_refused_before_anything_is_done(empty_database: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "OLDEST_POSTGRES", 99)
 

@@ -286,6 +286,14 @@ async def test_dead_rows_are_found(healthy: Outbox, db: Db, settings: Settings, 
     assert ("database.vacuum", command) in [(finding.code, finding.command) for finding in found]
 
 
+async def test_a_database_in_another_encoding_is_found(settings: Settings, server: Server):
+    with server.lend_encoded("SQL_ASCII") as url:
+        async with Db(DatabaseUrls(owner=url), size=1) as db:
+            found = await check_database(db, settings)
+
+    assert codes(found) == {"database.encoding"}
+
+
 async def test_a_database_that_does_not_answer_is_found(settings: Settings):
     nowhere = DatabaseUrls(owner="postgresql://127.0.0.1:1/none?connect_timeout=1")
     async with Db(nowhere, size=1) as db:

@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from cmserver.base.migrate import CREATE_DATABASE
+
 Severity = Literal["error", "warning"]
 Place = Literal["database", "server", "machine"]
 
@@ -37,6 +39,7 @@ class DoctorFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 CHECKS = [
     Check("database.unreachable", "error", "database", "The database does not answer.", "cmserver status"),
+    Check("database.encoding", "error", "database", "The database is not in UTF8: no server starts on it.", CREATE_DATABASE),
     Check("schema.older", "error", "database", "The database's schema is older than the program.", "cmserver restart"),
     Check(
         "schema.newer", "error", "database", "The database's schema is newer than the program.", "pip install --upgrade cmserver"
