@@ -122,7 +122,8 @@ def _search_each(
     A server whose embedder is late answers by words alone. Where the first answers were by meaning too, such a question is asked
     again: RuntimeError when the embedder stays late.
     """
-    by_meaning = any([_search(client, question, request)[0].by_meaning for question in questions[:_WARM_QUESTIONS]])
+    first = [_search(client, question, request)[0] for question in questions[:_WARM_QUESTIONS]]
+    by_meaning = any(found.by_meaning for found in first)
     for question in questions:
         for _ in range(_TRIES):
             found, milliseconds = _search(client, question, request)
