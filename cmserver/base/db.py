@@ -64,6 +64,8 @@ _DEADLOCK_PAUSES_SECONDS = (0.01, 0.04)
 _STOPPING_WAIT_SECONDS = 0.5
 _SILENCE_SECONDS = 5.0
 """How long after a statement's time limit the database must have said that it ended it."""
+_READ_ONLY_SECONDS = 5.0
+"""How long a database that may only be read is not left again: it may stay so."""
 _SESSIONS = 4
 """Connections past a transaction pooler: for procrastinate's two workers, and for making indexes."""
 _LOG_INTERVAL_SECONDS = 60.0
@@ -193,6 +195,7 @@ class Db:
         self._statement_answer_seconds = statement_timeout_seconds + _SILENCE_SECONDS if statement_timeout_seconds else None
         self._answer_seconds = answer_seconds
         self._draining: set[asyncio.Task[None]] = set()
+        self._left_read_only_at = -math.inf
         self._is_shared = urls.pooling == "transaction"
         owner = _Login(urls.owner, urls.pooling, {"idle_in_transaction_session_timeout": self._idle_milliseconds})
         tenant = _tenant_login(urls, self._statement_milliseconds)
@@ -231,6 +234,13 @@ class Db:
         """Where one connection was silent the others are likely to be: none of them is to be waited for in its turn."""
         log.warning("database.silent")
         self._replace_connections()
+
+    def _leave_read_only_database(self) -> None:
+        """A primary that became a standby keeps its connections; new ones may lead to the new primary."""
+        now = time.monotonic()
+        if now - self._left_read_only_at >= _READ_ONLY_SECONDS:
+            self._left_read_only_at = now
+            self._replace_connections()
 
     def _replace_connections(self) -> None:
 
@@ -313,7 +323,7 @@ class Db:
             try:
                 yield conn
             except errors.ReadOnlySqlTransaction:
-                self._replace_connections()  # a primary that became a standby keeps them; new ones may lead to the new primary
+                self._leave_read_only_database()
                 raise
             finally:
                 conn.answer_seconds = self._answer_seconds  # procrastinate takes connections from the pool itself

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Generator
 from pathlib import Path
 from uuid import UUID
 
@@ -278,26 +279,46 @@ async def test_the_pools_wait_and_keep_connections_for_as_long_as_is_set(server:
                 await db.in_tenant(BLUE, NAMES.all)
 
 
-async def test_connections_to_a_primary_that_became_a_standby_are_left(database: str, server: Server, teams: None):
+@pytest.fixture
+def read_only(server: Server, database: str) -> Generator[Callable[[], None]]:
+    """New connections to the database may only read, until what is returned is called."""
+    name = str(conninfo_to_dict(database)["dbname"])
+    with psycopg.connect(server.superuser_url(name), autocommit=True) as superuser:
+        superuser.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(sql.Identifier(name)))
+        write = sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(sql.Identifier(name))
+        yield lambda: superuser.execute(write) and None
+        superuser.execute(write)
+
+
+async def test_connections_to_a_primary_that_became_a_standby_are_left(database: str, teams: None, read_only: Callable[[], None]):
     """It keeps them open, and answers each write with an error; new ones may lead to the new primary."""
-    database_name = str(conninfo_to_dict(database)["dbname"])
-    name = sql.Identifier(database_name)
-    with psycopg.connect(server.superuser_url(database_name), autocommit=True) as superuser:
-        superuser.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
-        async with Db(database, size=3) as db:
+    async with Db(database, size=1) as db:
+        async with db.system() as conn:
+            assert await NAMES.all(conn) == ["blue", "red"]
+        read_only()
+        with pytest.raises(DatabaseExhausted):
+            await db.in_system(rename_red)
+
+        deadline = Deadline(ENOUGH_SECONDS)
+        while not deadline.is_over:
+            try:
+                await db.in_system(rename_red)
+                break
+            except DatabaseExhausted:
+                await asyncio.sleep(0.01)
+        async with db.system() as conn:
+            assert await NAMES.all(conn) == ["blue", "red2"]
+
+
+async def test_connections_to_a_database_that_stays_read_only_are_left_once(
+    database: str, teams: None, read_only: Callable[[], None]
+):
+    async with Db(database, size=1) as db:
+        for _ in range(20):
             with pytest.raises(DatabaseExhausted):
                 await db.in_system(rename_red)
-            superuser.execute(sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name))
 
-            deadline = Deadline(ENOUGH_SECONDS)
-            while not deadline.is_over:
-                try:
-                    await db.in_system(rename_red)
-                    break
-                except DatabaseExhausted:
-                    await asyncio.sleep(0.01)
-            async with db.system() as conn:
-                assert await NAMES.all(conn) == ["blue", "red2"]
+        assert 1 <= db.pool_stats()["owner"]["connections_num"] <= 5
 
 
 async def rename_red(conn: Conn) -> None:
