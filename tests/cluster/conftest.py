@@ -22,6 +22,7 @@ from tests.process.slow_provider import make
 
 _LOCK = Path(__file__).with_name("patroni.lock")
 _SEED = "CMSERVER_TEST_SEED"
+_PORT = 8080
 
 
 class Site:
@@ -32,7 +33,7 @@ class Site:
         self.cluster = cluster
         self.api_hosts, self.worker_hosts = api_hosts, worker_hosts
         self.programs: dict[str, Program] = {}
-        """By the host's name."""
+        """By the host's name, and the port where that is another one."""
         self.started: list[Program] = []
         """All that ever ran."""
         for host in api_hosts:
@@ -44,7 +45,7 @@ class Site:
 
     @property
     def urls(self) -> list[str]:
-        return [f"http://{host.address}:8080" for host in self.api_hosts]
+        return [f"http://{host.address}:{_PORT}" for host in self.api_hosts]
 
     @property
     def key(self) -> str:
@@ -62,14 +63,15 @@ class Site:
             "CMSERVER_PROVIDER": f"{make.__module__}:{make.__name__}",
         }
 
-    def start(self, host: Host) -> Program:
+    def start(self, host: Host, port: int = _PORT) -> Program:
         """Start cmserver on the host, as what it is there for; it need not be ready yet."""
         role = "api" if host in self.api_hosts else "worker"
-        own = {"CMSERVER_DATA_DIR": str(self.folder / host.name), "CMSERVER_HOST": host.address, "CMSERVER_PORT": "8080"}
+        name = host.name if port == _PORT else f"{host.name}-{port}"
+        own = {"CMSERVER_DATA_DIR": str(self.folder / name), "CMSERVER_HOST": host.address, "CMSERVER_PORT": str(port)}
         settings = {**self.settings, **own}
-        label = f"{host.name}-{len(self.started)}"
+        label = f"{name}-{len(self.started)}"
         program = Program(self.folder, label, "--role", role, settings=settings, prefix=host.prefix)
-        self.programs[host.name] = program
+        self.programs[name] = program
         self.started.append(program)
         return program
 

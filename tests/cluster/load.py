@@ -20,8 +20,13 @@ TIMEOUT_SECONDS = 15.0
 class Load:
     """Sends events of one project, each until it is acknowledged, to the servers in turn, as a spool does."""
 
-    def __init__(self, project: str, urls: Sequence[str], key: str, chance: Random, failures: Collection[str] = ()) -> None:
-        """`failures` are the connections' failures that may happen, by the names of httpx's errors."""
+    def __init__(
+        self, project: str, urls: Sequence[str], key: str, chance: Random, failures: Collection[str] = (), *, stays: bool = False
+    ) -> None:
+        """`failures` are the connections' failures that may happen, by the names of httpx's errors.
+
+        Where it `stays`, each server has a client of its own.
+        """
         self.project = project
         self.acknowledged: dict[str, float] = {}
         """By the name of the event, when it was acknowledged."""
@@ -35,7 +40,8 @@ class Load:
         self._failures = failures
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        lengths = [chance.randint(2, 20) for _ in range(chance.randint(2, 3))]
+        self._stays = stays
+        lengths = [chance.randint(2, 20) for _ in range(len(urls) if stays else chance.randint(2, 3))]
         self._clients = ThreadPoolExecutor(len(lengths))
         self._ends = [self._clients.submit(self._send, client, length) for client, length in enumerate(lengths)]
 
@@ -68,7 +74,7 @@ class Load:
                 while not self._stopping.is_set() and not self._try(
                     http, self._urls[turn % len(self._urls)], session, client, place
                 ):
-                    turn += 1
+                    turn += not self._stays
                     time.sleep(PAUSE_SECONDS)
                 if self._stopping.is_set():
                     return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import subprocess
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ class Host:
     def __init__(self, name: str, place: int) -> None:
         self.name = name
         self.address = f"{NET}.{place}"
+        self._lost: Sequence[Host] = ()
         self.prefix = ["ip", "netns", "exec", self._space]
         _ip("netns", "add", self._space)
         _ip("link", "add", self._end, "type", "veth", "peer", "name", "eth0", "netns", self._space)
@@ -42,8 +43,19 @@ class Host:
         """Nothing reaches it, and nothing leaves it: packets vanish without a word."""
         _ip("link", "set", self._end, "down")
 
+    def cut_from(self, others: Sequence[Host]) -> None:
+        """It and these others do not reach each other; everybody else reaches all of them."""
+        self._lost = others
+        for other in others:
+            _ip("-n", self._space, "route", "add", "blackhole", other.address)
+            _ip("-n", other._space, "route", "add", "blackhole", self.address)
+
     def join(self) -> None:
         _ip("link", "set", self._end, "up")
+        for other in self._lost:
+            _ip("-n", self._space, "route", "delete", "blackhole", other.address)
+            _ip("-n", other._space, "route", "delete", "blackhole", self.address)
+        self._lost = ()
 
 
 class Network:

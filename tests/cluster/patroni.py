@@ -151,8 +151,8 @@ class Cluster:
 
     @property
     def standby(self) -> Node:
-        """The synchronous one; for a moment after a change members name one that is the primary by now."""
-        return wait_for("a synchronous standby", self._find_standby, SECONDS)
+        """One that may become the primary; for a moment after a change members name one that is the primary by now."""
+        return wait_for("a standby", self._find_standby, SECONDS)
 
     def wait_until_whole(self) -> None:
         """Until two standbys follow the primary, one of them synchronously, if that is how it is set."""
@@ -167,7 +167,7 @@ class Cluster:
         wait_for("a primary and two standbys", is_whole, SECONDS)
 
     def switch_over(self) -> Node:
-        """Ask Patroni to make the synchronous standby the primary; the new primary."""
+        """Ask Patroni to make the standby the primary; the new primary."""
         old, new = self.primary, self.standby
         answer = httpx.post(
             f"http://{old.host.address}:8008/switchover",
@@ -215,7 +215,8 @@ class Cluster:
         return None
 
     def _find_standby(self) -> Node | None:
-        names = {member["name"] for member in self.members() if member["role"] == "sync_standby"}
+        role = "sync_standby" if self._is_synchronous else "replica"
+        names = {member["name"] for member in self.members() if member["role"] == role}
         return next((node for node in self.nodes if node.host.name in names and node is not self._find_primary()), None)
 
 

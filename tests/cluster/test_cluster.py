@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from random import Random
 from statistics import median
@@ -15,7 +15,7 @@ import pytest
 from tests.cluster import record
 from tests.cluster.conftest import Site
 from tests.cluster.load import TIMEOUT_SECONDS, Load
-from tests.cluster.patroni import TTL_SECONDS
+from tests.cluster.patroni import SECONDS, TTL_SECONDS
 from tests.process.program import QUICK_LEASE, measured, number, rows, wait_for, wait_until_settled
 from tests.timeouts import scaled
 
@@ -26,6 +26,8 @@ ALIVE = "SELECT count(*) FROM worker_overview WHERE silent_for < make_interval(s
 LEASE = float(QUICK_LEASE["CMSERVER_LEASE_SECONDS"])
 FAILOVER = TTL_SECONDS + 15.0
 """In so many seconds events are taken again: Patroni gives the role away, and the new primary is found."""
+CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+LIMIT = "ALTER DATABASE cmserver CONNECTION LIMIT {}"
 _EVENTS = "SELECT source_event_id FROM agent_events e JOIN projects p ON p.id = e.project_id WHERE p.name = %(project)s"
 _DOUBLED = """
     SELECT count(*) FROM (
@@ -39,9 +41,12 @@ _OBSERVED = """
 
 
 @contextmanager
-def load(site: Site, project: str, chance: Random, failures: Collection[str] = ()) -> Generator[Load]:
-    """Events of the project come in all the while, and some more before the end. What is done to the site is done at any moment."""
-    sent = Load(project, site.urls, site.key, chance, failures)
+def load(site: Site, project: str, chance: Random, failures: Collection[str] = (), own_urls: Sequence[str] = ()) -> Generator[Load]:
+    """Events of the project come in all the while, and some more before the end. What is done to the site is done at any moment.
+
+    Where there are `own_urls`, each of these has a client of its own.
+    """
+    sent = Load(project, own_urls or site.urls, site.key, chance, failures, stays=bool(own_urls))
     try:
         assert sent.wait_for_more(FEW), sent.answers
         time.sleep(chance.uniform(0, 3))
@@ -54,6 +59,16 @@ def load(site: Site, project: str, chance: Random, failures: Collection[str] = (
         )
         sent.stop()
     site.cluster.wait_until_whole()
+
+
+@contextmanager
+def asynchronous(site: Site) -> Generator[None]:
+    """No standby is waited for meanwhile."""
+    site.cluster.set_synchronous(False)
+    try:
+        yield
+    finally:
+        site.cluster.set_synchronous(True)
 
 
 def check(site: Site, sent: Load, case: str, seed: int, seconds: float, loses: bool = False) -> set[str]:
@@ -116,6 +131,17 @@ def test_a_primary_that_is_cut_off(site: Site, chance: Random, seed: int):
     check(site, sent, "The primary's host is cut off from all others, and comes back", seed, FAILOVER)
 
 
+def test_a_primary_that_is_cut_off_from_its_standbys(site: Site, chance: Random, seed: int):
+    with load(site, "cut-standbys", chance) as sent:
+        lost = site.cluster.primary
+        lost.host.cut_from([node.host for node in site.cluster.nodes if node is not lost])
+        wait_for("another primary", lambda: site.cluster.primary is not lost, SECONDS)
+        assert sent.wait_for_more(FEW), sent.answers
+        lost.host.join()
+
+    check(site, sent, "The primary is cut off from its standbys, not from cmserver", seed, FAILOVER)
+
+
 def test_a_standby_that_lags_does_not_become_the_primary(site: Site, chance: Random, seed: int):
     with load(site, "lagging", chance) as sent:
         sync, primary = site.cluster.standby, site.cluster.primary
@@ -131,7 +157,9 @@ def test_a_standby_that_lags_does_not_become_the_primary(site: Site, chance: Ran
         primary.start_patroni()
 
     assert new is sync
-    check(site, sent, "The same while the other standby lags, which does not become the primary", seed, FAILOVER)
+    check(
+        site, sent, "The primary's host loses power while the other standby lags, which does not become the primary", seed, FAILOVER
+    )
 
 
 def test_a_worker_that_is_cut_off_past_its_lease(site: Site, chance: Random, seed: int):
@@ -169,24 +197,72 @@ def test_a_rolling_restart(site: Site, chance: Random, seed: int):
     check(site, sent, "All of cmserver's processes are restarted, one after the other", seed, 5)
 
 
-def test_what_an_asynchronous_standby_loses_is_counted(site: Site, chance: Random, seed: int):
-    site.cluster.set_synchronous(False)
+def test_a_herd_of_processes_comes_back_with_few_connections(site: Site, chance: Random, seed: int):
+    ports = [8081, 8082]
+    more = [site.start(host, port) for host in site.api_hosts for port in ports]
+    urls = [*site.urls, *(f"http://{host.address}:{port}" for host in site.api_hosts for port in ports)]
     try:
-        with load(site, "asynchronous", chance) as sent:
+        for program in more:
+            program.wait_until_ready()
+        site.cluster.primary.execute(LIMIT.format(number(site.cluster.url(), CONNECTIONS)))
+        with load(site, "herd", chance, own_urls=urls) as sent:
             lost = site.cluster.primary
-            kept = set(sent.acknowledged)
-            go_on = [node.hold_replication() for node in site.cluster.nodes if node is not lost]
-            assert sent.wait_for_more(FEW), sent.answers
             lost.kill()
-            for receive in go_on:
-                receive(signal.SIGKILL)
             assert site.cluster.primary is not lost
             assert sent.wait_for_more(FEW), sent.answers
             lost.start_patroni()
+        wait_for("all to be ready", lambda: all(httpx.get(f"{url}/readyz", trust_env=False).is_success for url in urls))
+        refusals = sum(program.errors.count("too many connections") for program in site.programs.values())
+        measured(f"{refusals} connections were refused")
+        assert refusals, "else there were enough"
     finally:
-        site.cluster.set_synchronous(True)
+        site.cluster.primary.execute(LIMIT.format(-1))
+        for program in more:
+            program.end()
+
+    count = len(urls) + len(site.worker_hosts)
+    check(
+        site, sent, f"The primary loses power, and {count} processes come back to no more connections than they had", seed, FAILOVER
+    )
+
+
+def test_what_an_asynchronous_standby_loses_is_counted(site: Site, chance: Random, seed: int):
+    with asynchronous(site), load(site, "asynchronous", chance) as sent:
+        lost = site.cluster.primary
+        kept = set(sent.acknowledged)
+        go_on = [node.hold_replication() for node in site.cluster.nodes if node is not lost]
+        assert sent.wait_for_more(FEW), sent.answers
+        lost.kill()
+        for receive in go_on:
+            receive(signal.SIGKILL)
+        assert site.cluster.primary is not lost
+        assert sent.wait_for_more(FEW), sent.answers
+        lost.start_patroni()
 
     case = f"The primary loses power, and its asynchronous standbys lack the last {FEW} events"
     gone = check(site, sent, case, seed, FAILOVER, loses=True)
     assert gone, "what no standby has is gone: else this shows nothing"
+    assert gone & kept == set()
+
+
+def test_an_asynchronous_switchover_loses_nothing(site: Site, chance: Random, seed: int):
+    with asynchronous(site), load(site, "asynchronous-switchover", chance) as sent:
+        site.cluster.switch_over()
+
+    check(site, sent, "A planned switchover to an asynchronous standby", seed, FAILOVER)
+
+
+def test_what_is_lost_when_an_asynchronous_primary_is_cut_off_from_its_standbys_is_counted(site: Site, chance: Random, seed: int):
+    with asynchronous(site), load(site, "asynchronous-cut", chance) as sent:
+        lost = site.cluster.primary
+        kept = set(sent.acknowledged)
+        assert sent.wait_for_more(FEW), sent.answers
+        lost.host.cut_from([node.host for node in site.cluster.nodes if node is not lost])
+        wait_for("another primary", lambda: site.cluster.primary is not lost, SECONDS)
+        assert sent.wait_for_more(FEW), sent.answers
+        lost.host.join()
+
+    case = "The primary is cut off from its asynchronous standbys, not from cmserver"
+    gone = check(site, sent, case, seed, FAILOVER, loses=True)
+    assert gone, "until it gives its role up it acknowledges what no standby has: else this shows nothing"
     assert gone & kept == set()
