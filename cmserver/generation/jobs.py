@@ -38,6 +38,6 @@ def generation_app(manager: OutboxManager, connector: PsycopgConnector, runner: 
 
     @app.task(name=TASK, queue=QUEUE)
     async def run_batch(lane: str, claim: int, job_ids: list[str]) -> None:  # pyright: ignore[reportUnusedFunction]  # noqa: ARG001
-        await runner.run(manager.find_claim(claim))
+        await runner.run(manager.look_up_claim(claim))
 
     return app

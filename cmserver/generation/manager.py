@@ -67,7 +67,7 @@ class OutboxManager(manager.JobManager):
         self.stop_worker: Callable[[], None] = lambda: None
         """Set by the supervisor; called when the lease has expired."""
 
-    def find_claim(self, claim: int) -> Claim:
+    def look_up_claim(self, claim: int) -> Claim:
         """The claim of a procrastinate Job, whose id is the claim number."""
         return self._claims[claim]
 

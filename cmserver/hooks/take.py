@@ -202,7 +202,7 @@ class HookTaker:
             reshape(
                 event,
                 EventSubmission,
-                source_type="hook",
+                source_adapter="hook",
                 content_session_id=call.session_id,
                 platform_source=delivery.platform,
                 metadata={**event.metadata, "git_branch": branch[:200]} if branch else event.metadata,

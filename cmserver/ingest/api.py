@@ -63,7 +63,7 @@ async def _record_prompt(request: Request, principal: Principal, project: Projec
     """Record the prompt of a session's start: agents such as claude-mem's send it nowhere else."""
     submission = EventSubmission(
         event_type="user_prompt",
-        source_type="hook",
+        source_adapter="hook",
         payload={"prompt": prompt},
         server_session_id=session.id,
         platform_source=session.platform_source,

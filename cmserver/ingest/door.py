@@ -41,7 +41,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     mode: Literal["per_event", "burst", "at_end"]
     debounce_seconds: float
-    gathers_turns: bool = True
+    allows_gathering: bool = True
     """Whether events may wait for the end of their turn: not where the project or the team has chosen its own debounce."""
     skip_event_types: frozenset[str] = frozenset()
     skip_tools: frozenset[str] = frozenset()
@@ -86,8 +86,8 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     subagent: SubagentWords | None = None
     policy: Policy = Policy(mode="burst", debounce_seconds=0)
     gather_seconds: float = 0
-    by_rules: bool = True
-    """Whether rules word observations, and no model is called."""
+    gathers_turns: bool = True
+    """Whether the server gathers whole turns: where rules alone word observations, and no model is called."""
 
     @property
     def is_prompt(self) -> bool:
@@ -240,14 +240,14 @@ DOOR_RULES: dict[DoorQuestion, tuple[DoorRule, ...]] = {
         DoorRule(
             "own_debounce",
             "The policy has a `debounceSeconds` of its own",
-            lambda event: not event.policy.gathers_turns,
+            lambda event: not event.policy.allows_gathering,
             "after that",
             "The team's word stands above the server's.",
         ),
         DoorRule(
             "words_for_model",
             "A hook's prompt or reply in a session, where a model is called",
-            lambda event: event.by_hook and event.has_session and not event.by_rules and (event.is_prompt or event.is_reply),
+            lambda event: event.by_hook and event.has_session and not event.gathers_turns and (event.is_prompt or event.is_reply),
             "after CMSERVER_GENERATION_GATHER_SECONDS, with the burst that follows or goes before",
             "Words are understood beside what was done. A model's calls are small, so nothing else waits.",
             lambda event: _gather(event, event.gather_seconds),
@@ -258,7 +258,7 @@ DOOR_RULES: dict[DoorQuestion, tuple[DoorRule, ...]] = {
             lambda event: (
                 event.by_hook
                 and event.has_session
-                and event.by_rules
+                and event.gathers_turns
                 and event.tool is not None
                 and "git commit" in event.tool.command
             ),
@@ -269,7 +269,7 @@ DOOR_RULES: dict[DoorQuestion, tuple[DoorRule, ...]] = {
         DoorRule(
             "gathered",
             "Another event of a hook in a session, but a reply, where rules alone word observations",
-            lambda event: event.by_hook and event.has_session and event.by_rules and not event.is_reply,
+            lambda event: event.by_hook and event.has_session and event.gathers_turns and not event.is_reply,
             "at the turn's end, after CMSERVER_GENERATION_GATHER_SECONDS at the latest",
             "Rules understand a turn as a whole, and cost nothing.",
             lambda event: _gather(event, event.gather_seconds),
@@ -386,7 +386,7 @@ def _calls_no_model(settings: Settings) -> bool:
 def gathers_turns(settings: Settings, project: Project | None = None) -> bool:
     """Whether events of hooks, of the project if named, wait for the end of their turn, which then makes them due."""
     policy = resolve_policy(project, settings.generation_debounce_seconds) if project else None
-    is_allowed = policy is None or (policy.mode == "burst" and policy.gathers_turns)
+    is_allowed = policy is None or (policy.mode == "burst" and policy.allows_gathering)
     return gather_seconds(settings) > 0 and _calls_no_model(settings) and is_allowed
 
 
@@ -397,7 +397,7 @@ def resolve_policy(project: Project, debounce_seconds: float) -> Policy:
     return Policy(
         mode=own.mode or team.mode or "burst",
         debounce_seconds=debounce_seconds if debounce is None else debounce,
-        gathers_turns=debounce is None,
+        allows_gathering=debounce is None,
         skip_event_types=frozenset([*team.skip_event_types, *own.skip_event_types]),
         skip_tools=frozenset([*team.skip_tools, *own.skip_tools]),
     )

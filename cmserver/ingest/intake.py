@@ -69,6 +69,7 @@ class EventIntake:
             return reshape(
                 event,
                 EventSubmission,
+                source_adapter=event.source_type,
                 project=project,
                 origin=origin,
                 generate=options.generate,

@@ -34,7 +34,7 @@ class EventSubmission(msgspec.Struct, frozen=True, kw_only=True):
     """An event as a door passes it on. Its session has our id, or its id at the agent, by which it is found or made."""
 
     event_type: str
-    source_type: str = "api"
+    source_adapter: str = "api"
     payload: object
     metadata: dict[str, object] = {}
     platform_source: str | None = None

@@ -282,7 +282,7 @@ class EventRecorder:
             subagent=read_subagent_words(event.event_type, event.payload, event.metadata),
             policy=resolve_policy(project, self._debounce_seconds),
             gather_seconds=self._gather_seconds,
-            by_rules=self._gathers_turns,
+            gathers_turns=self._gathers_turns,
         )
         generate = find_rule("job", arrival).name == JOB
         turn = find_rule("turn", arrival).name
@@ -290,7 +290,7 @@ class EventRecorder:
         facts = EventFacts(
             team_id=principal.team_id,
             project_id=session.key_id if session else project.key_id,
-            source_adapter=event.source_type,
+            source_adapter=event.source_adapter,
             platform_source=event.platform_source,
             source_event_id=event.source_event_id,
             session=session_id or event.content_session_id,
@@ -305,7 +305,7 @@ class EventRecorder:
             lane=session_id or job_id,
             project_id=session.project_id if session else project.id,
             server_session_id=session_id,
-            source_adapter=event.source_type,
+            source_adapter=event.source_adapter,
             source_event_id=event.source_event_id,
             idempotency_key=make_event_key(facts, event.identity),
             near_keys=make_near_keys(facts) if event.identity == "moment" else (),

@@ -133,7 +133,7 @@ async def test_a_release_that_fails_does_not_forget_the_batches_claimed_beside_i
 
     assert job is not None
     assert job.id is not None
-    assert len(manager.find_claim(job.id).job_ids) == 1
+    assert len(manager.look_up_claim(job.id).job_ids) == 1
 
 
 async def test_a_claim_whose_answer_was_lost_is_requeued_at_the_next_heartbeat(
@@ -161,7 +161,7 @@ async def test_a_claim_whose_answer_was_lost_is_requeued_at_the_next_heartbeat(
     assert await outbox.statuses() == {"processing": 2, "queued": 3}
     assert known is not None
     assert known.id is not None
-    await hand.runner.run(manager.find_claim(known.id))
+    await hand.runner.run(manager.look_up_claim(known.id))
     monkeypatch.setattr(repository, "claim", claim)
     assert await hand.work() == 1
     assert await outbox.statuses() == {"completed": 5}

@@ -266,7 +266,7 @@ async def test_an_event_waits_for_the_end_of_its_turn_and_then_no_longer(
     tool = read_tool_use("Bash", payload.get("tool_input")) if event_type == "tool_use" else None
     submission = EventSubmission(
         event_type=event_type,
-        source_type="hook",
+        source_adapter="hook",
         payload=payload,
         content_session_id="s1",
         project=outbox.project,

@@ -76,7 +76,7 @@ def test_a_debounce_of_zero_is_one(cast: Cast):
         governed(cast.alice.project, GenerationPolicy(debounce_seconds=0), GenerationPolicy(debounce_seconds=7)), 2
     )
 
-    assert (policy.debounce_seconds, policy.gathers_turns) == (0, False)
+    assert (policy.debounce_seconds, policy.allows_gathering) == (0, False)
 
 
 async def test_a_burst_waits_as_long_as_its_policy_says(outbox: Outbox):

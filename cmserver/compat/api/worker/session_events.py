@@ -226,7 +226,7 @@ async def record_event(
     is_reply = source_event_id is None and event_type == REPLY_TYPE
     submission = EventSubmission(
         event_type=event_type,
-        source_type="hook",
+        source_adapter="hook",
         payload=payload,
         source_event_id=None if is_reply else source_event_id or f"arrival:{new_id()}",
         server_session_id=session_id,
