@@ -138,6 +138,7 @@ class RetentionPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True,
     job_log_days: Days | None = None
     """The log of a job goes this long after its end."""
     receipts_days: Days | None = None
+    """Receipts of what sessions were shown are deleted at this age."""
     audit_days: Days | None = None
     """Never less than CMSERVER_RETENTION_AUDIT_MIN_DAYS."""
 

@@ -12,7 +12,7 @@ from cmserver.base.structs import reshape
 
 
 class ProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A project on the wire."""
+    """A project."""
 
     id: UUID
     team_id: UUID
@@ -39,7 +39,7 @@ def project_out(project: Project) -> ProjectOut:
 
 
 class TeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A team on the wire. Its limits are for all its keys together; null is no limit."""
+    """A team. Its limits are for all its keys together; null is no limit."""
 
     id: UUID
     name: str
@@ -58,7 +58,7 @@ def team_out(team: Team) -> TeamOut:
 
 
 class MemberOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A member of a team on the wire."""
+    """A member of a team."""
 
     team_id: UUID
     user_id: str
@@ -69,7 +69,7 @@ class MemberOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class KeyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A key on the wire: all but its text. `lastUsedAtEpoch` is known to the minute."""
+    """A key: all but its text. `lastUsedAtEpoch` is when it was used the last time, to the minute, or null for never."""
 
     id: UUID
     name: str
@@ -88,7 +88,7 @@ class KeyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class AuditEntryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A row of the audit log on the wire."""
+    """A row of the audit log. `details` are ids, names and numbers of what was done, never texts of memory."""
 
     id: str
     action: str
@@ -110,7 +110,7 @@ def audit_entry_out(entry: AuditEntry, encrypted_id: str) -> AuditEntryOut:
 
 
 class AuditOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
+    """Newest first."""
 
     entries: list[AuditEntryOut]
     next_cursor: str | None
@@ -123,7 +123,7 @@ class ListedKeyOut(KeyOut, rename="camel", frozen=True, kw_only=True):
 
 
 class KeysOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
+    """Newest first."""
 
     keys: list[ListedKeyOut]
     next_cursor: str | None
@@ -136,7 +136,9 @@ class OneKeyOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewKeyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A new key. `apiKey` is its text, shown only now; `expiresAt` is ISO 8601."""
+    """A new key. `expiresAt` is when it expires, as ISO 8601, or null for never. `mcpUrl` is the address of the server's MCP tools;
+    `connectCommand` is the command that connects Claude Code to the server, with the key's text in it.
+    """
 
     id: UUID
     api_key: str
@@ -163,14 +165,14 @@ class OneProjectOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProjectsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
+    """Newest first."""
 
     projects: list[ProjectOut]
     next_cursor: str | None
 
 
 class TeamsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The one team that a key knows; `nextCursor` is always null."""
+    """The one team that a key knows."""
 
     teams: list[TeamOut]
     next_cursor: str | None
@@ -191,7 +193,7 @@ class NewTeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class MembersOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
+    """Newest first."""
 
     members: list[MemberOut]
     next_cursor: str | None

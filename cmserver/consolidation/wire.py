@@ -41,9 +41,10 @@ class TextsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ObservationVersionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A change: the version that came of it, and what stood there before. An undone change has no `before`.
+    """A change, and the version that came of it. `before` is what it said before, or null for an undone change.
 
-    `sourceIds`, `strategy`, `similarity` and `measuredBy` are of merges; `similarity` is null when somebody asked for the merge.
+    `sourceIds`, `strategy`, `similarity` and `measuredBy` are of merges. `similarity` is how alike they were, from 0 to 1, or null
+    when somebody asked for the merge.
     """
 
     version: int
@@ -59,7 +60,7 @@ class ObservationVersionOut(msgspec.Struct, rename="camel", frozen=True, kw_only
 
 
 class HistoryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An observation's changes, the last first. `supersededBy` is the number of the one that it was merged into."""
+    """An observation's changes, the last first. `supersededBy` is the number of the one that it was merged into, or null."""
 
     number: int
     version: int
@@ -68,7 +69,7 @@ class HistoryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class MergeIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`sources` are numbers or ids.
+    """`sources` are the numbers or ids of those to merge into it.
 
     `smart_merge` keeps each fact and sentence once, `append` the whole texts, `latest_wins` only the newest.
     """
@@ -85,10 +86,7 @@ class SkippedSourceOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MergeOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The merged observation, the numbers of those merged into it, and what was not merged.
-
-    `wordedBy` is `model` where a model's words were taken; `modelRefused` says why they were not, where the project wants them.
-    """
+    """The observation that was merged into; `merged` are the numbers of those that it took in."""
 
     observation: ObservationOut
     merged: list[int]
@@ -99,14 +97,16 @@ class MergeOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class UndoOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The observation as it was before its last change, and the numbers of those that are shown again."""
+    """The observation as it was before its last change; `restored` are the numbers of those that are shown again."""
 
     observation: ObservationOut
     restored: list[int]
 
 
 class RelationIn(msgspec.Struct, rename={"from_": "from"}, kw_only=True, forbid_unknown_fields=True):
-    """A relation from one observation to another, named by a word in capitals (RELATED_TO, CAUSES, DEPENDS_ON)."""
+    """A relation from one observation to another. `relationship` is the name of the relation, a word in capitals (RELATED_TO,
+    CAUSES, DEPENDS_ON).
+    """
 
     from_: Name
     to: Name
@@ -157,7 +157,9 @@ class RelatedObservationsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SuggestionsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Without `project`, of all that the key sees. `contradictions=true` lists only those, and false only the others."""
+    """Without `project`, of all that the key sees. `contradictions` is true to list those only, and false to list the others;
+    `status` is which to list.
+    """
 
     project: str | None = None
     status: model.SuggestionStatus | None = "open"
@@ -169,7 +171,7 @@ class SuggestionsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 class SuggestionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Two observations that seem to say the same (`same`), that are near to each other (`related`), or that contradict each other.
 
-    `similarity` is 0 to 1, by their vectors or by their words. Accepting merges the newer into the older.
+    `status` is `open` until somebody decides. Accepting merges the newer into the older.
     """
 
     id: UUID
@@ -188,14 +190,15 @@ class SuggestionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class SuggestionsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
+    """Newest first."""
 
     suggestions: list[SuggestionOut]
     next_cursor: str | None
 
 
 class ResolutionIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`accepted` merges the pair, by the strategy; `dismissed` never suggests it again; `open` suggests again what was dismissed.
+    """`status` is what is decided: `accepted` merges the pair, by the strategy, `dismissed` never suggests it again, and `open`
+    suggests again what was dismissed.
 
     `into` is the number of the pair that the other is merged into; the older one when it is not sent.
     """
@@ -217,7 +220,8 @@ class ResolvedSuggestionOut(msgspec.Struct, rename="camel", frozen=True, kw_only
 class StoreResultOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """What became of an observation that was sent: `created`, `repeated` (it was there already), or `merged` into another.
 
-    `similarity` (0 to 1) is to the one that was there; `measuredBy` is `text` for an exact repeat, else `vector` or `words`.
+    `similarity` is how alike the one is that was there, from 0 to 1, or null; `measuredBy` is `text` for an exact repeat, else
+    `vector` or `words`.
     """
 
     action: Literal["created", "repeated", "merged"]

@@ -12,7 +12,9 @@ from cmserver.base.text import Key, Label, Text
 
 
 class EventsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Without `project`, a key of the whole team sees all its projects. `session` is its id, or the one that its agent gave it."""
+    """Without `project`, a key of the whole team sees all its projects. `session` is our id of a session, or its agent's. `type` is
+    what happened: `tool_use`, `user_prompt` and others.
+    """
 
     project: Text | None = None
     session: Key | None = None
@@ -25,7 +27,7 @@ class EventsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class EventRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """An event in a list, which has its payload with `include=payload` only. Times in epoch milliseconds.
 
-    `payloadPurgedAtEpoch` is when retention emptied the payload; null while it is there.
+    `payloadPurgedAtEpoch` is when retention emptied the payload, or null while it is there.
     """
 
     id: UUID
@@ -53,7 +55,7 @@ class EventOut(EventRowOut, rename="camel", frozen=True, kw_only=True):
 
 
 class EventsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first, by when they happened; `nextCursor` is null on the last page."""
+    """Newest first, by when they happened."""
 
     events: list[EventRowOut]
     next_cursor: str | None

@@ -43,7 +43,8 @@ Include = Literal["payload"]
 
 
 class JobsQuery(msgspec.Struct, kw_only=True):
-    """`session` is the session's id, here or at its agent; `since` a time in ISO 8601, UTC by default.
+    """`session` is the session's id, here or at its agent; `since` is a time in ISO 8601, UTC by default; `status` is which to
+    list; `source_type` is which to list, by what they were made for.
 
     `include=payload` needs the scope admin.
     """
@@ -73,7 +74,7 @@ class JobEventsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class JobSelectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """Which jobs: those that match all that is sent. `dryRun` only counts them.
+    """Which jobs: those that match all that is sent. `dryRun` is whether they are only counted; `status` is which to choose.
 
     Without `status`, a retry takes failed jobs (with `jobIds` also cancelled ones), and a cancel takes queued and running ones.
     """
@@ -88,7 +89,7 @@ class JobSelectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknow
 
 
 class LanesQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Lanes of one project, or in one state."""
+    """Lanes of one project, or in one state: `state` is which to list."""
 
     project: str | None = None
     state: LaneState | None = None
@@ -96,7 +97,7 @@ class LanesQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ReindexIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """At most one of the three; without any, the project that the key is bound to."""
+    """At most one of the three; without any, the project that the key is bound to. `observation` is a number or an id."""
 
     project_id: Key | None = None
     session_id: UUID | None = None

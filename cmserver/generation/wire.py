@@ -16,7 +16,7 @@ from cmserver.sessions.model import SessionLabel
 
 
 class GenerationJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The job in the answer to an event or a session's end. `bullmqJobId` is an older name of the id."""
+    """The job in the answer to an event or a session's end. `transport` is always `enqueued`."""
 
     id: UUID
     status: str
@@ -35,7 +35,7 @@ def job_out(job: Job) -> GenerationJobOut:
 
 
 class EventPayloadOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The event of a job."""
+    """The event of a job. `type` is what happened: `tool_use`, `user_prompt` and others."""
 
     id: UUID
     type: str
@@ -43,7 +43,7 @@ class EventPayloadOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PayloadOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's input: its own payload, and its event if it has one."""
+    """A job's input. `job` is its own payload; `event` is the event that it is about, or null without one."""
 
     job: dict[str, object]
     event: EventPayloadOut | None
@@ -68,7 +68,7 @@ class JobRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class JobOut(JobRowOut, rename="camel", frozen=True, kw_only=True):
-    """A job with all its details. `bullmqJobId` is an older name of the id."""
+    """A job with all its details."""
 
     agent_event_id: UUID | None
     server_session_id: UUID | None
@@ -86,7 +86,8 @@ class JobOut(JobRowOut, rename="camel", frozen=True, kw_only=True):
 class ListedJobOut(JobRowOut, rename="camel", frozen=True, kw_only=True):
     """A job in a list. `project` and `sessionTitle` are null for a key without the scope observations:read.
 
-    `project` is the canonical id; `sessionTitle` the title of its session, or else the beginning of its first prompt.
+    `project` is the canonical id of its project; `sessionTitle` is the title of its session, or else the beginning of its first
+    prompt.
     """
 
     server_session_id: UUID | None = None
@@ -95,7 +96,7 @@ class ListedJobOut(JobRowOut, rename="camel", frozen=True, kw_only=True):
 
 
 class JobsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page. `total` is counted up to 10,000."""
+    """Newest first. `total` is how many there are, counted up to 10,000."""
 
     jobs: list[ListedJobOut]
     total: int
@@ -135,13 +136,13 @@ class RunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class JobDetailOut(SingleJobOut, rename="camel", frozen=True, kw_only=True):
-    """One job and its newest provider call."""
+    """One job and its newest provider call: `run` is the newest call, or null before the first."""
 
     run: RunOut | None
 
 
 class RetriedJobOut(SingleJobOut, rename="camel", frozen=True, kw_only=True):
-    """The queued job; `retriedCount` is 0 if it was queued before."""
+    """The queued job; `retriedCount` is 1, or 0 if it was queued before."""
 
     retried_count: int
     already_queued: bool
@@ -156,7 +157,7 @@ class CancelledJobOut(SingleJobOut, rename="camel", frozen=True, kw_only=True):
 
 
 class JobEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An entry of a job's history, and the status it led to."""
+    """An entry of a job's history, and the status it led to. `details` are ids, numbers and reasons of what happened."""
 
     id: str
     event_type: str
@@ -167,7 +168,7 @@ class JobEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class JobEventsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Oldest first; `nextCursor` is null on the last page."""
+    """Oldest first."""
 
     events: list[JobEventOut]
     next_cursor: str | None
@@ -182,7 +183,8 @@ class JobCallsOut(msgspec.Struct, frozen=True, kw_only=True):
 class SelectedJobsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """What became of a selection of jobs. With `dryRun` nothing was changed.
 
-    `matched` is counted up to 1,001; one request changes up to 1,000 jobs, and `hasMore` says that there were more.
+    `matched` is how many fit, counted up to 1,001; `changed` is how many of them were changed, up to 1,000; `hasMore` is whether
+    there were more.
     """
 
     matched: int
@@ -193,7 +195,8 @@ class SelectedJobsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
 
 
 class LaneRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A lane: the jobs of one session, in their order. `state` is working, due, waiting for its time, or held.
+    """A lane: the jobs of one session, in their order. `state` is working (a worker has it), due, waiting for its time, held, or
+    idle.
 
     `project` and `sessionTitle` are null for a key without the scope observations:read.
     """
@@ -219,7 +222,7 @@ class LanesOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A worker of the server. `alive` says whether its lease holds; `lanes` are those that it has."""
+    """A worker of the server. `lanes` is how many lanes it has in hand; `label` is its machine and process."""
 
     worker_id: int
     label: str

@@ -22,7 +22,8 @@ RelationLabel = Annotated[Text, Meta(min_length=1, max_length=LABEL_MOST)]
 
 
 class EntitiesQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`search` is a part of a name or an alias, whatever its case; on the last page up to ten follow that mean the like.
+    """`type` is which to list; `search` is a part of a name or an alias, whatever its case; on the last page up to ten follow that
+    mean the like.
 
     Without `project`, a key of the whole team sees all projects.
     """
@@ -35,7 +36,7 @@ class EntitiesQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class EntityQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`depth` 2 also gives the neighbours of the neighbours."""
+    """`depth` is 2 to list the neighbours of the neighbours, too."""
 
     depth: Annotated[int, Meta(ge=1, le=DEPTH_MOST)] = 1
 
@@ -48,9 +49,10 @@ class MentionsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class EntityOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """`mentionCount` is how many observations and turns mention it by any of its names.
+    """Something that observations and turns are about. `type` is what kind of entity it is.
 
-    `foundBy` is `people` for one that stays without.
+    `mentionCount` is how many observations and turns mention it by any of its names. `foundBy` is who made it: one of `people`
+    stays without mentions.
     """
 
     id: UUID
@@ -73,7 +75,7 @@ class EntitiesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class AliasOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Another name of an entity; separated by its id."""
+    """Another name of an entity, which its id takes apart again. `type` is what kind of entity it is."""
 
     id: UUID
     type: EntityType
@@ -81,7 +83,9 @@ class AliasOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EntityRelationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What is said of two entities. `evidence` are the numbers of the observations that say so."""
+    """What is said of two entities. `label` is how the first has to do with the other; `evidence` are the numbers of the
+    observations that say so.
+    """
 
     id: UUID
     from_id: UUID
@@ -96,7 +100,9 @@ class EntityRelationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 
 class NeighbourOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An entity that is mentioned in the same observations as `fromId`: in `together` of its latest 300."""
+    """An entity that is mentioned in the same observations as `fromId`: in `together` of its latest 300. `type` is what kind of
+    entity it is.
+    """
 
     from_id: UUID
     id: UUID
@@ -122,7 +128,9 @@ class EntityDetailsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MentionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An observation, or a turn of that `kind`, that mentions the entity. `beginning` stands for the title of one that has none."""
+    """An observation or a turn that mentions the entity. `type` is the type of the observation, or `turn`; `beginning` is how its
+    text begins, for one without a title.
+    """
 
     id: UUID
     number: int
@@ -144,7 +152,7 @@ class MentionsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class EntityIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """One entity of a name and type exists in a project: the same again adds its notes."""
+    """One entity of a name and type exists in a project: the same again adds its notes. `type` is what kind of entity it is."""
 
     project_id: Key | None = None
     name: EntityName
@@ -153,20 +161,22 @@ class EntityIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fiel
 
 
 class EntityChangeIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is not sent stays. `name` is another spelling of the same name; `notes: null` removes the notes."""
+    """What is not sent stays. `name` is another spelling of the same name; `notes` are free text, or null to remove them."""
 
     name: EntityName | UnsetType = UNSET
     notes: Notes | UnsetType | None = UNSET
 
 
 class EntityMergeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """The id of the entity that the one in the path is another name of."""
+    """`intoId` is the entity that the one in the path is another name of."""
 
     into_id: Key
 
 
 class EntityRelationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """The id of another entity of the project, how it has to do with it, and the numbers of observations that say so."""
+    """`toId` is another entity of the project; `label` is how the entity in the path has to do with the other; `evidence` are the
+    numbers of observations that say so.
+    """
 
     to_id: Key
     label: RelationLabel

@@ -18,7 +18,7 @@ BATCH_MOST = 500
 
 
 class EventIn(msgspec.Struct, rename="camel", kw_only=True):
-    """POST /v1/events, and one item of /v1/events/batch."""
+    """POST /v1/events, and one item of /v1/events/batch. `memorySessionId` is accepted from clients of claude-mem, but not kept."""
 
     event_type: Annotated[Text, Meta(min_length=1, max_length=200)]
     project_id: Key | None = None
@@ -38,6 +38,7 @@ class RecordOptions(msgspec.Struct, kw_only=True):
 
     generate: bool = True
     wait: bool = False
+    """Answer when the observations are there, or after 30 s."""
 
 
 class EventResultOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

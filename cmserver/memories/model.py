@@ -131,7 +131,7 @@ class AgentTokens(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageDay(msgspec.Struct, frozen=True, kw_only=True):
-    """Memories made on a day, and results that searches gave."""
+    """A day: `created` is how many memories were made; `hits` is how many results searches gave."""
 
     date: date
     created: int

@@ -48,9 +48,11 @@ _STATUS_WORDS: dict[SuggestionStatus, SuggestionWord] = {"open": "pending", "acc
 
 
 class NewMemoryIn(msgspec.Struct, kw_only=True):
-    """A memory to store. An unknown `type` is `general`; `project_id` is a canonical id, an address, a path or a name.
+    """A memory to store. `type` is its type: an unknown one is `general`. `project_id` is a canonical id, an address, a path or a
+    name.
 
-    `ttl_seconds` is how long it lives: a day where nothing is said. One of an importance of 0.8 or more is permanent.
+    `ttl_seconds` is how long it lives: a day where nothing is said. One of an importance of 0.8 or more is permanent. `scope` is
+    `global` for one that all projects of the team recall. `summary` is the text in a line or two.
     """
 
     title: NonEmptyText
@@ -66,7 +68,11 @@ class NewMemoryIn(msgspec.Struct, kw_only=True):
 
 
 class MemoryChangeIn(msgspec.Struct, kw_only=True):
-    """What is to be changed; what is not sent stays. With `version`, only if the memory still has it."""
+    """What is to be changed; what is not sent stays. `version` is the one that the memory must still have; without it, any.
+
+    `type` is its type: an unknown one is `general`. `scope` is `global` for one that all projects of the team recall. `summary` is
+    the text in a line or two.
+    """
 
     title: NonEmptyText | UnsetType | None = UNSET
     content: NonEmptyText | UnsetType | None = UNSET
@@ -79,7 +85,10 @@ class MemoryChangeIn(msgspec.Struct, kw_only=True):
 
 
 class MemoryFiltersIn(msgspec.Struct, kw_only=True):
-    """Conditions on the results. Without `project_id`, all projects that the caller sees; all of `tags` must be there."""
+    """Conditions on the results. Without `project_id`, all projects that the caller sees; all of `tags` must be there.
+
+    `type` is which to find, without it or with an empty one any; `scope` is which to find, in the same way.
+    """
 
     tags: Annotated[list[Text], Meta(max_length=100)] | None = None
     type: model.MemoryType | Literal[""] | None = None
@@ -119,7 +128,7 @@ class MemoryConsolidationIn(msgspec.Struct, kw_only=True):
 
 
 class MemoryRelationIn(msgspec.Struct, kw_only=True):
-    """A relation, named by a word (SOLVES, CAUSES). A `strength` of 0 or less is 0.5."""
+    """A relation, named by a word (SOLVES, CAUSES). `strength` is how strong it is, up to 1: 0 or less is taken for 0.5."""
 
     from_memory_id: UUID
     to_memory_id: UUID
@@ -129,7 +138,7 @@ class MemoryRelationIn(msgspec.Struct, kw_only=True):
 
 
 class MemorySuggestionsQuery(msgspec.Struct, kw_only=True):
-    """Which suggestions."""
+    """Which suggestions: `status` is which to list."""
 
     project_id: Key | None = None
     status: RequestedStatus = "pending"
@@ -145,7 +154,9 @@ class DuplicatesQuery(msgspec.Struct, kw_only=True):
 
 
 class SuggestionStatusIn(msgspec.Struct, kw_only=True):
-    """`accepted` merges the newer into the older; `rejected` and `dismissed` never suggest the pair again."""
+    """`status` is what is decided: `accepted` merges the newer into the older, `rejected` and `dismissed` never suggest the pair
+    again.
+    """
 
     status: Literal["accepted", "rejected", "dismissed"]
 
@@ -192,7 +203,11 @@ class StewardEventsQuery(msgspec.Struct, kw_only=True):
 
 
 class MemoryRecordOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory. `replaced_by` is the one that it was merged into; `access_count` may be a minute late."""
+    """A memory. `replaced_by` is the one that it was merged into; `access_count` is how often it was read, known to the minute.
+
+    `type` is what it holds. `scope` is `global` for one that all projects of the team recall. `summary` is the text in a line or
+    two.
+    """
 
     id: UUID
     title: str
@@ -222,7 +237,11 @@ class SimilarMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a memory: `created`; `created_with_suggestions`, which are near to it; or `updated`, the one that said it."""
+    """What became of a memory: `created`; `created_with_suggestions`, which are near to it; or `updated`, the one that said it.
+
+    `updated_existing` is the memory that said it already; `suggestions` are memories that are near to it; `similarity` is how alike
+    the nearest is, from 0 to 1.
+    """
 
     memory: MemoryRecordOut
     action: model.StoreAction
@@ -232,7 +251,9 @@ class NewMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryHitOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A result; `score` is 0 to 1. `match_type` says whether its words, its meaning or both fit; `list` for a query of `*`."""
+    """A result; `score` is how well it fits, from 0 to 1. `match_type` is whether its words, its meaning or both fit, or `list` for
+    a query of `*`.
+    """
 
     memory: MemoryRecordOut
     score: float
@@ -240,7 +261,7 @@ class MemoryHitOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryStatusOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done with the thing of that id."""
+    """`status` is what was done with the thing of that id."""
 
     status: Literal["promoted", "deleted", "accepted", "rejected", "dismissed"]
     id: UUID
@@ -261,7 +282,7 @@ class MergeResultsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryRelationOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A relation between two memories."""
+    """A relation between two memories. `strength` is how strong it is, up to 1."""
 
     id: UUID
     from_memory_id: UUID
@@ -273,14 +294,14 @@ class MemoryRelationOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RelatedMemoriesOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The strongest relations first, both ways; `memories` are their other ends, one for each relation."""
+    """The strongest relations first, both ways; `memories` are the other ends of the relations, one for each."""
 
     memories: list[MemoryRecordOut]
     relationships: list[MemoryRelationOut]
 
 
 class MemorySuggestionOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Two memories that may say the same."""
+    """Two memories that may say the same. `status` is `pending` until somebody decides; `resolved_at` is when somebody decided."""
 
     id: UUID
     memory_a_id: UUID
@@ -295,14 +316,16 @@ class MemorySuggestionOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemorySuggestionsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A page, the most similar first; `total` is how many there are."""
+    """A page, the most similar first; `total` is how many there are on all pages."""
 
     suggestions: list[MemorySuggestionOut]
     total: int
 
 
 class MergeLogEntryOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A merge. `similarity_score` is null when somebody asked for it; an undone one has an empty `content_before`."""
+    """A merge. `similarity_score` is how alike they were, from 0 to 1, or null when somebody asked for it. `merge_strategy` is how
+    the texts became one. `content_before` is the text before it, or empty for one that was undone.
+    """
 
     id: UUID
     target_id: UUID
@@ -316,7 +339,12 @@ class MergeLogEntryOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryStatisticsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is, without what is merged or expired. `expiring_count` expire within an hour."""
+    """What there is, without what is merged or expired: `total_memories` is how many there are in all.
+
+    `by_type` is how many there are of each type; `by_scope` is how many there are of each scope; `by_agent` is how many there are
+    of each author. `long_term_count` is how many are permanent; `short_term_count` is how many expire; `expiring_count` is how many
+    expire within an hour. `pending_suggestions` is how many suggestions wait for a decision.
+    """
 
     total_memories: int
     by_type: dict[str, int]
@@ -329,7 +357,9 @@ class MemoryStatisticsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory that is read often."""
+    """A memory that is read often. `type` is what it holds; `access_count` is how often it was read; `token_count` is how many
+    tokens it takes, estimated.
+    """
 
     id: UUID
     title: str
@@ -344,7 +374,13 @@ class UsageDayOut(model.UsageDay, frozen=True, kw_only=True):
 
 
 class MemoryAnalyticsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens stored and given back by reading; `hit_rate` is the share of memories that were read."""
+    """What memories take, and what reading them gave: `hit_rate` is the share of memories that were read, from 0 to 1.
+
+    `total_tokens_stored` are the tokens of all texts, estimated; `total_tokens_saved` are the tokens that readings gave, estimated;
+    `total_hits` is how often memories were read; `tokens_by_agent` are the tokens by author, of the 20 with the most.
+    `top_accessed_memories` are the ten that are read most; `timeline` are the last 30 days, without those on which nothing
+    happened.
+    """
 
     total_tokens_stored: int
     total_tokens_saved: int
@@ -356,7 +392,7 @@ class MemoryAnalyticsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FunnelDayOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A day in UTC."""
+    """A day in UTC on which anything happened."""
 
     date: date
     recall_attempts: int
@@ -377,7 +413,10 @@ class FunnelGroupOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FunnelOut(msgspec.Struct, frozen=True, kw_only=True):
-    """How often something was looked for and found, offered and kept. Rates are 0 to 1."""
+    """How often something was looked for and found, offered and kept. `recall_hit_rate` is the share of searches that found
+    something, from 0 to 1; `store_capture_rate` is the share of sent memories that were kept, from 0 to 1. `by_agent` are the same
+    counts by agent, of the 20 busiest; `by_project` are the same counts by project, of the 20 busiest.
+    """
 
     recall_attempts: int
     recall_hits: int

@@ -62,6 +62,7 @@ class StaleMark(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """What of the file: a new path, a name in it, or the value that it had."""
     event_id: UUID | None = None
     marked_at_epoch: EpochMs
+    """When that was noticed."""
 
 
 class ObservationTexts(msgspec.Struct, frozen=True, kw_only=True):

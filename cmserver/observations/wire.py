@@ -35,7 +35,10 @@ _IN_METADATA = ("title", "subtitle", "facts", "narrative", "concepts", "files_re
 
 
 class ObservationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Without `project`, a key of the whole team sees all its projects. `session` is our id of a session."""
+    """Without `project`, a key of the whole team sees all its projects. `session` is our id of a session.
+
+    `kind` is which to list; `type` is which to list; `scope` is which to list; `state` is which to list, of things to be done.
+    """
 
     project: str | None = None
     session: UUID | None = None
@@ -53,9 +56,9 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     `content` is the whole text; it is composed of the other fields when it is not sent. Only a key without a project may write
     `scope: "team"`, which is recalled in every project of the team. `sessionId` is our id of a session of the project.
     `createdAtEpoch` is when it was written down elsewhere, in milliseconds and not in the future. `ttlSeconds` is how long it is
-    shown, or `expiresAtEpoch` until when; without either, for good. `agent` is who writes it, and `callerType` what the writer
-    calls such a thing. `onDuplicate` is what becomes of one that says what is there already: `keep` stores it all the same,
-    `suggest` suggests to merge it, and `merge` merges it. An exact repeat is stored by `keep` only.
+    shown, in seconds; `expiresAtEpoch` is until when it is shown; without either, for good. `agent` is who writes it; `callerType`
+    is what the writer calls such a thing. `onDuplicate` is what becomes of one that says what is there already: `keep` stores it
+    all the same, `suggest` suggests to merge it, and `merge` merges it. An exact repeat is stored by `keep` only.
     """
 
     project_id: Key | None = None
@@ -81,12 +84,14 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
 
 
 class CorrectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """Fields that are not sent stay as they are. `title: null` removes the title; `metadata` is replaced whole.
+    """Fields that are not sent stay as they are. `title: null` removes the title; `metadata` are free values, which take the place
+    of all there were.
 
-    `content` is composed again of the other texts when they change, unless it was written by itself. `state` is `open` for
-    something to be done, `done` or `dropped` when it no longer is, and null for everything else. An `importance` that is raised to
-    0.8 makes an observation that expires permanent. `ttlSeconds` is how long it is shown from now on, `expiresAtEpoch` until when,
-    null for good. `stale: null` takes the mark of a stale observation away, as does another text.
+    `content` is the whole text, which is composed of the others again when they change, unless it was written by itself. `state` is
+    `open` for something to be done, `done` or `dropped` when it no longer is, and null for everything else. An `importance` that is
+    raised to 0.8 makes an observation that expires permanent. `ttlSeconds` is for how many seconds it is shown from now on, null
+    for good; `expiresAtEpoch` is until when it is shown, null for good. `stale` is null to take the mark of a stale observation
+    away; another text does so, too.
     """
 
     type: model.ObservationType | UnsetType = UNSET
@@ -119,13 +124,13 @@ def read_lifetime(sent: ObservationIn | CorrectionIn, at: str) -> int | UnsetTyp
 
 
 class BatchReadIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`ids` are numbers (12, "#12", "S12") or ids."""
+    """`ids` are numbers (12, "#12", "S12") or ids of observations and turns."""
 
     ids: Annotated[list[Annotated[int, Meta(ge=1)] | Key], Meta(min_length=1, max_length=READ_MOST)]
 
 
 class SummaryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The summary of a session."""
+    """The summary of a session; `request` is what the user asked for; `notes` are what else was worth a note. Each may be null."""
 
     request: str | None
     investigated: str | None
@@ -136,7 +141,7 @@ class SummaryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class SourceOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The source of an observation: an event, or the end of a session."""
+    """The source of an observation: an event, or the end of a session. `generationJobId` is the job that read it, or null."""
 
     id: UUID
     source_type: str
@@ -146,15 +151,15 @@ class SourceOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """`kind` is what claude-mem means by it (see `kind_shown`); `observationKind` is ours: observation, summary or manual.
+    """An observation. `kind` is what claude-mem's clients read: `summary`, `manual`, or else the type.
 
-    `accessCount` is how often its text was read; it is a minute or two late. Search answers with `score`, one observation has
-    `sources`, and the observations of an event have `source` and `generationKey`. `state` is open, done or dropped for
-    something to be done; `closedBy` is the number of the observation that did it. `quote` is the sentence that it rests on,
-    word by word. `turnNumber` is the number of the turn that it was made of, and `actorId` whose key it came by. `stale` says
-    why what it says of a file does not hold any more. `expiresAtEpoch` is when it is shown no longer; null is never. Reading it
-    whole extends that, after this answer. `version` grows with each change. `mergedFrom` are the ids of those that were merged
-    into it. `callerType` is what the writer calls it.
+    `observationKind` is observation, summary or manual. Search answers with `score`, one observation has `sources`, and the
+    observations of an event have `source` and `generationKey`. `accessCount` is how often its text was read, as of a minute or two
+    ago. `state` is open, done or dropped for something to be done, else null; `closedBy` is the number of the observation that did
+    it, or null. `summary` is what a summary says, by its parts, or null for other kinds. `actorId` is whose key it came by, or
+    null. `stale` is why what it says of a file does not hold any more, or null. `expiresAtEpoch` is when it is shown no longer,
+    null for never: reading it whole extends that, after this answer. `version` is counted from 1 with each change. `callerType` is
+    what the writer calls it, or null.
     """
 
     id: UUID
@@ -163,7 +168,6 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     team_id: UUID
     server_session_id: UUID | None
     kind: str
-    """Observation, summary or manual."""
     observation_kind: str
     type: str
     scope: str
@@ -216,14 +220,17 @@ class OneObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 
 class ObservationsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
+    """Newest first."""
 
     observations: list[ObservationOut]
     next_cursor: str | None
 
 
 class GoneObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An observation that is not shown any more: merged into the one numbered `supersededBy`, or expired."""
+    """An observation that is not shown any more: merged into the one numbered `supersededBy`, or expired.
+
+    `expiredAtEpoch` is when it expired, or null for a merged one.
+    """
 
     id: UUID
     number: int
@@ -234,7 +241,7 @@ class GoneObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tr
 class BatchReadOut(msgspec.Struct, frozen=True, kw_only=True):
     """The observations in the order of the request, each once, and the turns; `missing` are the ids that were not found.
 
-    `gone` says of those missing that were there what became of them.
+    `gone` are those of the missing that were there once, and what became of them.
     """
 
     observations: list[ObservationOut]

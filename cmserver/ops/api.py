@@ -38,14 +38,18 @@ from cmserver.steward import repository as steward
 
 
 class HealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The process is alive."""
+    """The process is alive: `status` is always `ok`."""
 
     status: Literal["ok"] = "ok"
     runtime: Literal["cmserver"] = "cmserver"
 
 
 class ReadyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The database answers, has this program's schema, and does what the server relies on; `workers` have a lease that holds."""
+    """The database answers, has this program's schema, and does what the server relies on; `workers` are how many have a lease that
+    holds.
+
+    `status` is always `ready`: a server that is not answers 503.
+    """
 
     status: Literal["ready"] = "ready"
     runtime: Literal["cmserver"] = "cmserver"

@@ -23,7 +23,9 @@ _SHOWN_TABLES = 12
 
 
 class LastDrill(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The last time that a backup was restored to try it."""
+    """The last time that a backup was restored to try it. `atEpoch` is when it was tried; `backup` is the name of its file;
+    `problem` is what was wrong with it, or null.
+    """
 
     at_epoch: int
     backup: str
@@ -41,10 +43,11 @@ class BackupFolder(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     size_bytes: int
     newest_at_epoch: int | None
     last_drill: LastDrill | None
+    """The last time that one was restored to try it; null for never."""
 
 
 class Deployment(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The server and its database. `tables` are the largest ones; `rows` of each is PostgreSQL's estimate."""
+    """The server and its database. `tables` are the largest tables; `rows` of each is PostgreSQL's estimate."""
 
     version: str
     schema_version: int

@@ -100,7 +100,9 @@ class TableSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MonthTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """What all teams stored and asked in a calendar month (UTC)."""
+    """A calendar month (UTC): `month` is its first day; `events` is how many events all teams stored; `requests` is how many
+    requests they made.
+    """
 
     month: date
     events: int

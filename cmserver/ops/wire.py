@@ -41,9 +41,10 @@ def _describe_failure(reason: str) -> str:
 class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The queue of the key's team, or of its project when it is bound to one.
 
-    `waiting` is due; `delayed` waits for its time, `held` for a back-off or a pause. `recovered` counts how often a job came back
-    from a worker that was lost. `warning` says when the oldest waiting job is older than CMSERVER_QUEUE_WARNING_SECONDS, or when
-    more are queued than CMSERVER_QUEUE_WARNING_JOBS.
+    `waiting` is how many are due; `delayed` is how many wait for their time; `held` is how many wait for the end of a pause, a
+    back-off or a budget. `recovered` is how often a job came back from a worker that was lost. `warning` is a sentence when the
+    oldest waiting job is older than CMSERVER_QUEUE_WARNING_SECONDS, or when more are queued than CMSERVER_QUEUE_WARNING_JOBS, else
+    null.
     """
 
     waiting: int
@@ -59,7 +60,9 @@ class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class PostgresOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The database."""
+    """The database. `embedded` is whether the server runs the database itself; `initialized` is whether it has this program's
+    schema.
+    """
 
     version: str
     embedded: bool
@@ -69,7 +72,9 @@ class PostgresOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class BoundaryOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the server, in the form that clients of claude-mem read."""
+    """A part of the server, in the form that clients of claude-mem read. `status` is whether it works; `details` are numbers of
+    that part, by name.
+    """
 
     status: Literal["active", "disabled"]
     reason: str
@@ -84,7 +89,7 @@ class BoundariesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class LaneOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs of one kind, in the form that clients of claude-mem read; `stalled` are those recovered from lost workers."""
+    """The jobs of one kind, in the form that clients of claude-mem read. `unavailable` is always false."""
 
     kind: Literal["event", "summary"]
     """What its jobs are about."""
@@ -99,7 +104,9 @@ class LaneOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The providers of observations. `chain` lists them in the order in which they are tried; `name`, `model`: the first."""
+    """The providers of observations. `chain` are the names of all, in the order in which they are tried; `name` is the one that is
+    asked first; `model` is the model of that one, or null.
+    """
 
     name: str
     model: str | None = None
@@ -115,7 +122,7 @@ class OwnTeamOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StewardOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What the steward may do, and its jobs; `deadLetter` counts those that were given up in 24 hours."""
+    """What the steward may do, and its jobs; `deadLetter` is how many were given up in 24 hours."""
 
     mode: Mode
     paused: bool
@@ -127,7 +134,8 @@ class StewardOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The server; `team` and `provider` only with a key, `queue` and the fields after it only with the scope jobs:read.
 
-    `activeSessions` counts the open sessions of the team, or of the key's project; `memoryBytes` is the server process's memory.
+    `authMode` is how requests say who they are: with a key. `activeSessions` are the open sessions of the team, or of the key's
+    project; `memoryBytes` is the memory of the server's process.
     """
 
     name: Literal["cmserver"] = "cmserver"
@@ -149,7 +157,9 @@ class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class KnownProviderOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider and its state. `model` is null where only the provider itself knows it."""
+    """A provider. `state` is whether it is asked; `pause` is its pause, or null; `model` is the one that is asked, or null where
+    only the provider itself knows it.
+    """
 
     name: str
     model: str | None

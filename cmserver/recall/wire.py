@@ -21,11 +21,10 @@ from cmserver.recall.readers import Readers
 class ContextQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """GET /v1/context. `format=text`, or a request that accepts text/plain, gives only the text.
 
-    `source` is how the session starts, which decides how much it is shown; the default is its startup. With `session` (our id,
-    which names the project, too) a receipt is written, and where the session goes on, what it can still see is left out.
-    `changedFiles` are paths from the root of the repository, separated by commas. With `explain` the answer has the relevance
-    score of each line and its parts, and no receipt is written. `limit` is the maximum of observations, in place of the
-    setting.
+    `source` is how the session starts, which decides how much it is shown: without it, its startup. With `session` (our id, which
+    names the project, too) a receipt is written, and where the session goes on, what it can still see is left out. `changedFiles`
+    are paths from the root of the repository, separated by commas. With `explain` the answer has the relevance score of each line
+    and its parts, and no receipt is written. `limit` is the maximum of observations, in place of the setting.
     """
 
     project: Key | None = None
@@ -46,7 +45,7 @@ class ReceiptsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class LineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """One line of the index. `type` is `summary` for a summary."""
+    """One line of the index. `type` is the type of the observation, or `summary` for a summary."""
 
     number: int
     type: str
@@ -56,10 +55,8 @@ class LineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ScoredLineOut(LineOut, rename="camel", frozen=True, kw_only=True):
-    """`usefulness` is the relevance score, the sum of its `parts`; `lineTokens` is what the line itself takes.
-
-    `leftOut` is why it has no line: there was no room in the budget, the limit of lines was reached, the session was shown it, or
-    another line says the same.
+    """A line of the index, or what has none. `leftOut` is why it has no line, or null for one that has: there was no room in the
+    budget, the limit of lines was reached, the session was shown it, or another line says the same.
     """
 
     usefulness: float
@@ -69,7 +66,9 @@ class ScoredLineOut(LineOut, rename="camel", frozen=True, kw_only=True):
 
 
 class ExplanationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What has a line, newest first; of what has none the most relevant, at most a hundred; and their count, by reason."""
+    """Why the lines are these: `lines` are the observations in the index, newest first; `leftOut` are the most relevant of those
+    that are not in it, at most a hundred.
+    """
 
     lines: list[ScoredLineOut]
     left_out: list[ScoredLineOut]
@@ -78,7 +77,9 @@ class ExplanationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class IndexOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The index of a project as text, and its lines, newest first. `tokens` is an estimate for the text."""
+    """The index of a project: `context` is the text of the index; `observations` are the lines of it, newest first; `tokens` are
+    what the text takes, estimated.
+    """
 
     context: str
     observations: list[LineOut]
@@ -87,7 +88,11 @@ class IndexOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ReceiptOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """One text that a session was shown. `numbers` are in order of time; `leftOut` are the best of `leftOutCount` others."""
+    """One text that a session was shown.
+
+    `numbers` are those of the observations in the text, in order of time; `leftOut` are the numbers of the best of `leftOutCount`
+    others. `details` are the score of each line with its parts, and how many were left out, by reason.
+    """
 
     id: UUID
     reason: str
@@ -104,7 +109,7 @@ class ReceiptOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ReceiptsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
+    """Newest first."""
 
     receipts: list[ReceiptOut]
     next_cursor: str | None
@@ -155,7 +160,7 @@ class ShownReceiptOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
 
 
 class ReaderCountOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Who read it in one way (`get`, `search`, `list`, ...), how often, and when last."""
+    """Who read it in one way (`get`, `search`, `list`, ...): `count` is how often they read it."""
 
     actor_id: str | None
     via: str
@@ -166,8 +171,9 @@ class ReaderCountOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class ReadersOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Who was given an observation, the last first: the sessions that were shown it, and who read it.
 
-    They are looked for among the newest 1,000 receipts of a project and the newest 10,000 rows of the audit log. `readers` is null
-    without the scope `admin`, which the audit log needs. `accessCount` and `lastAccessedAtEpoch` count all reads of the whole text.
+    `shown` are the sessions that were shown it; `readers` are who read it, or null without the scope `admin`, which the audit log
+    needs. They are looked for among the newest 1,000 receipts of a project and the newest 10,000 rows of the audit log.
+    `accessCount` and `lastAccessedAtEpoch` count all reads of the whole text.
     """
 
     number: int

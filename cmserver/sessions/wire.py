@@ -14,7 +14,9 @@ from cmserver.sessions.model import MAX_TITLE_CHARS
 
 
 class SessionsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Without `project`, a key of the whole team sees all its projects. `active=true` lists sessions that have not ended."""
+    """Without `project`, a key of the whole team sees all its projects. `active` is true for sessions that have not ended, and
+    false for the others; `platform` is the agent's program.
+    """
 
     project: Text | None = None
     active: bool | None = None
@@ -30,7 +32,7 @@ class RenameIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A session. `actorId` is whose key began it. Times in epoch milliseconds."""
+    """A session. `actorId` is whose key began it, or null. Times in epoch milliseconds."""
 
     id: UUID
     project_id: UUID
@@ -52,14 +54,16 @@ class SessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ListedSessionOut(SessionOut, rename="camel", frozen=True, kw_only=True):
-    """A session in a list. `project` is the canonical id of its project, `firstPrompt` the beginning of its first prompt."""
+    """A session in a list. `project` is the canonical id of its project; `firstPrompt` is the beginning of its first prompt, or
+    null.
+    """
 
     project: str | None = None
     first_prompt: str | None = None
 
 
 class SessionsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
+    """Newest first."""
 
     sessions: list[ListedSessionOut]
     next_cursor: str | None

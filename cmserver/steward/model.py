@@ -298,7 +298,7 @@ class QueueHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why runs failed or asked in vain, and how often."""
+    """Why runs failed or asked in vain; `count` is how often it was the reason."""
 
     reason: str
     count: int
@@ -326,7 +326,7 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UndoneEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What was taken back, and the numbers of observations that are shown again."""
+    """What was taken back: `kind` is what the run had done; `restored` are the numbers of observations that are shown again."""
 
     kind: str
     number: int | None

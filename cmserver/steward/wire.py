@@ -32,7 +32,7 @@ class RunNowIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class RunsQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """Which runs, newest first."""
+    """Which runs, newest first: `status` is which to list."""
 
     project: Key | None = None
     status: steward_model.RunStatus | None = None
@@ -42,7 +42,7 @@ class RunsQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fie
 
 
 class StewardJobsQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """Which jobs, newest first."""
+    """Which jobs, newest first: `status` is which to list."""
 
     project: Key | None = None
     status: steward_model.JobStatus | None = None
@@ -52,7 +52,7 @@ class StewardJobsQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unkn
 
 
 class PolicyHistoryQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Changes of which policy, newest first."""
+    """Changes of thresholds, newest first: `key` is the name of one; without it, all are listed."""
 
     key: Key | None = None
     limit: Limit = 50
@@ -66,7 +66,9 @@ class ProjectExecutorsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StewardQueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Open jobs, and those of the last 24 hours that are dead letters. The limits are for all teams, and for one project."""
+    """Open jobs, and those of the last 24 hours that are dead letters. `maxQueued` is how many of all teams may be open;
+    `maxQueuedOfProject` is how many of one project may be.
+    """
 
     queued: int
     running: int
@@ -77,7 +79,9 @@ class StewardQueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
 
 
 class StewardMetricsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Of the last 24 hours, but for `runsLastHour`. `successRate` is null without runs."""
+    """Of the last 24 hours, but for `runsLastHour`. `runs` is how many runs there were; `successRate` is the share of them that
+    succeeded, from 0 to 1, or null without runs.
+    """
 
     runs_last_hour: int
     runs: int
@@ -89,7 +93,7 @@ class StewardMetricsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 
 class BreakerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """While it is open no model is asked."""
+    """While it is open no model is asked. `lastFailure` is why the last call failed, or null."""
 
     is_open: bool
     consecutive_failures: int
@@ -120,7 +124,7 @@ class QueuedJobsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StewardJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A job. `decision` is the last one; `lastError` is why it failed or was sent back."""
+    """A job. `decision` is what was decided last, and on what, or null; `lastError` is why it failed or was sent back, or null."""
 
     id: UUID
     project_id: UUID | None
@@ -147,14 +151,18 @@ class OneStewardJobOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StewardJobsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
+    """Newest first."""
 
     jobs: list[StewardJobOut]
     next_cursor: str | None
 
 
 class StewardRunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """One attempt at a job. `provider` is null where no model was asked. `input` and `output` hold ids and numbers, no secrets."""
+    """One attempt at a job. `provider` is whose model was asked, or null where none was.
+
+    `input` are the ids and numbers that it read; `output` are the ids and numbers that it wrote, or null before its end. `status`
+    is how it ended, or `running`.
+    """
 
     id: UUID
     job_id: UUID
@@ -181,14 +189,16 @@ class StewardRunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class StewardRunsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
+    """Newest first."""
 
     runs: list[StewardRunOut]
     next_cursor: str | None
 
 
 class StewardEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A step in the life of a job or run."""
+    """A step in the life of a job or run. `data` are ids, numbers and reasons of the step; `schemaVersion` is the version of the
+    form of `data`.
+    """
 
     id: int
     run_id: UUID | None
@@ -199,7 +209,7 @@ class StewardEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
 
 
 class StewardRunDetailOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A run, its job, and the job's timeline, oldest first."""
+    """A run, its job, and the job's timeline: `events` are the steps, oldest first."""
 
     run: StewardRunOut
     job: StewardJobOut
@@ -213,14 +223,16 @@ class StewardEventsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UndoneRunOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The run, and what was taken back, the last effect first."""
+    """The run; `undone` are the effects that were taken back, the last first."""
 
     run: StewardRunOut
     undone: list[steward_model.UndoneEffect]
 
 
 class PolicyOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A threshold: what holds, what is usual, and between which values the steward may move it."""
+    """A threshold. `value` is the value that holds; `usual` is the value without a change; `least` is the lowest value to which the
+    steward may move it; `most` is the highest; `meaning` is what it decides, in a sentence.
+    """
 
     key: str
     """The threshold's name."""
@@ -248,7 +260,7 @@ class PolicyChangeOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
 
 
 class PoliciesOut(msgspec.Struct, frozen=True, kw_only=True):
-    """All thresholds, and their changes, newest first."""
+    """All thresholds; `history` are their changes, newest first."""
 
     policies: list[PolicyOut]
     history: list[PolicyChangeOut]

@@ -25,7 +25,9 @@ from cmserver.base.token_cipher import InstallationSecret, TokenCipher
 
 
 class AuditQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """`key` is a key's id. A project that is erased is named by the id it had: the log outlives it."""
+    """`key` is a key's id; `actor` is who did it, by the name in the log. A project that is erased is named by the id it had: the
+    log outlives it.
+    """
 
     project: str | None = None
     action: Text | None = None

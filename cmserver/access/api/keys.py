@@ -48,15 +48,15 @@ class KeysQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class RevokeQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`only`: true leaves the keys that it was rotated to, or from, as they are."""
+    """`only` is whether the keys that it was rotated to, or from, stay as they are."""
 
     only: bool = False
 
 
 class KeyIn(msgspec.Struct, rename="camel", kw_only=True):
-    """POST /v1/keys. `label` is claude-mem's word for `name`, and `projectId` means `project`. Without `scopes` the key may read
-    (`memories:read`). What else is left out is as in the caller's key, with at most the server's usual requests a minute; a limit
-    of null is none.
+    """POST /v1/keys. `label` is claude-mem's word for `name`; `projectId` is the same as `project`. Without `scopes` the key may
+    read (`memories:read`). What else is left out is as in the caller's key, with at most the server's usual requests a minute; a
+    limit of null is none.
     """
 
     label: Label120 | None = None

@@ -42,13 +42,13 @@ class ProjectsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ProjectChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """PATCH of a project: what is not sent stays. `aliases` are all there shall be; an older `canonicalId` stays as one of them.
+    """PATCH of a project: what is not sent stays. `aliases` are all that it shall have; an older `canonicalId` stays as one of
+    them.
 
-    `consolidation` is what becomes of generated observations that say what is there already: `off`, `suggest` or `merge`.
-    With `mergeWithModel` the configured model words what people merge, and is refused when a fact is missing.
-    Nothing of an `isolated` project is found from elsewhere, and it sees nothing that others share; what it has shared becomes its
-    own again.
-    Under another `searchLanguage` all its texts are made ready to be found anew before there is an answer: some seconds for 10,000.
+    `consolidation` is what becomes of generated observations that say what is there already: `off`, `suggest` or `merge`. With
+    `mergeWithModel` the configured model words what people merge, and is refused when a fact is missing. Nothing of an `isolated`
+    project is found from elsewhere, and it sees nothing that others share; what it has shared becomes its own again. Under another
+    `searchLanguage` all its texts are made ready to be found anew before there is an answer: some seconds for 10,000.
     """
 
     name: Name | UnsetType = UNSET

@@ -30,7 +30,7 @@ _MAX_ACCOUNTS = 1000
 
 
 class InvitationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """POST of an invitation. `note` says whom it is for; `operator` makes them an operator of the server, too (scope `*`)."""
+    """POST of an invitation. `note` is whom it is for; `operator` is whether it makes an operator of the server (scope `*`)."""
 
     role: PersonRole = "member"
     note: Annotated[Text, Meta(max_length=100)] = ""
@@ -38,7 +38,7 @@ class InvitationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
 
 
 class PersonChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """PATCH of a person: what is not sent stays. `operator` takes the scope `*`."""
+    """PATCH of a person: what is not sent stays. `operator` is whether they administer the whole server; it takes the scope `*`."""
 
     role: PersonRole | UnsetType = UNSET
     operator: bool | UnsetType = UNSET

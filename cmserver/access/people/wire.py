@@ -21,7 +21,7 @@ class PersonOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class PeopleOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """By name; `nextCursor` is always null."""
+    """By name, on one page."""
 
     users: list[PersonOut]
     next_cursor: str | None
@@ -50,7 +50,7 @@ class AccountsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvitationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An invitation without its link."""
+    """An invitation without its link. `makesOperator` is whether who takes it may administer the whole server."""
 
     id: UUID
     role: PersonRole
@@ -69,7 +69,7 @@ class InvitationsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewInvitationOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A new invitation with its link, which is shown only now. `path` is the link without the server's address."""
+    """A new invitation with its link, which is shown only now. `url` is the link with the address that the request was sent to."""
 
     invitation: InvitationOut
     path: str
@@ -94,7 +94,7 @@ class RemovedPersonOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True
 
 
 class ResetOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A link for a new password, which is shown only now. `path` is the link without the server's address."""
+    """A link for a new password, which is shown only now. `url` is the link with the address that the request was sent to."""
 
     name: str
     path: str

@@ -25,7 +25,11 @@ from cmserver.observations.write import delete, write
 
 
 class MemoryIn(msgspec.Struct, rename="camel", kw_only=True):
-    """A memory to keep: its text in `content` or `narrative`. A `kind` or `type` that is one of our types is its type."""
+    """A memory to keep: its text in `content` or `narrative`.
+
+    `type` is its type where that is one of ours; `kind` is claude-mem's word for its type, which is taken where `type` is none of
+    ours.
+    """
 
     project_id: Key | None = None
     content: str | None = None
@@ -59,7 +63,7 @@ class MemoryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class MemoriesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
+    """Newest first."""
 
     memories: list[ObservationOut]
     next_cursor: str | None

@@ -11,10 +11,11 @@ from cmserver.graph.overviews.model import Overview
 
 
 class OverviewOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """`body` is Markdown. `opening` are the lines with which a session's index begins; `numbers` the observations it cites.
+    """The page about a project. `body` is its text, as Markdown; `numbers` are those of the observations that it cites.
 
-    `madeBy` is `rules`, the model that worded it, or `people`. `newSummaries` is how many session summaries came since; after ten
-    the page is made anew.
+    `opening` are the lines with which a session's index begins. `madeBy` is `rules`, the model that worded it, or `people`.
+    `summaryCount` is how many session summaries it was made of; `newSummaries` is how many session summaries came since, and after
+    ten the page is made anew.
     """
 
     id: UUID
@@ -29,7 +30,7 @@ class OverviewOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ProjectOverviewOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The page about a project; null when there is none yet."""
+    """The page about a project: `overview` is the page, or null when there is none yet."""
 
     overview: OverviewOut | None
 

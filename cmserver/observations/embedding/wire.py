@@ -22,9 +22,10 @@ class NextModelOut(msgspec.Struct, frozen=True, kw_only=True):
 class EmbeddingsOut(msgspec.Struct, frozen=True, kw_only=True):
     """What search by meaning goes by. The counts are of the key's team, or of its project when it is bound to one.
 
-    `off` has no model, and search goes by words; `filling` has not embedded everything yet. Of those `waiting`, `failing` could not
-    be embedded when it was last tried. `pulled_percent` is how much of a missing model the embedder has downloaded. `hint` is a
-    sentence when there is something to do.
+    `state` is `off` without a model, when search goes by words, `filling` until everything is embedded, and then `complete`. Of
+    those `waiting`, `failing` could not be embedded when it was last tried. `pulled_percent` is how much of a missing model the
+    embedder has downloaded, or null. `building` is the model that will take this one's place, or null. `hint` is a sentence when
+    there is something to do, or null.
     """
 
     state: Literal["off", "filling", "complete"]
@@ -39,7 +40,9 @@ class EmbeddingsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReasonOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Why observations, turns and entities could not be embedded; those that are `givenUp` are not tried again by themselves."""
+    """Why observations, turns and entities could not be embedded: `observations` is how many of the three the reason holds for;
+    `givenUp` is how many of them are not tried again by themselves.
+    """
 
     reason: str
     observations: int

@@ -14,7 +14,7 @@ OWNS: set[str] = set()
 
 
 class ActivityDay(msgspec.Struct, frozen=True, kw_only=True):
-    """A day (UTC, `2026-11-24`), and how many observations were made and sessions begun in it."""
+    """A day (UTC, `2026-11-24`): `observations` is how many were made on it; `sessions` is how many began on it."""
 
     day: str
     observations: int
@@ -22,7 +22,7 @@ class ActivityDay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObservationKindCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many observations of a kind and type there are."""
+    """How many observations of a kind and type there are. `kind` is observation, summary or manual."""
 
     kind: str
     type: str

@@ -10,7 +10,7 @@ from cmserver.ops.activity.repository import ActivityDay, ObservationKindCount
 
 
 class FileCountOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A file, how many observations name it, and when the last of them was made."""
+    """A file; `count` is how many observations name it; `lastAtEpoch` is when the last of them was made."""
 
     path: str
     """The file, as agents named it."""

@@ -32,7 +32,7 @@ class ShownTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sessions of an agent were shown."""
+    """What the sessions of an agent were shown; `sessions` is how many sessions that were."""
 
     agent: str
     sessions: int
@@ -42,7 +42,7 @@ class ShownGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProjectUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """A project's new observations, and what its sessions were shown."""
+    """A project's new observations, and what its sessions were shown; `sessions` is how many sessions that were."""
 
     project: str
     stored: int

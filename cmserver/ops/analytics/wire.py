@@ -29,7 +29,7 @@ class AnalyticsProjectOut(ProjectUsage, frozen=True, kw_only=True):
 
 
 class ShownObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An observation that was shown often: `times` in these days. `accessCount` counts how often it was opened, ever."""
+    """An observation that was shown often: `times` in these days. `accessCount` is how often it was opened, ever."""
 
     id: UUID
     number: int
@@ -51,8 +51,8 @@ class RecallFunnelOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
 class AnalyticsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The last `days` (UTC, with today).
 
-    `stored` counts new observations, `shown` different observations that agents were shown, and `opened` those of them that were
-    read whole, or shown because a prompt or a file is about them. Merged ones count as long as they are stored.
+    `shown` is how many different observations agents were shown; `opened` is how many of the shown ones were read whole, or shown
+    because a prompt or a file is about them. Merged ones count as long as they are stored.
     """
 
     days: int

@@ -11,7 +11,7 @@ from cmserver.ops.doctor.model import CHECKS, DoctorFinding
 
 
 class FindingOut(DoctorFinding, frozen=True, kw_only=True):
-    """A fault that was found, and the command that mends it. `code` is that of docs/reference/doctor.md."""
+    """A fault that was found, and the command that mends it."""
 
 
 class DiagnosisOut(msgspec.Struct, frozen=True, kw_only=True):

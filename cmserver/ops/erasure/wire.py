@@ -8,7 +8,9 @@ import msgspec
 
 
 class ErasureCounts(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Erased rows by kind."""
+    """Erased rows by kind; `projects` is how many projects were deleted, with those joined to one; `keys` is how many keys were
+    deleted with them.
+    """
 
     observations: int
     turns: int
@@ -41,7 +43,9 @@ class SessionErasureCounts(msgspec.Struct, rename="camel", frozen=True, kw_only=
 
 
 class DeletedSessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What went with the session, or with `dryRun` what would go. `merged`: merges of these observations hinder it."""
+    """What went with the session, or with `dryRun` what would go. `merged` are the numbers of observations that hold texts of other
+    sessions, too, and hinder it.
+    """
 
     session_id: UUID
     counts: SessionErasureCounts

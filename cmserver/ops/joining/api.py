@@ -20,7 +20,7 @@ from cmserver.sessions.wire import OneSessionOut, SessionOut
 
 
 class ProjectJoinIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """The project that gets the memory of the one in the path: any of its names."""
+    """`into` is the project that gets the memory of the one in the path, by any of its names."""
 
     into: Key
 
@@ -46,7 +46,7 @@ async def post_separate(request: Request) -> Response:
 
 
 class SessionMoveIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """The project that gets the session: any of its names."""
+    """`into` is the project that gets the session, by any of its names."""
 
     into: Key
 

@@ -150,7 +150,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An error: `error` is its name for programs, `message` a sentence for people, `issues` what is wrong with which field."""
+    """An error. `error` is its name for programs; `message` is a sentence for people; `issues` are the wrong fields."""
 
     error: str
     message: str

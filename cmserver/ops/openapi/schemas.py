@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -22,9 +23,13 @@ Schema = dict[str, object]
 PREFIX = "#/components/schemas/"
 _GENERAL = {"api", "wire", "model"}
 NO_NUL = r"^[^\u0000]*$"
-_ABOUT_NO_NUL = "No NUL, and no half of a surrogate pair."
+ABOUT_NO_NUL = "No NUL, and no half of a surrogate pair."
 _JSON: dict[type, str] = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
-_ANYTHING = "Any JSON value."
+ANYTHING = "Any JSON value."
+_REFERENCE = re.compile(rf"{PREFIX}(\w+)")
+_FIRST_SENTENCE = re.compile(r".+?(?=[.;] |: `|$)")
+_FIELD_SENTENCE = re.compile(r"(?:^|[.;:] )`(\w+)` (?:is|are) (.+?)(?=[.;] |$)")
+"""Name and meaning in a sentence that begins with the name: "`limit` is how many are listed."."""
 
 
 class Schemas:
@@ -45,7 +50,7 @@ class Schemas:
         }
         for class_ in self._classes:
             if isinstance(class_, type) and issubclass(class_, msgspec.Struct):
-                _add_meanings(class_, cast("dict[str, Schema]", self.components[self.component_name(class_)]["properties"]))
+                _add_meanings(class_, self.components, self.component_name(class_))
         for class_ in self._classes - input_classes:
             if isinstance(class_, type) and issubclass(class_, msgspec.Struct):
                 self.components[self.component_name(class_)]["required"] = _list_required(class_)
@@ -77,21 +82,33 @@ class Schemas:
             schema = {"type": _find_json_type(cast("list[object]", choices)), **schema}
         if schema.get("pattern") == STORABLE_PATTERN:  # most tools cannot read the surrogates and the NUL in it
             description = schema.get("description")
-            schema |= {"pattern": NO_NUL, "description": f"{description} {_ABOUT_NO_NUL}" if description else _ABOUT_NO_NUL}
+            schema |= {"pattern": NO_NUL, "description": f"{description} {ABOUT_NO_NUL}" if description else ABOUT_NO_NUL}
         return schema
 
 
-def _add_meanings(struct: type[msgspec.Struct], properties: dict[str, Schema]) -> None:
-    """Describe each field: by the docstring below it, else by what its name means everywhere."""
-    docstrings = {name: text for class_ in reversed(struct.__mro__) for name, text in _read_field_docstrings(class_).items()}
-    for name, encoded_name in zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True):
-        schema = properties.get(encoded_name)
-        if schema is None:
+def _add_meanings(struct: type[msgspec.Struct], components: dict[str, Schema], name: str) -> None:
+    """Describe each field: by the docstring below it, else by the sentence of the class's docstring that begins with its name, by
+    what its name means everywhere, or by the first sentence on the record that it holds.
+    """
+    docstrings: dict[str, str] = {}
+    sentences: dict[str, str] = {}
+    for class_ in reversed(struct.__mro__):
+        docstrings |= _read_field_docstrings(class_)
+        sentences |= dict(_FIELD_SENTENCE.findall(_join_lines(class_.__dict__.get("__doc__"))))
+    properties = cast("dict[str, Schema]", components[name]["properties"])
+    for field, encoded_name in zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True):
+        if (schema := properties.get(encoded_name)) is None:
             continue
-        is_plain = "$ref" not in str(schema)  # a name may be a text here and a record elsewhere, which has a text of its own
-        if meaning := docstrings.get(name) or (_read_meanings().get(encoded_name) if is_plain else None):
+        record = _REFERENCE.search(str(schema))  # a name may be a text here and a record elsewhere, which has a text of its own
+        found = _FIRST_SENTENCE.search(_join_lines(components[record[1]].get("description"))) if record else None
+        shared = found[0] if found else None if record else _read_meanings().get(encoded_name)
+        if meaning := docstrings.get(field) or sentences.get(encoded_name) or shared:
             limits = str(schema.get("description", ""))
-            schema["description"] = f"{meaning} {limits}".strip()
+            schema["description"] = f"{meaning[0].upper()}{meaning[1:].removesuffix('.')}. {limits}".strip()
+
+
+def _join_lines(text: object) -> str:
+    return " ".join(str(text or "").split())
 
 
 def _read_field_docstrings(class_: type) -> dict[str, str]:
@@ -144,7 +161,7 @@ def _find_json_type(choices: list[object]) -> object:
 
 def _describe_object(type_: type) -> Schema:
     if type_ is object:
-        return {"description": _ANYTHING}
+        return {"description": ANYTHING}
     raise NotImplementedError
 
 

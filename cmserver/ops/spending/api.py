@@ -36,7 +36,8 @@ By = Annotated[
 
 
 class UsageQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`by` splits the provider calls of the last `days` (with today), or of the month so far; without `by` they are one row.
+    """`by` is what splits the provider calls of the last `days` (with today), or of the month so far: `project`, `model` or `day`,
+    or several with commas between. Without it they are one row.
 
     `format=csv` gives only these rows, as a table for spreadsheets.
     """

@@ -18,7 +18,9 @@ from cmserver.calls.model import BudgetStatus, State
 class BudgetOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A budget and its status. Without a project it is the whole team's; money is decimal text, in US dollars.
 
-    `share` is the spent part, 1 for all of it. A key that is bound to a project sees only cap and state of the team's budget.
+    `share` is the spent part of the cap that is nearer, 1 for all of it. `state` is `open` below a share of 0.8, `warned` from
+    there on, and `exhausted` from 1 on, when generation waits. A key that is bound to a project sees only cap and state of the
+    team's budget: the rest is null.
     """
 
     project_id: UUID | None
@@ -68,7 +70,7 @@ class DeletedBudgetOut(msgspec.Struct, frozen=True, kw_only=True):
 class CallsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Calls of providers. Running calls count with their estimate. Money is decimal text, in US dollars.
 
-    `unpricedCalls` have no known price and are not in `costUsd`.
+    `unpricedCalls` is how many calls have no known price, which is not in `costUsd`.
     """
 
     input_tokens: int
@@ -81,7 +83,9 @@ class CallsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class AmountsOut(CallsOut, rename="camel", frozen=True, kw_only=True):
-    """Accepted requests, stored events, and the tokens that the providers reported, of which the steward's are `stewardTokens`."""
+    """What was used: `requests` is how many requests were accepted; `events` is how many events were stored; `providerCalls` is how
+    many calls of providers there were. The tokens are what providers reported, of which `stewardTokens` are the steward's.
+    """
 
     requests: int
     events: int
@@ -90,7 +94,9 @@ class AmountsOut(CallsOut, rename="camel", frozen=True, kw_only=True):
 
 
 class UsageRowOut(CallsOut, rename="camel", frozen=True, kw_only=True):
-    """Calls of one day, project, provider and model, by the columns of `by`; `project` is null when it was deleted."""
+    """Calls of one day, project, provider and model, by the columns of `by`; `project` is its canonical id, or null when it was
+    deleted.
+    """
 
     day: date | UnsetType = UNSET
     project_id: UUID | UnsetType = UNSET

@@ -22,8 +22,8 @@ _HEADERS = {"X-Accel-Buffering": "no"}
 
 
 class StreamQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """`project` and `types` (names of events, with commas between them) narrow the stream. `lastEventId` is for clients that cannot
-    send the header Last-Event-ID, which wins over it.
+    """`project` and `types` (names of events, with commas between them) narrow the stream. `lastEventId` is the id of the last
+    event that came, for clients that cannot send the header Last-Event-ID, which wins over it.
     """
 
     project: str | None = None

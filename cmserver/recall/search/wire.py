@@ -30,19 +30,20 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
 
     `project` is the same as `projectId`, as in other paths.
 
-    Every project's search includes what is shared with the team. A "quoted phrase" in the query must occur, unless nothing has
-    it; a -word must not. A filter holds when one value of its list fits: `kinds` (without them all, turns included), `types` (or
-    `type`), `concepts`, `files` (whole paths), `agents` (claude-code, codex, ...). `filePrefix` is the beginning of a path,
-    `entity` a name of an entity that the observation mentions, `session` the server's id of a session. `since` (inclusive) and
-    `until` (exclusive) are milliseconds since 1970 or ISO 8601 times (UTC without a zone). `minImportance` is the least importance
-    of an observation.
+    `projects` are several projects, by their ids or names. Every project's search includes what is shared with the team. A "quoted
+    phrase" in the query must occur, unless nothing has it; a -word must not. A filter holds when one value of its list fits:
+    `kinds`, `types`, `concepts`, `files` (whole paths), `agents` (claude-code, codex, ...). `kinds` are which to search: without
+    them all, turns included; `type` is the same as `types`. `filePrefix` is the beginning of a path; `entity` is a name of an
+    entity that the observation mentions; `session` is the server's id of a session. `since` (inclusive) and `until` (exclusive) are
+    milliseconds since 1970 or ISO 8601 times (UTC without a zone). `minImportance` is the least importance of an observation, from
+    0 to 1.
 
     `sort: "recent"` puts the newest of the best hits first; pages behind them hold the next best.
 
-    `format: "index"` returns one line per hit, to be fetched by number; `full`, the default as in claude-mem, returns whole
-    texts. `minScore` hides hits that score less; usually none are hidden. `meaningWeight` (0: words only, 0.5: both alike, 1:
-    meaning only) and `neighbours` override the ranking; `explain` adds the parts of each score. Other keys of
-    claude-mem's clients have no effect; the answer names them.
+    `format: "index"` returns one line per hit, to be fetched by number; `full`, the default as in claude-mem, returns whole texts.
+    `minScore` hides hits that score less; usually none are hidden. `meaningWeight` (0: words only, 0.5: both alike, 1: meaning
+    only) and `neighbours` override the ranking; `neighbours` is whether words of what stands beside it in its session count for a
+    hit, too; `explain` adds the parts of each score. Other keys of claude-mem's clients have no effect; the answer names them.
     """
 
     query: NonEmptyText
@@ -80,7 +81,7 @@ class ContextIn(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class HitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A hit as one line. `readTokens` is the cost of the whole text; `alike` are the numbers of hits with the same text."""
+    """A hit as one line. `type` is the type of the observation, or `summary` for a summary."""
 
     number: int
     type: str
@@ -104,10 +105,11 @@ class FullHitOut(ObservationOut, rename="camel", frozen=True, kw_only=True):
 
 
 class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A turn: `text` is the user's prompt and `reply` the agent's last message, null before it; in an index only their beginnings.
+    """A turn. `text` is the user's prompt, or the task of a sub-agent, whose turn has an `agentId`; `reply` is the agent's last
+    message, or null before it. In an index both are only beginnings.
 
-    `eventId` is the event that brought the prompt, null for one that was written by hand. `readTokens` is the cost of both. With an
-    `agentId` it is a sub-agent's turn: `text` is its task, and not the user's words.
+    `eventId` is the event that brought the prompt, or null for one that was written by hand. `readTokens` are the tokens of both,
+    estimated.
     """
 
     number: int
@@ -126,7 +128,9 @@ class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class SearchAnswerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The fields of both formats."""
+    """The fields of both formats. `ignoresQuotes` is whether nothing has what the query quotes, and these are the nearest without
+    it.
+    """
 
     prompts: list[PromptHitOut]
     next_cursor: str | None
@@ -143,11 +147,10 @@ class SearchAnswerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
 class SearchOut(SearchAnswerOut, frozen=True, kw_only=True):
     """Whole texts, best first, each with its `score`, 0 to 1: how far it stands out of what was searched (0.1: not at all).
 
-    `confidence` is how likely, 0 to 1, the query is about what was searched at all; null without an embedder that it is known for.
-    `nextCursor` is null on the last page. `total` counts the hits; it is an estimate (`totalIsEstimate`) when not all were read.
-    With `ignoresQuotes`, nothing has what the query quotes, and these are the nearest without it.
-    `byMeaning` is false without an embedder, or while it does not answer. `tokens` is the cost of this answer's observations and
-    turns as text, at 4 characters per token.
+    `confidence` is how likely, from 0 to 1, the query is about what was searched at all, or null without an embedder that it is
+    known for. `total` is how many hits there are: an estimate (`totalIsEstimate`) when not all were read. `byMeaning` is whether it
+    searched by meaning, too: false without an embedder, or while it does not answer. `tokens` are what this answer takes: its
+    observations and turns as text, at 4 characters per token.
     """
 
     observations: list[FullHitOut]
@@ -160,9 +163,8 @@ class SearchIndexOut(SearchAnswerOut, frozen=True, kw_only=True):
 
 
 class ContextOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Hits, and their texts as one block for a model: between our tags, which no stored text can close.
-
-    `confidence` and `ignoresQuotes` are those of a search.
+    """Hits. `context` is their texts as one block for a model, between our tags, which no stored text can close. `ignoresQuotes` is
+    whether nothing has what the query quotes, and these are the nearest without it.
     """
 
     observations: list[FullHitOut]

@@ -23,8 +23,9 @@ class TimelineIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fi
     """`anchor` is an observation or a turn by its number (12, #12, S12) or id, a turn also by the id of its prompt's event, or a
     time in ISO 8601. With `query` instead it is the best that a search finds.
 
-    Without a project it is the anchor's; around a time, all that the key may see. `session` is our id of one, or its agent's, and
-    leaves out what is not of it. With `format: "full"` the texts are whole.
+    Without a project it is the anchor's; around a time, all that the key may see. `session` is our id of one, or its agent's, whose
+    entries alone are listed then. `before` is how many come before the anchor at the most; `after` is how many come after the
+    anchor at the most; `kinds` are which to list: without them all. With `format: "full"` the texts are whole.
     """
 
     anchor: Annotated[int, Meta(ge=1)] | Annotated[Text, Meta(min_length=1)] | None = None
@@ -40,9 +41,10 @@ class TimelineIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fi
 class ItemOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """One thing that happened, by its `number`. An observation or a summary has a `title`; a turn has a `reply` once it has one.
 
+    `what` is whether it is an observation, a summary or a turn. `type` is the type of an observation, else `summary` or `turn`.
     `text` is the prompt of a turn or, in full, what an observation says; an index has the first 300 characters of prompts and
-    replies. With an `agentId` it is a sub-agent's turn: its prompt is a task, and not the user's words. `readTokens` is what
-    reading the whole takes. `id` is that of the observation, or of the event of the prompt.
+    replies. With an `agentId` it is a sub-agent's turn: its prompt is a task, and not the user's words. `id` is the id of the
+    observation, or of the event of the prompt.
     """
 
     what: TimelineKind
@@ -62,7 +64,9 @@ class ItemOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class TimelineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Oldest first. `anchor` is null around a time, and where a query finds nothing; then `atEpoch` is null, too."""
+    """Oldest first. `anchor` is what is in the middle, or null around a time, and where a query finds nothing. `atEpoch` is the
+    time in the middle, or null where a query finds nothing.
+    """
 
     anchor: ItemOut | None
     at_epoch: int | None

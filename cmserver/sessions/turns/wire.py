@@ -24,10 +24,10 @@ class TurnsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class TurnOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A turn: what the user asked and what the agent answered, null until it has.
 
-    `number` is the team's, `promptNumber` counts the user's prompts in the session, from 1. A sub-agent's turn has its `agentId`
-    and no `promptNumber`. `eventId` is the event that brought the prompt, null for a turn written by hand. `files` were changed in
-    it, `checks` are the commands that check something, each with how it ended. `actorId` is whose key it was; `endedAtEpoch` is
-    null while the agent is at work.
+    `prompt` is what the user asked. `promptNumber` is counted in the session from 1, and null for a sub-agent's turn, which has an
+    `agentId`. `eventId` is the event that brought the prompt, or null for a turn written by hand. `files` are the paths that were
+    changed in it; `checks` are the commands in it that check something, each with how it ended. `actorId` is whose key it was, or
+    null; `endedAtEpoch` is when it ended, or null while the agent is at work.
     """
 
     id: UUID
@@ -55,7 +55,7 @@ class OneTurnOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
+    """Newest first."""
 
     turns: list[TurnOut]
     next_cursor: str | None

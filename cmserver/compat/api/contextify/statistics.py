@@ -16,7 +16,7 @@ from cmserver.ops.joining.normalise import normalise_projects
 
 
 class NormalisedProjectsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """How many projects got their canonical id, or were joined to the one that has it."""
+    """`updated` is how many projects got their canonical id, or were joined to the one that has it."""
 
     updated: int
     message: str = "project_id normalization complete"

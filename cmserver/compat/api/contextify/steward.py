@@ -30,7 +30,9 @@ _TICK_NANOSECONDS = 60_000_000_000
 
 
 class ContextifyStewardQueueOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits. The original's list of the busiest projects stays empty: `/v1/steward/jobs` has them."""
+    """What waits. `dead_letter_total` is how many jobs were given up within 24 hours. `queued_by_project_top` is always empty:
+    `/v1/steward/jobs` lists what waits.
+    """
 
     queued_total: int
     queued_by_project_top: list[str] = []
@@ -39,7 +41,7 @@ class ContextifyStewardQueueOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextifyStewardBreakerOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether models are asked."""
+    """Whether models are asked: `open` is whether none is asked now; `last_failure` is why the last call failed, or null."""
 
     open: bool
     consecutive_failures: int
@@ -48,14 +50,21 @@ class ContextifyStewardBreakerOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextifyStewardLimitsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs may wait."""
+    """How many jobs may wait. `max_queued_total` is how many of all teams may be open; `max_queued_per_project` is how many of one
+    project may be.
+    """
 
     max_queued_total: int = MAX_QUEUED
     max_queued_per_project: int = MAX_QUEUED_OF_PROJECT
 
 
 class ContextifyStewardStatusOut(msgspec.Struct, frozen=True, kw_only=True):
-    """There is no leader: every worker may run each job, and a claim decides who does. `tick_interval` is in nanoseconds."""
+    """There is no leader: every worker may run each job, and a claim decides who does.
+
+    `enabled` is whether the steward is on; `dry_run` is whether it decides without writing. `tick_interval` is how often work is
+    looked for, in nanoseconds. `is_leader` is always false; `worker_id` is always empty; `startup_recovered_stale_jobs` is always
+    0.
+    """
 
     enabled: bool
     dry_run: bool
@@ -71,7 +80,11 @@ class ContextifyStewardStatusOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextifyStewardRunOut(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt at a job."""
+    """One attempt at a job. `job_status` is what the job is now; `status` is how the attempt ended, or `running`.
+
+    `input_snapshot` are the ids and numbers that it read; `output_snapshot` are the ids and numbers that it wrote, or null before
+    its end.
+    """
 
     id: UUID
     job_id: UUID
@@ -103,7 +116,9 @@ class ContextifyStewardRunsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextifyStewardEventOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A step in the life of a job."""
+    """A step in the life of a job. `event_type` is what happened; `data` are ids, numbers and reasons of the step; `schema_version`
+    is the version of the form of `data`.
+    """
 
     id: int
     job_id: UUID
@@ -146,7 +161,7 @@ class ContextifyStewardPoliciesOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextifyStewardMetricsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the last 24 hours, but for the first."""
+    """Of the last 24 hours, but for `runs_last_hour`."""
 
     runs_last_hour: int
     success_rate: float
@@ -156,7 +171,7 @@ class ContextifyStewardMetricsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextifyModeIn(msgspec.Struct, kw_only=True):
-    """What is not sent stays, where the original takes it for false."""
+    """What is not sent stays, where the original takes it for false. `dry_run` is whether it decides without writing."""
 
     paused: bool | None = None
     dry_run: bool | None = None
@@ -169,7 +184,7 @@ class ContextifyRollbackIn(msgspec.Struct, kw_only=True):
 
 
 class ContextifyTriggerOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The work is queued."""
+    """The work is queued: `status` is always `triggered`."""
 
     status: str = "triggered"
 

@@ -28,7 +28,7 @@ _TYPES: dict[str, EntityType] = {type_: type_ for type_ in ENTITY_TYPES}
 
 
 class ServiceEntityIn(msgspec.Struct, rename="camel", kw_only=True):
-    """An entity. Without `projectId` it belongs to a reserved project."""
+    """An entity. Without `projectId` it belongs to a reserved project. `type` is what kind of entity it is."""
 
     name: Annotated[Text, Meta(min_length=1, max_length=NAME_MOST)]
     type: EntityType
@@ -51,7 +51,7 @@ class ServiceRelationshipIn(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class ServiceEntityOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An entity."""
+    """An entity. `type` is what kind of entity it is."""
 
     id: UUID
     project_id: UUID | None

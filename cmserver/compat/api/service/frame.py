@@ -42,7 +42,9 @@ class ServicePageQuery(msgspec.Struct, kw_only=True):
 
 
 class ServiceSessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A session. `projectId` is null where its client named no project."""
+    """A session. `externalId` is what its client calls it, or null; `projectId` is its project, or null where its client named
+    none.
+    """
 
     id: UUID
     external_id: str | None
@@ -54,7 +56,7 @@ class ServiceSessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 
 class EpisodeOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A turn. `number` is the one by which other doors open it."""
+    """A turn. `number` is the one by which other paths read it."""
 
     id: UUID
     number: int
@@ -72,7 +74,9 @@ class DeletionOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceSummaryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A summary of a session, or of a project: `sessionId` is null then. The overview of a project has no number."""
+    """A summary of a session, or of a project: `sessionId` is the session, or null for a project. The overview of a project has no
+    number.
+    """
 
     id: UUID
     number: int | None

@@ -28,9 +28,10 @@ _NOTHING_YET = "cmserver has recorded nothing of this project yet. Work done her
 
 
 class InjectQuery(msgspec.Struct, kw_only=True):
-    """`projects` are separated by commas, and the last one matters most; `project` names one.
+    """`projects` are names with commas between, of which the last one matters most; `project` is a single project.
 
-    `colors` is for people, who are shown the same text. `full` changes nothing: the text is as long as an agent reads.
+    `colors` is sent by clients that show the text to people: it is the same, and no receipt is written. `full` is accepted and
+    changes nothing: the text is as long as an agent reads.
     """
 
     projects: str | None = None
@@ -50,7 +51,9 @@ class SemanticIn(msgspec.Struct, kw_only=True):
 
 
 class SemanticOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines about observations that match the prompt, and their number; empty when none does."""
+    """Lines about observations that match the prompt: `context` is the text of the lines, empty when none matches; `count` is how
+    many lines there are.
+    """
 
     context: str
     count: int

@@ -28,7 +28,9 @@ _STARTED = time.monotonic()
 
 
 class AiOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The generator; GET /v1/info has the models, for callers with a key."""
+    """The generator; GET /v1/info has the models, for callers with a key. `authMethod` is always `server`: the server holds the
+    keys of models. `lastInteraction` is always null.
+    """
 
     provider: Literal["cmserver"] = "cmserver"
     auth_method: Literal["server"] = "server"
@@ -36,14 +38,18 @@ class AiOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class DependenciesOut(msgspec.Struct, frozen=True, kw_only=True):
-    """None besides the database (GET /readyz)."""
+    """None besides the database (GET /readyz). `degraded` is always false; `statuses` are always empty."""
 
     degraded: bool = False
     statuses: list[str] = []
 
 
 class WorkerQueueOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The queue is the database. `queued` and `processing` count jobs of all teams; null until they have been counted."""
+    """The queue is the database: `engine` is always `postgres`; `lanes` are always empty.
+
+    `queued` is how many jobs of all teams wait, or null until they have been counted; `processing` is how many of them are worked
+    on, or null until then.
+    """
 
     engine: Literal["postgres"] = "postgres"
     lanes: list[str] = []
@@ -52,13 +58,17 @@ class WorkerQueueOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Resident memory of the server's process, in bytes."""
+    """Memory of the server's process: `rss` is the resident memory, in bytes."""
 
     rss: int
 
 
 class WorkerHealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The process is alive. `uptime` is in milliseconds."""
+    """The process is alive.
+
+    `uptime` is how long it has run, in milliseconds. `platform` is its operating system, as Python names it. `managed` is always
+    false; `hasIpc` is always false; `initialized` is always true; `status` is always `ok`.
+    """
 
     status: Literal["ok"] = "ok"
     runtime: Literal["server-beta"] = "server-beta"
@@ -76,7 +86,7 @@ class WorkerHealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
 
 
 class ReadinessOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The server takes calls."""
+    """The server takes calls: `status` is always `ready`."""
 
     status: Literal["ready"] = "ready"
     mcp_ready: bool = True
@@ -89,7 +99,7 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlainHealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The process is alive. `uptime` is in seconds, `timestamp` in milliseconds since 1970."""
+    """The process is alive: `status` is always `ok`. `uptime` is how long it has run, in seconds."""
 
     status: Literal["ok"] = "ok"
     runtime: Literal["server-beta"] = "server-beta"

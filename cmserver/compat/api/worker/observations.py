@@ -35,7 +35,9 @@ Ids = Annotated[list[int | str], Meta(max_length=_MAX_BATCH)]
 
 
 class BatchIn(msgspec.Struct, kw_only=True):
-    """`ids` are numbers, up to 500, in a list or as a text with commas between. `orderBy` relevance keeps their order."""
+    """`ids` are numbers, up to 500, in a list or as a text with commas between. `orderBy` is how they are ordered: `relevance`
+    keeps the order of the request.
+    """
 
     ids: Ids | int | str
     order_by: Literal["date_desc", "date_asc", "relevance"] = field(default="date_desc", name="orderBy")
@@ -44,7 +46,8 @@ class BatchIn(msgspec.Struct, kw_only=True):
 
 
 class FileQuery(msgspec.Struct, kw_only=True):
-    """`path` may be there up to 4 times, and up to 20 `projects` with commas between; without any, the 20 newest are looked at.
+    """`path` is a file, and may be there up to 4 times. `projects` are the names of up to 20, with commas between: without any, the
+    20 newest are looked at.
 
     A `limit` above 100 is 100.
     """
@@ -55,14 +58,16 @@ class FileQuery(msgspec.Struct, kw_only=True):
 
 
 class AboutFileOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Newest first."""
+    """Newest first: `count` is how many there are in the answer."""
 
     observations: list[worker_rows.ObservationRow]
     count: int
 
 
 class DeletedRowOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The row is deleted. `entity_rev` belongs to the original's cloud, and is null."""
+    """The row is deleted: `success` is always true; `kind` is what the row was. `entity_rev` is of the original's cloud, and always
+    null.
+    """
 
     success: bool = True
     id: int

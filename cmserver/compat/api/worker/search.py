@@ -53,10 +53,13 @@ _OF: dict[str | None, Sort] = {"observations": "observations", "sessions": "sess
 
 
 class SearchQuery(msgspec.Struct, kw_only=True):
-    """Without `query`, what fits the filters, newest first. `type` is observations, sessions, prompts, or a type.
+    """Without `query`, what fits the filters, newest first. `type` is observations, sessions (their summaries), prompts, or a type.
 
-    Filters take several words separated by commas; one must match. They choose from the 300 best. A `limit`
-    above 100 is 100.
+    `obs_type` is a type of observations. `dateStart` is the first moment, in ISO 8601 or milliseconds; `dateEnd` is the last
+    moment, in the same way. `orderBy` is the order: the best first with a `query`, else the newest. `format` is `json` for rows,
+    else a table for a model.
+
+    Filters take several words separated by commas; one must match. They choose from the 300 best. A `limit` above 100 is 100.
     """
 
     query: Text | None = None
@@ -78,7 +81,7 @@ class SearchQuery(msgspec.Struct, kw_only=True):
 class TimelineQuery(msgspec.Struct, kw_only=True):
     """`anchor` is a number (12, S13 for a summary) or a time; without one, it is the best that `query` finds.
 
-    At most 50 on either side.
+    `depth_before` is how many to show before it, at most 50; `depth_after` is how many to show after it, at most 50.
     """
 
     anchor: Text | None = None
@@ -89,7 +92,7 @@ class TimelineQuery(msgspec.Struct, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A piece of what a tool answers."""
+    """A piece of what a tool answers: `type` is always `text`."""
 
     text: str
     type: str = "text"

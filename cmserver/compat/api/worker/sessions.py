@@ -53,7 +53,7 @@ class _SessionMessageIn(msgspec.Struct, kw_only=True):
 
 
 class InitIn(_SessionMessageIn, kw_only=True):
-    """POST /api/sessions/init: a prompt, before the agent answers it."""
+    """POST /api/sessions/init: a prompt, before the agent answers it. `prompt` is what the user wrote."""
 
     project: str | None = None
     prompt: str | None = None
@@ -78,9 +78,9 @@ class SummarizeIn(_SessionMessageIn, kw_only=True):
 
 
 class InitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
-    """`sessionDbId` is a number for the session. From a `skipped` prompt nothing is generated.
+    """`sessionDbId` is a number for the session. `skipped` is whether nothing is generated from the prompt; `reason` is why.
 
-    `contextInjected` says whether the session existed before.
+    `contextInjected` is whether the session existed before. `status` is `initialized`, or left out for a skipped one.
     """
 
     skipped: bool
@@ -92,7 +92,11 @@ class InitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_de
 
 
 class WorkerEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The event is stored. `generationJobId` makes its observations or the summary; null when there is no such job."""
+    """The event is stored: `status` is always `queued`.
+
+    `generationJobId` is the job that makes its observations or the summary, or null without one; `transport` is whether a job was
+    queued. `observationCount` is always 1.
+    """
 
     status: Literal["queued"] = "queued"
     observation_count: int = 1
@@ -104,7 +108,7 @@ class WorkerEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class SkippedEventOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The event is not stored, with the reason."""
+    """The event is not stored: `status` is always `skipped`; `reason` is why."""
 
     status: Literal["skipped"] = "skipped"
     reason: SkipReason

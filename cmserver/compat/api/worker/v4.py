@@ -64,7 +64,7 @@ class TurnIn(msgspec.Struct, kw_only=True):
 
 
 class StartedSessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The session is open."""
+    """The session is open: `status` is always `initialized`."""
 
     status: Literal["initialized"] = "initialized"
     session_db_id: int
@@ -72,14 +72,16 @@ class StartedSessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 
 class StoredEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The event is stored; `queueLength` jobs of the session wait."""
+    """The event is stored: `status` is always `queued`; `queueLength` is how many jobs of the session wait."""
 
     status: Literal["queued"] = "queued"
     queue_length: int
 
 
 class StatusOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The session; `sdkSessionId` is its id here, and `pendingMessages` of its jobs wait."""
+    """The session: `sdkSessionId` is the id of the session here; `project` is the name of its project; `pendingMessages` is how
+    many jobs of the session wait.
+    """
 
     session_db_id: int
     sdk_session_id: str
@@ -88,7 +90,7 @@ class StatusOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class EndedSessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The session has ended; its waiting jobs still run."""
+    """The session has ended, and its waiting jobs still run: `status` is always `deleted`."""
 
     status: Literal["deleted"] = "deleted"
     session_db_id: int

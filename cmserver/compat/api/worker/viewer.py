@@ -118,7 +118,9 @@ class PromptsPageOut(WorkerPageOut, rename="camel", frozen=True, kw_only=True):
 
 
 class WorkerProjectsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Projects by their canonical ids, newest first, and which kinds of agents have worked on them."""
+    """Projects and agents. `projects` are the canonical ids of projects, newest first; `sources` are the kinds of agents that have
+    worked on them; `projectsBySource` are the projects of each kind of agent.
+    """
 
     projects: list[str]
     sources: list[str]
@@ -126,7 +128,9 @@ class WorkerProjectsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 
 class WorkerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The process; streams and sessions are those of the team, or of the key's project."""
+    """The process: `uptime` is how long it has run, in seconds; `sseClients` is how many live streams the team, or the key's
+    project, has open.
+    """
 
     uptime: int
     active_sessions: int
@@ -135,7 +139,12 @@ class WorkerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class DatabaseOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Counts of what the key may see. Path and size are the operator's, and null."""
+    """Counts of what the key may see. `path` is always null, as it is the operator's business; `size` is always null, for the same
+    reason.
+
+    `observations` is how many there are, without summaries; `summaries` is how many summaries there are; `sessions` is how many
+    sessions, ended ones too. `firstObservationAt` is when the oldest was made, or null without any.
+    """
 
     path: None = None
     size: None = None
@@ -160,7 +169,14 @@ class ProcessingStateOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tr
 
 
 class SettingsOut(msgspec.Struct, rename=_SETTING_NAMES, frozen=True, kw_only=True):
-    """Texts, as in the original. Keys, addresses and paths are not among them."""
+    """Texts, as in the original. Keys, addresses and paths are not among them.
+
+    `CLAUDE_MEM_RUNTIME` is always `server`; `CLAUDE_MEM_MODE` is always `code`. `CLAUDE_MEM_PROVIDER` is the provider that is asked
+    first; `CLAUDE_MEM_MODEL` is the model that is asked first, or empty. `CLAUDE_MEM_CONTEXT_OBSERVATIONS` is how many observations
+    an index lists at the most; `CLAUDE_MEM_CONTEXT_SESSION_COUNT` is how many summaries it lists at the most.
+    `CLAUDE_MEM_SEMANTIC_INJECT` is whether prompts get lines of memory: `true` or `false`. `CLAUDE_MEM_WORKER_PORT` is the port of
+    the server.
+    """
 
     runtime: Literal["server"] = "server"
     provider: str
