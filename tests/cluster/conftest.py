@@ -23,6 +23,8 @@ from tests.process.slow_provider import make
 _LOCK = Path(__file__).with_name("patroni.lock")
 _SEED = "CMSERVER_TEST_SEED"
 _PORT = 8080
+_SCOPE = "module" if "PYTEST_XDIST_WORKER" in os.environ else "session"
+"""Where other tests run beside it, and files in other processes wait for it, the cluster ends with its file."""
 
 
 class Site:
@@ -97,7 +99,7 @@ def chance(seed: int, request: pytest.FixtureRequest) -> random.Random:
     return random.Random(f"{seed} {request.node.name}")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope=_SCOPE)
 def site() -> Generator[Site]:
     with network.alone(), passable_folder() as folder:
         if not network.is_possible() or shutil.which("etcd") is None or shutil.which("setpriv") is None:
