@@ -59,7 +59,7 @@ class _Created(msgspec.Struct, frozen=True):
 
 
 def test_streams_and_mcp_clients_go_on_when_the_primary_lost_power(site: Site, chance: Random, seed: int):
-    patient = [Stream([url], site.key, "observation.created") for url in site.urls]
+    patient = [Stream([url], site.key, "observation.created", timeout=60) for url in site.urls]
     impatient = Stream(site.urls, site.key, "observation.created", timeout=1)
     streams = [*patient, impatient]
     agents = [Agent(url, site.key, mode) for mode in MODES for url in site.urls]

