@@ -100,21 +100,17 @@ class GenerationPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True
     """When observations are made of a project's events, of which never, and how they are worded. Set for a team or a project.
 
     What a project does not say, its team says; what neither says, the settings. The lists add up. Stored as it is sent.
+
+    `mode` is when they are made: of each event by itself and at once, of each burst together, or only when the session has ended.
     """
 
     mode: Literal["per_event", "burst", "at_end"] | None = None
-    """Each event by itself and at once; together with the rest of its burst; or only when its session has ended."""
     debounce_seconds: Annotated[float, Meta(ge=0, le=3600)] | None = None
-    """How long a burst is waited for; CMSERVER_GENERATION_DEBOUNCE_SECONDS where nothing is said."""
     skip_event_types: Annotated[list[Label], Meta(max_length=100)] = []
     skip_tools: Annotated[list[Label], Meta(max_length=100)] = []
     verbosity: Literal["minimal", "normal", "verbose"] | None = None
-    """How much is recorded: only what changes how one works on; what one would tell a colleague; or whatever may be of use.
-    CMSERVER_VERBOSITY where nothing is said."""
     language: Annotated[Text, Meta(min_length=2, max_length=40)] | None = None
-    """What observations are worded in, as people call it, or a code; CMSERVER_LANGUAGE where nothing is said."""
     skip_rules: Annotated[list[SkipRule], Meta(max_length=50)] = []
-    """`path:GLOB` and `command:BEGINNING` are law: such an event is never shown to a model. Any other is a sentence for it."""
 
 
 Days = Annotated[int, Meta(ge=0, le=36_500)]
@@ -128,19 +124,12 @@ class RetentionPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True,
     """
 
     observations_days: Days | None = None
-    """Observations expire at this age, unless they expire by themselves, were promoted, or are too important."""
     min_importance: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """Observations of at least this importance do not expire by their age."""
     promote_accesses: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
-    """An observation that expires becomes permanent when its text is read for this many times."""
     events_days: Days | None = None
-    """Payloads of events are emptied at this age."""
     job_log_days: Days | None = None
-    """The log of a job goes this long after its end."""
     receipts_days: Days | None = None
-    """Receipts of what sessions were shown are deleted at this age."""
     audit_days: Days | None = None
-    """Never less than CMSERVER_RETENTION_AUDIT_MIN_DAYS."""
 
 
 class Team(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,9 +26,7 @@ class ProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     consolidation: Consolidation
     merge_with_model: bool
     isolated: bool
-    """Nothing of it is found from elsewhere, and it sees nothing that other projects share."""
     joined_to: UUID | None
-    """The project that has its memory, and is meant by its names."""
     archived_at_epoch: int | None
     created_at_epoch: int
     updated_at_epoch: int
@@ -58,7 +56,7 @@ def team_out(team: Team) -> TeamOut:
 
 
 class MemberOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A member of a team."""
+    """A member of a team: `userId` is their name, as it stands in their keys."""
 
     team_id: UUID
     user_id: str
@@ -69,7 +67,9 @@ class MemberOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class KeyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A key: all but its text. `lastUsedAtEpoch` is when it was used the last time, to the minute, or null for never."""
+    """A key: all but its text. `actorId` is the name under which it acts; `lastUsedAtEpoch` is when it was used the last time, to
+    the minute, or null for never.
+    """
 
     id: UUID
     name: str
@@ -88,7 +88,9 @@ class KeyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class AuditEntryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A row of the audit log. `details` are ids, names and numbers of what was done, never texts of memory."""
+    """A row of the audit log. `userId` is the person who acted, by their account or a key of theirs, or null; `details` are ids,
+    names and numbers of what was done, never texts of memory.
+    """
 
     id: str
     action: str
@@ -98,7 +100,6 @@ class AuditEntryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     actor_id: str | None
     api_key_id: UUID | None
     user_id: UUID | None = None
-    """The person who acted, by their account or a key of theirs."""
     request_id: str | None
     details: dict[str, object]
     created_at_epoch: int
@@ -136,9 +137,7 @@ class OneKeyOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewKeyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A new key. `expiresAt` is when it expires, as ISO 8601, or null for never. `mcpUrl` is the address of the server's MCP tools;
-    `connectCommand` is the command that connects Claude Code to the server, with the key's text in it.
-    """
+    """A new key. Its text is shown only now."""
 
     id: UUID
     api_key: str
@@ -206,7 +205,7 @@ class OneMemberOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemovedMemberOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Who was removed, and how many of their keys were revoked with it."""
+    """Who was removed, and how many of their keys were revoked with it: `userId` is their name."""
 
     deleted: bool
     user_id: str

@@ -12,7 +12,6 @@ class Issue(msgspec.Struct, frozen=True):
     """One wrong field: its path in the input (`$.events[3].payload`) and what is wrong with it."""
 
     path: str
-    """Where it stands in the request: `$` is the body."""
     message: str
 
 

@@ -13,7 +13,7 @@ from cmserver.base.text import Key, Label, Text
 
 class EventsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Without `project`, a key of the whole team sees all its projects. `session` is our id of a session, or its agent's. `type` is
-    what happened: `tool_use`, `user_prompt` and others.
+    which to list: `tool_use`, `user_prompt` and others.
     """
 
     project: Text | None = None
@@ -27,7 +27,8 @@ class EventsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class EventRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """An event in a list, which has its payload with `include=payload` only. Times in epoch milliseconds.
 
-    `payloadPurgedAtEpoch` is when retention emptied the payload, or null while it is there.
+    `origin` is how it reached the server: `hook`, `api`, `mcp`, `import` or `model`. `payloadPurgedAtEpoch` is when retention
+    emptied the payload, or null while it is there.
     """
 
     id: UUID
@@ -39,7 +40,6 @@ class EventRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     event_type: str
     platform_source: str | None
     origin: str
-    """How it reached the server: `hook`, `api`, `mcp`, `import` or `model`."""
     generate: bool
     metadata: dict[str, object]
     occurred_at_epoch: int

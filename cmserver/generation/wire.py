@@ -116,8 +116,8 @@ class SingleJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class RunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A provider call; its tokens, with those of the cache, are the sum for all jobs that it served.
 
-    `status` is asked (the tokens are an estimate), answered, applied, unusable, failed, or lost with its worker. `costUsd` is null
-    for an unknown price. `answer`, with `include=payload`, is the provider's text until it is applied, or if it is unusable.
+    `status` is asked (the tokens are an estimate), answered, applied, unusable, failed, or lost with its worker. `answer`, with
+    `include=payload`, is the provider's text until it is applied, or if it is unusable.
     """
 
     id: UUID
@@ -129,7 +129,6 @@ class RunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     input_tokens: int
     output_tokens: int
     cost_usd: str | None
-    """US dollars, as decimal text."""
     latency_ms: int
     created_at_epoch: int
     answer: str | UnsetType | None = UNSET
@@ -157,7 +156,9 @@ class CancelledJobOut(SingleJobOut, rename="camel", frozen=True, kw_only=True):
 
 
 class JobEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An entry of a job's history, and the status it led to. `details` are ids, numbers and reasons of what happened."""
+    """An entry of a job's history, and the status it led to. `eventType` is what happened; `details` are ids, numbers and reasons
+    of it.
+    """
 
     id: str
     event_type: str

@@ -100,8 +100,8 @@ class EntityRelationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 
 class NeighbourOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An entity that is mentioned in the same observations as `fromId`: in `together` of its latest 300. `type` is what kind of
-    entity it is.
+    """An entity that is mentioned in the same observations as `fromId`: in `together` of its latest 300. `fromId` is the entity
+    that it stands beside; `type` is what kind of entity it is.
     """
 
     from_id: UUID
@@ -128,8 +128,8 @@ class EntityDetailsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MentionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An observation or a turn that mentions the entity. `type` is the type of the observation, or `turn`; `beginning` is how its
-    text begins, for one without a title.
+    """An observation or a turn that mentions the entity. `kind` is observation, summary, manual or turn; `type` is the type of the
+    observation, or `turn`; `beginning` is how its text begins, for one without a title.
     """
 
     id: UUID
@@ -137,7 +137,6 @@ class MentionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     project_id: UUID
     type: str
     kind: str
-    """Observation, summary, manual or turn."""
     title: str | None
     beginning: str
     created_at_epoch: int

@@ -92,7 +92,6 @@ class HookOutput(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit
     hook_specific_output: SpecificOutput | None = None
     system_message: str | None = None
     additional_context: str | None = msgspec.field(default=None, name="additional_context")
-    """The context where the agent wants it beside, in snake case."""
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):

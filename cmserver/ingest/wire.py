@@ -38,7 +38,6 @@ class RecordOptions(msgspec.Struct, kw_only=True):
 
     generate: bool = True
     wait: bool = False
-    """Answer when the observations are there, or after 30 s."""
 
 
 class EventResultOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

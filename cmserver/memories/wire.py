@@ -48,11 +48,9 @@ _STATUS_WORDS: dict[SuggestionStatus, SuggestionWord] = {"open": "pending", "acc
 
 
 class NewMemoryIn(msgspec.Struct, kw_only=True):
-    """A memory to store. `type` is its type: an unknown one is `general`. `project_id` is a canonical id, an address, a path or a
-    name.
+    """A memory to store. An unknown `type` is `general`. `project_id` is a canonical id, an address, a path or a name.
 
-    `ttl_seconds` is how long it lives: a day where nothing is said. One of an importance of 0.8 or more is permanent. `scope` is
-    `global` for one that all projects of the team recall. `summary` is the text in a line or two.
+    `ttl_seconds` is how long it lives: a day where nothing is said. One of an importance of 0.8 or more is permanent.
     """
 
     title: NonEmptyText
@@ -70,8 +68,7 @@ class NewMemoryIn(msgspec.Struct, kw_only=True):
 class MemoryChangeIn(msgspec.Struct, kw_only=True):
     """What is to be changed; what is not sent stays. `version` is the one that the memory must still have; without it, any.
 
-    `type` is its type: an unknown one is `general`. `scope` is `global` for one that all projects of the team recall. `summary` is
-    the text in a line or two.
+    An unknown `type` is `general`.
     """
 
     title: NonEmptyText | UnsetType | None = UNSET
@@ -87,7 +84,7 @@ class MemoryChangeIn(msgspec.Struct, kw_only=True):
 class MemoryFiltersIn(msgspec.Struct, kw_only=True):
     """Conditions on the results. Without `project_id`, all projects that the caller sees; all of `tags` must be there.
 
-    `type` is which to find, without it or with an empty one any; `scope` is which to find, in the same way.
+    An empty `type` or `scope` is any.
     """
 
     tags: Annotated[list[Text], Meta(max_length=100)] | None = None
@@ -170,7 +167,7 @@ class MergeLogQuery(msgspec.Struct, kw_only=True):
 
 
 class FunnelQuery(msgspec.Struct, rename={"first": "from", "last": "to"}, kw_only=True):
-    """The last `days`, or the days `from` and `to` (YYYY-MM-DD, both included)."""
+    """The last `days`, or those from one to another: `from` is the first day (YYYY-MM-DD); `to` is the last day, included."""
 
     days: Annotated[int, Meta(ge=1, le=365)] | None = None
     first: date | None = None
@@ -203,11 +200,7 @@ class StewardEventsQuery(msgspec.Struct, kw_only=True):
 
 
 class MemoryRecordOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory. `replaced_by` is the one that it was merged into; `access_count` is how often it was read, known to the minute.
-
-    `type` is what it holds. `scope` is `global` for one that all projects of the team recall. `summary` is the text in a line or
-    two.
-    """
+    """A memory. `replaced_by` is the one that it was merged into; `access_count` may be a minute late."""
 
     id: UUID
     title: str
@@ -282,7 +275,7 @@ class MergeResultsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryRelationOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A relation between two memories. `strength` is how strong it is, up to 1."""
+    """A relation between two memories."""
 
     id: UUID
     from_memory_id: UUID
@@ -323,8 +316,8 @@ class MemorySuggestionsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MergeLogEntryOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A merge. `similarity_score` is how alike they were, from 0 to 1, or null when somebody asked for it. `merge_strategy` is how
-    the texts became one. `content_before` is the text before it, or empty for one that was undone.
+    """A merge. `similarity_score` is how alike they were, from 0 to 1, or null when somebody asked for it. `content_before` is the
+    text before it, or empty for one that was undone.
     """
 
     id: UUID
@@ -339,12 +332,7 @@ class MergeLogEntryOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryStatisticsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is, without what is merged or expired: `total_memories` is how many there are in all.
-
-    `by_type` is how many there are of each type; `by_scope` is how many there are of each scope; `by_agent` is how many there are
-    of each author. `long_term_count` is how many are permanent; `short_term_count` is how many expire; `expiring_count` is how many
-    expire within an hour. `pending_suggestions` is how many suggestions wait for a decision.
-    """
+    """What there is, without what is merged or expired. `expiring_count` is how many expire within an hour."""
 
     total_memories: int
     by_type: dict[str, int]
@@ -357,9 +345,7 @@ class MemoryStatisticsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory that is read often. `type` is what it holds; `access_count` is how often it was read; `token_count` is how many
-    tokens it takes, estimated.
-    """
+    """A memory that is read often."""
 
     id: UUID
     title: str
@@ -376,8 +362,6 @@ class UsageDayOut(model.UsageDay, frozen=True, kw_only=True):
 class MemoryAnalyticsOut(msgspec.Struct, frozen=True, kw_only=True):
     """What memories take, and what reading them gave: `hit_rate` is the share of memories that were read, from 0 to 1.
 
-    `total_tokens_stored` are the tokens of all texts, estimated; `total_tokens_saved` are the tokens that readings gave, estimated;
-    `total_hits` is how often memories were read; `tokens_by_agent` are the tokens by author, of the 20 with the most.
     `top_accessed_memories` are the ten that are read most; `timeline` are the last 30 days, without those on which nothing
     happened.
     """
@@ -402,10 +386,9 @@ class FunnelDayOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FunnelGroupOut(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent or a project."""
+    """An agent or a project: `key` is the name of either."""
 
     key: str
-    """The name of the agent or the project that is counted."""
     recall_attempts: int
     recall_hits: int
     store_opportunities: int
@@ -413,9 +396,8 @@ class FunnelGroupOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FunnelOut(msgspec.Struct, frozen=True, kw_only=True):
-    """How often something was looked for and found, offered and kept. `recall_hit_rate` is the share of searches that found
-    something, from 0 to 1; `store_capture_rate` is the share of sent memories that were kept, from 0 to 1. `by_agent` are the same
-    counts by agent, of the 20 busiest; `by_project` are the same counts by project, of the 20 busiest.
+    """How often something was looked for and found, offered and kept. `by_agent` are the same counts by agent, of the 20 busiest;
+    `by_project` are the same counts by project, of the 20 busiest.
     """
 
     recall_attempts: int

@@ -52,17 +52,18 @@ PROMOTE_IMPORTANCE = 0.8
 
 
 class StaleMark(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Why what an observation says of a file does not hold any more: what became of the file, and by which event."""
+    """Why what an observation says of a file does not hold any more: what became of the file, and by which event.
+
+    `reason` is whether the file is gone or has another path, or what is named in it was removed or has another value. `path` is the
+    file that has changed since; `name` is what of the file: a new path, a name in it, or the value that it had. `markedAtEpoch` is
+    when that was noticed.
+    """
 
     reason: Literal["deleted", "moved", "removed", "changed"]
-    """The file is gone or has another path; what is named in it was removed, or has another value."""
     path: str
-    """The file that has changed since."""
     name: str = ""
-    """What of the file: a new path, a name in it, or the value that it had."""
     event_id: UUID | None = None
     marked_at_epoch: EpochMs
-    """When that was noticed."""
 
 
 class ObservationTexts(msgspec.Struct, frozen=True, kw_only=True):

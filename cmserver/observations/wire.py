@@ -130,7 +130,7 @@ class BatchReadIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SummaryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The summary of a session; `request` is what the user asked for; `notes` are what else was worth a note. Each may be null."""
+    """The summary of a session; `notes` are what else was worth a note. Each may be null."""
 
     request: str | None
     investigated: str | None
@@ -153,13 +153,14 @@ class SourceOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """An observation. `kind` is what claude-mem's clients read: `summary`, `manual`, or else the type.
 
-    `observationKind` is observation, summary or manual. Search answers with `score`, one observation has `sources`, and the
-    observations of an event have `source` and `generationKey`. `accessCount` is how often its text was read, as of a minute or two
-    ago. `state` is open, done or dropped for something to be done, else null; `closedBy` is the number of the observation that did
-    it, or null. `summary` is what a summary says, by its parts, or null for other kinds. `actorId` is whose key it came by, or
-    null. `stale` is why what it says of a file does not hold any more, or null. `expiresAtEpoch` is when it is shown no longer,
-    null for never: reading it whole extends that, after this answer. `version` is counted from 1 with each change. `callerType` is
-    what the writer calls it, or null.
+    `observationKind` is observation, summary or manual; `origin` is how it came to be: by a model, rules, hand or an import. Search
+    answers with `score`, one observation has `sources`, and the observations of an event have `source` and `generationKey`.
+    `accessCount` is how often its text was read, as of a minute or two ago. `state` is open, done or dropped for something to be
+    done, else null; `closedBy` is the number of the observation that did it, or null. `summary` is what a summary says, by its
+    parts, or null for other kinds. `actorId` is whose key it came by, or null. `stale` is why what it says of a file does not hold
+    any more, or null. `expiresAtEpoch` is when it is shown no longer, null for never: reading it whole extends that, after this
+    answer. `version` is counted from 1 with each change. `metadata` are free values, with the texts and lists of one that was not
+    written by hand, for clients of claude-mem. `callerType` is what the writer calls it, or null.
     """
 
     id: UUID
@@ -172,7 +173,6 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     type: str
     scope: str
     origin: str
-    """How it came to be: by a model, rules, hand or an import."""
     title: str | None
     subtitle: str | None
     narrative: str | None

@@ -34,38 +34,36 @@ class LastDrill(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class BackupFolder(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The folder of backups of the machine that answers."""
+    """The folder of backups of the machine that answers. `lastDrill` is the last time that one was restored to try it, null for
+    never.
+    """
 
     folder: str
     backups: int
     damaged: int
-    """How many of them cannot be read."""
     size_bytes: int
     newest_at_epoch: int | None
     last_drill: LastDrill | None
-    """The last time that one was restored to try it; null for never."""
 
 
 class Deployment(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The server and its database. `tables` are the largest tables; `rows` of each is PostgreSQL's estimate."""
+    """The server and its database. `tables` are the largest tables; `months` are the months of all teams, newest first; `workers`
+    is how many workers run; `memoryBytes` is the memory of the process that answers; `teams` is how many teams there are, without
+    archived ones.
+    """
 
     version: str
     schema_version: int
     newest_schema_version: int
-    """What this program's migrations make."""
     postgres_version: str
     is_embedded: bool
     has_vectors: bool
     workers: int
-    """How many run."""
     memory_bytes: int | None
-    """Of the process that answers."""
     database_bytes: int
     teams: int
-    """Without archived ones."""
     tables: list[TableSize]
     months: list[MonthTotals]
-    """Of all teams, the newest first."""
     backups: BackupFolder
 
 

@@ -95,7 +95,6 @@ class TableSize(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     bytes: int
     rows: int | None
-    """None before the first estimate."""
     dead_rows: int
 
 

@@ -60,9 +60,7 @@ class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class PostgresOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The database. `embedded` is whether the server runs the database itself; `initialized` is whether it has this program's
-    schema.
-    """
+    """The database. `initialized` is whether it has this program's schema."""
 
     version: str
     embedded: bool
@@ -89,10 +87,9 @@ class BoundariesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class LaneOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs of one kind, in the form that clients of claude-mem read. `unavailable` is always false."""
+    """The jobs of one kind, in the form that clients of claude-mem read: `kind` is what the jobs are about."""
 
     kind: Literal["event", "summary"]
-    """What its jobs are about."""
     name: str
     waiting: int
     active: int

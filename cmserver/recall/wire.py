@@ -19,7 +19,7 @@ from cmserver.recall.readers import Readers
 
 
 class ContextQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """GET /v1/context. `format=text`, or a request that accepts text/plain, gives only the text.
+    """GET /v1/context. `format` is `text` for the text alone, as for a request that accepts text/plain.
 
     `source` is how the session starts, which decides how much it is shown: without it, its startup. With `session` (our id, which
     names the project, too) a receipt is written, and where the session goes on, what it can still see is left out. `changedFiles`
@@ -160,7 +160,7 @@ class ShownReceiptOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
 
 
 class ReaderCountOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Who read it in one way (`get`, `search`, `list`, ...): `count` is how often they read it."""
+    """Who read it in one way (`get`, `search`, `list`, ...): `count` is how often; `lastAtEpoch` is when they did it last."""
 
     actor_id: str | None
     via: str

@@ -66,9 +66,7 @@ class ProjectExecutorsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StewardQueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Open jobs, and those of the last 24 hours that are dead letters. `maxQueued` is how many of all teams may be open;
-    `maxQueuedOfProject` is how many of one project may be.
-    """
+    """Open jobs, and those of the last 24 hours that are dead letters. The limits are for all teams, and for one project."""
 
     queued: int
     running: int
@@ -93,7 +91,7 @@ class StewardMetricsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 
 class BreakerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """While it is open no model is asked. `lastFailure` is why the last call failed, or null."""
+    """While it is open no model is asked."""
 
     is_open: bool
     consecutive_failures: int
@@ -117,10 +115,9 @@ class StewardStatusOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True
 
 
 class QueuedJobsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The ids of the jobs that were queued."""
+    """`queued` are the ids of the jobs that were made."""
 
     queued: list[UUID]
-    """The ids of the jobs that were made."""
 
 
 class StewardJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -160,8 +157,7 @@ class StewardJobsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class StewardRunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """One attempt at a job. `provider` is whose model was asked, or null where none was.
 
-    `input` are the ids and numbers that it read; `output` are the ids and numbers that it wrote, or null before its end. `status`
-    is how it ended, or `running`.
+    `status` is how it ended, or `running`.
     """
 
     id: UUID
@@ -196,9 +192,7 @@ class StewardRunsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class StewardEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A step in the life of a job or run. `data` are ids, numbers and reasons of the step; `schemaVersion` is the version of the
-    form of `data`.
-    """
+    """A step in the life of a job or run: `eventType` is what happened; `schemaVersion` is the version of the form of `data`."""
 
     id: int
     run_id: UUID | None
@@ -230,12 +224,9 @@ class UndoneRunOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A threshold. `value` is the value that holds; `usual` is the value without a change; `least` is the lowest value to which the
-    steward may move it; `most` is the highest; `meaning` is what it decides, in a sentence.
-    """
+    """A threshold: what holds, what is usual, and between which values the steward may move it."""
 
     key: str
-    """The threshold's name."""
     value: float
     usual: float
     least: float

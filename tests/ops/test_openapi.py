@@ -207,10 +207,9 @@ class ThingPart(msgspec.Struct):
 
 
 class ThingIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """What comes in: `text` is what it says, or empty; `someName` is told below."""
+    """What comes in: `text` is what it says, or empty; `someName` is what people call it. More on it."""
 
     some_name: Key
-    """What people call it."""
     text: Text = ""
     anything: object = None
     part: ThingPart | None = None

@@ -40,7 +40,7 @@ OVERLAP_SECONDS = 86_400
 
 
 class KeysQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`active`: true for keys that are neither revoked nor expired, false for the others; without it, all."""
+    """`active` is true for keys that are neither revoked nor expired, false for the others; without it, all."""
 
     active: bool | None = None
     limit: Limit = 50
@@ -54,9 +54,9 @@ class RevokeQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class KeyIn(msgspec.Struct, rename="camel", kw_only=True):
-    """POST /v1/keys. `label` is claude-mem's word for `name`; `projectId` is the same as `project`. Without `scopes` the key may
-    read (`memories:read`). What else is left out is as in the caller's key, with at most the server's usual requests a minute; a
-    limit of null is none.
+    """POST /v1/keys. `label` is claude-mem's word for `name`; `projectId` is the same as `project`; `actorId` is the name under
+    which it acts. Without `scopes` the key may read (`memories:read`). What else is left out is as in the caller's key, with at
+    most the server's usual requests a minute; a limit of null is none.
     """
 
     label: Label120 | None = None

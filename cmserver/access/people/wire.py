@@ -50,7 +50,7 @@ class AccountsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvitationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An invitation without its link. `makesOperator` is whether who takes it may administer the whole server."""
+    """An invitation without its link."""
 
     id: UUID
     role: PersonRole
@@ -69,11 +69,10 @@ class InvitationsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewInvitationOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A new invitation with its link, which is shown only now. `url` is the link with the address that the request was sent to."""
+    """A new invitation with its link, which is shown only now. `path` is the link without the server's address; it works once."""
 
     invitation: InvitationOut
     path: str
-    """The link, below the address of the server; it works once."""
     url: str
 
 
@@ -94,9 +93,8 @@ class RemovedPersonOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True
 
 
 class ResetOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A link for a new password, which is shown only now. `url` is the link with the address that the request was sent to."""
+    """A link for a new password, which is shown only now. `path` is the link without the server's address; it works once."""
 
     name: str
     path: str
-    """The link, below the address of the server; it works once."""
     url: str

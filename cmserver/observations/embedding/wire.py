@@ -16,7 +16,6 @@ class NextModelOut(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     failing: int
     pulled_percent: int | None
-    """How much of it the embedder has downloaded; null while it downloads nothing."""
 
 
 class EmbeddingsOut(msgspec.Struct, frozen=True, kw_only=True):

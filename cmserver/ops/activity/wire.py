@@ -10,10 +10,11 @@ from cmserver.ops.activity.repository import ActivityDay, ObservationKindCount
 
 
 class FileCountOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A file; `count` is how many observations name it; `lastAtEpoch` is when the last of them was made."""
+    """A file; `path` is the file, as agents named it; `count` is how many observations name it; `lastAtEpoch` is when the last of
+    them was made.
+    """
 
     path: str
-    """The file, as agents named it."""
     count: int
     last_at_epoch: int
 

@@ -32,7 +32,7 @@ class ShownTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sessions of an agent were shown; `sessions` is how many sessions that were."""
+    """What the sessions of an agent were shown; `agent` is its program, or `unknown`; `sessions` is how many sessions that were."""
 
     agent: str
     sessions: int

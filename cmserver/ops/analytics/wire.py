@@ -29,7 +29,9 @@ class AnalyticsProjectOut(ProjectUsage, frozen=True, kw_only=True):
 
 
 class ShownObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An observation that was shown often: `times` in these days. `accessCount` is how often it was opened, ever."""
+    """An observation that was shown often: `times` is how often sessions were shown it in these days. `accessCount` is how often it
+    was opened, ever.
+    """
 
     id: UUID
     number: int
@@ -51,8 +53,9 @@ class RecallFunnelOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
 class AnalyticsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The last `days` (UTC, with today).
 
-    `shown` is how many different observations agents were shown; `opened` is how many of the shown ones were read whole, or shown
-    because a prompt or a file is about them. Merged ones count as long as they are stored.
+    `shown` is how many different observations agents were shown; `byDay` are the days on which anything happened; `opened` is how
+    many of the shown ones were read whole, or shown because a prompt or a file is about them. Merged ones count as long as they are
+    stored.
     """
 
     days: int
@@ -65,7 +68,6 @@ class AnalyticsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     tokens: int
     recall: RecallFunnelOut
     by_day: list[AnalyticsDayOut]
-    """Days without anything are left out."""
     by_project: list[AnalyticsProjectOut]
     by_agent: list[AnalyticsAgentOut]
     top: list[ShownObservationOut]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from importlib import import_module
 from importlib.resources import files
-from inspect import getsource
-from itertools import pairwise
 from typing import cast
 
 import msgspec
@@ -87,53 +83,23 @@ class Schemas:
 
 
 def _add_meanings(struct: type[msgspec.Struct], components: dict[str, Schema], name: str) -> None:
-    """Describe each field: by the docstring below it, else by the sentence of the class's docstring that begins with its name, by
-    what its name means everywhere, or by the first sentence on the record that it holds.
+    """Describe each field: by the sentence of the class's docstring that begins with its name, else by what its name means
+    everywhere, or by the first sentence on the record that it holds.
     """
-    docstrings: dict[str, str] = {}
     sentences: dict[str, str] = {}
     for class_ in reversed(struct.__mro__):
-        docstrings |= _read_field_docstrings(class_)
         sentences |= dict(_FIELD_SENTENCE.findall(_join_lines(class_.__dict__.get("__doc__"))))
-    properties = cast("dict[str, Schema]", components[name]["properties"])
-    for field, encoded_name in zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True):
-        if (schema := properties.get(encoded_name)) is None:
-            continue
+    for field, schema in cast("dict[str, Schema]", components[name]["properties"]).items():
         record = _REFERENCE.search(str(schema))  # a name may be a text here and a record elsewhere, which has a text of its own
         found = _FIRST_SENTENCE.search(_join_lines(components[record[1]].get("description"))) if record else None
-        shared = found[0] if found else None if record else _read_meanings().get(encoded_name)
-        if meaning := docstrings.get(field) or sentences.get(encoded_name) or shared:
+        shared = found[0] if found else None if record else _read_meanings().get(field)
+        if meaning := sentences.get(field) or shared:
             limits = str(schema.get("description", ""))
             schema["description"] = f"{meaning[0].upper()}{meaning[1:].removesuffix('.')}. {limits}".strip()
 
 
 def _join_lines(text: object) -> str:
     return " ".join(str(text or "").split())
-
-
-def _read_field_docstrings(class_: type) -> dict[str, str]:
-    """The docstrings below the class's own fields."""
-    if class_ is msgspec.Struct or not issubclass(class_, msgspec.Struct):
-        return {}
-    return _read_module_docstrings(class_.__module__).get(class_.__name__, {})
-
-
-@cache
-def _read_module_docstrings(module: str) -> dict[str, dict[str, str]]:
-    """By class of the module, the docstrings below its fields."""
-    found: dict[str, dict[str, str]] = {}
-    for class_ in ast.parse(getsource(import_module(module))).body:
-        if isinstance(class_, ast.ClassDef):
-            for field, text in pairwise(class_.body):
-                if (
-                    isinstance(field, ast.AnnAssign)
-                    and isinstance(field.target, ast.Name)
-                    and isinstance(text, ast.Expr)
-                    and isinstance(text.value, ast.Constant)
-                    and isinstance(text.value.value, str)
-                ):
-                    found.setdefault(class_.name, {})[field.target.id] = " ".join(text.value.value.split())
-    return found
 
 
 @cache

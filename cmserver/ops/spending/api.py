@@ -39,7 +39,7 @@ class UsageQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`by` is what splits the provider calls of the last `days` (with today), or of the month so far: `project`, `model` or `day`,
     or several with commas between. Without it they are one row.
 
-    `format=csv` gives only these rows, as a table for spreadsheets.
+    `format` is `csv` for these rows alone, as a table for spreadsheets.
     """
 
     by: By | None = None

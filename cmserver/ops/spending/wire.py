@@ -70,7 +70,7 @@ class DeletedBudgetOut(msgspec.Struct, frozen=True, kw_only=True):
 class CallsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Calls of providers. Running calls count with their estimate. Money is decimal text, in US dollars.
 
-    `unpricedCalls` is how many calls have no known price, which is not in `costUsd`.
+    `unpricedCalls` is how many calls have no known price; `costUsd` is what the others cost, as decimal text.
     """
 
     input_tokens: int

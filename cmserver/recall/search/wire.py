@@ -26,17 +26,15 @@ Texts = Annotated[list[NonEmptyText], Meta(min_length=1, max_length=50)]
 
 
 class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
-    """POST /v1/search. Without a project, a key of the whole team searches all of its projects; `projects` names several.
+    """POST /v1/search. Without a project, a key of the whole team searches all of its projects.
 
-    `project` is the same as `projectId`, as in other paths.
-
-    `projects` are several projects, by their ids or names. Every project's search includes what is shared with the team. A "quoted
-    phrase" in the query must occur, unless nothing has it; a -word must not. A filter holds when one value of its list fits:
-    `kinds`, `types`, `concepts`, `files` (whole paths), `agents` (claude-code, codex, ...). `kinds` are which to search: without
-    them all, turns included; `type` is the same as `types`. `filePrefix` is the beginning of a path; `entity` is a name of an
-    entity that the observation mentions; `session` is the server's id of a session. `since` (inclusive) and `until` (exclusive) are
-    milliseconds since 1970 or ISO 8601 times (UTC without a zone). `minImportance` is the least importance of an observation, from
-    0 to 1.
+    `project` is the same as `projectId`, as in other paths; `projects` are several projects, by their ids or names. Every project's
+    search includes what is shared with the team. A "quoted phrase" in the query must occur, unless nothing has it; a -word must
+    not. A filter holds when one value of its list fits: `kinds`, `types`, `concepts`, `files` (whole paths), `agents` (claude-code,
+    codex, ...). `kinds` are which to search: without them all, turns included; `type` is the same as `types`. `filePrefix` is the
+    beginning of a path; `entity` is a name of an entity that the observation mentions; `session` is the server's id of a session.
+    `since` is the first moment, in milliseconds since 1970 or ISO 8601 (UTC without a zone); `until` is the moment after the last,
+    in the same way. `minImportance` is the least importance of an observation, from 0 to 1.
 
     `sort: "recent"` puts the newest of the best hits first; pages behind them hold the next best.
 
@@ -130,6 +128,11 @@ class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class SearchAnswerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The fields of both formats. `ignoresQuotes` is whether nothing has what the query quotes, and these are the nearest without
     it.
+
+    `confidence` is how likely, from 0 to 1, the query is about what was searched at all, or null without an embedder that it is
+    known for. `total` is how many hits there are: an estimate (`totalIsEstimate`) when not all were read. `byMeaning` is whether it
+    searched by meaning, too: false without an embedder, or while it does not answer. `tokens` are what this answer takes: its
+    observations and turns as text, at 4 characters per token.
     """
 
     prompts: list[PromptHitOut]
@@ -141,17 +144,10 @@ class SearchAnswerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     ignores_quotes: bool
     tokens: int
     terms: dict[str, float] | UnsetType = UNSET
-    """With `explain`: the idf of each word of the query, 0 when no document contains it."""
 
 
 class SearchOut(SearchAnswerOut, frozen=True, kw_only=True):
-    """Whole texts, best first, each with its `score`, 0 to 1: how far it stands out of what was searched (0.1: not at all).
-
-    `confidence` is how likely, from 0 to 1, the query is about what was searched at all, or null without an embedder that it is
-    known for. `total` is how many hits there are: an estimate (`totalIsEstimate`) when not all were read. `byMeaning` is whether it
-    searched by meaning, too: false without an embedder, or while it does not answer. `tokens` are what this answer takes: its
-    observations and turns as text, at 4 characters per token.
-    """
+    """Whole texts, best first, each with its `score`, 0 to 1: how far it stands out of what was searched (0.1: not at all)."""
 
     observations: list[FullHitOut]
 

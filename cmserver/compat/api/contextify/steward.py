@@ -30,9 +30,7 @@ _TICK_NANOSECONDS = 60_000_000_000
 
 
 class ContextifyStewardQueueOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits. `dead_letter_total` is how many jobs were given up within 24 hours. `queued_by_project_top` is always empty:
-    `/v1/steward/jobs` lists what waits.
-    """
+    """What waits. `/v1/steward/jobs` lists it."""
 
     queued_total: int
     queued_by_project_top: list[str] = []
@@ -41,7 +39,7 @@ class ContextifyStewardQueueOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextifyStewardBreakerOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether models are asked: `open` is whether none is asked now; `last_failure` is why the last call failed, or null."""
+    """Whether models are asked."""
 
     open: bool
     consecutive_failures: int
@@ -50,21 +48,14 @@ class ContextifyStewardBreakerOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextifyStewardLimitsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs may wait. `max_queued_total` is how many of all teams may be open; `max_queued_per_project` is how many of one
-    project may be.
-    """
+    """How many jobs may wait."""
 
     max_queued_total: int = MAX_QUEUED
     max_queued_per_project: int = MAX_QUEUED_OF_PROJECT
 
 
 class ContextifyStewardStatusOut(msgspec.Struct, frozen=True, kw_only=True):
-    """There is no leader: every worker may run each job, and a claim decides who does.
-
-    `enabled` is whether the steward is on; `dry_run` is whether it decides without writing. `tick_interval` is how often work is
-    looked for, in nanoseconds. `is_leader` is always false; `worker_id` is always empty; `startup_recovered_stale_jobs` is always
-    0.
-    """
+    """There is no leader: every worker may run each job, and a claim decides which. `model` is the provider that is asked first."""
 
     enabled: bool
     dry_run: bool
@@ -80,11 +71,7 @@ class ContextifyStewardStatusOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextifyStewardRunOut(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt at a job. `job_status` is what the job is now; `status` is how the attempt ended, or `running`.
-
-    `input_snapshot` are the ids and numbers that it read; `output_snapshot` are the ids and numbers that it wrote, or null before
-    its end.
-    """
+    """One attempt at a job."""
 
     id: UUID
     job_id: UUID
@@ -116,9 +103,7 @@ class ContextifyStewardRunsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextifyStewardEventOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A step in the life of a job. `event_type` is what happened; `data` are ids, numbers and reasons of the step; `schema_version`
-    is the version of the form of `data`.
-    """
+    """A step in the life of a job."""
 
     id: int
     job_id: UUID

@@ -28,9 +28,7 @@ _STARTED = time.monotonic()
 
 
 class AiOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The generator; GET /v1/info has the models, for callers with a key. `authMethod` is always `server`: the server holds the
-    keys of models. `lastInteraction` is always null.
-    """
+    """The generator; GET /v1/info has the models, for callers with a key. `provider` is always `cmserver`."""
 
     provider: Literal["cmserver"] = "cmserver"
     auth_method: Literal["server"] = "server"
@@ -38,17 +36,15 @@ class AiOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class DependenciesOut(msgspec.Struct, frozen=True, kw_only=True):
-    """None besides the database (GET /readyz). `degraded` is always false; `statuses` are always empty."""
+    """None besides the database (GET /readyz)."""
 
     degraded: bool = False
     statuses: list[str] = []
 
 
 class WorkerQueueOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The queue is the database: `engine` is always `postgres`; `lanes` are always empty.
-
-    `queued` is how many jobs of all teams wait, or null until they have been counted; `processing` is how many of them are worked
-    on, or null until then.
+    """The queue is the database. `queued` is how many jobs of all teams wait, or null until they have been counted; `processing` is
+    how many of them are worked on, or null until then.
     """
 
     engine: Literal["postgres"] = "postgres"
@@ -58,7 +54,7 @@ class WorkerQueueOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory of the server's process: `rss` is the resident memory, in bytes."""
+    """Resident memory of the server's process, in bytes."""
 
     rss: int
 
@@ -66,8 +62,7 @@ class ProcessMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerHealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The process is alive.
 
-    `uptime` is how long it has run, in milliseconds. `platform` is its operating system, as Python names it. `managed` is always
-    false; `hasIpc` is always false; `initialized` is always true; `status` is always `ok`.
+    `uptime` is how long it has run, in milliseconds. `initialized` is always true; `status` is always `ok`.
     """
 
     status: Literal["ok"] = "ok"

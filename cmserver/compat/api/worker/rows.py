@@ -47,11 +47,9 @@ _ENCODER = msgspec.json.Encoder()
 class ObservationRow(msgspec.Struct, frozen=True, kw_only=True):
     """An observation; `id` is its number here.
 
-    `type` is its type, or `summary` for a summary. `memory_session_id` is the session, as its agent names it, or null; `session_id`
-    is the same as `memory_session_id`. `facts` are single statements, as a list in JSON text; `concepts` are words of the field, as
-    a list in JSON text; `files_read` are paths, as a list in JSON text; `files_modified` are paths, as a list in JSON text.
-    `metadata` is an object as JSON text, or null for an empty one. `content_hash` is the beginning of the SHA-256 of its whole
-    text. `generated_by_model` is the model that worded it, or null. `text` is always null: the text is in `narrative`. The
+    `type` is its type, or `summary` for a summary. `facts` are single statements, as a list in JSON text; `concepts` are words of
+    the field, as a list in JSON text; `files_read` are paths, as a list in JSON text; `files_modified` are paths, as a list in JSON
+    text. `metadata` is an object as JSON text, or null for an empty one. `text` is always null: the text is in `narrative`. The
     original's fields for its cloud and curation are empty.
     """
 
@@ -87,11 +85,7 @@ class ObservationRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SummaryRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's summary; `id` is its number here.
-
-    `memory_session_id` is the session, as its agent names it, or null; `session_id` is the same as `memory_session_id`. `request`
-    is what the user asked for. `notes` are what else was worth a note.
-    """
+    """A session's summary; `id` is its number here. `notes` are what else was worth a note."""
 
     id: int
     session_id: str | None
@@ -109,9 +103,7 @@ class SummaryRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's prompt; `id` is that of its event, for GET /v1/events/{id}. `content_session_id` is the session, as its agent names
-    it.
-    """
+    """A user's prompt; `id` is that of its event, for GET /v1/events/{id}."""
 
     id: UUID
     content_session_id: str

@@ -92,7 +92,7 @@ class TimelineQuery(msgspec.Struct, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A piece of what a tool answers: `type` is always `text`."""
+    """A piece of what a tool answers: `text` is the answer; `type` is always `text`."""
 
     text: str
     type: str = "text"

@@ -139,11 +139,8 @@ class WorkerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class DatabaseOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Counts of what the key may see. `path` is always null, as it is the operator's business; `size` is always null, for the same
-    reason.
-
-    `observations` is how many there are, without summaries; `summaries` is how many summaries there are; `sessions` is how many
-    sessions, ended ones too. `firstObservationAt` is when the oldest was made, or null without any.
+    """Counts of what the key may see. `observations` is how many there are, without summaries; `sessions` is how many sessions
+    there are, ended ones too; `path` is always null, since it is the operator's.
     """
 
     path: None = None
@@ -169,14 +166,7 @@ class ProcessingStateOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tr
 
 
 class SettingsOut(msgspec.Struct, rename=_SETTING_NAMES, frozen=True, kw_only=True):
-    """Texts, as in the original. Keys, addresses and paths are not among them.
-
-    `CLAUDE_MEM_RUNTIME` is always `server`; `CLAUDE_MEM_MODE` is always `code`. `CLAUDE_MEM_PROVIDER` is the provider that is asked
-    first; `CLAUDE_MEM_MODEL` is the model that is asked first, or empty. `CLAUDE_MEM_CONTEXT_OBSERVATIONS` is how many observations
-    an index lists at the most; `CLAUDE_MEM_CONTEXT_SESSION_COUNT` is how many summaries it lists at the most.
-    `CLAUDE_MEM_SEMANTIC_INJECT` is whether prompts get lines of memory: `true` or `false`. `CLAUDE_MEM_WORKER_PORT` is the port of
-    the server.
-    """
+    """Texts, as in the original. Keys, addresses and paths are not among them."""
 
     runtime: Literal["server"] = "server"
     provider: str
