@@ -48,8 +48,9 @@ def test_backups_are_kept_listed_verified_and_tried(filled: Program, folder: Pat
     assert report["rows"] == listed["backups"][0]["rows"]
     assert not list((folder / "data").glob("drill-*"))
 
-    content = kept[-1].read_bytes()
-    kept[-1].write_bytes(content[: len(content) // 2] + b"x" + content[len(content) // 2 + 1 :])
+    content = bytearray(kept[-1].read_bytes())
+    content[len(content) // 2] ^= 1
+    kept[-1].write_bytes(content)
     assert "damaged" in cmserver(folder, "backups", "verify", kept[-1].name, code=1)
     assert "Failed" in cmserver(folder, "backup", "drill", kept[-1].name, code=1)
     assert not json.loads(cmserver(folder, "backups", "list", "--json"))["lastDrill"]["passed"]

@@ -59,7 +59,7 @@ FOUND = """\
 <cmserver-context>
 #1 2026-09-01 decision Refunds are queued, never sent at once ~54 0.50
 </cmserver-context>
-1 of 1. Whole, these take ~84 tokens."""
+1 of 1. Whole, these take ~86 tokens."""
 READ = """\
 <cmserver-context>
 #1 2026-09-01 decision Refunds are queued, never sent at once ~54
@@ -67,6 +67,7 @@ The bank answers slowly on Mondays, so refunds wait in the table refund_queue un
 - The job takes 500 at most
 - What the bank refuses stays for a person
 Modified: orders/refunds.py, orders/jobs/refund_queue.py
+By owner
 </cmserver-context>
 """
 """What the model reads, letter by letter."""
@@ -189,10 +190,11 @@ def test_what_the_model_finds_and_reads_is_this_text_and_reading_adds_what_the_l
     found, read = session.results
     assert unscored(found.text) == FOUND
     assert read.text == READ
-    assert (estimate_tokens(found.text), estimate_tokens(read.text)) == (37, 84)
+    assert (estimate_tokens(found.text), estimate_tokens(read.text)) == (37, 86)
     (line,) = re.findall(r"^#1 .*", read.text, re.MULTILINE)
     promised = int(line.rpartition("~")[2])
-    assert estimate_tokens(below(line, read.text)) == pytest.approx(promised, rel=0.1)
+    added = below(line, read.text).replace("By owner\n", "")  # whose it is costs two tokens, which no line promises
+    assert estimate_tokens(added) == pytest.approx(promised, rel=0.1)
 
 
 def below(line: str, text: str) -> str:

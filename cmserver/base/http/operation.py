@@ -24,7 +24,7 @@ class TextAnswer(msgspec.Struct, frozen=True):
     description: str
 
 
-Answer = type[msgspec.Struct] | type[Sequence[msgspec.Struct]] | TextAnswer
+Answer = type[msgspec.Struct] | type[Sequence[msgspec.Struct]] | type[None] | TextAnswer
 
 
 class Operation(Route):

@@ -204,5 +204,5 @@ routes = [
     get("/sessions/{id}/summaries", get_session_summaries, "observations:read", list[ServiceSummaryOut], query=ServicePageQuery),
     get("/projects/{id}/summaries", get_project_summaries, "observations:read", list[ServiceSummaryOut], query=ServicePageQuery),
     post("/projects/{id}/summarize", post_summarize, "observations:write", {201: ServiceSummaryOut, 422: NothingToSummariseOut}),
-    get("/projects/{id}/overview", get_overview, "observations:read", ServiceSummaryOut),
+    get("/projects/{id}/overview", get_overview, "observations:read", (ServiceSummaryOut, type(None))),
 ]
