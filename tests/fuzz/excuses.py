@@ -41,9 +41,8 @@ def filter_failure(context: object, failure: Failure, case: object, response: Re
     if kind == REJECTED and response.status_code == 400:
         message = refusal_message(response)
         return bool(VALIDATOR.search(message)) and not FRACTION.search(message)
-    if kind == REJECTED and response.status_code == 422:
-        return False  # the request is right, but there is nothing to make an overview of
-    return True
+    # 422: the request is right, but there is nothing to make an overview of.
+    return not (kind == REJECTED and response.status_code == 422)
 
 
 def has_null_in_query(url: str) -> bool:
