@@ -209,7 +209,9 @@ class ResolutionIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ResolvedSuggestionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The suggestion, and what it was merged into by this request, with `wordedBy` and `modelRefused` as of a merge."""
+    """The suggestion; `observation` is what its pair was merged into by this request, or null, with `wordedBy` and `modelRefused`
+    as of a merge.
+    """
 
     suggestion: SuggestionOut
     observation: ObservationOut | None

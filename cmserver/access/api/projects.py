@@ -43,7 +43,8 @@ class ProjectsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class ProjectChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """PATCH of a project: what is not sent stays. `aliases` are all that it shall have; an older `canonicalId` stays as one of
-    them.
+    them. `generationPolicy` is when and of what observations are made, null for nothing of its own; `retention` is how long what is
+    kept, null for nothing of its own.
 
     `consolidation` is what becomes of generated observations that say what is there already: `off`, `suggest` or `merge`. With
     `mergeWithModel` the configured model words what people merge, and is refused when a fact is missing. Nothing of an `isolated`

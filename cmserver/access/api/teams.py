@@ -38,7 +38,10 @@ class TeamIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields
 
 
 class TeamChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """PATCH of a team: what is not sent stays. Its name and its limits (null: none) are for keys with the scope `*`."""
+    """PATCH of a team: what is not sent stays. `generationPolicy` is when and of what observations are made, null for nothing of
+    its own; `retention` is how long what is kept, null for nothing of its own. Its name and its limits (null: none) are for keys
+    with the scope `*`.
+    """
 
     name: Name | UnsetType = UNSET
     metadata: Metadata | UnsetType | None = UNSET
