@@ -25,6 +25,8 @@ from cmserver.embedded.files import DEBIAN, SetupError, wheel_binaries
 
 _BLOCK_BYTES = 1 << 20
 _HEADER_LINES = 60
+_DUMP_NICENESS = 10
+"""Requests come before pg_dump, which would compress as fast as it may."""
 _PROGRAMS = ("pg_dump", "pg_restore", "psql")
 # From 17 on pg_restore sets this, which older servers do not know.
 _UNKNOWN_TO_OLDER = re.compile(rb"^SET transaction_timeout = ")
@@ -86,6 +88,7 @@ def dump(
     with tempfile.TemporaryFile() as output:
         with _started([*command, *connection_arguments(url)[0]], url, stderr=output) as process:
             assert process.stdout is not None
+            os.setpriority(os.PRIO_PROCESS, process.pid, max(_DUMP_NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
             try:
                 while block := process.stdout.read(_BLOCK_BYTES):
                     digest.update(block)
