@@ -98,7 +98,7 @@ class Server:
     @contextmanager
     def lend_encoded(self, encoding: str) -> Generator[str]:
         """The URL of an empty database in that encoding, which its user owns."""
-        name = f"cmserver_test_{encoding.lower()}"
+        name = f"cmserver_test_{encoding.lower()}_{uuid4().hex[:8]}"
         url = self.url(name)
         with psycopg.connect(self.superuser_url("postgres"), autocommit=True) as conn:
             statement = "CREATE DATABASE {} OWNER {} ENCODING {} LOCALE 'C' TEMPLATE template0"

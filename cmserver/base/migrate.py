@@ -98,8 +98,9 @@ def check_server(conn: AsyncConnection[TupleRow]) -> None:
     if major < OLDEST_POSTGRES:
         raise MigrationError(f"The database is PostgreSQL {major}; cmserver needs PostgreSQL {OLDEST_POSTGRES} or newer.")
     encoding = conn.info.parameter_status("server_encoding")
-    if encoding != "UTF8":
-        command = CREATE_DATABASE.replace("USER", shlex.quote(conn.info.user))
+    if encoding not in ("UTF8", None):  # None: a pooler has not passed it on
+        server = f"createdb --host={shlex.quote(conn.info.host)} --port={conn.info.port}"
+        command = CREATE_DATABASE.replace("USER", shlex.quote(conn.info.user)).replace("createdb", server, 1)
         raise MigrationError(
             f"The database {conn.info.dbname} is in {encoding}; cmserver needs UTF8. Nothing was changed. "
             f"Make another database, and set CMSERVER_DATABASE_URL to it:\n  {command}"

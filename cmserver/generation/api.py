@@ -74,7 +74,8 @@ class JobEventsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class JobSelectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """Which jobs: those that match all that is sent. `dryRun` is whether they are only counted; `status` is which to choose.
+    """Which jobs: those that match all that is sent. `dryRun` is whether they are only counted; `status` is which to choose;
+    `sessionId` is the session by its id here or the agent's own.
 
     Without `status`, a retry takes failed jobs (with `jobIds` also cancelled ones), and a cancel takes queued and running ones.
     """

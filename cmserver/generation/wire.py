@@ -116,8 +116,9 @@ class SingleJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class RunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A provider call; its tokens, with those of the cache, are the sum for all jobs that it served.
 
-    `status` is asked (the tokens are an estimate), answered, applied, unusable, failed, or lost with its worker. `answer`, with
-    `include=payload`, is the provider's text until it is applied, or if it is unusable.
+    `status` is asked (the tokens are an estimate), answered, applied, unusable, failed, or lost with its worker. `latencyMs` is how
+    long it took, in milliseconds, or 0 before its answer. `answer` is the provider's text, with `include=payload`, until it is
+    applied or if it is unusable, else null.
     """
 
     id: UUID

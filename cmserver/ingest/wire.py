@@ -18,7 +18,9 @@ BATCH_MOST = 500
 
 
 class EventIn(msgspec.Struct, rename="camel", kw_only=True):
-    """POST /v1/events, and one item of /v1/events/batch. `memorySessionId` is accepted from clients of claude-mem, but not kept."""
+    """POST /v1/events, and one item of /v1/events/batch. `sourceType` is through what it came in, which answers call
+    `sourceAdapter`; `memorySessionId` is accepted from clients of claude-mem, but not kept.
+    """
 
     event_type: Annotated[Text, Meta(min_length=1, max_length=200)]
     project_id: Key | None = None

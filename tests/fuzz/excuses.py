@@ -41,8 +41,8 @@ def filter_failure(context: object, failure: Failure, case: object, response: Re
     if kind == REJECTED and response.status_code == 400:
         message = refusal_message(response)
         return bool(VALIDATOR.search(message)) and not FRACTION.search(message)
-    # 422: the request is right, but there is nothing to make an overview of.
-    return not (kind == REJECTED and response.status_code == 422)
+    is_overview = urlsplit(response.request.url or "").path.endswith("/summarize")  # 422: there is nothing to make one of
+    return not (kind == REJECTED and response.status_code == 422 and is_overview)
 
 
 def has_null_in_query(url: str) -> bool:

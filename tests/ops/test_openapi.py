@@ -157,6 +157,13 @@ def test_every_field_and_parameter_has_a_meaning(spec: Json):
     ]
     silent = [name for name, schema in fields if schema.get("description") in NO_MEANING]
 
+    promised = [
+        name
+        for name, schema in fields
+        if " ?" not in name and "type" in schema and "null" not in str(schema["type"]) and "; null" in str(schema["description"])
+    ]
+
+    assert promised == [], "it is never null"
     assert silent == [], 'begin a sentence of the class\'s docstring with "`field` is ...", or put its name into meanings.toml'
     meanings = tomllib.loads((ROOT / "cmserver" / "ops" / "openapi" / "meanings.toml").read_text(encoding="utf-8"))
     shown = {(re.split(r"[.?]", name)[-1], text) for name, schema in fields if (text := str(schema.get("description", "")))}

@@ -35,7 +35,7 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
     """All checks of the database. With `urls` also that of poolers and of NOTIFY, by connections of their own."""
     try:
         async with db.system_statement() as conn:
-            if conn.info.parameter_status("server_encoding") != "UTF8":
+            if conn.info.parameter_status("server_encoding") not in ("UTF8", None):
                 return [find("database.encoding")]
             number = await repository.SCHEMA_NUMBER.one(conn)
     except psycopg.errors.UndefinedTable:

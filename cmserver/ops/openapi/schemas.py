@@ -93,6 +93,9 @@ def _add_meanings(struct: type[msgspec.Struct], components: dict[str, Schema], n
         record = _REFERENCE.search(str(schema))  # a name may be a text here and a record elsewhere, which has a text of its own
         found = _FIRST_SENTENCE.search(_join_lines(components[record[1]].get("description"))) if record else None
         shared = found[0] if found else None if record else _read_meanings().get(field)
+        kinds = [schema[key] for key in ("type", "anyOf") if key in schema]
+        if shared and kinds and "null" not in str(kinds):
+            shared = shared.partition("; null")[0]
         if meaning := sentences.get(field) or shared:
             limits = str(schema.get("description", ""))
             schema["description"] = f"{meaning[0].upper()}{meaning[1:].removesuffix('.')}. {limits}".strip()
