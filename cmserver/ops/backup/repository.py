@@ -51,13 +51,14 @@ IS_CMSERVER = Query(
     bool, "SELECT to_regclass('public.schema_migrations') IS NOT NULL AND to_regclass('public.installation') IS NOT NULL"
 )
 
-# Export this transaction's snapshot; other programs can read it as long as the transaction lasts. While a server recovers, the text of a
-# snapshot does not name the transactions that were open: then it counts none since the oldest of them as seen.
+# Export this transaction's snapshot; other programs can read it as long as the transaction lasts. While a server recovers, the text
+# of a snapshot does not name the transactions that were open: then it counts none since the oldest of them as seen.
 EXPORT = Query(
     Summary,
     """
     SELECT pg_export_snapshot() AS snapshot,
-           CASE WHEN pg_is_in_recovery() THEN concat(pg_snapshot_xmin(s), ':', pg_snapshot_xmin(s), ':') ELSE s::text END AS transactions,
+           CASE WHEN pg_is_in_recovery() THEN concat(pg_snapshot_xmin(s), ':', pg_snapshot_xmin(s), ':') ELSE s::text
+           END AS transactions,
            (SELECT system_identifier::text FROM pg_control_system()) AS cluster,
            (SELECT max(number) FROM schema_migrations) AS schema,
            EXISTS (SELECT FROM pg_extension WHERE extname = 'vector') AS vectors, (SELECT id FROM installation) AS installation,

@@ -160,8 +160,8 @@ class SearchIndexOut(SearchAnswerOut, frozen=True, kw_only=True):
 
 class ContextOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Hits. `context` is their texts as one block for a model, between our tags, which no stored text can close. `ignoresQuotes` is
-    whether nothing has what the query quotes, and these are the nearest without it. `confidence` is how likely, from 0 to 1, the query
-    is about what was searched at all, or null without an embedder that is calibrated.
+    whether nothing has what the query quotes, and these are the nearest without it. `confidence` is how likely, from 0 to 1, the
+    query is about what was searched at all, or null without an embedder that is calibrated.
     """
 
     observations: list[FullHitOut]
