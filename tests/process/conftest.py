@@ -18,6 +18,7 @@ from typing import Protocol
 
 import pytest
 
+from tests.process.postgres_nodes import STANDBY, Node, reachable_programs
 from tests.process.program import ROOT, Program, User
 from tests.process.slow_provider import Gate
 
@@ -148,3 +149,30 @@ def _can_run(user: User) -> bool:
     except OSError:
         return False
     return seen.returncode == 0
+
+
+@pytest.fixture
+def nodes() -> Generator[tuple[Node, Node]]:
+    """A primary with an empty database, and its synchronous standby."""
+    with passable_folder() as folder:
+        programs = reachable_programs(folder)
+        primary, standby = Node(folder / "one", programs), Node(folder / "two", programs)
+        try:
+            primary.make_primary()
+            primary.start()
+            primary.execute(
+                "CREATE ROLE cmserver LOGIN",
+                "CREATE ROLE cmserver_tenant NOLOGIN",
+                "GRANT cmserver_tenant TO cmserver",
+                "CREATE ROLE cmserver_request LOGIN",
+                "GRANT cmserver_tenant TO cmserver_request",
+                "CREATE DATABASE cmserver OWNER cmserver",
+            )
+            standby.make_standby(primary)
+            standby.start()
+            primary.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{STANDBY}'", "SELECT pg_reload_conf()")
+            primary.wait_for_standby()
+            yield primary, standby
+        finally:
+            primary.stop()
+            standby.stop()

@@ -19,7 +19,9 @@ import pytest
 
 from cmserver.base import credentials
 from cmserver.embedded.postgres import EmbeddedPostgres
+from cmserver.ops.backup.archive import open_backup
 from tests.process.conftest import Run
+from tests.process.postgres_nodes import Node
 from tests.process.program import Program, command, embedded_database, environment, number, observations, rows, wait_for
 
 pytestmark = pytest.mark.slow
@@ -340,3 +342,21 @@ def test_a_failed_restore_leaves_ones_own_database_empty(backup: Path, folder: P
     assert not (folder / "own" / "credentials").exists()
     assert "The sums hold" in cmserver(folder, "restore", str(backup), settings=own)
     shutil.rmtree(folder / "own")
+
+
+def test_a_backup_of_a_server_in_recovery_has_not_seen_what_was_open(nodes: tuple[Node, Node], folder: Path):
+    """While it recovers, the text of a snapshot does not name open transactions: an erasure of one would not be repeated."""
+    primary, standby = ({"CMSERVER_DATABASE_URL": f"postgresql://cmserver@{node.host}/cmserver"} for node in nodes)
+    cmserver(folder, "upgrade", settings=primary)
+    file = folder / "standby.backup"
+    with psycopg.connect(f"postgresql://postgres@{nodes[0].host}/cmserver") as conn:
+        ((transaction,),) = conn.execute(
+            "INSERT INTO teams (id, name) VALUES (gen_random_uuid(), 'open') RETURNING pg_current_xact_id()::text"
+        )
+        nodes[0].execute("CREATE TABLE later ()")
+
+        cmserver(folder, "backup", "--file", str(file), settings=standby)
+
+        with open_backup(file) as backup:
+            seen = "SELECT pg_visible_in_snapshot(%s::xid8, %s::pg_snapshot)"
+            assert conn.execute(seen, [transaction, backup.manifest.snapshot]).fetchone() == (False,)

@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.process.conftest import Run, passable_folder
-from tests.process.postgres_nodes import STANDBY, Node, reachable_programs
+from tests.process.conftest import Run
+from tests.process.postgres_nodes import Node
 from tests.process.program import QUICK_LEASE, command, measured, number, rows, wait_for, wait_until_settled
 
 pytestmark = pytest.mark.slow
 
 BEFORE, AFTER = 40, 40
-
-
-@pytest.fixture
-def nodes() -> Generator[tuple[Node, Node]]:
-    with passable_folder() as folder:
-        programs = reachable_programs(folder)
-        primary, standby = Node(folder / "one", programs), Node(folder / "two", programs)
-        try:
-            primary.make_primary()
-            primary.start()
-            primary.execute(
-                "CREATE ROLE cmserver LOGIN",
-                "CREATE ROLE cmserver_tenant NOLOGIN",
-                "GRANT cmserver_tenant TO cmserver",
-                "CREATE ROLE cmserver_request LOGIN",
-                "GRANT cmserver_tenant TO cmserver_request",
-                "CREATE DATABASE cmserver OWNER cmserver",
-            )
-            standby.make_standby(primary)
-            standby.start()
-            primary.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{STANDBY}'", "SELECT pg_reload_conf()")
-            primary.wait_for_standby()
-            yield primary, standby
-        finally:
-            primary.stop()
-            standby.stop()
 
 
 def urls(primary: Node, standby: Node) -> dict[str, str]:
