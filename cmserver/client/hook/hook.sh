@@ -427,17 +427,23 @@ finish() {
 store() {
     text=000000$$
     name=$stamp-${text#"${text%???????}"}-${delivery%%-*}
-    printf '%s\n%s/.' "$head" "$start" >"spool/$name.from" || { rm -f "spool/$name.from"; return 1; }
-    if cat >"spool/$name.body" && [ -s "spool/$name.body" ]; then
-        current=$name
-        true >"spool/$name.mark"
-    else # nothing came, or the disk is full: what was read is lost
-        text=''
-        [ ! -s "spool/$name.body" ] || text=lost
+    # A byte of the payload takes its room before stdin is read: what is read can no longer be sent.
+    if ! printf '%s\n%s/.' "$head" "$start" >"spool/$name.from" || ! printf '.' >"spool/$name.body"; then
+        remove_payloads "$name"
+        return 1
+    fi
+    if ! cat >"spool/$name.body"; then # the disk is full: what was read is lost
         remove_payloads "$name" # before what needs a place of its own
-        [ -z "$text" ] || { count dropped 1; warn_user lost; }
+        count dropped 1
+        warn_user lost
         exit 0
     fi
+    if [ ! -s "spool/$name.body" ]; then # nothing came
+        remove_payloads "$name"
+        exit 0
+    fi
+    current=$name
+    true >"spool/$name.mark"
 }
 
 # complete_head: with the headers of the project. Without them a payload cannot be told from one of another project.

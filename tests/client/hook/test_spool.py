@@ -475,8 +475,9 @@ def test_a_late_payload_of_an_excluded_folder_stops_no_drain(agent: Agent, serve
     assert list(spool.iterdir()) == []
 
 
-def test_a_payload_that_there_is_no_room_for_is_told_each_time_and_leaves_nothing(agent: Agent, server: Recorder):
-    (agent.bin / "cat").write_text("#!/bin/sh\nhead -c 5\nexit 1\n")
+@pytest.mark.parametrize("room", [0, 5])
+def test_a_payload_that_there_is_no_room_for_is_told_each_time_and_leaves_nothing(agent: Agent, server: Recorder, room: int):
+    (agent.bin / "cat").write_text(f"#!/bin/sh\nhead -c {room}\nexit 1\n")
     (agent.bin / "cat").chmod(0o755)
 
     said = agent.use(1, 2)
