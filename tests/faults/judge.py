@@ -48,10 +48,11 @@ _EVENTS = """
            (SELECT min(j.seq) FROM observation_generation_jobs j WHERE j.agent_event_id = e.id) AS seq
       FROM agent_events e JOIN server_sessions s ON s.id = e.server_session_id
 """
-# An answer may make several observations of an event; they are written in one transaction, and have one time.
+# An answer may make several observations of an event; they are written in one transaction. Their times may differ: where the API's
+# clock was set back, some of their events were late.
 _DOUBLED = """
-    SELECT s.agent_event_id FROM observation_sources s JOIN observations o ON o.id = s.observation_id
-     WHERE s.source_type = 'agent_event' GROUP BY s.agent_event_id HAVING count(DISTINCT o.created_at) > 1
+    SELECT agent_event_id FROM observation_sources
+     WHERE source_type = 'agent_event' GROUP BY agent_event_id HAVING count(DISTINCT xmin::text) > 1
 """
 _OUTCOME_WITHOUT_SOURCE = """
     SELECT id FROM observation_generation_jobs j
