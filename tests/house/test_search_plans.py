@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import LiteralString
+from collections.abc import Sequence
+from typing import Any, LiteralString
 from uuid import UUID, uuid4
 
 import psycopg
@@ -16,6 +17,7 @@ from cmserver.recall.search.model import RankedRow
 from tests.conftest import Cast
 from tests.house.house import has_vectors
 from tests.house.test_plans import PROMPTS, SEED, cast, crowd, crowded, database, plan, searching
+from tests.house.test_queries import PARAMETER
 
 __all__ = ["cast", "crowd", "crowded", "database"]
 
@@ -117,6 +119,41 @@ async def test_what_is_near_and_the_neighbours_of_hits_are_read_by_indexes(db: D
     assert len(re.findall(r"Index (?:Only )?Scan (?:Backward )?using observations_project_session ", told)) == 2, told
     assert re.search("observations_(pkey|of_project)", told), told
     assert "Seq Scan on observations" not in told, told
+
+
+async def plan_of_all_values(db: Db, team_id: UUID, query: Query[Any]) -> str:
+    """The plan that is made once, as search sets PostgreSQL for it."""
+    names = list(dict.fromkeys(PARAMETER.findall(query.text)))
+    text = PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", query.text).replace("%%", "%")
+    async with db.tenant(team_id) as conn:
+        if conn.info.server_version < 16_00_00:
+            pytest.skip("this PostgreSQL explains no plan without values")
+        await conn.execute("SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)")
+        cursor = await conn.execute(f"EXPLAIN (GENERIC_PLAN) {text}".encode(), prepare=False)
+        rows: Sequence[tuple[str]] = await cursor.fetchall()
+    return "\n".join(row[0] for row in rows)
+
+
+@pytest.mark.parametrize("is_team", [True, False], ids=["team", "project"])
+async def test_what_is_planned_once_reads_no_more_than_its_scope(db: Db, crowd: Cast, embedded: int, million: None, is_team: bool):
+    sampled = search.SAMPLED_TEAM if is_team else search.SAMPLED
+    texts = [sampled, search.RANK, search.RANK_BY_MEANING, search.TURNS, search.TURNS_BY_MEANING]
+    vectors = [search.NEAREST, search.NEAREST_TURNS]
+
+    told = [
+        await plan_of_all_values(db, crowd.alice.team_id, search.plan_once(query, is_team=is_team)) for query in texts + vectors
+    ]
+
+    scope = r"Index (Only )?Scan (Backward )?using (observations|turns)_" + ("(team|number)" if is_team else "project")
+    for each in told:
+        assert not re.search(r"(Seq|Bitmap Heap) Scan on (observation|turn)", each), each
+        assert is_team or not re.search("using (observations|turns)_team_id", each), each
+    for each in told[:-2]:
+        assert re.search(scope, each), each
+    for each in told[1:3]:
+        assert len(re.findall(r"Index (?:Only )?Scan (?:Backward )?using observations_project_session ", each)) >= 2, each
+        assert re.search("observations_(pkey|of_project)", each), each
+    assert "observation_embeddings_scope" in told[-2], told[-2]
 
 
 async def test_prompts_are_found_by_their_index(db: Db, cast: Cast):

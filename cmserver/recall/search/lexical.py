@@ -86,19 +86,21 @@ def parse_query(query: str) -> tuple[str, str, str]:
     return words, " ".join(quoted), " ".join(excluded)
 
 
-async def read_statistics(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, lexemes: Sequence[str]) -> ScopeStatistics:
+async def read_statistics(
+    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, lexemes: Sequence[str], *, once: bool = False
+) -> ScopeStatistics:
     """The words' estimated frequencies in the scope, from a sample of its newest documents, and which of them lead to the hits.
 
-    In a scope without observations they are those of its turns.
+    In a scope without observations they are those of its turns. `once` is whether the transaction's queries are planned once.
     """
     scope = (team_id, None if project_ids is None else frozenset(project_ids))
-    samples = await repository.sampled(conn, team_id, project_ids, lexemes, _sizes.find(scope), _turn_counts.find(scope))
+    samples = await repository.sampled(conn, team_id, project_ids, lexemes, _sizes.find(scope), _turn_counts.find(scope), once=once)
     turns = samples[0].turns
     _sizes.keep(scope, samples[0].documents)
     _turn_counts.keep(scope, turns)
     are_turns = samples[0].documents == 0
     if are_turns:
-        samples = await repository.sampled_turns(conn, project_ids, lexemes, turns, samples[0].projects)
+        samples = await repository.sampled_turns(conn, project_ids, lexemes, turns, samples[0].projects, once=once)
     leading, by_pairs = select_leading(samples)
     return ScopeStatistics(
         documents=samples[0].documents,

@@ -3,15 +3,18 @@
 Words are looked up through the views `..._in_team`, because @@ cannot use an index under a row policy. A query that also names
 the team lets PostgreSQL check the view's condition once instead of per row.
 
-Queries by words or scope are prepared, since it takes a millisecond to parse them, but each call is planned: the planner needs the
-values to estimate the rows. LEXEMES, which comes first, says so for the transaction.
+Queries by words or scope are prepared, since it takes a millisecond to parse them. In a large scope each call is planned, since the
+planner needs the values to estimate the rows. In a small one that takes longer than the query itself, so the first page without
+filters is planned once a connection, with every value that matters to the plan in the text (`plan_once`), and reads by one index of
+its scope: that may be a small part of a large table. LEXEMES, which comes first, says which it is for the transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import combinations
-from typing import LiteralString
+from typing import LiteralString, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -30,12 +33,16 @@ from cmserver.recall.search.model import (
 
 OWNS: set[str] = set()
 
+Row = TypeVar("Row")
+
 SAMPLE = 200
 """How many of the newest documents are sampled for word frequencies."""
 JUDGED = 40
 """So many documents of either arm are in the first tier. More change nothing where the neighbours of the best are there, too."""
 LENDING = 20
 """The documents beside so many of the first by words are in the first tier: the answer is often next to what has the words."""
+PAGE_EXTRA = 20
+"""How many more candidates than a page are scored: some say the same as others."""
 MAX_COUNTED = 60_001
 SMALL_SCOPE = 2_000
 """A scope of up to this many documents is read whole: that is quicker than an index of all projects' words."""
@@ -47,6 +54,8 @@ _MIN_STOP_WORDS, _MIN_LEAD = 3, 2
 """A query is in another language than the projects when it has so many stop words of it, and so many more than of theirs."""
 MAX_TURNS = 1_500
 """So many of the newest turns that have a word of the query are scored."""
+_PLANNED = {"whole": "true", "limit": JUDGED, "sample": SAMPLE, "max_count": MAX_COUNTED, "max_turns": MAX_TURNS}
+"""The parameters that matter to a plan, and their values in what is planned once."""
 
 WEIGHTS = (0.46, 0.69, 0.77, 1.0)
 """Weight of a word by field: D concepts and files, C narrative, B subtitle and facts (as 1), A title."""
@@ -61,7 +70,8 @@ LEXEMES = Query(
     WITH languages AS MATERIALIZED (
         SELECT DISTINCT search_language AS language FROM projects
          WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR id = ANY(%(project_ids)s::uuid[]))
-           AND set_config('plan_cache_mode', 'force_custom_plan', true) <> ''
+           AND set_config('plan_cache_mode', %(plans)s, true) || set_config('enable_seqscan', %(scans)s, true)
+               || set_config('enable_bitmapscan', %(scans)s, true) <> ''
     ), words AS MATERIALIZED (
         SELECT DISTINCT lower(word) AS word FROM regexp_split_to_table(left(%(text)s, %(judged_chars)s), '[^[:alpha:]]+') AS word
          WHERE word <> ''
@@ -92,6 +102,15 @@ LEXEMES = Query(
      ORDER BY place, lexeme
     """,
 )
+
+PLAN_EACH_CALL = Query(
+    str,
+    """
+    SELECT set_config('plan_cache_mode', 'force_custom_plan', true) || set_config('enable_seqscan', 'on', true)
+        || set_config('enable_bitmapscan', 'on', true)
+    """,
+)
+"""Until the end of the transaction."""
 
 _SEES_SHARED: LiteralString = "NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)"
 """An isolated project, which is searched alone, sees nothing that others share. Asked once a query."""
@@ -533,13 +552,42 @@ BY_INDEX = Query(
 )
 
 
-async def lexemes(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, text: str, limit: int) -> list[str]:
+def is_planned_once(request: SearchRequest, project_ids: Sequence[UUID] | None) -> bool:
+    """Whether plans that are made once do for the request, if its scope is small."""
+    is_one_scope = project_ids is None or len(project_ids) == 1
+    return is_one_scope and request.after is None and not request.filters.are_any and request.limit + PAGE_EXTRA <= JUDGED
+
+
+@cache
+def plan_once(query: Query[Row], *, is_team: bool) -> Query[Row]:
+    """The query for the first page of a small scope, the whole team's or that of one project, whose plan does for all values."""
+    text = query.text
+    if is_team:
+        text = text.replace("%(project_ids)s::uuid[]", "NULL::uuid[]")
+    else:
+        text = text.replace("%(project_ids)s::uuid[] IS NULL", "false")
+        text = text.replace("= ANY(%(project_ids)s::uuid[])", "= (%(project_ids)s::uuid[])[1]")
+    for name, value in _PLANNED.items():
+        text = text.replace(f"%({name})s", str(value))
+    return Query(query.row, cast("LiteralString", text), prepare=True)
+
+
+def _planned(query: Query[Row], project_ids: Sequence[UUID] | None, *, once: bool) -> Query[Row]:
+    return plan_once(query, is_team=project_ids is None) if once else query
+
+
+async def lexemes(
+    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, text: str, limit: int, *, once: bool = False
+) -> list[str]:
     """The lexemes of the first `limit` different words of the text, as the search index has them.
 
-    Words are stemmed, names whole and in parts; two pairs of characters of a script without spaces count as a word.
+    Words are stemmed, names whole and in parts; two pairs of characters of a script without spaces count as a word. `once` says for
+    the whole transaction whether its queries are planned once.
     """
     return await LEXEMES.all(
         conn,
+        plans="force_generic_plan" if once else "force_custom_plan",
+        scans="off" if once else "on",
         known_languages=_KNOWN_LANGUAGES,
         judged_chars=_JUDGED_CHARS,
         min_stop_words=_MIN_STOP_WORDS,
@@ -551,6 +599,11 @@ async def lexemes(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None,
     )
 
 
+async def plan_each_call(conn: Conn) -> None:
+    """What follows in the transaction is planned for its values."""
+    await PLAN_EACH_CALL.run(conn)
+
+
 async def sampled(
     conn: Conn,
     team_id: UUID,
@@ -558,6 +611,8 @@ async def sampled(
     lexemes: Sequence[str],
     documents: int | None,
     turns: int | None,
+    *,
+    once: bool = False,
 ) -> list[WordSample]:
     """How common each of the lexemes is among the newest documents, in their order.
 
@@ -565,16 +620,16 @@ async def sampled(
     """
     quoted = [quote_lexeme(lexeme) for lexeme in lexemes]
     words: dict[str, object] = {"project_ids": _listed(project_ids), "quoted": quoted, "sample": SAMPLE, "turns": turns}
-    query = SAMPLED_TEAM if project_ids is None else SAMPLED
+    query = _planned(SAMPLED_TEAM if project_ids is None else SAMPLED, project_ids, once=once)
     return await query.all(conn, team_id=team_id, documents=documents, max_count=MAX_COUNTED, **words)
 
 
 async def sampled_turns(
-    conn: Conn, project_ids: Sequence[UUID] | None, lexemes: Sequence[str], turns: int, projects: int
+    conn: Conn, project_ids: Sequence[UUID] | None, lexemes: Sequence[str], turns: int, projects: int, *, once: bool = False
 ) -> list[WordSample]:
     """The same among the newest of so many turns."""
     words: dict[str, object] = {"project_ids": _listed(project_ids), "quoted": [quote_lexeme(lexeme) for lexeme in lexemes]}
-    return await SAMPLED_TURNS.all(conn, sample=SAMPLE, turns=turns, projects=projects, **words)
+    return await _planned(SAMPLED_TURNS, project_ids, once=once).all(conn, sample=SAMPLE, turns=turns, projects=projects, **words)
 
 
 async def rank(
@@ -589,6 +644,7 @@ async def rank(
     limit: int,
     *,
     turns: bool = False,
+    once: bool = False,
 ) -> list[RankedRow]:
     """The first `limit` observations, or `turns`, by their words, those of `near_ids`, and the statistics, in no order.
 
@@ -632,11 +688,19 @@ async def rank(
         query = RANK_WANTED_BY_MEANING if vector else RANK_WANTED
     else:
         query = RANK_BY_MEANING if vector else RANK
-    return await query.all(conn, **values)
+    return await _planned(query, request.project_ids, once=once).all(conn, **values)
 
 
 async def nearest(
-    conn: Conn, team_id: UUID, request: SearchRequest, vector: QueryVector, limit: int, *, turns: bool = False, probes: int = 0
+    conn: Conn,
+    team_id: UUID,
+    request: SearchRequest,
+    vector: QueryVector,
+    limit: int,
+    *,
+    turns: bool = False,
+    probes: int = 0,
+    once: bool = False,
 ) -> list[NearText]:
     """The observations of the scope, or the `turns`, nearest to the vector that pass the filters.
 
@@ -652,7 +716,7 @@ async def nearest(
     else:
         exact, by_index = (NEAREST_TURNS, NEAREST_TURNS_BY_INDEX) if turns else (NEAREST, NEAREST_BY_INDEX)
     if not probes:
-        return await exact.all(conn, **values)
+        return await _planned(exact, request.project_ids, once=once).all(conn, **values)
     await BY_INDEX.run(conn, probes=str(probes), sorts="off")
     rows = await by_index.all(conn, **values, dimensions=vector.dimensions)
     await BY_INDEX.run(conn, probes=str(probes), sorts="on")

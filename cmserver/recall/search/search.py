@@ -38,8 +38,6 @@ from cmserver.sessions.turns.model import SessionTurn
 # there are tiers: the first documents of either arm, the first of four times as many, and so on. Only in the first tier do
 # neighbours count.
 _TIER_GROWTH = 4
-_PAGE_EXTRA = 20
-"""How many more candidates than a page are scored: some say the same as others."""
 _MAX_SEEN = 10_000
 """How many hits may come before a page: this many, or as many as the scope has documents if that is more."""
 _NO_STATISTICS = ScopeStatistics(documents=0, mean_words=1, found_in=[], leading=[], by_pairs=False)
@@ -59,15 +57,17 @@ async def find_page(
     """
     text, quoted, excluded = lexical.parse_query(request.query)
     project_ids = await projects_found_together(conn, principal, request.project_ids)
-    lexemes = await repository.lexemes(conn, principal.team_id, project_ids, text, MAX_WORDS)
+    is_plain = not quoted and not excluded and repository.is_planned_once(request, project_ids)
+    lexemes = await repository.lexemes(conn, principal.team_id, project_ids, text, MAX_WORDS, once=is_plain)
     if not lexemes:
+        await repository.plan_each_call(conn)
         return SearchPage(hits=[], next=None, total=0, is_estimate=False, terms={})
 
     def start_search(must: str) -> _Search:
         filters = msgspec.structs.replace(request.filters, must=must)
         bound = msgspec.structs.replace(request, filters=filters, project_ids=project_ids)
         searched_at = request.after.time if request.after else datetime.now(UTC)
-        return _Search(conn, principal.team_id, bound, ranking, vector, lexemes, searched_at)
+        return _Search(conn, principal.team_id, bound, ranking, vector, lexemes, searched_at, planned_once=is_plain)
 
     ignores_quotes = request.after is not None and request.after.ignores_quotes
     search = start_search(excluded if ignores_quotes else f"{quoted} {excluded}".strip())
@@ -77,6 +77,8 @@ async def find_page(
         ordered = await search.order()
     start = _page_start(ordered, request)
     hits, taken = await search.read_page(ordered[start:])
+    if search.planned_once:
+        await repository.plan_each_call(conn)
     last = start + taken
     # Whoever is behind what was looked at fits no better than the worst of it. So a page that is not filled is the last one.
     is_cut = search.is_cut and taken >= request.limit
@@ -115,7 +117,15 @@ async def find_best(
 
 
 async def find_nearest(
-    conn: Conn, team_id: UUID, request: SearchRequest, vector: QueryVector, limit: int, documents: int, *, turns: bool = False
+    conn: Conn,
+    team_id: UUID,
+    request: SearchRequest,
+    vector: QueryVector,
+    limit: int,
+    documents: int,
+    *,
+    turns: bool = False,
+    once: bool = False,
 ) -> list[NearText]:
     """The observations, or the `turns`, nearest in meaning that the filters leave: exactly in a scope of usual size, by an index in
     a larger one.
@@ -129,7 +139,7 @@ async def find_nearest(
         nearest = await repository.nearest(conn, team_id, request, vector, limit, turns=turns, probes=count_probes(lists))
         if len(nearest) == limit:
             return nearest
-    return await repository.nearest(conn, team_id, request, vector, limit, turns=turns)
+    return await repository.nearest(conn, team_id, request, vector, limit, turns=turns, once=once)
 
 
 def count_probes(lists: int) -> int:
@@ -147,6 +157,8 @@ class _Search(msgspec.Struct):
     vector: QueryVector | None
     lexemes: Sequence[str]
     searched_at: datetime
+    planned_once: bool
+    """Whether queries have plans for all values, as those of the first page of a small scope."""
     statistics: ScopeStatistics = _NO_STATISTICS
     is_cut: bool = False
     matching_turns: int = 0
@@ -161,7 +173,11 @@ class _Search(msgspec.Struct):
             self.statistics = after.statistics
         else:
             self.request = msgspec.structs.replace(self.request, after=None)
-            self.statistics = await lexical.read_statistics(self.conn, self.team_id, self.request.project_ids, self.lexemes)
+            scope = (self.conn, self.team_id, self.request.project_ids)
+            self.statistics = await lexical.read_statistics(*scope, self.lexemes, once=self.planned_once)
+            if self.planned_once and max(self.statistics.documents, self.statistics.turn_count) > repository.SMALL_SCOPE:
+                self.planned_once = False
+                await repository.plan_each_call(self.conn)
         depth = self._depth()
         candidates = [] if self.statistics.are_turns else await self._find(depth if filters.takes_observations else 0)
         candidates += await self._find(depth, turns=True) if filters.takes_turns else []
@@ -191,7 +207,7 @@ class _Search(msgspec.Struct):
         seen = self.request.after.seen if self.request.after else 0
         seen = min(seen, max(self.statistics.documents, _MAX_SEEN))  # the client sends it
         depth = repository.JUDGED
-        while depth < seen + self.request.limit + _PAGE_EXTRA:
+        while depth < seen + self.request.limit + repository.PAGE_EXTRA:
             depth *= _TIER_GROWTH
         return depth
 
@@ -233,7 +249,7 @@ class _Search(msgspec.Struct):
         near = await self._find_near(depth, turns=turns) if depth else []
         ids, vector = [it.id for it in near], self.vector if near else None
         scope = (self.conn, self.team_id, self.request, self.lexemes, self.statistics, self.ranking)
-        rows = await repository.rank(*scope, ids, vector, depth, turns=turns)
+        rows = await repository.rank(*scope, ids, vector, depth, turns=turns, once=self.planned_once)
         sums = next(row for row in rows if row.id is None)
         self.best_bm25 = max(self.best_bm25, sums.bm25)
         self.best_cosine = max(self.best_cosine, near[0].cosine if near else 0.0)
@@ -267,7 +283,8 @@ class _Search(msgspec.Struct):
         if self.vector is None:
             return []
         documents = self.statistics.turn_count if turns else self.statistics.documents
-        return await find_nearest(self.conn, self.team_id, self.request, self.vector, depth, documents, turns=turns)
+        scope = (self.conn, self.team_id, self.request, self.vector)
+        return await find_nearest(*scope, depth, documents, turns=turns, once=self.planned_once)
 
     async def _read_texts(self, candidates: Sequence[Candidate]) -> dict[UUID, Observation | SessionTurn]:
         texts: dict[UUID, Observation | SessionTurn] = {}

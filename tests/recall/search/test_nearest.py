@@ -99,8 +99,8 @@ def asked_of_the_index(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     hit_counts: list[int] = []
     nearest = repository.nearest
 
-    async def counted(*args: object, turns: bool, probes: int = 0) -> list[NearText]:
-        near = await nearest(*args, turns=turns, probes=probes)  # pyright: ignore[reportArgumentType]
+    async def counted(*args: object, probes: int = 0, **how: bool) -> list[NearText]:
+        near = await nearest(*args, probes=probes, **how)  # pyright: ignore[reportArgumentType]
         if probes:
             hit_counts.append(len(near))
         return near

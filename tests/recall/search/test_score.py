@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import httpx
@@ -315,6 +316,7 @@ async def test_the_sample_of_cosines_has_as_many_of_each_project(
     db: Db, cast: Cast, make: Make, vectors: Vectors, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(repository, "SAMPLE", 10)
+    monkeypatch.setattr(repository, "is_planned_once", Mock(return_value=False))  # its text has the size of the sample
     billing = await bound_to(db, cast.alice, "billing")
     for person, vector in ((cast.alice, [1, 0]), (billing, [0, 1])):
         for n in range(20):
@@ -337,7 +339,9 @@ async def test_a_search_asks_once_for_each_of_its_steps(
     for n in range(3):
         vectors.give(await make.observation(project=cast.alice.project, title=f"wombat {n}x"), [1, n])
         vectors.give(await make.turn(project=cast.alice.project, prompt=f"wombat {n}x", reply="Fed."), [1, n])
-    names = {query.text: name for name, query in vars(repository).items() if isinstance(query, Query)}
+    queries: dict[str, Query[Any]] = {name: query for name, query in vars(repository).items() if isinstance(query, Query)}
+    names = {query.text: name for name, query in queries.items()}
+    names |= {repository.plan_once(query, is_team=False).text: name for name, query in queries.items()}
     statements: list[str] = []
     execute = AsyncCursor[Any].execute
 
@@ -355,9 +359,9 @@ async def test_a_search_asks_once_for_each_of_its_steps(
         statements.clear()
         return done
 
-    by_words = ["LEXEMES", "SAMPLED", "RANK", "TURNS", "texts", "texts"]
+    by_words = ["LEXEMES", "SAMPLED", "RANK", "TURNS", "texts", "texts", "PLAN_EACH_CALL"]
     ranked = ["NEAREST", "RANK_BY_MEANING", "NEAREST_TURNS", "TURNS_BY_MEANING"]
     assert await count(PLAIN, None) == by_words
-    assert await count(Ranking(), vectors.near(1, 0)) == ["LEXEMES", "SAMPLED", *ranked, "texts", "texts"]
+    assert await count(Ranking(), vectors.near(1, 0)) == ["LEXEMES", "SAMPLED", *ranked, "texts", "texts", "PLAN_EACH_CALL"]
     wanted = await count(Ranking(), vectors.near(1, 0), kinds=["observation"])
     assert wanted == ["LEXEMES", "SAMPLED", "NEAREST_WANTED", "RANK_WANTED_BY_MEANING", "texts"]
