@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import pytest
 from cmserver.client import connections
 from tests.client.hook.agent import Agent
 from tests.client.hook.recorder import Recorder, Reply, Sent
+from tests.faults.plan import can_mount
 from tests.timeouts import ENOUGH_SECONDS
 
 
@@ -473,6 +475,28 @@ def test_a_late_payload_of_an_excluded_folder_stops_no_drain(agent: Agent, serve
     assert server.numbers() == [3_500, 1]
     assert (agent.folder / "state" / "dropped").read_text() == "1\n"
     assert list(spool.iterdir()) == []
+
+
+@pytest.mark.skipif(not can_mount(), reason="only root makes small disks")
+@pytest.mark.parametrize("blocks", range(4))
+def test_on_a_disk_with_room_for_little_a_payload_is_sent(agent: Agent, server: Recorder, blocks: int):
+    spool = agent.folder / "spool"
+    spool.mkdir()
+    (agent.folder / "state").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", spool], check=True)
+    try:
+        (spool / "filler").write_bytes(b"0" * (os.statvfs(spool).f_bavail - blocks) * os.statvfs(spool).f_frsize)
+
+        said = agent.use(1)
+        (spool / "filler").unlink()
+        said += agent.use(2)
+        agent.until_drained()
+    finally:
+        subprocess.run(["umount", spool], check=True)
+
+    assert not any("systemMessage" in one for one in said)
+    assert {*server.numbers()} == {1, 2}
+    assert len(server.sent) == 2
 
 
 @pytest.mark.parametrize("room", [0, 5])
