@@ -14,11 +14,13 @@ import psycopg
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.base.sql import Query
+from cmserver.base.sql import Jsonb, Query
 from cmserver.calls.repository import BUDGET_STATUSES
+from cmserver.generation.model import End
 from cmserver.generation.operate.model import PHASES
 from cmserver.generation.operate.repository import COUNT, PAGE, QUEUE_COUNTS
 from cmserver.generation.operate.repository import RUNS as CALLS
+from cmserver.generation.repository import END_JOBS
 from cmserver.graph import repository as graph
 from cmserver.observations.embedding import indexes
 from cmserver.observations.repository import BY_NUMBERS, LISTED, NEWEST, SUMMARIES_OF_SESSIONS
@@ -553,6 +555,18 @@ async def test_jobs_are_counted_from_an_index_alone(db: Db, queue: Cast):
 
         assert "Index Only Scan" in told, told
         assert "Seq Scan on observation_generation_jobs" not in told
+
+
+async def test_jobs_are_ended_by_their_ids_in_a_queue_that_is_not_analyzed_yet(db: Db, cast: Cast):
+    ends = [End(job_id=uuid4(), status="completed", outcome="skipped") for _ in range(20)]
+    values = {"claim": 5, "job_ids": [end.job_id for end in ends], "ends": Jsonb(ends), "hold_seconds": 0.0}
+    async with db.system() as conn:
+        await conn.execute("ALTER TABLE observation_generation_jobs DROP CONSTRAINT observation_generation_jobs_check")
+        await conn.execute(JOBS, {"team_id": cast.alice.team_id, "project_id": cast.alice.project.id, "jobs": 5_000})
+        cursor = await conn.execute(f"EXPLAIN {END_JOBS.text}".encode(), values, prepare=False)
+        told = "\n".join(row[0] for row in await cursor.fetchall())
+
+    assert "Seq Scan on observation_generation_jobs" not in told, told
 
 
 RUNS = """
