@@ -121,6 +121,8 @@ class System:
         assert found is not None
         self.key = found.key
         self.own: EmbeddedPostgres | None = None
+        self._has_own_started = False
+        """Not after a start that failed, as on a full disk."""
         self.proxy: Proxy | None = None
         if layout == "embedded":
             self.database = EmbeddedPostgres(self._data).url
@@ -128,6 +130,7 @@ class System:
             subprocess.run(["mv", self._data / base.cluster, self.disk], check=True)
             self.own = EmbeddedPostgres(self.disk, self._binaries(), settings=_CLUSTER_SETTINGS)
             self.own.start()
+            self._has_own_started = True
             self.database = self.own.url
             self.proxy = Proxy(self.own.sockets / f".s.PGSQL.{_port_of(self.own)}", seed)
         self.settings = {
@@ -166,10 +169,12 @@ class System:
 
     def keep_postgres(self) -> None:
         """Start our own PostgreSQL again if it has ended."""
-        if self.own is None or is_there(self.own.pid):
+        if self.own is None or (self._has_own_started and is_there(self.own.pid)):
             return
+        self._has_own_started = False
         self.own.stop()
         self.own.start()
+        self._has_own_started = True
 
     def count_starts(self) -> int:
         return sum(process.starts for process in self.processes.values())
@@ -221,6 +226,7 @@ class System:
     def find(self, role: str, dice: float) -> int:
         """The pid of the API (`api`), of a worker (`worker`), of PostgreSQL (`postgres`), or of one of its backends (`backend`).
 
+        0 where PostgreSQL could not be started again.
         `steward` is the worker that has a job of the steward, once there is one. In `cmserver run` a worker may be a process of its
         own, below the first one.
         """
@@ -231,6 +237,8 @@ class System:
                     return int(str(held[0]["locked_by"]).rpartition(":")[2])
                 time.sleep(0.005)
             return self.find("worker", dice)
+        if role in {"postgres", "backend"} and self.own and not self._has_own_started:
+            return 0
         if role in {"postgres", "backend"}:
             postgres = self.own.pid if self.own else _choose(_named(descendants(self._main.pid), "postgres"), 0)
             return postgres if role == "postgres" else _choose(descendants(postgres), dice)
