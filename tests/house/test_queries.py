@@ -196,6 +196,7 @@ WITHOUT_TEAM = {
         "generation.repository.CLAIM",
         "generation.repository.CLAIMED_JOBS",
         "generation.repository.STILL_HELD",
+        "generation.repository.END_JOBS",
         "generation.repository.SAVE_PROGRESS",
         "generation.repository.LOCK_HELD",
         "generation.repository.ATTACH_RUN",
