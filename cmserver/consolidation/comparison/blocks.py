@@ -14,6 +14,8 @@ from cmserver.consolidation.comparison.model import NearPair, StoredVector
 
 Matrix = NDArray[np.float32]
 
+_ROWS_AT_ONCE = 500
+
 
 class BlockComparison:
     """New observations, and the nearest older ones of the blocks they were compared with so far."""
@@ -32,19 +34,28 @@ class BlockComparison:
         """Compare with stored observations; only older ones of the same group count."""
         if not self._new or not block:
             return
-        cosines = self._vectors @ read_vectors(block).T
+        vectors = read_vectors(block).T
         numbers = np.array([row.number for row in block], dtype=np.int64)
         groups = np.array([self._groups.get(row.group, -1) for row in block], dtype=np.int32)
-        rows, columns = np.nonzero(cosines >= self._at_least)  # few: all else looks at these alone
-        is_counted = (numbers[columns] < self._numbers[rows]) & (groups[columns] == self._group_of[rows])
-        places = cast("list[int]", rows[is_counted].tolist()), cast("list[int]", columns[is_counted].tolist())
-        for mine, other in zip(*places, strict=True):
-            entry = (float(cosines[mine, other]), -block[other].number, block[other].id)
-            nearest = self._nearest[mine]
-            if len(nearest) < self._most:
-                heapq.heappush(nearest, entry)
-            else:
-                heapq.heappushpop(nearest, entry)
+        for start in range(0, len(self._new), _ROWS_AT_ONCE):
+            mine = slice(start, start + _ROWS_AT_ONCE)
+            cosines = self._vectors[mine] @ vectors
+            is_counted = cosines >= self._at_least
+            is_counted &= numbers < self._numbers[mine, np.newaxis]
+            is_counted &= groups == self._group_of[mine, np.newaxis]
+            for row in np.flatnonzero(is_counted.any(axis=1)).tolist():
+                # All may be alike: only the nearest of a row, of equal ones the oldest, become objects of Python.
+                columns = np.flatnonzero(is_counted[row])
+                order = np.lexsort((numbers[columns], -cosines[row, columns]))[: self._most]
+                for column in cast("list[int]", columns[order].tolist()):
+                    self._keep(start + row, float(cosines[row, column]), block[column])
+
+    def _keep(self, row: int, cosine: float, older: StoredVector) -> None:
+        nearest, entry = self._nearest[row], (cosine, -older.number, older.id)
+        if len(nearest) < self._most:
+            heapq.heappush(nearest, entry)
+        else:
+            heapq.heappushpop(nearest, entry)
 
     def pairs(self) -> list[NearPair]:
         """The nearest of each new observation, in the order of the new ones, nearest first."""
