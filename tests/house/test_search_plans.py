@@ -121,6 +121,15 @@ async def test_what_is_near_and_the_neighbours_of_hits_are_read_by_indexes(db: D
     assert "Seq Scan on observations" not in told, told
 
 
+async def fill_turns(db: Db, cast: Cast) -> None:
+    """Many turns of each person."""
+    async with db.system() as conn:
+        for person in (cast.alice, cast.charlie):
+            await conn.execute(PROMPTS, {"team_id": person.team_id, "project_id": person.project.id})
+    async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
+        await conn.execute("VACUUM ANALYZE turns")
+
+
 async def plan_of_all_values(db: Db, team_id: UUID, query: Query[Any]) -> str:
     """The plan that is made once, as search sets PostgreSQL for it."""
     names = list(dict.fromkeys(PARAMETER.findall(query.text)))
@@ -136,24 +145,35 @@ async def plan_of_all_values(db: Db, team_id: UUID, query: Query[Any]) -> str:
 
 @pytest.mark.parametrize("is_team", [True, False], ids=["team", "project"])
 async def test_what_is_planned_once_reads_no_more_than_its_scope(db: Db, crowd: Cast, embedded: int, million: None, is_team: bool):
+    team_id = crowd.alice.team_id
+    await fill_turns(db, crowd)
     sampled = search.SAMPLED_TEAM if is_team else search.SAMPLED
-    texts = [sampled, search.RANK, search.RANK_BY_MEANING, search.TURNS, search.TURNS_BY_MEANING]
+    queries = [sampled, search.RANK, search.RANK_BY_MEANING, search.TURNS, search.TURNS_BY_MEANING, search.SAMPLED_TURNS]
     vectors = [search.NEAREST, search.NEAREST_TURNS]
 
-    told = [
-        await plan_of_all_values(db, crowd.alice.team_id, search.plan_once(query, is_team=is_team)) for query in texts + vectors
-    ]
+    told = [await plan_of_all_values(db, team_id, search.plan_once(query, team_id, is_team=is_team)) for query in queries + vectors]
 
-    scope = r"Index (Only )?Scan (Backward )?using (observations|turns)_" + ("(team|number)" if is_team else "project")
+    # All turns of the team are of one project: either index does.
+    scope = (
+        r"Index (Only )?Scan (Backward )?using (observations_"
+        + ("team" if is_team else "project")
+        + "|turns_(number|project|team))"
+    )
     for each in told:
         assert not re.search(r"(Seq|Bitmap Heap) Scan on (observation|turn)", each), each
-        assert is_team or not re.search("using (observations|turns)_team_id", each), each
+        assert is_team or not re.search("using observations_team(_id| )", each), each
     for each in told[:-2]:
         assert re.search(scope, each), each
     for each in told[1:3]:
         assert len(re.findall(r"Index (?:Only )?Scan (?:Backward )?using observations_project_session ", each)) >= 2, each
         assert re.search("observations_(pkey|of_project)", each), each
     assert "observation_embeddings_scope" in told[-2], told[-2]
+
+
+def test_each_team_has_plans_of_its_own():
+    texts = {search.plan_once(search.RANK, uuid4(), is_team=False).text for _ in range(2)}
+
+    assert len(texts) == 2
 
 
 async def test_prompts_are_found_by_their_index(db: Db, cast: Cast):

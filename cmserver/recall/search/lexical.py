@@ -100,7 +100,7 @@ async def read_statistics(
     _turn_counts.keep(scope, turns)
     are_turns = samples[0].documents == 0
     if are_turns:
-        samples = await repository.sampled_turns(conn, project_ids, lexemes, turns, samples[0].projects, once=once)
+        samples = await repository.sampled_turns(conn, team_id, project_ids, lexemes, turns, samples[0].projects, once=once)
     leading, by_pairs = select_leading(samples)
     return ScopeStatistics(
         documents=samples[0].documents,
@@ -112,6 +112,11 @@ async def read_statistics(
         projects=samples[0].projects,
         turn_count=turns,
     )
+
+
+def is_known_large(team_id: UUID, project_ids: Sequence[UUID] | None) -> bool:
+    """Whether the scope had more than `SMALL_SCOPE` documents within the last minute."""
+    return _sizes.find((team_id, None if project_ids is None else frozenset(project_ids))) is not None
 
 
 def select_leading(samples: Sequence[WordSample]) -> tuple[list[int], bool]:

@@ -4,15 +4,15 @@ Words are looked up through the views `..._in_team`, because @@ cannot use an in
 the team lets PostgreSQL check the view's condition once instead of per row.
 
 Queries by words or scope are prepared, since it takes a millisecond to parse them. In a large scope each call is planned, since the
-planner needs the values to estimate the rows. In a small one that takes longer than the query itself, so the first page without
-filters is planned once a connection, with every value that matters to the plan in the text (`plan_once`), and reads by one index of
-its scope: that may be a small part of a large table. LEXEMES, which comes first, says which it is for the transaction.
+planner needs the values to estimate the rows. In a small one that takes longer than the query itself. So the first page without
+filters is planned once a connection and team (`plan_once`), and reads by one index of its scope, which may be a small part of a
+large table. LEXEMES, which comes first, says which it is for the transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import combinations
 from typing import LiteralString, TypeVar, cast
 from uuid import UUID
@@ -558,10 +558,13 @@ def is_planned_once(request: SearchRequest, project_ids: Sequence[UUID] | None) 
     return is_one_scope and request.after is None and not request.filters.are_any and request.limit + PAGE_EXTRA <= JUDGED
 
 
-@cache
-def plan_once(query: Query[Row], *, is_team: bool) -> Query[Row]:
-    """The query for the first page of a small scope, the whole team's or that of one project, whose plan does for all values."""
-    text = query.text
+@lru_cache(maxsize=1_000)
+def plan_once(query: Query[Row], team_id: UUID, *, is_team: bool) -> Query[Row]:
+    """The query for the first page of a small scope of the team, its own or that of one project, whose plan does for all values.
+
+    The team is named, so that each has a plan of its own: the planner estimates what the views have by the team it is made for.
+    """
+    text = f"-- {team_id}\n{query.text}"
     if is_team:
         text = text.replace("%(project_ids)s::uuid[]", "NULL::uuid[]")
     else:
@@ -572,8 +575,8 @@ def plan_once(query: Query[Row], *, is_team: bool) -> Query[Row]:
     return Query(query.row, cast("LiteralString", text), prepare=True)
 
 
-def _planned(query: Query[Row], project_ids: Sequence[UUID] | None, *, once: bool) -> Query[Row]:
-    return plan_once(query, is_team=project_ids is None) if once else query
+def _planned(query: Query[Row], team_id: UUID, project_ids: Sequence[UUID] | None, *, once: bool) -> Query[Row]:
+    return plan_once(query, team_id, is_team=project_ids is None) if once else query
 
 
 async def lexemes(
@@ -620,16 +623,24 @@ async def sampled(
     """
     quoted = [quote_lexeme(lexeme) for lexeme in lexemes]
     words: dict[str, object] = {"project_ids": _listed(project_ids), "quoted": quoted, "sample": SAMPLE, "turns": turns}
-    query = _planned(SAMPLED_TEAM if project_ids is None else SAMPLED, project_ids, once=once)
+    query = _planned(SAMPLED_TEAM if project_ids is None else SAMPLED, team_id, project_ids, once=once)
     return await query.all(conn, team_id=team_id, documents=documents, max_count=MAX_COUNTED, **words)
 
 
 async def sampled_turns(
-    conn: Conn, project_ids: Sequence[UUID] | None, lexemes: Sequence[str], turns: int, projects: int, *, once: bool = False
+    conn: Conn,
+    team_id: UUID,
+    project_ids: Sequence[UUID] | None,
+    lexemes: Sequence[str],
+    turns: int,
+    projects: int,
+    *,
+    once: bool = False,
 ) -> list[WordSample]:
     """The same among the newest of so many turns."""
     words: dict[str, object] = {"project_ids": _listed(project_ids), "quoted": [quote_lexeme(lexeme) for lexeme in lexemes]}
-    return await _planned(SAMPLED_TURNS, project_ids, once=once).all(conn, sample=SAMPLE, turns=turns, projects=projects, **words)
+    query = _planned(SAMPLED_TURNS, team_id, project_ids, once=once)
+    return await query.all(conn, sample=SAMPLE, turns=turns, projects=projects, **words)
 
 
 async def rank(
@@ -688,7 +699,7 @@ async def rank(
         query = RANK_WANTED_BY_MEANING if vector else RANK_WANTED
     else:
         query = RANK_BY_MEANING if vector else RANK
-    return await _planned(query, request.project_ids, once=once).all(conn, **values)
+    return await _planned(query, team_id, request.project_ids, once=once).all(conn, **values)
 
 
 async def nearest(
@@ -716,7 +727,7 @@ async def nearest(
     else:
         exact, by_index = (NEAREST_TURNS, NEAREST_TURNS_BY_INDEX) if turns else (NEAREST, NEAREST_BY_INDEX)
     if not probes:
-        return await _planned(exact, request.project_ids, once=once).all(conn, **values)
+        return await _planned(exact, team_id, request.project_ids, once=once).all(conn, **values)
     await BY_INDEX.run(conn, probes=str(probes), sorts="off")
     rows = await by_index.all(conn, **values, dimensions=vector.dimensions)
     await BY_INDEX.run(conn, probes=str(probes), sorts="on")

@@ -58,6 +58,8 @@ async def find_page(
     text, quoted, excluded = lexical.parse_query(request.query)
     project_ids = await projects_found_together(conn, principal, request.project_ids)
     is_plain = not quoted and not excluded and repository.is_planned_once(request, project_ids)
+    # Without a threshold psycopg prepares nothing: behind a pooler of transactions.
+    is_plain = is_plain and conn.prepare_threshold is not None and not lexical.is_known_large(principal.team_id, project_ids)
     lexemes = await repository.lexemes(conn, principal.team_id, project_ids, text, MAX_WORDS, once=is_plain)
     if not lexemes:
         await repository.plan_each_call(conn)
@@ -175,12 +177,12 @@ class _Search(msgspec.Struct):
             self.request = msgspec.structs.replace(self.request, after=None)
             scope = (self.conn, self.team_id, self.request.project_ids)
             self.statistics = await lexical.read_statistics(*scope, self.lexemes, once=self.planned_once)
-            if self.planned_once and max(self.statistics.documents, self.statistics.turn_count) > repository.SMALL_SCOPE:
-                self.planned_once = False
-                await repository.plan_each_call(self.conn)
+            await self._plan_each_call_beyond(self.statistics.documents)
         depth = self._depth()
         candidates = [] if self.statistics.are_turns else await self._find(depth if filters.takes_observations else 0)
-        candidates += await self._find(depth, turns=True) if filters.takes_turns else []
+        if filters.takes_turns:
+            await self._plan_each_call_beyond(self.statistics.turn_count)
+            candidates += await self._find(depth, turns=True)
         for candidate in candidates:
             score_candidate(candidate, self.statistics, self.ranking)
         if cue := find_time_cue(self.request.query, self.searched_at):
@@ -188,6 +190,12 @@ class _Search(msgspec.Struct):
         hits = [it for it in candidates if it.is_hit(self.statistics) and it.score >= self.request.min_score]
         order = self.request.order
         return sorted(hits, key=lambda it: (-it.tier, it.rank(order), it.id), reverse=True)
+
+    async def _plan_each_call_beyond(self, documents: int) -> None:
+        """From here on, when there are more of them than a small scope has."""
+        if self.planned_once and documents > repository.SMALL_SCOPE:
+            self.planned_once = False
+            await repository.plan_each_call(self.conn)
 
     def terms(self) -> dict[str, float]:
         """The idf of each word, 0 for one that no document has."""

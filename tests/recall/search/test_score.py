@@ -341,7 +341,7 @@ async def test_a_search_asks_once_for_each_of_its_steps(
         vectors.give(await make.turn(project=cast.alice.project, prompt=f"wombat {n}x", reply="Fed."), [1, n])
     queries: dict[str, Query[Any]] = {name: query for name, query in vars(repository).items() if isinstance(query, Query)}
     names = {query.text: name for name, query in queries.items()}
-    names |= {repository.plan_once(query, is_team=False).text: name for name, query in queries.items()}
+    names |= {repository.plan_once(query, cast.alice.team_id, is_team=False).text: name for name, query in queries.items()}
     statements: list[str] = []
     execute = AsyncCursor[Any].execute
 
