@@ -192,7 +192,8 @@ def _find_waiting(spool: Path, now: float) -> list[tuple[int, int]]:
     for body in spool.glob("*.body"):
         name = _BODY_NAME.fullmatch(body.name)
         size = _file_bytes(body)
-        if name is None or size == 0:  # delivered meanwhile, or its hook was killed before anything came
+        was_read = size > 1 or body.with_suffix(".mark").exists()
+        if name is None or size == 0 or not was_read:  # delivered meanwhile, or its hook was killed before anything came
             continue
         came_at_ms = int(name[1]) // 1000
         is_marked = _file_bytes(body.with_suffix(".mark")) > 0

@@ -272,7 +272,10 @@ is_waiting() {
     text=${1%%-*}
     text=${text%??????}
     number "$text" 0
-    [ $((now - n)) -lt "$IN_FLIGHT_SECONDS" ] || return 0
+    if [ $((now - n)) -ge "$IN_FLIGHT_SECONDS" ]; then
+        [ -e "spool/$1.mark" ] || [ $(($(wc -c <"spool/$1.body") + 0)) -gt 1 ] # else the hook was killed before it read its payload
+        return
+    fi
     [ -e "spool/$1.mark" ] || return 1 # not even written
     text=${1#*-}
     text=${text%%-*}
@@ -427,12 +430,12 @@ finish() {
 store() {
     text=000000$$
     name=$stamp-${text#"${text%???????}"}-${delivery%%-*}
-    # A byte of the payload takes its room before stdin is read: what is read can no longer be sent.
+    # Whether there is room for a block of the payload, before stdin is read: what is read can no longer be sent.
     if ! printf '%s\n%s/.' "$head" "$start" >"spool/$name.from" || ! printf '.' >"spool/$name.body"; then
         remove_payloads "$name"
         return 1
     fi
-    if ! cat >"spool/$name.body"; then # the disk is full: what was read is lost
+    if ! cat >"spool/$name.body"; then # it is larger, or others took the room: what was read is lost
         remove_payloads "$name" # before what needs a place of its own
         count dropped 1
         warn_user lost
@@ -481,6 +484,7 @@ send() {
 hook() {
     event=$1
     [ ! -t 0 ] || exit 0
+    { true 3<&0; } || exit 0 # closed
     if [ -z "$url" ]; then
         cat >/dev/null
         [ "$event" != SessionStart ] || warn_user unset

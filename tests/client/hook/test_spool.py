@@ -477,6 +477,31 @@ def test_a_late_payload_of_an_excluded_folder_stops_no_drain(agent: Agent, serve
     assert list(spool.iterdir()) == []
 
 
+def test_without_stdin_nothing_is_lost_and_nothing_told(agent: Agent, server: Recorder):
+    command = [agent.bin / "sh", "-c", 'exec sh "$0" PostToolUse <&-', agent.folder / "hook"]
+    env = {"PATH": agent.path, "HOME": str(agent.home)}
+
+    done = subprocess.run(command, capture_output=True, check=False, cwd=agent.work, env=env)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"{}\n", b"")
+    assert (agent.left.waiting, agent.left.dropped) == (0, 0)
+
+
+def test_of_a_hook_that_was_killed_before_it_read_nothing_is_sent(agent: Agent, server: Recorder):
+    spool = agent.folder / "spool"
+    spool.mkdir()
+    (agent.folder / "state").mkdir()
+    name = f"{int(time.time()) - 60}000000-0000001-0000000a"
+    (spool / f"{name}.from").write_text("X-Cmserver-Delivery: 1\n/.")
+    (spool / f"{name}.body").write_text(".")
+
+    agent.use(1)
+    agent.until_drained()
+
+    assert server.numbers() == [1]
+    assert (agent.left.waiting, agent.left.refused) == (0, 0)
+
+
 @pytest.mark.skipif(not can_mount(), reason="only root makes small disks")
 @pytest.mark.parametrize("blocks", range(4))
 def test_on_a_disk_with_room_for_little_a_payload_is_sent(agent: Agent, server: Recorder, blocks: int):
