@@ -78,7 +78,7 @@ def _measure(world: World, events: int) -> tuple[float, float, list[tuple[str, t
             time.sleep(0.1)
     stored = _count(place, _EVENTS) - stored
     last = _position(place)
-    _checkpoint(place)  # so that all until there is on the disk
+    _flush(place)
     records = _read_records(world, start, last)
     wal_bytes = sum(size for _, size in records.values()) - (_count(place, _PAYLOAD_BYTES) - payload)
     entries = sum(count for name, (count, _) in records.items() if name in _ENTRIES)
@@ -97,6 +97,12 @@ def _read_records(world: World, start: str, end: str) -> dict[str, tuple[int, in
 def _checkpoint(place: Place) -> None:
     with psycopg.connect(place.superuser_url, autocommit=True) as conn:
         conn.execute("CHECKPOINT")
+
+
+def _flush(place: Place) -> None:
+    """All WAL until now to the disk; a checkpoint would remove what was before."""
+    with psycopg.connect(place.superuser_url, autocommit=True) as conn:
+        conn.execute("SELECT pg_logical_emit_message(true, 'bench', '')")
 
 
 def _position(place: Place) -> str:
