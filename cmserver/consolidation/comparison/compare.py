@@ -39,7 +39,7 @@ NEW_AT_ONCE = 5_000
 ROUNDS = 10
 """So many rounds a team gets in a run."""
 BLOCK = 5_000
-"""With so many stored ones at a time: some 100 MB."""
+"""With so many stored ones at a time: some 30 MB."""
 PARTNERS = 3
 """So many suggestions a new observation gets at most."""
 WAIT_SECONDS = 600.0

@@ -57,10 +57,10 @@ async def find_page(
     """
     text, quoted, excluded = lexical.parse_query(request.query)
     project_ids = await projects_found_together(conn, principal, request.project_ids)
-    is_plain = not quoted and not excluded and repository.is_planned_once(request, project_ids)
+    plans_once = not quoted and not excluded and repository.is_planned_once(request, project_ids)
     # Without a threshold psycopg prepares nothing: behind a pooler of transactions.
-    is_plain = is_plain and conn.prepare_threshold is not None and not lexical.is_known_large(principal.team_id, project_ids)
-    lexemes = await repository.lexemes(conn, principal.team_id, project_ids, text, MAX_WORDS, once=is_plain)
+    plans_once = plans_once and conn.prepare_threshold is not None and not lexical.is_known_large(principal.team_id, project_ids)
+    lexemes = await repository.lexemes(conn, principal.team_id, project_ids, text, MAX_WORDS, once=plans_once)
     if not lexemes:
         await repository.plan_each_call(conn)
         return SearchPage(hits=[], next=None, total=0, is_estimate=False, terms={})
@@ -69,7 +69,7 @@ async def find_page(
         filters = msgspec.structs.replace(request.filters, must=must)
         bound = msgspec.structs.replace(request, filters=filters, project_ids=project_ids)
         searched_at = request.after.time if request.after else datetime.now(UTC)
-        return _Search(conn, principal.team_id, bound, ranking, vector, lexemes, searched_at, planned_once=is_plain)
+        return _Search(conn, principal.team_id, bound, ranking, vector, lexemes, searched_at, planned_once=plans_once)
 
     ignores_quotes = request.after is not None and request.after.ignores_quotes
     search = start_search(excluded if ignores_quotes else f"{quoted} {excluded}".strip())
