@@ -62,6 +62,11 @@ def split_commas(text: str | None) -> list[str]:
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
+def quote_lexeme(lexeme: str) -> str:
+    """A lexeme as a tsquery."""
+    return "'" + lexeme.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
 def shorten(text: str, limit: int) -> str:
     """One line of at most `limit` characters, cut between words."""
     line = " ".join(text[: limit * 8].split())

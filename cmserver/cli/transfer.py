@@ -58,7 +58,7 @@ def export(settings: Settings, team: str | None, project_names: tuple[str, ...],
         else:
             with replace_file(file.absolute(), mode=0o600) as out:
                 counts = asyncio.run(_export(urls, team, project_names, out))
-    click.echo(f"Exported: {_in_words(counts)}.{'' if file is None else f' Written: {file}'}", err=True)
+    click.echo(f"Exported, lines by record: {_in_words(counts)}.{'' if file is None else f' Written: {file}'}", err=True)
 
 
 async def _export(urls: DatabaseUrls, team: str | None, project_names: tuple[str, ...], out: BinaryIO) -> dict[str, int]:
@@ -199,4 +199,4 @@ def _render(report: ImportReport, *, dry_run: bool) -> str:
 
 
 def _in_words(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing"
+    return ", ".join(f"{name} {count}" for name, count in counts.items()) or "none"

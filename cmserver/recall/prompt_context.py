@@ -23,6 +23,7 @@ from cmserver.observations.embedding.model import QueryVector
 from cmserver.recall import repository
 from cmserver.recall.inline_context import render_inline_context
 from cmserver.recall.model import Context, ContextRequest, PromptWordMatch
+from cmserver.recall.search import lexical
 from cmserver.recall.search import repository as search_repository
 from cmserver.recall.search.model import Filters, Hit, Ranking, SearchRequest
 from cmserver.recall.search.search import find_page
@@ -40,7 +41,8 @@ MIN_CONFIDENCE = 0.6
 MIN_CONFIDENCE_OF_WORDS = 0.5
 """Surprising words are shown from this one on: before, they are a coincidence. What a user laid down is always shown."""
 _SEARCHED = 8
-_MAX_DOCUMENTS = 500
+_FEW, _MAX_DOCUMENTS = 4, 500
+"""What so few have always counts, and what more have never does."""
 _CANDIDATES = 50
 
 _PLACE_WEIGHTS = {"A": 1.15, "B": 1.0, "C": 0.9, "D": 0.8}
@@ -101,9 +103,7 @@ async def build_prompt_context(
     names = find_names(lexemes, prompt)
     if len(lexemes) < 2 and not names:
         return None
-    words = await repository.word_matches(
-        conn, project.id, request.session_id, lexemes, max_documents=_MAX_DOCUMENTS, limit=_CANDIDATES
-    )
+    words = await _find_words(conn, principal.team_id, project.id, request.session_id, lexemes)
     matches = select_matches(score_matches(words, len(lexemes), names))
     scores: dict[UUID, dict[str, object]] = {
         match.id: {"surprise": round(match.surprise, 2), "words": match.words} for match in matches
@@ -133,6 +133,30 @@ async def build_prompt_context(
 
 def _is_of_session(hit: Hit, session_id: UUID | None) -> bool:
     return session_id is not None and hit.observation is not None and hit.observation.server_session_id == session_id
+
+
+async def _find_words(
+    conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID | None, lexemes: Sequence[str]
+) -> list[PromptWordMatch]:
+    """Which observations have the rarest of the lexemes. What takes longer than half a second finds nothing: somebody waits.
+
+    What a third of the newest have is not looked up at all; what a fifth of the documents have (and more than 4) is not counted.
+    """
+    try:
+        async with conn.transaction():
+            await repository.limit_time(conn)
+            statistics = await lexical.read_statistics(conn, team_id, [project_id], lexemes)
+            documents = 0 if statistics.are_turns else statistics.documents
+            common = max(documents / 3, _FEW + 0.5)
+            rare = [lexeme for lexeme, count in zip(lexemes, statistics.found_in, strict=True) if count <= common]
+            if not documents or not rare:
+                return []
+            most = min(max(documents // 5, _FEW), _MAX_DOCUMENTS)
+            return await repository.word_matches(
+                conn, project_id, session_id, rare, documents=documents, most=most, limit=_CANDIDATES
+            )
+    except errors.QueryCanceled:
+        return []
 
 
 async def _search(

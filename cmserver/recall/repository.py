@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import LiteralString
 from uuid import UUID
 
-from psycopg import errors
-
 from cmserver.base.sql import Conn, Query
+from cmserver.base.text import quote_lexeme
 from cmserver.observations.model import LIVE, MIN_INSTRUCTION_IMPORTANCE
 from cmserver.recall.model import FileMention, IndexRow, NearProject, ObservationDetails, PromptWordMatch, SummaryText
 
@@ -106,44 +105,35 @@ SUMMARY = Query(
     """,
 )
 
-# Until the transaction ends. The planner does not know the words of a list, and takes reading the whole table for the quickest way
-# to the first of a few: 33 ms a word in 100,000 rows, where the index takes a tenth of one.
-IN_TIME = Query(str, "SELECT set_config('statement_timeout', '500', true) || set_config('enable_seqscan', 'off', true)")
+IN_TIME = Query(str, "SELECT set_config('statement_timeout', '500', true)")
+"""Until the transaction ends."""
 
-# What many of the newest have is not looked up at all.
-# For each word at most `max_documents` are looked at: one that more have says nothing, and is left out of account. The candidates
-# are those whose words are the rarest together; only their vectors are opened. Through the view, as RANK.
+# The planner does not know the words of a list, and takes reading the whole table, or all of the team, for the quickest way to the
+# first of a few: 50 ms a word in 10,000 rows, where the index of words takes one.
+BY_WORDS = Query(str, "SELECT set_config('enable_seqscan', %(scans)s, true) || set_config('enable_indexscan', %(scans)s, true)")
+
+# For each word at most `most` are looked at: one that more have says nothing, and is left out of account. The candidates are those
+# whose words are the rarest together; only their vectors are opened. Through the view, as RANK.
 WORD_MATCHES = Query(
     PromptWordMatch,
     f"""
-    WITH scope AS MATERIALIZED (
-        SELECT count(*)::int AS documents, least(greatest(count(*) / 5, 4), %(max_documents)s)::int AS most
-          FROM (SELECT 1 FROM observations_in_team WHERE project_id = %(project_id)s
-                 UNION ALL
-                SELECT 1 FROM observations_in_team WHERE scope = 'team' AND project_id <> %(project_id)s AND {_SEES_SHARED}) d
-    ), sample AS MATERIALIZED (
-        SELECT content_search FROM observations_in_team WHERE project_id = %(project_id)s
-         ORDER BY created_at DESC, id DESC LIMIT 200
-    ), prompt_words AS MATERIALIZED (
-        SELECT a.lexeme, a.quoted FROM unnest(%(lexemes)s::text[], %(quoted)s::text[]) AS a (lexeme, quoted)
-         WHERE (SELECT count(*) FROM sample s WHERE s.content_search @@ a.quoted::tsquery)
-               <= (SELECT greatest(count(*) / 3, 4) FROM sample)
-    ), found AS MATERIALIZED (
+    WITH found AS MATERIALIZED (
         SELECT a.lexeme, f.id
-          FROM prompt_words a
+          FROM unnest(%(lexemes)s::text[], %(quoted)s::text[]) AS a (lexeme, quoted)
          CROSS JOIN LATERAL (
                SELECT o.id FROM observations_in_team o
                 WHERE (o.project_id = %(project_id)s OR (o.scope = 'team' AND {_SEES_SHARED}))
                   AND (%(session_id)s::uuid IS NULL OR o.server_session_id IS DISTINCT FROM %(session_id)s::uuid)
                   AND o.content_search @@ a.quoted::tsquery
-                LIMIT (SELECT most + 1 FROM scope)) f
+                LIMIT %(most)s + 1) f
     ), words AS MATERIALIZED (
-        SELECT f.lexeme, count(*)::int AS found_in, ln(s.documents / count(*)::float8) AS rarity, s.documents
-          FROM found f CROSS JOIN scope s GROUP BY f.lexeme, s.documents, s.most HAVING count(*) <= s.most
+        SELECT lexeme, count(*)::int AS found_in, ln(%(documents)s::int / count(*)::float8) AS rarity
+          FROM found GROUP BY lexeme HAVING count(*) <= %(most)s
     ), candidates AS MATERIALIZED (
         SELECT f.id FROM found f JOIN words w USING (lexeme) GROUP BY f.id ORDER BY sum(w.rarity) DESC, f.id DESC LIMIT %(limit)s
     )
-    SELECT o.id, w.lexeme, w.found_in, w.documents, o.importance > %(instruction_importance)s::real AS is_instruction,
+    SELECT o.id, w.lexeme, w.found_in, %(documents)s::int AS documents,
+           o.importance > %(instruction_importance)s::real AS is_instruction,
            coalesce((SELECT min(weight) FROM unnest(u.weights) weight), 'D') AS weight
       FROM candidates c
       JOIN observations_in_team o ON o.id = c.id
@@ -212,35 +202,34 @@ async def summary(conn: Conn, team_id: UUID, number: int) -> SummaryText | None:
     return await SUMMARY.first(conn, team_id=team_id, number=number)
 
 
+async def limit_time(conn: Conn) -> None:
+    """A statement of the transaction that takes longer than half a second from here on is cancelled."""
+    await IN_TIME.run(conn)
+
+
 async def word_matches(
-    conn: Conn, project_id: UUID, session_id: UUID | None, lexemes: Sequence[str], *, max_documents: int, limit: int
+    conn: Conn, project_id: UUID, session_id: UUID | None, lexemes: Sequence[str], *, documents: int, most: int, limit: int
 ) -> list[PromptWordMatch]:
     """Which of the lexemes the `limit` observations have that have the rarest of them, of the project or shared with the team.
 
-    A lexeme that more than a fifth of the documents have (and more than 4), or more than `max_documents`, is not counted. What was
-    observed in the session itself is left out. A search that takes longer than half a second finds nothing: somebody waits.
+    A lexeme that more than `most` of the `documents` have is not counted. What was observed in the session itself is left out.
     """
-    try:
-        async with conn.transaction():
-            await IN_TIME.run(conn)
-            return await WORD_MATCHES.all(
-                conn,
-                project_id=project_id,
-                session_id=session_id,
-                lexemes=list(lexemes),
-                quoted=[_quoted(lexeme) for lexeme in lexemes],
-                max_documents=max_documents,
-                instruction_importance=MIN_INSTRUCTION_IMPORTANCE,
-                limit=limit,
-            )
-    except errors.QueryCanceled:
-        return []
+    await BY_WORDS.run(conn, scans="off")
+    found = await WORD_MATCHES.all(
+        conn,
+        project_id=project_id,
+        session_id=session_id,
+        lexemes=list(lexemes),
+        quoted=[quote_lexeme(lexeme) for lexeme in lexemes],
+        documents=documents,
+        most=most,
+        instruction_importance=MIN_INSTRUCTION_IMPORTANCE,
+        limit=limit,
+    )
+    await BY_WORDS.run(conn, scans="on")
+    return found
 
 
 async def about_file(conn: Conn, project_id: UUID, session_id: UUID | None, name: str, limit: int) -> list[FileMention]:
     """The newest observations of the project that name a file of that name, in whatever folder; none of the session itself."""
     return await ABOUT_FILE.all(conn, project_id=project_id, session_id=session_id, name=name, limit=limit)
-
-
-def _quoted(lexeme: str) -> str:
-    return "'" + lexeme.replace("\\", "\\\\").replace("'", "''") + "'"

@@ -26,21 +26,21 @@ class Instant:
             if self._seen % EVENTS_PER_OBSERVATION:
                 answer.skipped.append(Skip(event=tag, reason="a look-up, nothing was changed"))
             else:
-                answer.observations.append(_drawn_from(tag, self._seen))
+                answer.observations.append(self.draw(tag, self._seen))
         return Completion(text=msgspec.json.encode(answer).decode(), model="instant-1", input_tokens=100, output_tokens=20)
+
+    def draw(self, tag: str, number: int) -> DraftObservation:
+        """What is observed of the event of that tag, the so many-th of all."""
+        return DraftObservation(
+            type="change",
+            title=f"Retry of failed orders, step {number}",
+            narrative="The client waits between its attempts now, up to a bound, and gives up after the fifth with the last error.",
+            facts=["The pause doubles with each attempt.", "A 4xx answer is not tried again."],
+            concepts=["how-it-works"],
+            files_modified=["src/orders/client.py"],
+            events=[tag],
+        )
 
 
 def make() -> Instant:
     return Instant()
-
-
-def _drawn_from(tag: str, number: int) -> DraftObservation:
-    return DraftObservation(
-        type="change",
-        title=f"Retry of failed orders, step {number}",
-        narrative="The client waits between its attempts now, up to a bound, and gives up after the fifth with the last error.",
-        facts=["The pause doubles with each attempt.", "A 4xx answer is not tried again."],
-        concepts=["how-it-works"],
-        files_modified=["src/orders/client.py"],
-        events=[tag],
-    )

@@ -102,7 +102,7 @@ def _checkpoint(place: Place) -> None:
 def _flush(place: Place) -> None:
     """All WAL until now to the disk; a checkpoint would remove what was before."""
     with psycopg.connect(place.superuser_url, autocommit=True) as conn:
-        conn.execute("SELECT pg_logical_emit_message(true, 'bench', '')")
+        conn.execute("SELECT pg_logical_emit_message(false, 'bench', '', true)")
 
 
 def _position(place: Place) -> str:

@@ -23,6 +23,7 @@ from cmserver.generation.operate.repository import RUNS as CALLS
 from cmserver.generation.repository import END_JOBS
 from cmserver.graph import repository as graph
 from cmserver.observations.embedding import indexes
+from cmserver.observations.embedding.repository import CLAIM
 from cmserver.observations.repository import BY_NUMBERS, LISTED, NEWEST, SUMMARIES_OF_SESSIONS
 from cmserver.recall import repository as index
 from cmserver.recall.receipts.repository import LAST_INDEX_AT, SHOWN_NUMBERS
@@ -321,6 +322,19 @@ async def test_what_is_near_in_a_project_is_compared_without_reading_the_others(
     assert "Seq Scan on observation_embeddings" not in told, told
 
 
+@pytest.mark.usefixtures("model", "crowd")
+async def test_texts_are_claimed_for_embedding_without_reading_those_that_have_vectors(db: Db):
+    values = {"model_id": 1, "most": 32, "lease_seconds": 60.0}
+    async with db.system() as conn:
+        await conn.execute(WAITING)
+        await conn.execute(EMBED)
+        cursor = await conn.execute("EXPLAIN " + CLAIM.text, values, prepare=False)
+        told = "\n".join(str(row[0]) for row in await cursor.fetchall())
+
+    assert "Tid Scan on observation_embeddings" in told, told
+    assert "Seq Scan on observation_embeddings" not in told, told
+
+
 PROMPTS = """
 WITH s AS (
     INSERT INTO server_sessions (id, team_id, project_id) SELECT gen_random_uuid(), %(team_id)s, %(project_id)s
@@ -440,6 +454,18 @@ async def test_what_an_index_looks_for_is_found_without_reading_the_project(db: 
 
     assert re.search(r"Index Scan Backward using observations_project_session ", of_session), of_session
     assert "Bitmap Index Scan on observations_content_search" in touching, touching
+
+
+async def test_each_word_of_a_prompt_is_found_by_the_index_of_words(db: Db, crowd: Cast):
+    asked = {"project_id": crowd.alice.project.id, "session_id": None, "lexemes": ["wombat"], "quoted": ["'wombat'"]}
+    asked |= {"documents": 5_000, "most": 500, "instruction_importance": 5.0, "limit": 50}
+    async with db.tenant(crowd.alice.team_id) as conn:
+        await index.BY_WORDS.run(conn, scans="off")
+        cursor = await conn.execute("EXPLAIN " + index.WORD_MATCHES.text, asked, prepare=False)
+        told = "\n".join(str(row[0]) for row in await cursor.fetchall())
+
+    assert "Bitmap Index Scan on observations_content_search" in told, told
+    assert "observations_team" not in told, told
 
 
 # One session with many, as a long one that prompts were answered in.

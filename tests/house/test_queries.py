@@ -62,7 +62,11 @@ NEVER_NULL = {
     "cmserver.graph.overviews.repository.KEEP: made_at": "the statement has just set it",
     **{
         f"cmserver.recall.search.repository.NEAREST{name}: id": "its WHERE or its join leaves NULLs out"
-        for name in ("_WANTED", "_WANTED_BY_INDEX", *(f"_TURNS{kind}" for kind in ("", "_WANTED", "_BY_INDEX", "_WANTED_BY_INDEX")))
+        for name in (
+            "_WANTED",
+            "_WANTED_BY_INDEX",
+            *(f"_TURNS{kind}" for kind in ("", "_WANTED", "_WANTED_AHEAD", "_BY_INDEX", "_WANTED_BY_INDEX")),
+        )
     },
     "cmserver.generation.leases.repository.CLAIMS_TO_ABORT: claim": "a job that is processing has one (locked_while_processing)",
 }

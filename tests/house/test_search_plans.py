@@ -207,7 +207,7 @@ async def test_in_a_project_of_20_and_in_one_of_10_000_a_search_reads_what_its_i
     scans = re.compile(r"Seq Scan on (?:observations|observation_embeddings|turns)\b")
     wrong: list[str] = []
     for size, project_id in sized.items():
-        asked = searching(crowd) | sampling(crowd) | {"project_ids": [project_id], "documents": size, "limit": 40}
+        asked = searching(crowd) | sampling(crowd) | {"project_ids": [project_id], "documents": size, "limit": 40, "ahead": 160}
         asked |= {
             "near": [project_id] * 40,
             "whole": size <= search.SMALL_SCOPE,

@@ -190,18 +190,19 @@ HAS_WAITING = Query(
 )
 
 # Two statements of one transaction: when the texts are read, the rows are locked, and whoever changes a text from now on makes its
-# row wait anew, with another moment.
+# row wait anew, with another moment. The rows are found again by their place, which cannot change while they are locked: by their
+# ids, of which each has one of three, all rows were read for each of them.
 CLAIM = Query(
     embedding_model.ClaimedEmbedding,
     f"""
     WITH due AS (
-        SELECT coalesce(observation_id, turn_id, entity_id) AS id FROM observation_embeddings
+        SELECT ctid FROM observation_embeddings
          WHERE model_id = %(model_id)s AND {_WAITS} AND next_at <= now()
          ORDER BY next_at LIMIT %(most)s FOR UPDATE SKIP LOCKED
     )
     UPDATE observation_embeddings e SET next_at = now() + make_interval(secs => %(lease_seconds)s)
-      FROM due WHERE (e.observation_id = due.id OR e.turn_id = due.id OR e.entity_id = due.id) AND e.model_id = %(model_id)s
-    RETURNING due.id, e.next_at AS claimed_until
+      FROM due WHERE e.ctid = due.ctid
+    RETURNING coalesce(e.observation_id, e.turn_id, e.entity_id) AS id, e.next_at AS claimed_until
     """,
 )
 

@@ -133,12 +133,17 @@ async def find_nearest(
     a larger one.
 
     What filters leave of a single project, or a session has, is too little of the team's index: it would find less than there is,
-    and later. Where the index does not find `limit` of them, all are compared, too.
+    and later. Where the index does not find `limit` of them, or the nearest have not so many that the filters leave, all are
+    compared, too.
     """
     filters = request.filters
     is_wide = not filters.are_any or (request.project_ids is None and filters.session_id is None)
     if documents > MAX_EXACT and is_wide and (lists := await embeddings.lists(conn, team_id, vector.model_id)) is not None:
         nearest = await repository.nearest(conn, team_id, request, vector, limit, turns=turns, probes=count_probes(lists))
+        if len(nearest) == limit:
+            return nearest
+    elif documents > repository.SMALL_SCOPE and filters.are_any and filters.session_id is None:
+        nearest = await repository.nearest_ahead(conn, team_id, request, vector, limit, turns=turns)
         if len(nearest) == limit:
             return nearest
     return await repository.nearest(conn, team_id, request, vector, limit, turns=turns, once=once)

@@ -23,12 +23,15 @@ from tests.bench.load import ROOT
 from tests.bench.measure import percentile
 from tests.bench.month.provider import AWAY
 from tests.bench.month.record import WEEK, WORKDAYS, Day, Month
+from tests.bench.recall.corpora import history
 from tests.bench.world import STOPPED_SECONDS, Place, World, environment, free_port, value, wait_until_ready
 
 _NIGHT_SECONDS = 600.0
 _PROJECT = session.ROOT
 """As hooks name the project of a folder that has no remote."""
-_QUERIES = ("refund parcel", "where is the retry limit set", "payments test fails", "voucher discount of an order", "warehouse")
+_HISTORY = history.load()
+_PROMPTS = [prompt for session in _HISTORY.sessions for prompt in session.prompts]
+_QUERIES = [question.text for question in _HISTORY.questions]
 
 _TOTALS = """
     SELECT pg_database_size(current_database()) AS bytes,
@@ -213,7 +216,7 @@ async def _person(client: httpx.AsyncClient, size: Size, day: int, person: int, 
         said = session.requests(uses)
         for use in range(uses):
             if use in said:
-                prompt = {**common, "hook_event_name": "UserPromptSubmit", "prompt": said[use]}
+                prompt = {**common, "hook_event_name": "UserPromptSubmit", "prompt": rng.choice(_PROMPTS)}
                 await _ask(client, taken.contexts_ms, "/v1/hooks/claude-code", prompt)
             number = ((day * 100 + person) * 10 + turn) * 1000 + use
             body = {**session.tool_use(number), **common, "tool_use_id": f"toolu_{number:024d}"}

@@ -66,7 +66,7 @@ class Room:
             return await search.find_nearest(conn, self.cast.alice.team_id, request, self.sought, LIMIT, documents, turns=turns)
 
     async def exactly(self, projects: Sequence[UUID] | None, **filters: object) -> list[NearText]:
-        return await self.nearest(projects, documents=search.MAX_EXACT, **filters)  # pyright: ignore[reportArgumentType]
+        return await self.nearest(projects, documents=0, **filters)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture
@@ -118,6 +118,26 @@ async def test_a_scope_of_usual_size_is_compared_one_by_one(room: Room, asked_of
 
     assert len(near) == LIMIT
     assert asked_of_the_index == []
+
+
+@pytest.mark.parametrize("of_team", [True, False], ids=["team", "project"])
+@pytest.mark.parametrize(("type_", "full_comparisons"), [("change", 0), ("decision", 1)], ids=["most", "few"])
+async def test_the_nearest_are_looked_at_first_and_what_filters_leave_is_the_same_as_of_all(
+    room: Room, monkeypatch: pytest.MonkeyPatch, type_: str, full_comparisons: int, of_team: bool
+):
+    scope = None if of_team else room.project
+    exact = await room.exactly(scope, types=[type_])
+    compared: list[object] = []
+    nearest = repository.nearest
+
+    async def counted(*args: object, **how: bool) -> list[NearText]:
+        compared.append(args)
+        return await nearest(*args, **how)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(repository, "nearest", counted)
+
+    assert await room.nearest(scope, documents=search.MAX_EXACT, types=[type_]) == exact
+    assert len(compared) == full_comparisons
 
 
 @pytest.mark.slow  # the index is approximate: beside other tests it once found other neighbours than the comparison
