@@ -4045,7 +4045,7 @@ CREATE INDEX observation_versions_team ON public.observation_versions USING btre
 
 -- Name: observations_content_search; Type: INDEX
 
-CREATE INDEX observations_content_search ON public.observations USING gin (content_search);
+CREATE INDEX observations_content_search ON public.observations USING gin (content_search) WITH (gin_pending_list_limit='128');
 
 -- Name: observations_expiring; Type: INDEX
 
@@ -4233,7 +4233,7 @@ CREATE INDEX turns_project ON public.turns USING btree (project_id, created_at);
 
 -- Name: turns_search; Type: INDEX
 
-CREATE INDEX turns_search ON public.turns USING gin (text_search);
+CREATE INDEX turns_search ON public.turns USING gin (text_search) WITH (gin_pending_list_limit='128');
 
 -- Name: turns_subagent; Type: INDEX
 

@@ -456,18 +456,6 @@ async def test_what_an_index_looks_for_is_found_without_reading_the_project(db: 
     assert "Bitmap Index Scan on observations_content_search" in touching, touching
 
 
-async def test_each_word_of_a_prompt_is_found_by_the_index_of_words(db: Db, crowd: Cast):
-    asked = {"project_id": crowd.alice.project.id, "session_id": None, "lexemes": ["wombat"], "quoted": ["'wombat'"]}
-    asked |= {"documents": 5_000, "most": 500, "instruction_importance": 5.0, "limit": 50}
-    async with db.tenant(crowd.alice.team_id) as conn:
-        await index.BY_WORDS.run(conn, scans="off")
-        cursor = await conn.execute("EXPLAIN " + index.WORD_MATCHES.text, asked, prepare=False)
-        told = "\n".join(str(row[0]) for row in await cursor.fetchall())
-
-    assert "Bitmap Index Scan on observations_content_search" in told, told
-    assert "observations_team" not in told, told
-
-
 # One session with many, as a long one that prompts were answered in.
 RECEIPTS = """
 INSERT INTO context_injections (id, team_id, project_id, server_session_id, reason, numbers, summary_numbers, left_out,
