@@ -191,7 +191,7 @@ async def db(stock: DatabaseStock, database: str) -> AsyncGenerator[Db]:
 @pytest.fixture(scope="session", autouse=True)
 def patient_prompt_search() -> Generator[None]:
     """What a prompt is told may be looked for as long as a busy machine needs; the product gives up after half a second."""
-    patient = "SELECT set_config('statement_timeout', '30000', true)"
+    patient = "SELECT current_setting('statement_timeout') || left(set_config('statement_timeout', '30000', true), 0)"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(recall, "IN_TIME", Query(str, patient))
         yield

@@ -138,16 +138,16 @@ def _is_of_session(hit: Hit, session_id: UUID | None) -> bool:
 async def _find_words(
     conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID | None, lexemes: Sequence[str]
 ) -> list[PromptWordMatch]:
-    """Which observations have the rarest of the lexemes. What takes longer than half a second finds nothing: somebody waits.
+    """Which observations have the rarest of the lexemes; none where a statement takes longer than half a second: somebody waits.
 
-    What a third of the newest have is not looked up at all; what a fifth of the documents have (and more than 4) is not counted.
+    What more than a third of the newest have is not looked up at all. What more than a fifth of the documents have, or more than
+    `_MAX_DOCUMENTS`, is not counted; what at most `_FEW` have always is.
     """
     try:
-        async with conn.transaction():
-            await repository.limit_time(conn)
+        async with repository.half_a_second(conn):
             statistics = await lexical.read_statistics(conn, team_id, [project_id], lexemes)
             documents = 0 if statistics.are_turns else statistics.documents
-            common = max(documents / 3, _FEW + 0.5)
+            common = max(documents / 3, _FEW + 0.5)  # of few documents, it is half a document more than have it
             rare = [lexeme for lexeme, count in zip(lexemes, statistics.found_in, strict=True) if count <= common]
             if not documents or not rare:
                 return []
@@ -173,7 +173,7 @@ async def _search(
         limit=_SEARCHED,
     )
     try:
-        async with conn.transaction():
+        async with repository.half_a_second(conn):
             page = await find_page(conn, principal, request, Ranking(), vector)
     except errors.QueryCanceled:
         return [], None

@@ -6,7 +6,8 @@ keeps the word index usable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from typing import LiteralString
 from uuid import UUID
 
@@ -105,12 +106,20 @@ SUMMARY = Query(
     """,
 )
 
-IN_TIME = Query(str, "SELECT set_config('statement_timeout', '500', true)")
-"""Until the transaction ends."""
+IN_TIME = Query(str, "SELECT current_setting('statement_timeout') || left(set_config('statement_timeout', '500', true), 0)")
+"""What the limit was before."""
 
 # The planner does not know the words of a list, and takes reading the whole table, or all of the team, for the quickest way to the
 # first of a few: 50 ms a word in 10,000 rows, where the index of words takes one.
-BY_WORDS = Query(str, "SELECT set_config('enable_seqscan', %(scans)s, true) || set_config('enable_indexscan', %(scans)s, true)")
+BY_WORDS = Query(str, "SELECT set_config('enable_seqscan', 'off', true) || set_config('enable_indexscan', 'off', true)")
+
+AS_EVER = Query(
+    str,
+    """
+    SELECT set_config('statement_timeout', %(timeout)s, true) || set_config('enable_seqscan', 'on', true)
+        || set_config('enable_indexscan', 'on', true)
+    """,
+)
 
 # For each word at most `most` are looked at: one that more have says nothing, and is left out of account. The candidates are those
 # whose words are the rarest together; only their vectors are opened. Through the view, as RANK.
@@ -202,9 +211,16 @@ async def summary(conn: Conn, team_id: UUID, number: int) -> SummaryText | None:
     return await SUMMARY.first(conn, team_id=team_id, number=number)
 
 
-async def limit_time(conn: Conn) -> None:
-    """A statement of the transaction that takes longer than half a second from here on is cancelled."""
-    await IN_TIME.run(conn)
+@asynccontextmanager
+async def half_a_second(conn: Conn) -> AsyncGenerator[None]:
+    """Within it a statement that takes longer is cancelled (psycopg's QueryCanceled). What is set there ends with it.
+
+    By setting it back: psycopg forgets what is prepared when something is rolled back.
+    """
+    async with conn.transaction():
+        timeout = await IN_TIME.first(conn)
+        yield
+        await AS_EVER.run(conn, timeout=timeout)
 
 
 async def word_matches(
@@ -213,9 +229,10 @@ async def word_matches(
     """Which of the lexemes the `limit` observations have that have the rarest of them, of the project or shared with the team.
 
     A lexeme that more than `most` of the `documents` have is not counted. What was observed in the session itself is left out.
+    Within `half_a_second`: the planner takes no other index from then on.
     """
-    await BY_WORDS.run(conn, scans="off")
-    found = await WORD_MATCHES.all(
+    await BY_WORDS.run(conn)
+    return await WORD_MATCHES.all(
         conn,
         project_id=project_id,
         session_id=session_id,
@@ -226,8 +243,6 @@ async def word_matches(
         instruction_importance=MIN_INSTRUCTION_IMPORTANCE,
         limit=limit,
     )
-    await BY_WORDS.run(conn, scans="on")
-    return found
 
 
 async def about_file(conn: Conn, project_id: UUID, session_id: UUID | None, name: str, limit: int) -> list[FileMention]:

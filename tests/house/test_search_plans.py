@@ -177,7 +177,7 @@ async def test_each_word_of_a_prompt_is_found_by_the_index_of_words(db: Db, crow
     asked = {"project_id": crowd.alice.project.id, "session_id": None, "lexemes": ["wombat"], "quoted": ["'wombat'"]}
     asked |= {"documents": 20, "most": 4, "instruction_importance": 5.0, "limit": 50}
     async with db.tenant(crowd.alice.team_id) as conn:
-        await prompts.BY_WORDS.run(conn, scans="off")
+        await prompts.BY_WORDS.run(conn)
         cursor = await conn.execute("EXPLAIN " + prompts.WORD_MATCHES.text, asked, prepare=False)
         told = "\n".join(str(row[0]) for row in await cursor.fetchall())
 

@@ -99,12 +99,22 @@ async def test_nothing_is_told_and_nothing_noted_when_nothing_belongs_to_it(db: 
     assert await traces(db) == []
 
 
+async def test_what_is_set_for_it_ends_with_it(db: Db, shop: Person):
+    names = ("statement_timeout", "enable_seqscan", "enable_indexscan", "enable_bitmapscan")
+    async with db.tenant(shop.team_id) as conn:
+        before = [await (await conn.execute(f"SHOW {name}".encode())).fetchone() for name in names]
+
+        assert await build_prompt_context(conn, shop.principal, shop.project, ContextRequest(reason="prompt"), REFUND)
+
+        assert [await (await conn.execute(f"SHOW {name}".encode())).fetchone() for name in names] == before
+
+
 async def test_a_search_that_takes_too_long_is_given_up_and_the_transaction_goes_on(
     db: Db, shop: Person, monkeypatch: pytest.MonkeyPatch
 ):
     slow = "SELECT NULL::uuid AS id, '' AS lexeme, 0 AS found_in, 0 AS documents, 'A' AS weight FROM pg_sleep(60)"
     monkeypatch.setattr(repository, "WORD_MATCHES", Query(PromptWordMatch, slow))
-    monkeypatch.setattr(repository, "IN_TIME", Query(str, "SELECT set_config('statement_timeout', '20', true)"))
+    monkeypatch.setattr(repository, "IN_TIME", Query(str, "SELECT set_config('statement_timeout', '200', true)"))
 
     async with db.tenant(shop.team_id) as conn:
         context = await build_prompt_context(conn, shop.principal, shop.project, ContextRequest(reason="prompt"), REFUND)

@@ -150,8 +150,11 @@ CLEAR = Query(
           ORDER BY entity_id DESC LIMIT %(most)s)
          ORDER BY id DESC LIMIT %(most)s
     ), gone AS (
-        DELETE FROM observation_embeddings e USING batch, model
-         WHERE (e.observation_id = batch.id OR e.turn_id = batch.id OR e.entity_id = batch.id) AND e.model_id = model.id
+        DELETE FROM observation_embeddings e USING batch, model WHERE e.observation_id = batch.id AND e.model_id = model.id
+    ), gone_of_turns AS (
+        DELETE FROM observation_embeddings e USING batch, model WHERE e.turn_id = batch.id AND e.model_id = model.id
+    ), gone_of_entities AS (
+        DELETE FROM observation_embeddings e USING batch, model WHERE e.entity_id = batch.id AND e.model_id = model.id
     )
     UPDATE embedding_models m
        SET backfilled_to = coalesce((SELECT id FROM batch ORDER BY id LIMIT 1), m.backfilled_to)
@@ -191,7 +194,8 @@ HAS_WAITING = Query(
 
 # Two statements of one transaction: when the texts are read, the rows are locked, and whoever changes a text from now on makes its
 # row wait anew, with another moment. The rows are found again by their place, which cannot change while they are locked: by their
-# ids, of which each has one of three, all rows were read for each of them.
+# ids, of which each has one of three, all rows were read for each of them. A row that was changed just before it was locked is not
+# found at its new place, and stays due.
 CLAIM = Query(
     embedding_model.ClaimedEmbedding,
     f"""

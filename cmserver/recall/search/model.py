@@ -100,6 +100,10 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     def are_any(self) -> bool:
         return any(getattr(self, name) not in (None, "") for name in self.__struct_fields__)
 
+    @property
+    def are_kinds_alone(self) -> bool:
+        return self.kinds is not None and not msgspec.structs.replace(self, kinds=None).are_any
+
 
 _MAX_COUNT = 2**62
 _MAX_SECONDS = 253_402_300_799

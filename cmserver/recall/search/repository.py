@@ -43,7 +43,7 @@ JUDGED = 40
 LENDING = 20
 """The documents beside so many of the first by words are in the first tier: the answer is often next to what has the words."""
 LOOKED_AHEAD = 4
-"""So many times as many as are needed are compared with the filters first: most filters leave one in four of what is nearest."""
+"""Of so many times as many as are needed the kinds are looked at first."""
 PAGE_EXTRA = 20
 """How many more candidates than a page are scored: some say the same as others."""
 MAX_COUNTED = 60_001

@@ -133,8 +133,7 @@ async def find_nearest(
     a larger one.
 
     What filters leave of a single project, or a session has, is too little of the team's index: it would find less than there is,
-    and later. Where the index does not find `limit` of them, or the nearest have not so many that the filters leave, all are
-    compared, too.
+    and later. Kinds leave most, so they are looked at in the nearest first. Where either does not find `limit`, all are compared.
     """
     filters = request.filters
     is_wide = not filters.are_any or (request.project_ids is None and filters.session_id is None)
@@ -142,7 +141,9 @@ async def find_nearest(
         nearest = await repository.nearest(conn, team_id, request, vector, limit, turns=turns, probes=count_probes(lists))
         if len(nearest) == limit:
             return nearest
-    elif documents > repository.SMALL_SCOPE and filters.are_any and filters.session_id is None:
+    elif (
+        filters.are_kinds_alone and repository.SMALL_SCOPE < documents <= MAX_EXACT and limit * repository.LOOKED_AHEAD < documents
+    ):
         nearest = await repository.nearest_ahead(conn, team_id, request, vector, limit, turns=turns)
         if len(nearest) == limit:
             return nearest

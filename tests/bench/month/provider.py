@@ -1,4 +1,4 @@
-"""The provider of the simulated month: it says what agents said in the history of this repository, unless it is away."""
+"""The provider of the simulated month: it says what agents say in the history that is kept beside it, unless it is away."""
 
 from __future__ import annotations
 

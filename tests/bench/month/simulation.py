@@ -121,7 +121,7 @@ class Taken(msgspec.Struct, kw_only=True):
 
 
 def live(world: World, size: Size, seed: int, echo: Callable[[str], None]) -> Month:
-    """Live through the month. The same seed, the same month, but for what runs at once."""
+    """Live through the month. The same seed, the same month, but for what runs at once and what the model says."""
     rng = random.Random(seed)
     place = world.place()
     # A key of a person; all of them are behind one address here.

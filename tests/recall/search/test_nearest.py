@@ -121,12 +121,20 @@ async def test_a_scope_of_usual_size_is_compared_one_by_one(room: Room, asked_of
 
 
 @pytest.mark.parametrize("of_team", [True, False], ids=["team", "project"])
-@pytest.mark.parametrize(("type_", "full_comparisons"), [("change", 0), ("decision", 1)], ids=["most", "few"])
-async def test_the_nearest_are_looked_at_first_and_what_filters_leave_is_the_same_as_of_all(
-    room: Room, monkeypatch: pytest.MonkeyPatch, type_: str, full_comparisons: int, of_team: bool
+@pytest.mark.parametrize(("kind", "full_comparisons"), [("observation", 0), ("manual", 1)], ids=["most", "few"])
+async def test_kinds_are_looked_at_in_the_nearest_first_and_leave_the_same_as_of_all(
+    room: Room, monkeypatch: pytest.MonkeyPatch, kind: str, full_comparisons: int, of_team: bool
 ):
     scope = None if of_team else room.project
-    exact = await room.exactly(scope, types=[type_])
+    async with room.db.system() as conn:
+        await conn.execute("UPDATE observations SET kind = 'manual' WHERE number % 20 = 0")
+        # As near as each other, so that their ids decide.
+        await conn.execute(
+            "UPDATE observation_embeddings e SET embedding = %s::halfvec FROM observations o"
+            " WHERE o.id = e.observation_id AND o.number %% 75 = 0",
+            [room.sought.vector],
+        )
+    exact = await room.exactly(scope, kinds=[kind])
     compared: list[object] = []
     nearest = repository.nearest
 
@@ -136,7 +144,7 @@ async def test_the_nearest_are_looked_at_first_and_what_filters_leave_is_the_sam
 
     monkeypatch.setattr(repository, "nearest", counted)
 
-    assert await room.nearest(scope, documents=search.MAX_EXACT, types=[type_]) == exact
+    assert await room.nearest(scope, documents=search.MAX_EXACT, kinds=[kind]) == exact
     assert len(compared) == full_comparisons
 
 

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from cmserver.base.text import quote_lexeme
 from cmserver.recall.search.lexical import select_leading
 from cmserver.recall.search.model import ScopeStatistics, WordSample
-from cmserver.recall.search.repository import quote_lexeme
 
 
 def sampled(found_in: int, documents: int = 1_000_000) -> WordSample:
