@@ -23,7 +23,7 @@ from cmserver.base.sql import Query
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
-from cmserver.recall.search import repository
+from cmserver.recall.search import lexical, repository
 from cmserver.recall.search.model import Baseline, Filters, MatchType, Ranking, ScopeStatistics, SearchPage, SearchRequest, Spread
 from cmserver.recall.search.score import Candidate, score_candidate, score_of
 from cmserver.recall.search.search import find_page
@@ -365,3 +365,25 @@ async def test_a_search_asks_once_for_each_of_its_steps(
     assert await count(Ranking(), vectors.near(1, 0)) == ["LEXEMES", "SAMPLED", *ranked, "texts", "texts", "PLAN_EACH_CALL"]
     wanted = await count(Ranking(), vectors.near(1, 0), kinds=["observation"])
     assert wanted == ["LEXEMES", "SAMPLED", "NEAREST_WANTED", "RANK_WANTED_BY_MEANING", "texts"]
+
+
+@pytest.mark.parametrize("changed", ["nothing", "pooler", "size"])
+async def test_a_small_scope_is_planned_once_unless_the_connection_keeps_no_plans_or_it_was_large_a_moment_ago(
+    db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch, changed: str
+):
+    await make.observation(project=cast.alice.project, title="wombat")
+    sizes = lexical.ScopeSizes()
+    monkeypatch.setattr(lexical, "_sizes", sizes)
+    if changed == "size":
+        sizes.keep((cast.alice.team_id, frozenset([cast.alice.project.id])), repository.SMALL_SCOPE + 1)
+    planned = Mock(side_effect=repository.plan_once)
+    monkeypatch.setattr(repository, "plan_once", planned)
+    request = SearchRequest(query="wombat", project_ids=[cast.alice.project.id])
+
+    async with db.tenant(cast.alice.team_id) as conn:
+        if changed == "pooler":
+            conn.prepare_threshold = None
+        page = await find_page(conn, cast.alice.principal, request, PLAIN)
+
+    assert len(page.hits) == 1
+    assert planned.called is (changed == "nothing")
