@@ -193,9 +193,13 @@ class HookAgent:
         )
 
 
+FILLER = "filler"
+"""The file that takes the room of a full disk."""
+
+
 def fill(disk: Path, leave: int) -> Path:
     """Take all but so many bytes of the disk."""
-    filler = disk / "filler"
+    filler = disk / FILLER
     rest = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize - leave
     try:
         with filler.open("wb", buffering=0) as file:
