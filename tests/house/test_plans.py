@@ -329,10 +329,10 @@ async def test_texts_are_claimed_for_embedding_without_reading_those_that_have_v
         await conn.execute(WAITING)
         await conn.execute(EMBED)
         cursor = await conn.execute("EXPLAIN " + CLAIM.text, values, prepare=False)
-        told = "\n".join(str(row[0]) for row in await cursor.fetchall())
+        text = "\n".join(str(row[0]) for row in await cursor.fetchall())
 
-    assert "Tid Scan on observation_embeddings" in told, told
-    assert "Seq Scan on observation_embeddings" not in told, told
+    assert "Tid Scan on observation_embeddings" in text, text
+    assert "Seq Scan on observation_embeddings" not in text, text
 
 
 PROMPTS = """

@@ -65,7 +65,7 @@ NEVER_NULL = {
         for name in (
             "_WANTED",
             "_WANTED_BY_INDEX",
-            *(f"_TURNS{kind}" for kind in ("", "_WANTED", "_WANTED_AHEAD", "_BY_INDEX", "_WANTED_BY_INDEX")),
+            *(f"_TURNS{kind}" for kind in ("", "_WANTED", "_BY_INDEX", "_WANTED_BY_INDEX")),
         )
     },
     "cmserver.generation.leases.repository.CLAIMS_TO_ABORT: claim": "a job that is processing has one (locked_while_processing)",

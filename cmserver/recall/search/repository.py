@@ -555,7 +555,6 @@ NEAREST_BY_INDEX = Query(NearText, _find_observations(_NEAREST_BY_INDEX), prepar
 NEAREST_WANTED_BY_INDEX = Query(NearText, _find_observations(_NEAREST_WANTED_BY_INDEX), prepare=False)
 NEAREST_TURNS = Query(NearText, _find_turns(_NEAREST), prepare=True)
 NEAREST_TURNS_WANTED = Query(NearText, _find_turns(_NEAREST_WANTED), prepare=True)
-NEAREST_TURNS_WANTED_AHEAD = Query(NearText, _find_turns(_NEAREST_WANTED_AHEAD), prepare=True)
 NEAREST_TURNS_BY_INDEX = Query(NearText, _find_turns(_NEAREST_BY_INDEX), prepare=False)
 NEAREST_TURNS_WANTED_BY_INDEX = Query(NearText, _find_turns(_NEAREST_WANTED_BY_INDEX), prepare=False)
 
@@ -752,11 +751,9 @@ async def nearest(
     return rows
 
 
-async def nearest_ahead(
-    conn: Conn, team_id: UUID, request: SearchRequest, vector: QueryVector, limit: int, *, turns: bool = False
-) -> list[NearText]:
+async def nearest_ahead(conn: Conn, team_id: UUID, request: SearchRequest, vector: QueryVector, limit: int) -> list[NearText]:
     """Of the nearest `LOOKED_AHEAD` times `limit`, the first `limit` that pass the filters. As many are what `nearest` finds."""
-    return await (NEAREST_TURNS_WANTED_AHEAD if turns else NEAREST_WANTED_AHEAD).all(
+    return await NEAREST_WANTED_AHEAD.all(
         conn,
         team_id=team_id,
         project_ids=_listed(request.project_ids),

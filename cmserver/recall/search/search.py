@@ -135,6 +135,8 @@ async def find_nearest(
     What filters leave of a single project, or a session has, is too little of the team's index: it would find less than there is,
     and later. Kinds leave most, so they are looked at in the nearest first. Where either does not find `limit`, all are compared.
     """
+    if turns and request.filters.are_kinds_alone:  # turns are asked for because their kinds are among these
+        request = msgspec.structs.replace(request, filters=Filters())
     filters = request.filters
     is_wide = not filters.are_any or (request.project_ids is None and filters.session_id is None)
     if documents > MAX_EXACT and is_wide and (lists := await embeddings.lists(conn, team_id, vector.model_id)) is not None:
@@ -144,7 +146,7 @@ async def find_nearest(
     elif (
         filters.are_kinds_alone and repository.SMALL_SCOPE < documents <= MAX_EXACT and limit * repository.LOOKED_AHEAD < documents
     ):
-        nearest = await repository.nearest_ahead(conn, team_id, request, vector, limit, turns=turns)
+        nearest = await repository.nearest_ahead(conn, team_id, request, vector, limit)
         if len(nearest) == limit:
             return nearest
     return await repository.nearest(conn, team_id, request, vector, limit, turns=turns, once=once)
