@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -33,6 +34,8 @@ _KINDS: tuple[tuple[TokenKind, DifferenceKind], ...] = (
     ("word", "word"),
 )
 _EXACT_KINDS: tuple[TokenKind, ...] = ("number", "version", "path", "identifier")
+_UNIT = re.compile(r"\w+|[^\w\s]")
+_MARKDOWN = str.maketrans("", "", "*`")
 _LONGEST_END = 300
 _MAX_ENDS = 6
 _REMEMBERED_NAMES = 20_000
@@ -61,6 +64,12 @@ def find_reversal(left: TextMarks, right: TextMarks) -> Difference | None:
         (difference for compare in (_compare_opposites, _compare_negations, _compare_times) for difference in compare(left, right)),
         None,
     )
+
+
+def only_adds(left: str, right: str) -> bool:
+    """Whether one of two texts has all words and signs of the other, letter by letter, and so says the same and perhaps more."""
+    mine, others = (Counter(_UNIT.findall(text.translate(_MARKDOWN))) for text in (left, right))
+    return mine <= others or others <= mine
 
 
 def _differences(left: TextMarks, right: TextMarks) -> Iterator[Difference]:

@@ -1,20 +1,27 @@
-"""Tells whether what a user says takes the place of what users said before: only where the words leave no doubt."""
+"""Names what users said before that their later words may replace. Both stay: whoever reads them sees which holds."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from uuid import UUID
 
 import msgspec
 
+from cmserver.base.sql import Conn
 from cmserver.consolidation.difference import find_difference
 from cmserver.consolidation.marks import load_words, read_marks
+from cmserver.observations import repository as observations
+from cmserver.observations.history import repository as history
+from cmserver.observations.model import MAY_REPLACE, Observation
 from cmserver.reading.conclusions import content_words
 
 _FEW, _MIN_SHARE, _MIN_SHARE_IN_DOUBT = 2, 0.4, 0.5
 _MAX_CHARS = 600
 _COMPARED = 20
+_KEPT = 200
 
 
 class _Words(msgspec.Struct, frozen=True):
@@ -26,24 +33,45 @@ class _Words(msgspec.Struct, frozen=True):
     is_later: bool
 
 
-def replaces(older: str, newer: str) -> bool:
-    """Whether the newer words take the place of the older ones. The first 600 characters of each count."""
-    before, after = _read(older[:_MAX_CHARS]), _read(newer[:_MAX_CHARS])
+async def mark_later_words(conn: Conn, team_id: UUID, project_id: UUID, words: Sequence[str]) -> list[dict[str, object]]:
+    """For each of the words of users the metadata that name what users said before and these may replace; nothing for "".
+
+    It only names: both are shown. Takes the project's lock.
+    """
+    if not any(words):
+        return [{} for _ in words]
+    await history.lock_project(conn, project_id)
+    earlier = await observations.laid_down(conn, team_id, project_id, _KEPT)
+    # 200 comparisons for each text: a batch of them would stop the event loop.
+    return await asyncio.to_thread(_mark, earlier, words)
+
+
+def _mark(earlier: Sequence[Observation], words: Sequence[str]) -> list[dict[str, object]]:
+    texts = [row.quote or row.title or row.content for row in earlier]
+    places = [find_earlier(texts, newer) if newer else None for newer in words]
+    return [{} if place is None else {MAY_REPLACE: earlier[place].number} for place in places]
+
+
+def find_earlier(older: Sequence[str], newer: str) -> int | None:
+    """The place of the first of the older words that the newer ones may replace. The first 600 characters of each count.
+
+    Those that they give up, or that are about the same matter where they say that they are the later ones; else the first few
+    about the same matter that say something else: that comparison takes milliseconds.
+    """
+    after = _read(newer[:_MAX_CHARS])
+    words = [_read(text[:_MAX_CHARS]) for text in older]
+    given_up = (place for place, before in enumerate(words) if _is_given_up(before, after))
+    if (place := next(given_up, None)) is not None:
+        return place
+    near = [(place, before) for place, before in enumerate(words) if _is_same_matter(before, after, _MIN_SHARE_IN_DOUBT)]
+    marks = read_marks(after.text)
+    return next((place for place, before in near[:_COMPARED] if find_difference(read_marks(before.text), marks)), None)
+
+
+def _is_given_up(before: _Words, after: _Words) -> bool:
     if after.given_up & before.matter and not before.given_up & after.matter:
         return True
     return after.is_later and _is_same_matter(before, after, _MIN_SHARE)
-
-
-def find_doubtful(older: Sequence[str], newer: str) -> int | None:
-    """The place of the first of the older words that may be replaced: about the same matter, and saying something else.
-
-    Only the first few about the same matter are compared: a comparison takes milliseconds.
-    """
-    after = _read(newer[:_MAX_CHARS])
-    words = [(place, _read(text[:_MAX_CHARS])) for place, text in enumerate(older)]
-    near = [(place, before) for place, before in words if _is_same_matter(before, after, _MIN_SHARE_IN_DOUBT)]
-    marks = read_marks(after.text)
-    return next((place for place, before in near[:_COMPARED] if find_difference(read_marks(before.text), marks)), None)
 
 
 def _is_same_matter(before: _Words, after: _Words, min_share: float) -> bool:

@@ -21,10 +21,10 @@ _SAME_WORDING = 0.25
 
 
 class Thresholds(msgspec.Struct, frozen=True):
-    """From which similarity on (0 to 1) two observations are merged, or shown to a person as near to each other."""
+    """From which similarity on (0 to 1) a pair is suggested, and one that differs in a fact is still called the same."""
 
-    merge: float
     suggest: float
+    near: float
     reads_all_scripts: bool = True
     """Whether the embedder knows scripts without spaces; for one that does not, their texts are all alike."""
 
@@ -37,15 +37,15 @@ class Verdict(msgspec.Struct, frozen=True):
     difference: Difference | None = None
 
 
-WORDS = Thresholds(merge=0.8, suggest=0.3)
-"""For the lexical similarity, with every embedder and without one."""
+WORDS_SUGGEST = 0.3
+"""From this lexical similarity on a pair is suggested, with every embedder and without one."""
 
-USUAL = Thresholds(merge=0.92, suggest=0.75)
+USUAL = Thresholds(suggest=0.75, near=0.835)
 """For the cosine of an embedder that was not measured."""
 
 THRESHOLDS: dict[tuple[str, str], Thresholds] = {
-    ("local", "l2-supercat-256"): Thresholds(merge=0.88, suggest=0.5, reads_all_scripts=False),
-    ("minilm", "all-MiniLM-L6-v2-int8"): Thresholds(merge=0.88, suggest=0.55, reads_all_scripts=False),
+    ("local", "l2-supercat-256"): Thresholds(suggest=0.5, near=0.69, reads_all_scripts=False),
+    ("minilm", "all-MiniLM-L6-v2-int8"): Thresholds(suggest=0.55, near=0.715, reads_all_scripts=False),
     ("ollama", "nomic-embed-text"): USUAL,
     ("openai", "text-embedding-3-small"): USUAL,
     ("voyage", "voyage-4"): USUAL,
@@ -71,19 +71,22 @@ def readable_cosine(cosine: float | None, left: TextMarks, right: TextMarks, thr
     return cosine if is_readable else None
 
 
-def judge_pair(cosine: float | None, lexical: float, difference: Difference | None, thresholds: Thresholds) -> Verdict:
-    """What becomes of two observations: `thresholds` are for the cosine, WORDS for the lexical similarity, and one is enough.
+def judge_pair(
+    cosine: float | None, lexical: float, difference: Difference | None, thresholds: Thresholds, *, is_equal: bool
+) -> Verdict:
+    """What becomes of two observations: only equal texts merge, by their hashes; others are suggested, or left.
 
-    Texts that differ in a fact never merge. Without a cosine the words alone decide, and `thresholds` are not used.
+    `thresholds` are for the cosine, WORDS_SUGGEST for the lexical similarity, and one is enough. Without a cosine the words alone
+    decide, and `thresholds` are not used.
     """
-    cosine = 0.0 if cosine is None else cosine
-    if difference is None and (cosine >= thresholds.merge or lexical >= WORDS.merge):
+    if is_equal:
         return Verdict("merge")
-    if cosine < thresholds.suggest and lexical < WORDS.suggest:
+    cosine = 0.0 if cosine is None else cosine
+    if cosine < thresholds.suggest and lexical < WORDS_SUGGEST:
         return Verdict("none", None, difference)
     if difference is not None and lexical >= _SAME_WORDING:
         return Verdict("suggest", "contradicts", difference)
-    is_near = difference is None or cosine >= (thresholds.merge + thresholds.suggest) / 2
+    is_near = difference is None or cosine >= thresholds.near
     return Verdict("suggest", "same" if is_near else "related", difference)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET
 
 from cmserver.access import audit
 from cmserver.access.model import Principal
@@ -18,10 +20,10 @@ from cmserver.consolidation import repository
 from cmserver.consolidation.combine import combine
 from cmserver.consolidation.comparison import repository as comparison
 from cmserver.consolidation.difference import find_difference
+from cmserver.consolidation.later_words import mark_later_words
 from cmserver.consolidation.marks import compared_text, read_marks
 from cmserver.consolidation.merge import MergeTooLong
 from cmserver.consolidation.model import NewSuggestion, Suggestion
-from cmserver.consolidation.replace import EarlierWords, find_earlier_words, replace_earlier_words
 from cmserver.consolidation.similarity import USUAL, Verdict, find_thresholds, judge_pair, lexical_similarity, readable_cosine
 from cmserver.events.model import Origin
 from cmserver.observations import repository as observations
@@ -29,10 +31,10 @@ from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.embedding.model import ObservationText, QueryVector, document_text
 from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import Change, Measure, MergeStrategy
-from cmserver.observations.model import TYPE_FAMILIES, ManualObservation, Observation
+from cmserver.observations.model import TYPE_FAMILIES, Correction, ManualObservation, Observation, Scope
 from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.wire import ObservationIn, OnDuplicate
-from cmserver.observations.write import clean_observation, write
+from cmserver.observations.write import clean_observation, correct, write
 
 CANDIDATES = 5
 """A new observation is compared with so many others."""
@@ -66,6 +68,7 @@ class _Plan(msgspec.Struct, kw_only=True):
 
     new: ManualObservation
     vector: QueryVector | None
+    text_hash: bytes = b""
     repeats: Observation | None = None
     same_as: int | None = None
     merge_into: _Match | None = None
@@ -133,34 +136,41 @@ async def _store(
     written = iter(rows)
     results: list[StoreResult] = []
     for plan in plans:
-        if plan.repeats is not None:
-            results.append(StoreResult(observation=plan.repeats, action="repeated", similarity=1.0, measured_by="text"))
-        elif plan.same_as is not None:
-            first = results[plan.same_as].observation
-            results.append(StoreResult(observation=first, action="repeated", similarity=1.0, measured_by="text"))
+        there = plan.repeats if plan.same_as is None else results[plan.same_as].observation
+        if there is not None:
+            held = await _hold_again(conn, principal, there, plan.new)
+            results.append(StoreResult(observation=held, action="repeated", similarity=1.0, measured_by="text"))
         else:
             results.append(await _finish(conn, principal, plan, next(written), strategy))
     return results
 
 
+async def _hold_again(conn: Conn, principal: Principal, there: Observation, again: ManualObservation) -> Observation:
+    """What is there and was written again: it holds, for the longer life, the higher importance, and in both scopes."""
+    lives_longer = there.expires_at is not None and (
+        again.ttl_seconds is None or there.expires_at < datetime.now(UTC) + timedelta(seconds=again.ttl_seconds)
+    )
+    correction = Correction(
+        state=None if there.state in {"done", "dropped"} else UNSET,
+        stale=None if there.stale is not None else UNSET,
+        importance=again.importance if again.importance > there.importance else UNSET,
+        ttl_seconds=again.ttl_seconds if lives_longer else UNSET,
+        scope="team" if (there.scope, again.scope) == ("project", "team") else UNSET,
+    )
+    return await correct(conn, principal, str(there.id), correction) if correction.fields else there
+
+
 async def _write(conn: Conn, principal: Principal, plans: Sequence[_Plan], origin: Origin) -> list[Observation]:
-    """Write what is new; what somebody writes down as decided takes the place of what users had said before."""
+    """Write what is new; what somebody writes down as decided says which earlier words of users it may replace."""
     if not plans:
         return []
-    earlier: dict[int, EarlierWords] = {}
+    marks: dict[int, dict[str, object]] = {}
     for project_id in sorted({plan.new.project_id for plan in plans}):
         places = [place for place, plan in enumerate(plans) if plan.new.project_id == project_id]
         words = [_words_of(plans[place].new) for place in places]
-        earlier.update(zip(places, await find_earlier_words(conn, principal.team_id, project_id, words), strict=True))
-    new = [
-        msgspec.structs.replace(plan.new, metadata={**plan.new.metadata, **earlier[place].metadata})
-        for place, plan in enumerate(plans)
-    ]
-    rows = await write(conn, principal, new, origin=origin)
-    for place, found in sorted(earlier.items()):
-        if found.replaced:
-            rows[place] = await replace_earlier_words(conn, principal.team_id, rows[place].id, found) or rows[place]
-    return rows
+        marks.update(zip(places, await mark_later_words(conn, principal.team_id, project_id, words), strict=True))
+    new = [msgspec.structs.replace(plan.new, metadata={**plan.new.metadata, **marks[place]}) for place, plan in enumerate(plans)]
+    return await write(conn, principal, new, origin=origin)
 
 
 def _words_of(new: ManualObservation) -> str:
@@ -170,21 +180,25 @@ def _words_of(new: ManualObservation) -> str:
 
 async def _decide(conn: Conn, principal: Principal, plan: _Plan, earlier: Sequence[_Plan], *, is_merging: bool) -> None:
     """Find what the new observation repeats, and otherwise what it is near to."""
-    same_id = await comparison.exact(conn, principal.team_id, plan.new)
+    plan.text_hash = await comparison.hash_of(conn, plan.new)
+    # A key that is bound to a project may not change what the whole team shares.
+    scopes: Collection[Scope] = {plan.new.scope} if principal.project_id is not None else {"project", "team"}
+    same_id = await comparison.exact(conn, principal.team_id, plan.new, plan.text_hash, scopes)
     if same_id is not None:
         plan.repeats = await observations.by_id(conn, principal.team_id, same_id)
         return
-    key = _text_key(plan.new)
-    plan.same_as = next((place for place, other in enumerate(earlier) if _text_key(other.new) == key), None)
+    plan.same_as = next((place for place, other in enumerate(earlier) if _is_repeat(plan, other)), None)
     if plan.same_as is not None:
         return
-    matches = await find_matches(conn, principal.team_id, plan.new, plan.vector)
+    matches = await find_matches(conn, principal.team_id, plan.new, plan.vector, plan.text_hash)
     if is_merging:
         plan.merge_into = next((match for match in matches if match.verdict.decision == "merge"), None)
     plan.near = [match for match in matches if match.verdict.decision != "none" and match is not plan.merge_into]
 
 
-async def find_matches(conn: Conn, team_id: UUID, new: ManualObservation, vector: QueryVector | None) -> list[_Match]:
+async def find_matches(
+    conn: Conn, team_id: UUID, new: ManualObservation, vector: QueryVector | None, text_hash: bytes
+) -> list[_Match]:
     """The stored observations that are nearest to the new one, nearest first, each with what may become of the pair."""
     types = next(sorted(family) for family in TYPE_FAMILIES if new.type in family)
     cosines: dict[UUID, float] = {}
@@ -195,12 +209,14 @@ async def find_matches(conn: Conn, team_id: UUID, new: ManualObservation, vector
     found = set(cosines) or set(await comparison.by_words(conn, new, types, text, CANDIDATES))
     marks = read_marks(text)
     thresholds = find_thresholds(vector.provider, vector.model) if vector else USUAL
+    hashes = await comparison.hashes(conn, team_id, found)
     matches: list[_Match] = []
     for row in await observations.by_ids(conn, team_id, list(found)):
         others = read_marks(compared_text(row))
         cosine = readable_cosine(cosines.get(row.id), marks, others, thresholds)
         lexical = lexical_similarity(marks, others)
-        verdict = judge_pair(cosine, lexical, find_difference(marks, others), thresholds)
+        difference = find_difference(marks, others)
+        verdict = judge_pair(cosine, lexical, difference, thresholds, is_equal=hashes.get(row.id) == text_hash)
         by_vector = cosine is not None and cosine >= lexical
         similarity = cosine if by_vector and cosine is not None else lexical
         measure: Literal["vector", "words"] = "vector" if by_vector else "words"
@@ -220,8 +236,8 @@ async def _finish(conn: Conn, principal: Principal, plan: _Plan, stored: Observa
             performed_by="system",
             source_ids=[stored.id],
             strategy=strategy,
-            similarity=match.similarity,
-            measured_by=match.measured_by,
+            similarity=1.0,
+            measured_by="text",
         )
         try:
             merged = await combine(conn, target, [stored], change)
@@ -237,18 +253,16 @@ async def _finish(conn: Conn, principal: Principal, plan: _Plan, stored: Observa
             sources=[stored.number],
             strategy=strategy,
         )
-        return StoreResult(observation=merged, action="merged", similarity=match.similarity, measured_by=match.measured_by)
+        return StoreResult(observation=merged, action="merged", similarity=1.0, measured_by="text")
     return await _suggest(conn, principal, stored, [match, *plan.near] if match is not None else plan.near)
 
 
 async def _find_target(conn: Conn, stored: Observation, match: _Match) -> Observation | None:
-    """What the new row is merged into, as it is now; None when it is gone, or says another fact since something else was merged."""
+    """What the new row is merged into, as it is now; None when it is gone, or has another text since something else was merged."""
     await history.lock(conn, stored.team_id, [match.observation.id])
     targets = await observations.by_ids(conn, stored.team_id, [match.observation.id])
-    if not targets:
-        return None
-    difference = find_difference(read_marks(compared_text(targets[0])), read_marks(compared_text(stored)))
-    return targets[0] if difference is None else None
+    hashes = await comparison.hashes(conn, stored.team_id, [stored.id, match.observation.id])
+    return targets[0] if targets and len(set(hashes.values())) == 1 else None
 
 
 async def _suggest(conn: Conn, principal: Principal, stored: Observation, matches: Sequence[_Match]) -> StoreResult:
@@ -270,10 +284,14 @@ async def _suggest(conn: Conn, principal: Principal, stored: Observation, matche
     return StoreResult(observation=stored, action="created", suggestions=suggestions)
 
 
-def _text_key(observation: ManualObservation) -> tuple[object, ...]:
-    """Equal for two observations of a request that say the same; as observation_hash() in the database."""
-    text = " ".join(compared_text(observation).lower().split())
-    return observation.project_id, observation.scope, observation.type, observation.caller_type, text
+def _is_repeat(plan: _Plan, earlier: _Plan) -> bool:
+    """Whether two observations of a request say the same."""
+    mine, other = plan.new, earlier.new
+    return plan.text_hash == earlier.text_hash and (mine.project_id, mine.type, mine.caller_type) == (
+        other.project_id,
+        other.type,
+        other.caller_type,
+    )
 
 
 def _embedded_text(observation: ManualObservation) -> str:

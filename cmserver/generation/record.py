@@ -17,7 +17,7 @@ from cmserver.access.audit import repository as audit_log
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.calls.model import StoredAnswer
-from cmserver.consolidation.replace import find_earlier_words, replace_earlier_words
+from cmserver.consolidation.later_words import mark_later_words
 from cmserver.generation.model import Claim, ClaimedJob
 from cmserver.graph.model import EntityName
 from cmserver.observations import repository as observations
@@ -265,10 +265,8 @@ async def store_observations(conn: Conn, claim: Claim, cited: Sequence[CitedObse
     )
     # The counter's row stays locked until the commit: everything else comes first.
     words = [observation.words for observation in cited]
-    found = await find_earlier_words(conn, claim.team_id, claim.project_id, words)
-    earlier = {observation.row.id: standing for observation, standing in zip(cited, found, strict=True)}
+    marks = await mark_later_words(conn, claim.team_id, claim.project_id, words)
     numbers = await observations.take_numbers(conn, claim.team_id, len(cited))
-    marks = [earlier[observation.row.id].metadata for observation in cited]
     rows = [
         msgspec.structs.replace(observation.row, number=number, metadata={**observation.row.metadata, **mark})
         for observation, number, mark in zip(cited, numbers, marks, strict=True)
@@ -288,9 +286,6 @@ async def store_observations(conn: Conn, claim: Claim, cited: Sequence[CitedObse
         for job in observation.jobs
     ]
     await observations.insert_sources(conn, claim.team_id, claim.project_id, sources)
-    for row_id, words in earlier.items():
-        if words.replaced:
-            await replace_earlier_words(conn, claim.team_id, row_id, words)
     for observation in cited:
         if observation.closes:
             closed_by = stored[observation.row.generation_key].number

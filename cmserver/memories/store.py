@@ -54,7 +54,7 @@ async def store_memory(memories: Memories, caller: MemoryCaller, new: NewMemoryI
     async def finish(conn: Conn) -> NewMemoryOut:
         stored = result.observation
         if result.action == "repeated":
-            stored = await _adopt(conn, caller, stored, tags=tags.concepts or [], importance=_importance(new))
+            stored = await _add_tags(conn, caller, stored, tags.concepts or [])
         out = await _out(conn, caller, result, stored)
         event = model.TelemetryEvent(
             event_type="store_opportunity", project_id=project.id, observation_id=stored.id, agent=new.agent_source or None
@@ -89,19 +89,15 @@ def _importance(new: NewMemoryIn) -> float:
     return _USUAL_IMPORTANCE if new.importance is None else new.importance
 
 
-async def _adopt(conn: Conn, caller: MemoryCaller, repeated: Observation, *, tags: Sequence[str], importance: float) -> Observation:
-    """Give a memory that was there already what is new of its repeat: more importance, and tags. Its life is extended."""
+async def _add_tags(conn: Conn, caller: MemoryCaller, repeated: Observation, tags: Sequence[str]) -> Observation:
+    """Give a memory that was there already the tags of its repeat. Its life is extended."""
     principal = caller.principal
     await history.lock(conn, caller.team_id, [repeated.id])
     (old,) = await observations.by_ids(conn, caller.team_id, [repeated.id]) or [repeated]
     concepts = old.concepts or []
     tags = [*concepts, *(tag for tag in tags if tag not in concepts)]
-    correction = Correction(
-        concepts=UNSET if tags == concepts else tags,
-        importance=importance if importance > old.importance else UNSET,
-    )
-    if correction.fields:
-        old = await correct(conn, principal, str(old.id), correction)
+    if tags != concepts:
+        old = await correct(conn, principal, str(old.id), Correction(concepts=tags))
     await audit_read(conn, principal, old.project_id, "get", [old])
     (now,) = await observations.by_ids(conn, caller.team_id, [old.id]) or [old]
     return now

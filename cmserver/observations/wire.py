@@ -58,7 +58,8 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     `createdAtEpoch` is when it was written down elsewhere, in milliseconds and not in the future. `ttlSeconds` is how long it is
     shown, in seconds; `expiresAtEpoch` is until when it is shown; without either, for good. `agent` is who writes it; `callerType`
     is what the writer calls such a thing. `onDuplicate` is what becomes of one that says what is there already: `keep` stores it
-    all the same, `suggest` suggests to merge it, and `merge` merges it. An exact repeat is stored by `keep` only.
+    all the same, `suggest` suggests to merge it, and `merge` merges it. A repeat of the same text is
+    stored by `keep` only; else the one that is there holds again.
     """
 
     project_id: Key | None = None

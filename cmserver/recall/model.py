@@ -104,9 +104,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     is_stale: bool = False
     actor_id: str | None = None
     """Whose key it came by, where that is not the reader's."""
-    replaces: int | None = None
-    """The number of what users had said before, which it takes the place of."""
     may_replace: int | None = None
+    """The number of what users had said before, which it may take the place of."""
     title: str
     files: list[str]
     read_tokens: int

@@ -61,7 +61,12 @@ o.superseded_at IS NULL AND o.expires_at IS NULL AND o.created_at < now() - make
                    AND NOT EXISTS (SELECT FROM observation_versions v
                                     WHERE v.observation_id = o.id AND v.action = 'promoted' AND v.undone_at IS NULL)"""
 _IS_EXPIRED: LiteralString = "o.superseded_at IS NULL AND o.expires_at < now() - make_interval(days => %(undo_days)s)"
-_IS_SUPERSEDED: LiteralString = "o.superseded_by IS NOT NULL AND o.superseded_at < now() - make_interval(days => %(undo_days)s)"
+# What words alone replaced is kept: nobody said that it does not hold. An import of an older export can have such rows.
+_IS_SUPERSEDED: LiteralString = """\
+o.superseded_by IS NOT NULL AND o.superseded_at < now() - make_interval(days => %(undo_days)s)
+                   AND NOT EXISTS (SELECT FROM observation_versions v
+                                    WHERE v.observation_id = o.superseded_by AND o.id = ANY(v.source_ids)
+                                      AND v.measured_by = 'words' AND v.performed_by = 'system' AND v.undone_at IS NULL)"""
 # A summary is made of the session's events, so an unfinished job of the lane keeps them all.
 _HAS_NO_JOB: LiteralString = """\
 NOT EXISTS (SELECT FROM observation_generation_jobs j

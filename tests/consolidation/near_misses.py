@@ -62,19 +62,6 @@ def make_near_misses(texts: Sequence[str], count: int, seed: int) -> list[NearMi
     return near_misses
 
 
-def make_repeats(texts: Sequence[str], seed: int) -> list[tuple[str, str]]:
-    """Each text with the same in another form: other punctuation, space and Markdown, all but the first paragraph in any order."""
-    generator = random.Random(seed)
-    repeats: list[tuple[str, str]] = []
-    for text in texts:
-        first, *rest = text.split("\n\n")
-        generator.shuffle(rest)
-        changed = "\n".join([f"**{first}**", *(paragraph.removesuffix(".") for paragraph in rest)])
-        changed = _WHOLE_IDENTIFIER.sub(lambda name: f"`{name[0]}`", changed.replace("`", ""))
-        repeats.append((text, changed.replace(" and ", "  and ").replace("- ", "* ")))
-    return repeats
-
-
 def _change_number(text: str, generator: random.Random) -> str:
     return str(int(text) + generator.choice([-1, 1, 7, 10, 100, -int(text)]) if int(text) else generator.randint(1, 99))
 

@@ -7,7 +7,7 @@ from cmserver.consolidation.marks import read_marks
 from cmserver.consolidation.similarity import (
     THRESHOLDS,
     USUAL,
-    WORDS,
+    WORDS_SUGGEST,
     Decision,
     SuggestionReason,
     judge_pair,
@@ -40,9 +40,9 @@ def test_lexical_similarity_is_the_share_of_common_words(left: str, right: str, 
 @try_rows(
     ("cosine", "lexical", "difference", "decision", "reason"),
     [
-        (0.95, 0.1, None, "merge", None),
-        (0.5, 0.9, None, "merge", None),
-        (None, 0.9, None, "merge", None),
+        (1.0, 1.0, None, "suggest", "same"),
+        (0.5, 0.9, None, "suggest", "same"),
+        (None, 0.9, None, "suggest", "same"),
         (1.0, 1.0, DIFFERENCE, "suggest", "contradicts"),
         (None, 0.9, DIFFERENCE, "suggest", "contradicts"),
         (0.8, 0.1, None, "suggest", "same"),
@@ -52,20 +52,24 @@ def test_lexical_similarity_is_the_share_of_common_words(left: str, right: str, 
         (None, 0.1, None, "none", None),
     ],
 )
-def test_a_pair_is_merged_suggested_or_left(
+def test_a_pair_that_is_not_equal_is_suggested_or_left(
     cosine: float | None, lexical: float, difference: Difference | None, decision: Decision, reason: SuggestionReason | None
 ):
-    verdict = judge_pair(cosine, lexical, difference, USUAL)
+    verdict = judge_pair(cosine, lexical, difference, USUAL, is_equal=False)
 
-    assert (verdict.decision, verdict.reason, verdict.difference) == (decision, reason, None if decision == "merge" else difference)
+    assert (verdict.decision, verdict.reason, verdict.difference) == (decision, reason, difference)
+
+
+def test_equal_texts_are_merged_whatever_else_is_said_of_them():
+    assert judge_pair(0.1, 0.1, DIFFERENCE, USUAL, is_equal=True).decision == "merge"
 
 
 @try_rows(
     ("left", "right", "decision"),
     [
-        ("支付服务使用Redis缓存令牌。", "支付服务使用 Redis 缓存令牌", "merge"),
-        ("ﾃﾞｰﾀﾍﾞｰｽのバックアップ", "データベースのバックアップ", "merge"),
-        ("เซิร์ฟเวอร์เปิดแคช", "เซิร์ฟเวอร์เปิดแคช!", "merge"),
+        ("支付服务使用Redis缓存令牌。", "支付服务使用 Redis 缓存令牌", "suggest"),
+        ("ﾃﾞｰﾀﾍﾞｰｽのバックアップ", "データベースのバックアップ", "suggest"),
+        ("เซิร์ฟเวอร์เปิดแคช", "เซิร์ฟเวอร์เปิดแคช!", "suggest"),
         ("服务器启用缓存", "服务器不启用缓存", "suggest"),
         ("支付失败后重试三次", "支付失败后重试五次", "suggest"),
         ("サーバーはデプロイ前にキューを空にする", "サーバーはデプロイ後にキューを空にする", "suggest"),
@@ -79,7 +83,9 @@ def test_a_pair_is_merged_suggested_or_left(
 def test_texts_without_spaces_are_compared_by_their_characters(left: str, right: str, decision: Decision):
     marks, others = read_marks(left), read_marks(right)
 
-    assert judge_pair(None, lexical_similarity(marks, others), find_difference(marks, others), USUAL).decision == decision
+    verdict = judge_pair(None, lexical_similarity(marks, others), find_difference(marks, others), USUAL, is_equal=False)
+
+    assert verdict.decision == decision
 
 
 def test_the_cosine_of_an_embedder_counts_only_for_scripts_that_it_knows():
@@ -96,4 +102,5 @@ def test_the_cosine_of_an_embedder_counts_only_for_scripts_that_it_knows():
 
 def test_every_embedder_has_thresholds():
     assert set(THRESHOLDS) == set(DEFAULT_MODELS.items())
-    assert all(0 < thresholds.suggest < thresholds.merge <= 1 for thresholds in [WORDS, USUAL, *THRESHOLDS.values()])
+    assert all(0 < thresholds.suggest < thresholds.near <= 1 for thresholds in [USUAL, *THRESHOLDS.values()])
+    assert 0 < WORDS_SUGGEST < 1

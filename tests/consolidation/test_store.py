@@ -37,7 +37,9 @@ async def ask(db: Db, statement: LiteralString) -> Any:
 @pytest.mark.parametrize("choice", ["suggest", "merge"])
 async def test_an_exact_repeat_returns_the_one_that_is_there(client: AsyncClient, cast: Cast, db: Db, choice: str):
     first = await send(client, cast.alice, title="Retry", narrative="Three times.", facts=["It doubles"], onDuplicate=choice)
-    again = await send(client, cast.alice, title="  retry ", narrative="Three  times.", facts=["it doubles"], onDuplicate=choice)
+    again = await send(
+        client, cast.alice, title="  **Retry** ", narrative="Three  times", facts=["- It doubles"], onDuplicate=choice
+    )
 
     assert (first.status_code, again.status_code) == (201, 200)
     assert (first.json()["action"], again.json()["action"], again.json()["measuredBy"]) == ("created", "repeated", "text")
@@ -46,7 +48,7 @@ async def test_an_exact_repeat_returns_the_one_that_is_there(client: AsyncClient
     assert await ask(db, "SELECT count(*) FROM observation_versions") == [(0,)]
 
 
-async def test_of_two_decisions_of_one_request_one_replaces_the_earlier(client: AsyncClient, cast: Cast):
+async def test_both_decisions_of_one_request_name_the_earlier_and_all_are_shown(client: AsyncClient, cast: Cast):
     old = await store(client, cast.alice, type="decision", title="Release with `make ship`")
     newer = [
         {
@@ -60,8 +62,10 @@ async def test_of_two_decisions_of_one_request_one_replaces_the_earlier(client: 
     response = await client.post("/v1/observations/batch", json=newer, headers=cast.alice.headers)
 
     assert response.status_code == 201, response.text
-    replaced = [row["metadata"].get("replaces") for row in response.json()["observations"]]
-    assert replaced == [old["observation"]["number"], None]
+    named = [row["metadata"].get("mayReplace") for row in response.json()["observations"]]
+    assert named == [old["observation"]["number"]] * 2
+    listed = await client.get("/v1/observations", params={"type": "decision"}, headers=cast.alice.headers)
+    assert [row["title"].split()[2] for row in listed.json()["observations"]] == ["`just", "`task", "`make"]
 
 
 async def test_who_says_nothing_of_duplicates_stores_them(client: AsyncClient, cast: Cast, db: Db):
@@ -80,20 +84,25 @@ async def test_64_writes_of_the_same_text_at_once_make_one_row(client: AsyncClie
     assert await ask(db, "SELECT count(*) FROM observations") == [(1,)]
 
 
-async def test_nearly_the_same_words_are_merged_and_can_be_undone(client: AsyncClient, cast: Cast, db: Db):
+async def test_the_same_text_of_another_type_is_merged_and_can_be_undone(client: AsyncClient, cast: Cast, db: Db):
     await store(client, cast.alice, title="Refunds retry", narrative=LONG, concepts=["refund"])
 
-    merged = await store(
-        client, cast.alice, title="Refunds retry", narrative=f"{LONG} ", facts=["The pause doubles"], importance=0.9
-    )
+    merged = await store(client, cast.alice, title="Refunds retry", narrative=f"{LONG} ", type="bugfix", importance=0.9)
 
-    assert (merged["action"], merged["measuredBy"], merged["observation"]["number"]) == ("merged", "words", 1)
-    assert 0.9 < merged["similarity"] <= 1
-    assert merged["observation"]["facts"] == ["The pause doubles"]
+    assert (merged["action"], merged["measuredBy"], merged["observation"]["number"]) == ("merged", "text", 1)
+    assert merged["similarity"] == 1
     assert merged["observation"]["importance"] == pytest.approx(0.9)
-    assert await ask(db, "SELECT performed_by, measured_by FROM observation_versions") == [("system", "words")]
+    assert await ask(db, "SELECT performed_by, measured_by FROM observation_versions") == [("system", "text")]
     undone = await client.post("/v1/observations/1/undo", headers=cast.alice.headers)
     assert undone.json()["restored"] == [2]
+
+
+async def test_what_says_more_in_the_same_words_is_suggested(client: AsyncClient, cast: Cast):
+    await store(client, cast.alice, title="Refunds retry", narrative=LONG)
+
+    more = await store(client, cast.alice, title="Refunds retry", narrative=LONG, facts=["The pause doubles"])
+
+    assert (more["action"], [pair["reason"] for pair in more["suggestions"]]) == ("created", ["same"])
 
 
 @pytest.mark.parametrize(
@@ -115,12 +124,8 @@ async def test_another_fact_in_nearly_the_same_words_is_never_merged_but_suggest
     assert [pair["id"] for pair in listed] == [pair["id"] for pair in other["suggestions"]]
 
 
-@pytest.mark.parametrize(
-    "fields", [{"type": "decision"}, {"scope": "team"}, {"projectId": "elsewhere"}], ids=lambda fields: next(iter(fields))
-)
-async def test_what_is_of_another_kind_scope_or_project_is_no_duplicate(
-    client: AsyncClient, cast: Cast, db: Db, fields: dict[str, str]
-):
+@pytest.mark.parametrize("fields", [{"type": "decision"}, {"projectId": "elsewhere"}], ids=lambda fields: next(iter(fields)))
+async def test_what_is_of_another_kind_or_project_is_no_duplicate(client: AsyncClient, cast: Cast, db: Db, fields: dict[str, str]):
     await bound_to(db, cast.alice, "elsewhere")
     await store(client, cast.alice, title="Refunds retry", narrative=LONG)
 
@@ -143,7 +148,7 @@ async def test_a_batch_folds_its_own_repeats_and_says_what_became_of_each(client
     await store(client, cast.alice, title="One")
     batch = [
         {"projectId": cast.alice.project.canonical_id, "title": title, "onDuplicate": choice}
-        for title, choice in [("one", "suggest"), ("Two", "merge"), ("TWO", "merge"), ("Two", "keep")]
+        for title, choice in [("*One*", "suggest"), ("Two", "merge"), (" Two.", "merge"), ("Two", "keep")]
     ]
 
     answer = await client.post("/v1/observations/batch", json=batch, headers=cast.alice.headers)
@@ -152,6 +157,19 @@ async def test_a_batch_folds_its_own_repeats_and_says_what_became_of_each(client
     assert [row["action"] for row in answer.json()["results"]] == ["repeated", "created", "repeated", "created"]
     assert [row["number"] for row in answer.json()["observations"]] == [1, 2, 2, 3]
     assert await ask(db, "SELECT count(*) FROM observations") == [(3,)]
+
+
+async def test_a_repeat_for_the_whole_team_is_shared_unless_the_key_is_bound_to_the_project(
+    client: AsyncClient, cast: Cast, db: Db
+):
+    await store(client, cast.alice, title="Retry", narrative=LONG)
+    bound = await bound_to(db, cast.alice, cast.alice.project.canonical_id)
+
+    shared = await store(client, cast.alice, title="Retry", narrative=LONG, scope="team")
+    own = await store(client, bound, title="Retry", narrative=LONG)
+
+    assert (shared["action"], shared["observation"]["number"], shared["observation"]["scope"]) == ("repeated", 1, "team")
+    assert (own["action"], own["observation"]["number"], own["observation"]["scope"]) == ("created", 2, "project")
 
 
 async def test_a_bad_choice_is_refused_and_stores_nothing(client: AsyncClient, cast: Cast, db: Db):
@@ -179,17 +197,4 @@ async def test_names_with_backslashes_and_quotes_are_compared_like_others(client
 
     again = await store(client, cast.alice, title="Compiler!", narrative=text)
 
-    assert again["action"] == "merged"
-
-
-async def test_two_of_a_batch_that_contradict_each_other_are_not_merged_into_the_same(client: AsyncClient, cast: Cast):
-    await store(client, cast.alice, title="Cache", narrative=LONG)
-    batch = [
-        {"projectId": cast.alice.project.canonical_id, "title": "Cache", "narrative": f"{LONG} {end}", "onDuplicate": "merge"}
-        for end in ("It listens on port 6379.", "It listens on port 6380.")
-    ]
-
-    answer = await client.post("/v1/observations/batch", json=batch, headers=cast.alice.headers)
-
-    assert [row["action"] for row in answer.json()["results"]] == ["merged", "created"]
-    assert [pair["leftNumber"] + pair["rightNumber"] for pair in answer.json()["results"][1]["suggestions"]] == [4]
+    assert again["action"] == "repeated"

@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from cmserver.base.settings import Settings
-from cmserver.consolidation.combine import undo
 from cmserver.generation import repository
 from cmserver.generation.record import find_quoted_job
 from cmserver.ingest.door import gathers_turns
@@ -202,7 +201,7 @@ async def test_an_answer_is_a_decision_and_drops_what_was_not_chosen(agent: Agen
     assert rows[1]["closed_by"] == rows[2]["number"]
 
 
-async def test_later_words_of_a_user_take_the_place_of_the_earlier_and_come_back_when_that_is_undone(agent: Agent):
+async def test_later_words_of_a_user_name_the_earlier_and_both_are_shown(agent: Agent):
     await agent.prompt("from now on release with `make ship`, never with npm publish")
     await agent.stop("Noted.")
     await agent.prompt("from now on release with `task ship` instead of `make ship`")
@@ -213,13 +212,10 @@ async def test_later_words_of_a_user_take_the_place_of_the_earlier_and_come_back
     async def shown() -> list[object]:
         return [row["title"] for row in await agent.observations() if row["superseded_by"] is None]
 
-    assert await shown() == ["Release with `task ship` instead of `make ship`", "Every release gets a line in the changelog"]
-    older, newer, _ = await agent.observations()
-    assert cast("dict[str, object]", newer["metadata"])["replaces"] == older["number"]
-    await agent.outbox.db.in_tenant(
-        agent.outbox.principal.team_id, lambda conn: undo(conn, agent.outbox.principal, str(newer["number"]))
-    )
-    assert len(await shown()) == 3
+    assert (await shown())[1:] == ["Release with `task ship` instead of `make ship`", "Every release gets a line in the changelog"]
+    older, newer, other = await agent.observations()
+    assert cast("dict[str, object]", newer["metadata"])["mayReplace"] == older["number"]
+    assert "mayReplace" not in cast("dict[str, object]", other["metadata"])
 
 
 async def test_a_quote_that_nobody_said_is_not_stored_as_one(agent: Agent):

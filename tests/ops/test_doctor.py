@@ -136,6 +136,15 @@ FAULTS = {
         ),
         {"steward.failed", "steward.stuck"},
     ),
+    "what words had hidden": Fault(
+        (
+            f"""
+            INSERT INTO audit_log (team_id, actor_id, action, resource_type, details)
+            VALUES ({_TEAM}, 'system', 'observations.revived', 'project', '{{"numbers": [1, 2]}}')
+            """,
+        ),
+        {"words.revived"},
+    ),
     "another embedder in use": Fault(
         (_MODEL.format("current"),),
         {"embedder.stale"},

@@ -139,10 +139,13 @@ async def _judge(db: Db, team_id: UUID, pairs: Sequence[NearPair], model: Embedd
     ids = {id_ for pair in pairs for id_ in (pair.newer, pair.older)}
     async with db.tenant(team_id) as conn:
         rows = {row.id: row for row in await observations.by_ids(conn, team_id, list(ids))}
-    return await asyncio.to_thread(_judge_all, pairs, rows, model)
+        hashes = await repository.hashes(conn, team_id, ids)
+    return await asyncio.to_thread(_judge_all, pairs, rows, hashes, model)
 
 
-def _judge_all(pairs: Sequence[NearPair], rows: Mapping[UUID, Observation], model: EmbeddingModel) -> list[Judgement]:
+def _judge_all(
+    pairs: Sequence[NearPair], rows: Mapping[UUID, Observation], hashes: Mapping[UUID, bytes], model: EmbeddingModel
+) -> list[Judgement]:
     thresholds = find_thresholds(model.provider, model.model)
     marks: dict[UUID, TextMarks] = {id_: read_marks(compared_text(row)) for id_, row in rows.items()}
     judgements: list[Judgement] = []
@@ -152,7 +155,8 @@ def _judge_all(pairs: Sequence[NearPair], rows: Mapping[UUID, Observation], mode
         left, right = marks[pair.newer], marks[pair.older]
         lexical = lexical_similarity(left, right)
         cosine = readable_cosine(pair.cosine, left, right, thresholds)
-        verdict = judge_pair(cosine, lexical, find_difference(left, right), thresholds)
+        is_equal = hashes[pair.newer] == hashes[pair.older]
+        verdict = judge_pair(cosine, lexical, find_difference(left, right), thresholds, is_equal=is_equal)
         by_vector = cosine is not None and cosine >= lexical
         judgements.append(
             Judgement(
@@ -199,7 +203,7 @@ async def _follow(conn: Conn, team_id: UUID, observation_id: UUID) -> UUID:
 
 
 async def _merge(conn: Conn, team_id: UUID, judgement: Judgement) -> bool:
-    """Merge the newer into the older, or what that became, if they still say the same; False also if too long or dismissed."""
+    """Merge the newer into the older, or what that became, if their texts are still equal; False also if too long or dismissed."""
     target_id = await _follow(conn, team_id, judgement.older)
     locked = await history.lock(conn, team_id, [judgement.newer, target_id])
     live = {row.id: row for row in await observations.by_ids(conn, team_id, [row.id for row in locked])}
@@ -208,15 +212,15 @@ async def _merge(conn: Conn, team_id: UUID, judgement: Judgement) -> bool:
         return False
     if await consolidation.is_dismissed(conn, team_id, newer.id, older.id):
         return False
-    if find_difference(read_marks(compared_text(newer)), read_marks(compared_text(older))) is not None:
+    if len(set((await repository.hashes(conn, team_id, [newer.id, older.id])).values())) > 1:
         return False
     change = Change(
         action="merged",
         performed_by="system",
         source_ids=[newer.id],
         strategy="smart_merge",
-        similarity=judgement.similarity,
-        measured_by=judgement.measured_by,
+        similarity=1.0,
+        measured_by="text",
     )
     try:
         async with conn.transaction():

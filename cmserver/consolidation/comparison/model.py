@@ -22,6 +22,13 @@ class NewRow(msgspec.Struct, frozen=True, kw_only=True):
     waits: bool
 
 
+class TextHash(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation, and the hash of its text: equal for texts that differ only in spaces, Markdown, and the ends."""
+
+    id: UUID
+    hash: bytes
+
+
 class StoredVector(msgspec.Struct, frozen=True, kw_only=True):
     """An observation's vector as halfvec_send() writes it, and what must be equal for two to be compared."""
 

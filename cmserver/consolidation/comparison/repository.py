@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query
-from cmserver.consolidation.comparison.model import NewRow, StoredVector
+from cmserver.consolidation.comparison.model import NewRow, StoredVector, TextHash
 from cmserver.observations.embedding.model import QueryVector
-from cmserver.observations.model import LIVE_O, ManualObservation
+from cmserver.observations.model import LIVE_O, ManualObservation, Scope
 from cmserver.recall.search.model import NearText
 
 OWNS: set[str] = set()
@@ -23,17 +23,30 @@ _COMPARABLE: LiteralString = f"""{LIVE_O}
        AND o.scope = %(scope)s AND o.kind <> 'summary' AND o.type = ANY(%(types)s)
        AND o.caller_type IS NOT DISTINCT FROM %(caller_type)s"""
 
-# By the index on the hash; the texts themselves are not compared, because letters and spaces do not matter. Through the view,
-# because the function of the hash cannot use its index under a policy.
+# Which differences do not count is said once, in the function.
+HASH_OF = Query(
+    bytes,
+    """
+    SELECT observation_hash(%(title)s::text, %(subtitle)s::text, %(narrative)s::text, %(facts)s::text[], %(content)s::text)
+    """,
+)
+HASHES = Query(
+    TextHash,
+    """
+    SELECT id, observation_hash(title, subtitle, narrative, facts, content) AS hash
+      FROM observations WHERE team_id = %(team_id)s AND id = ANY(%(ids)s)
+    """,
+)
+
+# By the index on the hash. Through the view, because the function of the hash cannot use its index under a policy.
 EXACT = Query(
     UUID,
     """
     SELECT id FROM observations_in_team
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind = 'manual'
-       AND observation_hash(title, subtitle, narrative, facts, content)
-         = observation_hash(%(title)s::text, %(subtitle)s::text, %(narrative)s::text, %(facts)s::text[], %(content)s::text)
-       AND scope = %(scope)s AND type = %(type)s AND caller_type IS NOT DISTINCT FROM %(caller_type)s::text
-     ORDER BY number LIMIT 1
+       AND observation_hash(title, subtitle, narrative, facts, content) = %(hash)s
+       AND scope = ANY(%(scopes)s) AND type = %(type)s AND caller_type IS NOT DISTINCT FROM %(caller_type)s::text
+     ORDER BY scope = %(scope)s DESC, number LIMIT 1
     """,
 )
 
@@ -128,18 +141,34 @@ VECTORS = Query(
 )
 
 
-async def exact(conn: Conn, team_id: UUID, observation: ManualObservation) -> UUID | None:
-    """The first observation written by hand in the project that has the same text, type and scope."""
-    return await EXACT.first(
+async def hash_of(conn: Conn, observation: ManualObservation) -> bytes:
+    """The hash of the text, as `hashes` gives it for stored ones."""
+    return await HASH_OF.one(
         conn,
-        team_id=team_id,
-        project_id=observation.project_id,
         title=observation.title,
         subtitle=observation.subtitle,
         narrative=observation.narrative,
         facts=observation.facts,
         content=observation.content,
+    )
+
+
+async def hashes(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> dict[UUID, bytes]:
+    """The hash of the text of each of these observations: equal where only spaces, Markdown, and punctuation at the ends differ."""
+    return {row.id: row.hash for row in await HASHES.all(conn, team_id=team_id, ids=list(ids))}
+
+
+async def exact(
+    conn: Conn, team_id: UUID, observation: ManualObservation, text_hash: bytes, scopes: Collection[Scope]
+) -> UUID | None:
+    """The first observation written by hand in the project that has the same text and type, in one of the scopes; its own first."""
+    return await EXACT.first(
+        conn,
+        team_id=team_id,
+        project_id=observation.project_id,
+        hash=text_hash,
         scope=observation.scope,
+        scopes=list(scopes),
         type=observation.type,
         caller_type=observation.caller_type,
     )

@@ -176,6 +176,9 @@ def _check_embedder(facts: DatabaseFacts, models: Sequence[EmbeddingModel], sett
 
 
 def _check_upkeep(facts: DatabaseFacts, transactions: list[OpenTransaction], tables: list[DeadRows]) -> Iterator[DoctorFinding]:
+    if facts.revived_observations:
+        revived = _count(facts.revived_observations, "observation")
+        yield find("words.revived", f"Later words alone had hidden {revived}: shown again, and marked beside the later ones.")
     for transaction in transactions:
         yield find(
             "database.transaction",

@@ -136,6 +136,13 @@ CHECKS = [
         "A job of the steward has been due for more than ten minutes, and no worker takes it.",
         "cmserver restart",
     ),
+    Check(
+        "words.revived",
+        "warning",
+        "database",
+        "What later words alone had hidden is shown again since the last week.",
+        "cmserver list --type decision",
+    ),
     Check("embeddings.failing", "warning", "database", "Texts could not be embedded.", "cmserver embeddings retry"),
     Check(
         "embedder.stale", "warning", "database", "The embedder in the settings is not the one in use.", "cmserver embeddings status"
@@ -235,4 +242,5 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
     failing_embeddings: int
     dead_steward_jobs: int
     stuck_steward_jobs: int
+    revived_observations: int
     unprotected_tables: list[str]

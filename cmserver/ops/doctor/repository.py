@@ -50,6 +50,9 @@ FACTS = Query(
                    AND ((j.status = 'queued' AND j.run_after < now() - interval '10 minutes')
                         OR (j.status = 'running' AND j.lease_expires_at < now() - interval '10 minutes')) LIMIT 1000) j)
                AS stuck_steward_jobs,
+           (SELECT coalesce(sum(jsonb_array_length(a.details -> 'numbers')), 0)::int
+              FROM teams t JOIN audit_log a ON a.team_id = t.id AND a.action = 'observations.revived'
+             WHERE a.created_at > now() - interval '7 days') AS revived_observations,
            ARRAY(SELECT c.relname::text FROM pg_class c
                    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'team_id' AND NOT a.attisdropped
                   WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'

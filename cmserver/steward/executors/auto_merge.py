@@ -1,4 +1,4 @@
-"""Merges a suggested pair: one that is as good as the same text, or one that the model says is the same, and is sure."""
+"""Merges a suggested pair: equal texts, or one text that only says more, where the model says that it is the same, and is sure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from cmserver.base.db import Db
 from cmserver.base.errors import CmserverError
 from cmserver.base.sql import Conn
 from cmserver.consolidation import repository as consolidation
-from cmserver.consolidation.combine import text_of
-from cmserver.consolidation.difference import find_difference
+from cmserver.consolidation.comparison import repository as comparison
+from cmserver.consolidation.difference import find_difference, only_adds
 from cmserver.consolidation.marks import compared_text, read_marks
-from cmserver.consolidation.merge import fold_unit, list_units
 from cmserver.consolidation.model import Suggestion
 from cmserver.consolidation.review import resolve_suggestion
-from cmserver.consolidation.similarity import lexical_similarity
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.observations.model import Observation
@@ -25,8 +23,6 @@ from cmserver.providers.model import Prompt
 from cmserver.steward.ask import GuardAnswer, ModelAsker
 from cmserver.steward.executors.executor import Executor, JobPayload
 from cmserver.steward.model import GUARD_CONFIDENCE, Effect, JobContext, ModelCall, Plan, PlanResult
-
-_SURE_SIMILARITY = 0.99
 
 
 class AutoMergePayload(JobPayload, rename="camel", frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,6 +52,7 @@ class AutoMerge(Executor[AutoMergePayload]):
             suggestion = await consolidation.suggestion(conn, job.team_id, payload.suggestion_id)
             pair = [] if suggestion is None else await _find_pair(conn, job.team_id, suggestion)
             project = None if suggestion is None else await access.project(conn, job.team_id, suggestion.project_id)
+            hashes = await comparison.hashes(conn, job.team_id, [row.id for row in pair])
         if suggestion is None or project is None:
             return Plan(decision="nothing", reasons=["suggestion_missing"])
         if suggestion.status != "open":
@@ -71,7 +68,9 @@ class AutoMerge(Executor[AutoMergePayload]):
             "similarity": round(suggestion.similarity, 4),
             "threshold": context.policies["auto_merge.threshold"],
         }
-        reasons, confidence, call = await self._judge(asker, context, project.canonical_id, suggestion, pair)
+        reasons, confidence, call = await self._judge(
+            asker, context, project.canonical_id, suggestion, pair, is_equal=len(set(hashes.values())) == 1
+        )
         if reasons not in (["same_text"], ["model_sure"]):
             tries_again = reasons[0] in {"model_paused", "breaker_open", "budget_spent", "daily_tokens_spent", "model_failed"}
             return Plan(decision="keep", reasons=reasons, confidence=confidence, input=facts, call=call, tries_again=tries_again)
@@ -85,16 +84,25 @@ class AutoMerge(Executor[AutoMergePayload]):
         return Plan(decision="merge", reasons=reasons, confidence=confidence, proposals=[proposal], input=facts, call=call)
 
     async def _judge(  # noqa: PLR0911 - each is a reason
-        self, asker: ModelAsker, context: JobContext, project: str, suggestion: Suggestion, pair: list[Observation]
+        self,
+        asker: ModelAsker,
+        context: JobContext,
+        project: str,
+        suggestion: Suggestion,
+        pair: list[Observation],
+        *,
+        is_equal: bool,
     ) -> tuple[list[str], float | None, ModelCall | None]:
         """The reasons, how sure it is, and the call of the model, if one was made."""
         if suggestion.reason != "same":
             return [suggestion.reason], None, None
-        if is_same_text(*pair):
+        if is_equal and _may_be_same(*pair):
             return ["same_text"], 1.0, None
-        left, right = (read_marks(compared_text(row)) for row in pair)
-        if (difference := find_difference(left, right)) is not None:
+        texts = [compared_text(row) for row in pair]
+        if (difference := find_difference(*map(read_marks, texts))) is not None:
             return ["differs", difference.kind], None, None
+        if not only_adds(*texts):
+            return ["differs", "word"], None, None
         if suggestion.similarity < context.policies["auto_merge.threshold"]:
             return ["below_threshold"], None, None
         prompt = Prompt(kind="guard", project=project, stored=[compared_text(row) for row in pair])
@@ -142,18 +150,10 @@ class AutoMerge(Executor[AutoMergePayload]):
         return PlanResult(effects=effects)
 
 
-def is_same_text(left: Observation, right: Observation) -> bool:
-    """Whether both have the same facts and sentences, in whatever order, and are not about different files."""
-    if left.state != right.state or left.type != right.type:
-        return False
+def _may_be_same(left: Observation, right: Observation) -> bool:
+    """Whether both are of one type and state, and not about different files."""
     mine, others = ({*(row.files_read or ()), *(row.files_modified or ())} for row in (left, right))
-    if mine and others and mine.isdisjoint(others):
-        return False
-    units, other_units = ({fold_unit(unit) for unit in list_units(text_of(row))} - {""} for row in (left, right))
-    if units == other_units:
-        return True
-    marks, other_marks = read_marks(compared_text(left)), read_marks(compared_text(right))
-    return lexical_similarity(marks, other_marks) >= _SURE_SIMILARITY and find_difference(marks, other_marks) is None
+    return (left.state, left.type) == (right.state, right.type) and not (mine and others and mine.isdisjoint(others))
 
 
 async def _find_pair(conn: Conn, team_id: UUID, suggestion: Suggestion) -> list[Observation]:

@@ -120,7 +120,6 @@ async def test_no_project_is_not_any_project_and_a_type_is_not_another(visitor: 
             "POST", "/memories", {"title": text[0], "content": text[1], "type": "problem"}, status=201
         ),
         "type": await visitor.store(*text, type="general"),
-        "scope": await visitor.store(*text, type="problem", scope="global"),
     }
 
     assert {name: result["action"] for name, result in stored.items()} == dict.fromkeys(stored, "created")

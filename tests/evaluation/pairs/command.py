@@ -22,10 +22,6 @@ from tests.evaluation.pairs.load import Half, read_pairs
 
 _TITLES = (
     "compared by",
-    "merged",
-    "right",
-    "precision",
-    "of all same",
     "shown",
     "precision",
     "of all to show",
@@ -84,10 +80,6 @@ _PAIR_TITLES = ("label", "verdict", "reason", "cosine", "words", "differs in", "
 def _figures_row(name: str, figures: PairFigures) -> tuple[Cell, ...]:
     return (
         name,
-        figures.merged,
-        figures.merged_right,
-        format_percent(figures.merge_precision),
-        format_percent(figures.merge_recall),
         figures.shown,
         format_percent(figures.suggest_precision),
         format_percent(figures.suggest_recall),

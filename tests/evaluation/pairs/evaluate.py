@@ -15,7 +15,7 @@ from cmserver.providers.embedding.model import Embedder
 from tests.evaluation.pairs.load import Pair
 
 SHOWN = {"same", "contradicts", "newer"}
-"""The labels of pairs that a person should see or that are merged: they are about the same fact."""
+"""The labels of pairs that a person should see: they are about the same fact."""
 
 
 class JudgedPair(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,26 +28,15 @@ class JudgedPair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts over the pairs of a half. Shown are those that are merged or suggested."""
+    """Counts over the pairs of a half. None is of equal texts, so none is merged: shown are those that are suggested."""
 
     pairs: int
-    same: int
     about_one_fact: int
-    merged: int
-    merged_right: int
     shown: int
     shown_right: int
     contradictions: int
     contradictions_named: int
     """Of the pairs that contradict each other, how many are suggested for this reason."""
-
-    @property
-    def merge_precision(self) -> float | None:
-        return _share(self.merged_right, self.merged)
-
-    @property
-    def merge_recall(self) -> float | None:
-        return _share(self.merged_right, self.same)
 
     @property
     def suggest_precision(self) -> float | None:
@@ -67,15 +56,11 @@ def judge_pairs(pairs: Sequence[Pair], embedder: Embedder | None) -> list[Judged
 
 def count_figures(judged: Sequence[JudgedPair]) -> PairFigures:
     """The figures of judged pairs."""
-    merged = [row for row in judged if row.verdict.decision == "merge"]
     shown = [row for row in judged if row.verdict.decision != "none"]
     contradictions = [row for row in judged if row.pair.label == "contradicts"]
     return PairFigures(
         pairs=len(judged),
-        same=sum(row.pair.label == "same" for row in judged),
         about_one_fact=sum(row.pair.label in SHOWN for row in judged),
-        merged=len(merged),
-        merged_right=sum(row.pair.label == "same" for row in merged),
         shown=len(shown),
         shown_right=sum(row.pair.label in SHOWN for row in shown),
         contradictions=len(contradictions),
@@ -86,7 +71,7 @@ def count_figures(judged: Sequence[JudgedPair]) -> PairFigures:
 def _judge(pair: Pair, cosine: float | None, thresholds: Thresholds) -> JudgedPair:
     left, right = read_marks(pair.left.text), read_marks(pair.right.text)
     lexical = lexical_similarity(left, right)
-    verdict = judge_pair(cosine, lexical, find_difference(left, right), thresholds)
+    verdict = judge_pair(cosine, lexical, find_difference(left, right), thresholds, is_equal=False)
     return JudgedPair(pair=pair, cosine=cosine, lexical=lexical, verdict=verdict)
 
 
