@@ -33,7 +33,7 @@ class Page(Operation):
 
     `scope` is what the visitor needs in their team ("" for everybody who is signed in, None for anybody). `is_for_operators` takes
     an operator of the server, and `is_for_people` anybody with an account, in a team or not. A POST with `form_of` shows that page
-    again, with the error, when what was sent is refused.
+    again, with the error and what was typed, when what was sent is refused.
     The handler's docstring begins with the line of the page in docs/reference/web.md.
     """
 
@@ -71,7 +71,7 @@ class Page(Operation):
             if visit.signed_in is None and self.method == "GET":
                 target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
                 return visit.redirect("/ui/sign-in", next="" if target == "/ui" else target)
-            return error_page(visit, error)
+            return error_page(visit, error, is_kept=self.form_of is not None)
         except CmserverError as error:
             return error_page(visit, error)
         except Exception:
@@ -81,16 +81,15 @@ class Page(Operation):
     async def _answer(self, visit: Visit) -> Response:
         if self.method != "GET":
             security.check_origin(visit.request)
-            await visit.read_form()
-            if visit.signed_in is not None:
-                sent = visit.submitted.get(CSRF_FIELD, [""])[-1] or visit.request.headers.get("x-cmserver-token", "")
-                security.check_token(sent, visit.signed_in.csrf_token)
+            await visit.read_form()  # before the visitor is refused: what was typed is given back
         await self._admit(visit)
-        if self.form_of is None:
-            return await self.handler(visit)
         try:
+            if self.method != "GET":
+                _check_token(visit)
             return await self.handler(visit)
         except _SHOWN_IN_FORM as error:
+            if self.form_of is None:
+                raise
             visit.error = error
             return await self.form_of(visit)
 
@@ -107,6 +106,13 @@ class Page(Operation):
                 raise Forbidden("This page is for operators of the server.")
             return
         await visit.dependency(Accounts).admit(visit.signed_in, self.scope)
+
+
+def _check_token(visit: Visit) -> None:
+    """Forbidden when somebody is signed in, and the form does not carry the token of their session."""
+    if visit.signed_in is not None:
+        sent = visit.submitted.get(CSRF_FIELD, [""])[-1] or visit.request.headers.get("x-cmserver-token", "")
+        security.check_token(sent, visit.signed_in.csrf_token)
 
 
 async def start_visit(request: Request) -> Visit:
@@ -126,8 +132,11 @@ async def no_page(request: Request) -> Response:
     return error_page(await start_visit(request), NotFound("There is no page at this address."))
 
 
-def error_page(visit: Visit, error: CmserverError) -> Response:
-    """The refusal as a page, in the words and with the status of the API."""
+def error_page(visit: Visit, error: CmserverError, *, is_kept: bool = False) -> Response:
+    """The refusal as a page, in the words and with the status of the API, and with what was typed.
+
+    `is_kept` offers to send the form again, once the visitor is signed in: without a token, so that it is shown, and nothing done.
+    """
     wire = refusal(error, request_id())
     visit.error = None
     status = wire_status(error)
@@ -140,6 +149,7 @@ def error_page(visit: Visit, error: CmserverError) -> Response:
         request_id=request_id(),
         suggestions=_suggestions(visit) if isinstance(error, NotFound) else [],
         sign_in_path=f"/ui/sign-in?next={quote(visit.path)}",
+        is_kept=is_kept and bool(visit.typed),
     )
     for name in ("retry-after", "connection"):
         if name in wire.headers:

@@ -28,7 +28,7 @@ HEADERS = {
 """Headers of every page, besides those of every answer (base.http.frame)."""
 
 _FORGED = "This form was not sent from a page of this server. Open the page again, and send it from there."
-_STALE = "This page is from before you signed in, or your session has ended. Reload it, and send the form again."
+_STALE = "This form is from before you signed in, so nothing was changed. Look at it, and send it again."
 
 
 def check_origin(request: Request) -> None:

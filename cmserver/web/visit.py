@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import math
 from collections.abc import Mapping
@@ -17,7 +18,8 @@ from starlette.responses import RedirectResponse, Response
 from cmserver.access.model import Principal
 from cmserver.access.people.model import Client, Login
 from cmserver.base.db import Db
-from cmserver.base.errors import CmserverError, Invalid, RateLimited, Unauthenticated
+from cmserver.base.errors import CmserverError, Invalid, RateLimited, TooLarge, Unauthenticated
+from cmserver.base.fair_threads import FairThreads
 from cmserver.base.http import wire
 from cmserver.base.ids import parse_id
 from cmserver.base.sql import Conn
@@ -33,6 +35,14 @@ _NOTICE_SECONDS = 60
 _MAX_NOTICE_CHARS = 500
 CSRF_FIELD = "token"
 """The hidden field of every form."""
+MAX_FORM_BYTES = 262_144
+"""Of a form's body. No page takes files; the longest texts are cut to `field_max_chars`, which is less."""
+MAX_FORM_FIELDS = 2_000
+SECRET_FIELDS = frozenset({CSRF_FIELD, "password", "current", "key"})
+"""Fields of forms that are never shown again."""
+_QUICK_BYTES = 8_192
+"""A body of this size is decoded at once; a longer one in a thread, since every escape takes about a microsecond."""
+_decoders = FairThreads(2, "form")
 
 
 class Visit:
@@ -45,6 +55,7 @@ class Visit:
         """Why the form that was sent was refused, when its page is shown again."""
         self.submitted: Mapping[str, list[str]] = {}
         """The fields of the form as they were sent."""
+        self._has_read_form = False
         self._principal: Principal | None = signed_in.principal if signed_in else None
         self._new_token: str | None = None
 
@@ -115,15 +126,28 @@ class Visit:
         return _convert(fields, type_)
 
     async def read_form(self) -> None:
-        """Read the body into `submitted`, once."""
-        if self.submitted:
+        """Read the body into `submitted`, once; TooLarge, or Invalid when it is no form."""
+        if self._has_read_form:
             return
-        body = await wire.body(self.request)
+        self._has_read_form = True
         try:
-            pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=2000)
+            body = await wire.body(self.request, max_bytes=MAX_FORM_BYTES)
+        except TooLarge as error:
+            limit = f"A form takes at most {MAX_FORM_BYTES:,} bytes"
+            raise TooLarge(f"{limit}. Nothing was changed: shorten the text, or send it by the API.") from error
+        try:
+            if len(body) <= _QUICK_BYTES:
+                self.submitted = _decode_form(body)
+            else:
+                holder = self.signed_in.session.id if self.signed_in else self.client.address
+                self.submitted = await asyncio.wrap_future(_decoders.submit(holder, lambda: _decode_form(body)))
         except ValueError as error:
             raise Invalid("The form could not be read. Reload the page and send it again.") from error
-        self.submitted = _grouped(pairs)
+
+    @property
+    def typed(self) -> list[tuple[str, str]]:
+        """The fields of the form that may be shown again, in the order in which they were sent."""
+        return [(name, value) for name, values in self.submitted.items() if name not in SECRET_FIELDS for value in values]
 
     def form_id(self, once: str) -> UUID:
         """An id for what a form makes, the same whenever the same form is sent (`ui.once()`): so it is made only once."""
@@ -191,6 +215,11 @@ class Visit:
 def wire_status(error: CmserverError) -> int:
     """The HTTP status of a refusal."""
     return next((wire.STATUS[kind][0] for kind in type(error).__mro__ if kind in wire.STATUS), 500)
+
+
+def _decode_form(body: bytes) -> dict[str, list[str]]:
+    """ValueError for what is no form."""
+    return _grouped(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS))
 
 
 def _grouped(pairs: list[tuple[str, str]]) -> dict[str, list[str]]:

@@ -114,11 +114,12 @@ def answer(value: object, status: int = 200, headers: dict[str, str] | None = No
     return Response(_ENCODER.encode(value) + b"\n", status, headers, media_type="application/json")
 
 
-async def body(request: Request, cutter: JsonCutter | None = None) -> bytes:
+async def body(request: Request, cutter: JsonCutter | None = None, *, max_bytes: int | None = None) -> bytes:
     """The whole body; one that is too large as the cutter leaves it, if there is one.
 
-    TooLarge as soon as it is known to be larger than `body_max_bytes`; RequestTimeout when nothing of it comes at first, or after
-    `body_timeout_seconds`; Unavailable when a quarter of all connections wait for bodies of this key, or from this address.
+    TooLarge as soon as it is known to be larger than `max_bytes` or `body_max_bytes`; RequestTimeout when nothing of it comes at
+    first, or after `body_timeout_seconds`; Unavailable when a quarter of all connections wait for bodies of this key, or from this
+    address.
     """
     settings = dependency(request, Settings)
     seconds = settings.body_timeout_seconds
@@ -132,7 +133,8 @@ async def body(request: Request, cutter: JsonCutter | None = None) -> bytes:
     deadline = asyncio.timeout(first_seconds)
     try:
         async with deadline:
-            return await _body(request, settings.body_max_bytes, cutter, lambda: deadline.reschedule(ends_at))
+            limit = min(max_bytes or settings.body_max_bytes, settings.body_max_bytes)
+            return await _body(request, limit, cutter, lambda: deadline.reschedule(ends_at))
     except TimeoutError as error:
         message = f"The body took longer than {seconds:g} s, the limit of this server (CMSERVER_BODY_TIMEOUT_SECONDS)."
         if first_seconds < seconds and deadline.when() != ends_at:
