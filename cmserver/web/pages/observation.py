@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, cast
 from uuid import UUID
 
@@ -35,7 +34,7 @@ from cmserver.web.page import Page
 from cmserver.web.pages.memory import BADGES, TYPES, names_of_projects, session_labels, title_of
 from cmserver.web.templates import show_hidden
 from cmserver.web.visit import Visit
-from cmserver.web.word_diff import WordDiff, compare_words
+from cmserver.web.word_diff import WordDiff, compare_all
 
 _VERSIONS = 20
 _SOURCES = 30
@@ -76,7 +75,7 @@ class ObservationView(msgspec.Struct, frozen=True, kw_only=True):
     sources: list[observations_model.ObservationSource]
     source_count: int
     summary: list[tuple[str, str]]
-    versions: list[ShownVersion]
+    history: list[ObservationVersion]
     relations: list[ShownRelation]
     shown_to: list[ShownReceipt]
     sessions: dict[UUID, str]
@@ -97,6 +96,7 @@ async def get_observation(visit: Visit) -> Response:
         "observation.html",
         title=f"#{view.observation.number} {view.title[:60]}",
         view=view,
+        versions=await _shown_versions(visit, view),
         observation=view.observation,
         badges=BADGES,
         strategies=_STRATEGIES,
@@ -112,11 +112,11 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
     principal = visit.principal
     observation, sources = await read_observation(conn, principal, name)
     related = await relate.read_related(conn, principal, str(observation.id), relationships=None, depth=1)
-    versions: list[ObservationVersion] = []
+    history: list[ObservationVersion] = []
     shown_to: list[ShownReceipt] = []
     people = None
     if principal.sees(observation.project_id):
-        versions = (await read_history(conn, principal, str(observation.id), _VERSIONS)).versions
+        history = (await read_history(conn, principal, str(observation.id), _VERSIONS)).versions
         readers = await read_readers(conn, principal, str(observation.id))
         shown_to, people = readers.shown, readers.people
     titles = {row.id: title_of(row) for row in related.observations}
@@ -134,7 +134,7 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
         sources=sources[:_SOURCES],
         source_count=len(sources),
         summary=_summary(observation),
-        versions=_shown_versions(observation, versions, related.relations),
+        history=history,
         relations=[_shown_relation(observation.id, relation, titles) for relation in related.relations],
         shown_to=shown_to,
         sessions=labels,
@@ -149,21 +149,17 @@ def _summary(observation: observations_model.Observation) -> list[tuple[str, str
     return [(label, text) for name, label in SUMMARY_LABELS.items() if (text := parts.get(name))]
 
 
-def _shown_versions(
-    observation: observations_model.Observation, versions: Sequence[ObservationVersion], relations: Sequence[Relation]
-) -> list[ShownVersion]:
+async def _shown_versions(visit: Visit, view: ObservationView) -> list[ShownVersion]:
     """The last first. What came after a change is what stood before the next one, or stands now."""
-    numbers = {relation.to_id: relation.to_number for relation in relations}
+    numbers = {shown.relation.to_id: shown.relation.to_number for shown in view.relations}
+    changes = [version.before for version in view.history if version.before is not None]
+    texts = [_text(view.observation), *map(_text, changes)]
+    diffs = iter(await compare_all(visit.team_id, list(zip(texts[1:], texts, strict=False))))
     shown: list[ShownVersion] = []
-    after: observations_model.Observation | Snapshot = observation
-    for version in versions:
-        diff = None
-        if version.before is not None:
-            found = compare_words(_text(version.before), _text(after))
-            diff = None if found.is_same else found
-            after = version.before
+    for version in view.history:
+        diff = next(diffs) if version.before is not None else None
         sources = [numbers[id_] for id_ in version.source_ids if id_ in numbers]
-        shown.append(ShownVersion(version=version, diff=diff, sources=sources))
+        shown.append(ShownVersion(version=version, diff=None if diff is None or diff.is_same else diff, sources=sources))
     return shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal
 from uuid import UUID
 
@@ -25,7 +26,7 @@ from cmserver.steward import repository as steward
 from cmserver.web.page import Page
 from cmserver.web.pages.memory import BADGES, list_projects, names_of_projects, title_of
 from cmserver.web.visit import Visit
-from cmserver.web.word_diff import WordDiff, compare_words
+from cmserver.web.word_diff import WordDiff, compare_all
 
 _PAGE = 10
 _MAX_CHARS = 1_500
@@ -91,10 +92,11 @@ async def get_review(visit: Visit) -> Response:
         )
         last = await review.find_suggestion(conn, principal, filters.last) if filters.last else None
         verdicts = await steward.verdicts(conn, principal.team_id, [suggestion.id for suggestion in page])
+    diffs = await _compare(visit, page, by_number)
     return visit.render(
         "review.html",
         title="Review" if filters.about == "same" else "Contradictions",
-        pairs=[_shown_pair(suggestion, by_number, names, verdicts) for suggestion in page],
+        pairs=[_shown_pair(suggestion, by_number, names, verdicts, diffs.get(suggestion.id)) for suggestion in page],
         projects=projects,
         filters=filters,
         badges=BADGES,
@@ -106,11 +108,20 @@ async def get_review(visit: Visit) -> Response:
     )
 
 
+async def _compare(visit: Visit, page: Sequence[Suggestion], by_number: Mapping[int, Observation]) -> dict[UUID, WordDiff]:
+    """Where the texts differ, of the pairs that are both shown."""
+    orders = {suggestion.id: suggestion.merge_order() for suggestion in page}
+    both = {id_: order for id_, order in orders.items() if by_number.keys() >= set(order)}
+    texts = [(_text(by_number[older])[:_MAX_CHARS], _text(by_number[newer])[:_MAX_CHARS]) for older, newer in both.values()]
+    return dict(zip(both, await compare_all(visit.team_id, texts), strict=True))
+
+
 def _shown_pair(
     suggestion: Suggestion,
     by_number: dict[int, Observation],
     names: dict[UUID, str],
     verdicts: dict[UUID, dict[str, object]],
+    diff: WordDiff | None,
 ) -> ShownPair:
     older_number, newer_number = suggestion.merge_order()
     older, newer = by_number.get(older_number), by_number.get(newer_number)
@@ -118,7 +129,7 @@ def _shown_pair(
         suggestion=suggestion,
         older=_shown(older) if older else None,
         newer=_shown(newer) if newer else None,
-        diff=compare_words(_text(older)[:_MAX_CHARS], _text(newer)[:_MAX_CHARS]) if older and newer else None,
+        diff=diff,
         project=names.get(suggestion.project_id, ""),
         verdict=verdicts.get(suggestion.id),
     )
