@@ -11,6 +11,12 @@ from msgspec import Meta
 KEY_MOST = 500
 """The most characters of a text in an index: 2,000 bytes, so that other columns fit into the 2,704 bytes of its row."""
 
+QUERY_MOST, PROMPT_MOST = 2_000, 10_000
+"""The most characters of a query, and of a prompt that is searched with: what reads them does so on the event loop."""
+LINE_MOST = 4_096
+"""The most characters of a path, a name or a time."""
+CURSOR_MOST = 16_384
+
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 UNSEGMENTED = (
     "\u0e01-\u0e3a\u0e40-\u0e4e"  # Thai
@@ -48,6 +54,15 @@ Text = Annotated[str, matching(STORABLE_PATTERN, WHY_UNSTORABLE)]
 Key = Annotated[Text, Meta(min_length=1, max_length=KEY_MOST)]
 """An id that somebody else has given."""
 
+Line = Annotated[Text, Meta(min_length=1, max_length=LINE_MOST)]
+"""What is read at once: a path, a time, a name that need not be stored."""
+
+QueryText = Annotated[Text, Meta(min_length=1, max_length=QUERY_MOST)]
+"""What is searched for."""
+
+Cursor = Annotated[str, Meta(max_length=CURSOR_MOST)]
+"""Where the next page begins, as an answer said."""
+
 Label = Annotated[Text, Meta(min_length=1, max_length=100)]
 """A short name of a kind, which may stand beside a `Key` in one index."""
 
@@ -55,6 +70,11 @@ Label = Annotated[Text, Meta(min_length=1, max_length=100)]
 def storable(text: str) -> str:
     """The text with U+FFFD for each character that cannot be stored."""
     return UNSTORABLE.sub("\ufffd", text)
+
+
+def cut_query(text: str) -> str:
+    """What is read of a query that comes by another system's door, whose clients cannot shorten it."""
+    return text[:QUERY_MOST]
 
 
 def split_commas(text: str | None) -> list[str]:

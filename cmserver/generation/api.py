@@ -24,7 +24,7 @@ from cmserver.base.ids import from_iso, request_id
 from cmserver.base.paging import Limit
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
-from cmserver.base.text import Key
+from cmserver.base.text import Key, Line
 from cmserver.generation import reindex, wire
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
@@ -53,7 +53,7 @@ class JobsQuery(msgspec.Struct, kw_only=True):
     source_type: SourceType | None = None
     project: str | None = None
     session: Key | None = None
-    since: str | None = None
+    since: Line | None = None
     limit: Limit = 50
     offset: Annotated[int, Meta(ge=0)] = 0
     cursor: str | None = None
@@ -84,7 +84,7 @@ class JobSelectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknow
     source_type: SourceType | None = None
     project_id: Key | None = None
     session_id: Key | None = None
-    since: str | None = None
+    since: Line | None = None
     job_ids: Annotated[list[UUID], Meta(min_length=1, max_length=MAX_SELECTED)] | None = None
     dry_run: bool = False
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, field
 
 from cmserver.base.errors import Invalid, Issue, NotFound
-from cmserver.base.text import Key, Text, split_commas
+from cmserver.base.text import Key, Line, Text, cut_query, split_commas
 from cmserver.mcp.call import Call, Tool, ToolHandler, handle
 from cmserver.mcp.contextify import CONTEXTIFY
 from cmserver.mcp.project import NOTHING_YET, render_context
@@ -19,7 +19,7 @@ from cmserver.mcp.tools import TOOLS, observation_get, observation_timeline, rea
 from cmserver.observations.wire import BatchReadIn
 from cmserver.recall.search.model import SearchedKind
 from cmserver.recall.search.searcher import Searcher
-from cmserver.recall.search.wire import NonEmptyText, SearchIn
+from cmserver.recall.search.wire import SearchIn
 from cmserver.recall.timeline.wire import EntryCount, TimelineIn
 from cmserver.recall.wire import ContextQuery
 
@@ -35,22 +35,22 @@ _PROJECT = {"$.projectId": "$.project"}
 class SearchArguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """As claude-mem's `search`. `type` is observations, sessions (summaries), prompts, or a type, as `obs_type`; commas are or."""
 
-    query: NonEmptyText
+    query: Annotated[Text, Meta(min_length=1)]
     limit: Annotated[int, Meta(ge=1, le=_MAX_HITS)] = 20
     offset: Annotated[int, Meta(ge=0, lt=_MAX_HITS)] = 0
     project: Key | None = None
-    type: Text | None = None
-    obs_type: Text | None = None
-    date_start: NonEmptyText | None = field(default=None, name="dateStart")
-    date_end: NonEmptyText | None = field(default=None, name="dateEnd")
+    type: Line | None = None
+    obs_type: Line | None = None
+    date_start: Line | None = field(default=None, name="dateStart")
+    date_end: Line | None = field(default=None, name="dateEnd")
     order_by: Literal["relevance", "date_desc", "date_asc"] | None = field(default=None, name="orderBy")
 
 
 class TimelineArguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """As claude-mem's `timeline`."""
 
-    anchor: Annotated[int, Meta(ge=1)] | NonEmptyText | None = None
-    query: NonEmptyText | None = None
+    anchor: Annotated[int, Meta(ge=1)] | Line | None = None
+    query: Annotated[Text, Meta(min_length=1)] | None = None
     depth_before: EntryCount = 10
     depth_after: EntryCount = 10
     project: Key | None = None
@@ -60,7 +60,7 @@ class StartArguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """As claude-mem's `session_start_context`; `projects` are several, with commas between."""
 
     project: Key | None = None
-    projects: NonEmptyText | None = None
+    projects: Line | None = None
 
 
 @cache
@@ -85,7 +85,7 @@ async def _search(call: Call, arguments: SearchArguments) -> str:
     with _alias_paths({"$.types": "$.obs_type" if kinds or arguments.obs_type else "$.type"}):
         types = read_types(names)
     search = SearchIn(
-        query=arguments.query,
+        query=cut_query(arguments.query),
         project_id=arguments.project,
         kinds=kinds or (None if types else _ALL_KINDS),
         types=types,
@@ -103,7 +103,7 @@ async def _timeline(call: Call, arguments: TimelineArguments) -> str:
     """The lines of claude-mem's `timeline`, as `observation_timeline` renders them."""
     request = TimelineIn(
         anchor=arguments.anchor,
-        query=arguments.query,
+        query=arguments.query and cut_query(arguments.query),
         project_id=arguments.project,
         before=arguments.depth_before,
         after=arguments.depth_after,

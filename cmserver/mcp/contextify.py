@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from cmserver.base.errors import NotFound
 from cmserver.base.lookalikes import remove_invisible
-from cmserver.base.text import Key, Text
+from cmserver.base.text import Key, Line, Text
 from cmserver.consolidation.model import SOURCES_MOST
 from cmserver.mcp.call import Call, Tool, handle
 from cmserver.memories import wire as memories_wire
@@ -51,7 +51,7 @@ class MemoryChangeArguments(memories_wire.MemoryChangeIn, kw_only=True):
 class RelatedMemoriesArguments(MemoryIdArguments, kw_only=True):
     """Which memory, and by which relations; by all without."""
 
-    relationship_types: Annotated[list[Text], Meta(max_length=50)] | None = None
+    relationship_types: Annotated[list[Line], Meta(max_length=50)] | None = None
 
 
 class MemoryContextArguments(msgspec.Struct, kw_only=True):

@@ -8,11 +8,10 @@ import msgspec
 from cmserver.access.limits.denials import Denials
 from cmserver.base.errors import Invalid
 from cmserver.base.http.wire import convert
-from cmserver.base.text import Key
+from cmserver.base.text import Key, QueryText
 from cmserver.mcp.call import Call
 from cmserver.mcp.project import locate_project, run_tool
 from cmserver.mcp.tools import TOOLS
-from cmserver.recall.search.wire import NonEmptyText
 
 NAME = "what_do_we_know"
 _SEARCH = next(tool for tool in TOOLS if tool.name == "observation_search")
@@ -37,7 +36,7 @@ _NEXT_STEPS = (
 class Topic(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The arguments of the prompt."""
 
-    topic: NonEmptyText
+    topic: QueryText
     project: Key | None = None
 
 

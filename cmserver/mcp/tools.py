@@ -13,7 +13,7 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
-from cmserver.base.text import Key, Text, split_commas
+from cmserver.base.text import Key, QueryText, split_commas
 from cmserver.consolidation.model import list_others
 from cmserver.consolidation.store import store_observations
 from cmserver.generation.operate.manage import find_job_status, render_job_status
@@ -41,7 +41,7 @@ _WHICH_PROJECT = f'name or path; else this one; "{ANY}": all'
 class ContextArguments(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """The index of a project, or with a query the full texts of the best hits."""
 
-    query: Annotated[Text, Meta(min_length=1)] | None = None
+    query: QueryText | None = None
     project_id: Key | None = None
     limit: Annotated[int, Meta(ge=1, le=50)] | None = None
 

@@ -11,6 +11,7 @@ import msgspec
 from cmserver.base.errors import Invalid
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
+from cmserver.base.text import cut_query
 from cmserver.consolidation.comparison import repository as comparison
 from cmserver.consolidation.marks import read_marks
 from cmserver.consolidation.similarity import lexical_similarity
@@ -51,7 +52,7 @@ async def search_memories(
     limit, offset = wire.page_size(filters.limit), filters.offset or 0
     project_ids = await memories.projects_to_read(caller.principal, filters.project_id)
     conditions = _conditions(filters)
-    query = query.strip()
+    query = cut_query(query.strip())
     if query in {"", ANYTHING}:
         async with memories.db.tenant(caller.team_id) as conn:
             rows = await repository.listed(conn, caller.team_id, project_ids, conditions, limit=limit, offset=offset)

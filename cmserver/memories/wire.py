@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cmserver.base.text import KEY_MOST, Key, Label, Text
+from cmserver.base.text import KEY_MOST, LINE_MOST, Key, Label, Text
 from cmserver.consolidation.model import SOURCES_MOST, MergeRecord, Relation, SuggestionStatus
 from cmserver.memories import model
 from cmserver.observations.history.model import MergeStrategy
@@ -24,6 +24,7 @@ DEFAULT_RESULTS = 20
 OPERATIONS_MOST = 50
 
 NonEmptyText = Annotated[str, Meta(min_length=1)]
+Words = Annotated[Text, Meta(max_length=LINE_MOST)]
 Tags = Annotated[list[str], Meta(max_length=100)]
 ProjectName = Annotated[Text, Meta(max_length=KEY_MOST)]
 AgentName = Annotated[Text, Meta(max_length=100)]
@@ -87,7 +88,7 @@ class MemoryFiltersIn(msgspec.Struct, kw_only=True):
     An empty `type` or `scope` is any.
     """
 
-    tags: Annotated[list[Text], Meta(max_length=100)] | None = None
+    tags: Annotated[list[Words], Meta(max_length=100)] | None = None
     type: model.MemoryType | Literal[""] | None = None
     scope: model.MemoryScope | Literal[""] | None = None
     project_id: ProjectName | None = None
@@ -113,8 +114,8 @@ class MemoryMergeIn(msgspec.Struct, kw_only=True):
 class MergeOperationIn(msgspec.Struct, kw_only=True):
     """One merge of several."""
 
-    target_id: Text = ""
-    source_ids: Annotated[list[Text], Meta(max_length=SOURCES_MOST)] = []
+    target_id: Words = ""
+    source_ids: Annotated[list[Words], Meta(max_length=SOURCES_MOST)] = []
 
 
 class MemoryConsolidationIn(msgspec.Struct, kw_only=True):

@@ -13,6 +13,7 @@ from cmserver.base.db import Db
 from cmserver.base.errors import CmserverError
 from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
+from cmserver.base.text import QUERY_MOST
 from cmserver.observations.calibration import repository as calibrations
 from cmserver.observations.calibration.model import CALIBRATED_EMBEDDER, is_built_in
 from cmserver.observations.embedding import repository as embeddings
@@ -35,8 +36,6 @@ REFRESH_SECONDS = 5.0
 CALIBRATION_SECONDS = 60.0
 """How often a team's calibration is looked up."""
 _MAX_CALIBRATIONS = 1_000
-MAX_QUERY_CHARS = 2_000
-"""The rest of a longer query is not embedded."""
 _QUERY_FAILURES = {FailureKind.REFUSED, FailureKind.CONTEXT_TOO_LONG}
 """Failures that are about one query: the embedder is called for the next one."""
 
@@ -57,9 +56,10 @@ class QueryEmbedder:
 
     async def embed(self, query: str, *, team_id: UUID | None = None) -> QueryVector | None:
         """The query's vector, with the team's calibration; None without a model, or when it does not answer in time."""
+        query = query[:QUERY_MOST]  # the beginning of a prompt
         if not query.strip():
             return None
-        vectors = await self._embed([query[:MAX_QUERY_CHARS]], "query", ANSWER_SECONDS)
+        vectors = await self._embed([query], "query", ANSWER_SECONDS)
         if not vectors:
             return None
         return msgspec.structs.replace(vectors[0], calibration=await self._find_calibration(team_id) if team_id else None)

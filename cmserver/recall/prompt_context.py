@@ -18,7 +18,7 @@ from psycopg import errors
 
 from cmserver.access.model import Principal, Project
 from cmserver.base.sql import Conn
-from cmserver.base.text import UNSEGMENTED
+from cmserver.base.text import PROMPT_MOST, UNSEGMENTED
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.recall import repository
 from cmserver.recall.inline_context import render_inline_context
@@ -33,7 +33,6 @@ THRESHOLD = 0.5
 NEAR = 3.0
 """A line that is e ** 3 = 20 times as likely by chance as the best one is not shown beside it."""
 MAX_LINES = 3
-MAX_CHARS = 10_000
 MAX_WORDS = 32
 """The rest of a longer prompt is ignored."""
 MIN_CONFIDENCE = 0.6
@@ -95,7 +94,7 @@ async def build_prompt_context(
 
     Without the prompt's `vector`, only words count.
     """
-    prompt = prompt[:MAX_CHARS].replace("\x00", " ")
+    prompt = prompt[:PROMPT_MOST].replace("\x00", " ")
     if not _is_meaningful(prompt):
         return None
     lexemes = await search_repository.lexemes(conn, principal.team_id, [project.id], prompt, MAX_WORDS)

@@ -32,7 +32,7 @@ from cmserver.base.json_text import decode_json
 from cmserver.base.paging import Limit, page, place
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
-from cmserver.base.text import Label, Text, storable
+from cmserver.base.text import Label, Line, Text, storable
 from cmserver.redaction.redact import redact
 
 Label120 = Annotated[Text, Meta(max_length=120)]
@@ -62,8 +62,8 @@ class KeyIn(msgspec.Struct, rename="camel", kw_only=True):
     label: Label120 | None = None
     name: Label120 | None = None
     scopes: Annotated[list[Label], Meta(min_length=1, max_length=20)] | None = None
-    project: Text | None = None
-    project_id: Text | None = None
+    project: Line | None = None
+    project_id: Line | None = None
     actor_id: Name | None = None
     expires_in_days: Annotated[int, Meta(ge=1, le=365)] | None = None
     requests_per_minute: RequestsPerMinute | UnsetType | None = UNSET

@@ -16,13 +16,12 @@ from math import prod
 from uuid import UUID
 
 from cmserver.base.sql import Conn
-from cmserver.base.text import UNSEGMENTED
+from cmserver.base.text import PROMPT_MOST, UNSEGMENTED
 from cmserver.recall.search import repository
 from cmserver.recall.search.model import ScopeStatistics, WordSample
 
-MAX_CHARS = 10_000
 MAX_WORDS = 64
-"""Characters and words of a query over these limits are ignored."""
+"""Words of a query over this limit are ignored."""
 MAX_BINDING_WORDS = 64
 """Only this many quoted or excluded words are taken, in their order: each text in the scope is matched against all of them."""
 _MAX_ROWS = 1_500
@@ -71,7 +70,7 @@ _WORD = re.compile(rf"[{UNSEGMENTED}]|(?:(?![{UNSEGMENTED}])[^\W_])+")
 
 def parse_query(query: str) -> tuple[str, str, str]:
     """The words to search for; those that are quoted, and those that are excluded, in the syntax of websearch_to_tsquery."""
-    query = query[:MAX_CHARS].replace("\x00", " ")
+    query = query[:PROMPT_MOST].replace("\x00", " ")
     quoted: list[str] = []
     excluded: list[str] = []
     left = MAX_BINDING_WORDS

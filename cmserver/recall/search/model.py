@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.base.text import PROMPT_MOST
 from cmserver.observations.model import Observation, Scope
 from cmserver.sessions.turns.model import SessionTurn
 
@@ -198,7 +199,10 @@ class PagePosition(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One search, of the whole team when `project_ids` is None. Hits that score less than `min_score` (0 to 1) are hidden."""
+    """One search, of the whole team when `project_ids` is None. Hits that score less than `min_score` (0 to 1) are hidden.
+
+    The query is cut to PROMPT_MOST characters: whichever door it came by, its readers see no more.
+    """
 
     query: str
     project_ids: Sequence[UUID] | None
@@ -207,6 +211,10 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     after: PagePosition | None = None
     min_score: float = 0.0
     order: HitOrder = "relevance"
+
+    def __post_init__(self) -> None:
+        if len(self.query) > PROMPT_MOST:
+            msgspec.structs.force_setattr(self, "query", self.query[:PROMPT_MOST])
 
 
 class WordSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from cmserver.base.ids import epoch_ms
-from cmserver.base.text import Key, Text
+from cmserver.base.text import Cursor, Key, Line, QueryText
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import one_line
 from cmserver.observations.wire import ObservationOut, observation_out, type_shown
@@ -19,10 +19,9 @@ from cmserver.sessions.turns.model import SessionTurn
 
 TITLE_CHARS = 160
 
-NonEmptyText = Annotated[Text, Meta(min_length=1)]
 EpochMs = Annotated[int, Meta(ge=-62_135_596_800_000, le=253_402_300_799_999)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
-Texts = Annotated[list[NonEmptyText], Meta(min_length=1, max_length=50)]
+Texts = Annotated[list[Line], Meta(min_length=1, max_length=50)]
 
 
 class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
@@ -30,9 +29,10 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
 
     `project` is the same as `projectId`, as in other paths; `projects` are several projects, by their ids or names. Every project's
     search includes what is shared with the team. A "quoted phrase" in the query must occur, unless nothing has it; a -word must
-    not. A filter holds when one value of its list fits: `kinds`, `types`, `concepts`, `files` (whole paths), `agents` (claude-code,
-    codex, ...). `kinds` are which to search: without them all, turns included; `type` is the same as `types`. `filePrefix` is the
-    beginning of a path; `entity` is a name of an entity that the observation mentions; `session` is the server's id of a session.
+    not. A `query` has at most 2,000 characters. A filter holds when one value of its list fits: `kinds`, `types`, `concepts`,
+    `files` (whole paths), `agents` (claude-code, codex, ...). `kinds` are which to search: without them all, turns included; `type`
+    is the same as `types`. `filePrefix` is the beginning of a path; `entity` is a name of an entity that the observation mentions;
+    `session` is the server's id of a session.
     `since` is the first moment, in milliseconds since 1970 or ISO 8601 (UTC without a zone); `until` is the moment after the last,
     in the same way. `minImportance` is the least importance of an observation, from 0 to 1.
 
@@ -44,25 +44,25 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
     hit, too; `explain` adds the parts of each score. Other keys of claude-mem's clients have no effect; the answer names them.
     """
 
-    query: NonEmptyText
+    query: QueryText
     project_id: Key | None = None
     project: Key | None = None
     projects: Annotated[list[Key], Meta(min_length=1, max_length=50)] | None = None
     kinds: Annotated[list[SearchedKind], Meta(min_length=1)] | None = None
     types: Texts | None = None
-    type: Texts | NonEmptyText | None = None
+    type: Texts | Line | None = None
     concepts: Texts | None = None
     files: Texts | None = None
-    file_prefix: NonEmptyText | None = None
-    entity: NonEmptyText | None = None
+    file_prefix: Line | None = None
+    entity: Line | None = None
     agents: Texts | None = None
     min_importance: Fraction | None = None
     session: UUID | None = None
-    since: EpochMs | NonEmptyText | None = None
-    until: EpochMs | NonEmptyText | None = None
+    since: EpochMs | Line | None = None
+    until: EpochMs | Line | None = None
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     sort: HitOrder = "relevance"
-    cursor: str | None = None
+    cursor: Cursor | None = None
     format: Literal["index", "full"] | None = None
     min_score: Fraction | None = None
     meaning_weight: Fraction | None = None
@@ -73,7 +73,7 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
 class ContextIn(msgspec.Struct, rename="camel", kw_only=True):
     """POST /v1/context."""
 
-    query: NonEmptyText
+    query: QueryText
     project_id: Key | None = None
     limit: Annotated[int, Meta(ge=1, le=50)] = 10
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from cmserver.base.ids import epoch_ms
-from cmserver.base.text import Key, Text
+from cmserver.base.text import Key, Line, QueryText
 from cmserver.observations.model import Observation
 from cmserver.observations.wire import type_shown
 from cmserver.recall.timeline.model import MAX_ENTRIES, TimedTurn, TimelineKind
@@ -28,8 +28,8 @@ class TimelineIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fi
     anchor at the most; `kinds` are which to list: without them all. With `format: "full"` the texts are whole.
     """
 
-    anchor: Annotated[int, Meta(ge=1)] | Annotated[Text, Meta(min_length=1)] | None = None
-    query: Annotated[Text, Meta(min_length=1)] | None = None
+    anchor: Annotated[int, Meta(ge=1)] | Line | None = None
+    query: QueryText | None = None
     project_id: Key | None = None
     session: Key | None = None
     before: EntryCount = 10

@@ -13,6 +13,7 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.settings import Settings
+from cmserver.base.text import QUERY_MOST
 from cmserver.observations import query_embedder
 from cmserver.observations.embedding import model_choice
 from cmserver.observations.query_embedder import QueryEmbedder
@@ -97,7 +98,7 @@ async def test_of_a_long_query_the_beginning_is_embedded_and_of_an_empty_one_not
     assert await embedder.embed(" \n ") is None
     await embedder.embed("x" * 9_999)
 
-    assert makers.named("one").texts == ["x" * query_embedder.MAX_QUERY_CHARS]
+    assert makers.named("one").texts == ["x" * QUERY_MOST]
 
 
 async def test_a_dead_embedder_is_left_alone_for_a_while_and_asked_again(

@@ -13,8 +13,9 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.sql import Query
+from cmserver.base.text import PROMPT_MOST
 from cmserver.recall.search import repository
-from cmserver.recall.search.lexical import MAX_BINDING_WORDS, MAX_CHARS, parse_query
+from cmserver.recall.search.lexical import MAX_BINDING_WORDS, parse_query
 from cmserver.recall.search.searcher import Searcher
 from tests.conftest import Cast
 from tests.make import Make
@@ -113,9 +114,9 @@ def test_marks_are_read_where_words_begin():
 
 
 def test_of_a_long_query_the_beginning_counts():
-    words, quoted, excluded = parse_query("x " * MAX_CHARS + "-y")
+    words, quoted, excluded = parse_query("x " * PROMPT_MOST + "-y")
 
-    assert len(words) == MAX_CHARS
+    assert len(words) == PROMPT_MOST
     assert (quoted, excluded) == ("", "")
 
 

@@ -15,7 +15,7 @@ from cmserver.base.errors import Invalid, Issue, NotFound
 from cmserver.base.http.operation import delete, get, post
 from cmserver.base.http.wire import answer, db, dependency, query, read
 from cmserver.base.sql import Conn
-from cmserver.base.text import Key, Text
+from cmserver.base.text import Key, Text, cut_query
 from cmserver.compat.api.service.frame import DeletionOut, ServicePageQuery, Words, admit, find_project, find_reserved_id, iso
 from cmserver.graph import entities
 from cmserver.graph import repository as graph
@@ -92,12 +92,13 @@ async def get_by_type(request: Request) -> Response:
     type_ = _TYPES.get(str(request.path_params["type"]))
     if type_ is None:
         raise Invalid.at("$.type", f"Not a type of entities: {', '.join(ENTITY_TYPES)}.")
-    vector = await dependency(request, QueryEmbedder).embed(page.q) if page.q else None
+    search = page.q and cut_query(page.q)
+    vector = await dependency(request, QueryEmbedder).embed(search) if search else None
     async with db(request).tenant(principal.team_id) as conn:
-        if page.q:
+        if search:
             most = min(page.offset + page.limit, _SEARCHED)
             found, _ = await entities.list_entities(
-                conn, principal, project_id=principal.project_id, type_=type_, search=page.q, vector=vector, limit=most
+                conn, principal, project_id=principal.project_id, type_=type_, search=search, vector=vector, limit=most
             )
             rows = found[page.offset :]
         else:

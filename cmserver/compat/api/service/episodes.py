@@ -17,7 +17,7 @@ from cmserver.base.http.wire import answer, db, dependency, path_id, query, read
 from cmserver.base.ids import named_id, new_id
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.base.text import Key
+from cmserver.base.text import Key, cut_query
 from cmserver.compat.api.service import frame
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.turn_names import request_turn_names
@@ -135,11 +135,12 @@ async def get_search(request: Request) -> Response:
     """Episodes that match the query by words and meaning, the best first."""
     principal = await frame.admit(request)
     params = query(request, EpisodeSearchQuery)
-    vector = await dependency(request, QueryEmbedder).embed(params.q)
+    text = cut_query(params.q)
+    vector = await dependency(request, QueryEmbedder).embed(text)
     async with db(request).tenant(principal.team_id) as conn:
         project_id, session_id = await frame.find_scope(conn, principal, params.project_id, params.session_id)
         search = SearchRequest(
-            query=params.q,
+            query=text,
             project_ids=[project_id] if project_id else None,
             filters=Filters(kinds=["turn"], session_id=session_id, of_users=True),
             limit=params.limit,

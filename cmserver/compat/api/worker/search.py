@@ -20,7 +20,7 @@ from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.http.operation import get
 from cmserver.base.http.wire import answer, db, dependency, query
 from cmserver.base.sql import Conn
-from cmserver.base.text import Key, Text, split_commas
+from cmserver.base.text import Key, Text, cut_query, split_commas
 from cmserver.compat.api.guest import admit_caller
 from cmserver.compat.api.worker import rows as worker_rows
 from cmserver.observations import repository as observations
@@ -181,6 +181,7 @@ async def _search(request: Request, of: Literal["observations"] | None) -> Respo
     """Answer a search with a table for a model, or with `format=json` the rows; what is shown is audited."""
     principal = await admit_caller(request)
     params = query(request, SearchQuery)
+    params.query = params.query and cut_query(params.query)
     criteria = _criteria(request, params, of)
     where = await worker_rows.resolve_scope(request, principal, params.project)
     if where is None:
@@ -293,7 +294,7 @@ async def get_timeline(request: Request) -> Response:
         return _no_timeline()
     timeline_request = TimelineIn(
         anchor=params.anchor or None,
-        query=None if params.anchor else params.query,
+        query=None if params.anchor else params.query and cut_query(params.query),
         project_id=None if where.project_id is None else str(where.project_id),
         before=min(params.depth_before, MAX_ENTRIES),
         after=min(params.depth_after, MAX_ENTRIES),
