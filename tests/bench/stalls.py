@@ -123,7 +123,7 @@ def _searches(place: Place, size: int) -> list[_Post]:
 
 
 def _long_searches(place: Place, size: int) -> list[_Post]:
-    queries = [_repeat(unit, 9_900) for unit in ('"a b" ', "-aaa ", "ordérs 日本語 ", "/a/b.c:1 ")]
+    queries = [_repeat(unit, 1_980) for unit in ('"a b" ', "-aaa ", "ordérs 日本語 ", "/a/b.c:1 ")]
     return [_Post("/v1/search", _encode({"query": query})) for query in queries] * 8
 
 
@@ -149,16 +149,16 @@ def run(world: World, scale: Scale) -> list[Figure]:
     place = world.place()
     with ExitStack() as stack:
         port = stack.enter_context(role(world, place, "all", provider="offline"))
-        quiet = max(_probe(port, lambda: time.sleep(scale.seconds), scale.seconds) for _ in range(scale.rounds))
+        quiet = max(longest_answer(port, lambda: time.sleep(scale.seconds), scale.seconds) for _ in range(scale.rounds))
         for name, make_requests in INPUTS.items():
             requests = make_requests(place, scale.body_bytes)
             worst = max(
-                _probe(port, lambda requests=requests: _send_all(port, place.key, requests), scale.seconds)
+                longest_answer(port, lambda requests=requests: _send_all(port, place.key, requests), scale.seconds)
                 for _ in range(scale.rounds)
             )
             figures.append(_figure(name, worst, quiet))
         for name, occupy in {"50 streams of one key": _stream, "1,010 bodies that do not come": _announce}.items():
-            worst = max(_probe(port, lambda occupy=occupy: occupy(port, place), scale.seconds) for _ in range(scale.rounds))
+            worst = max(longest_answer(port, lambda occupy=occupy: occupy(port, place), scale.seconds) for _ in range(scale.rounds))
             figures.append(_figure(name, worst, quiet))
     return figures
 
@@ -173,7 +173,7 @@ def _figure(name: str, worst: float, quiet: float) -> Figure:
     )
 
 
-def _probe(port: int, act: Callable[[], object], after_seconds: float) -> float:
+def longest_answer(port: int, act: Callable[[], object], after_seconds: float) -> float:
     """The longest answer of /healthz in milliseconds while `act` runs, and shortly afterwards; or what it took to fail."""
     longest, ended = 0.0, threading.Event()
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from cmserver.base.errors import Invalid
 from cmserver.base.http.operation import TextAnswer, get, post
 from cmserver.base.http.wire import answer, db, dependency, query, read
-from cmserver.base.text import storable
+from cmserver.base.text import PROMPT_MOST, storable
 from cmserver.compat.api.guest import admit_caller
 from cmserver.compat.api.worker import session_events
 from cmserver.compat.api.worker.rows import platform
@@ -87,7 +87,7 @@ async def post_semantic(request: Request) -> Response:
     """Lines about observations that clearly match a prompt."""
     principal = await admit_caller(request)
     params = await read(request, SemanticIn)
-    text = storable(params.q).strip()
+    text = storable(params.q[:PROMPT_MOST]).strip()
     name = _names(params.project)
     if len(text) < _MIN_QUERY_CHARS or not (name or principal.project_id):
         return answer(SemanticOut(context="", count=0))

@@ -22,7 +22,7 @@ from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.http.wire import dependency
 from cmserver.base.ids import epoch_ms, from_epoch_ms, from_iso
 from cmserver.base.sql import Conn
-from cmserver.base.text import storable
+from cmserver.base.text import LINE_MOST, storable
 from cmserver.observations.model import Observation
 from cmserver.observations.wire import type_shown
 from cmserver.recall.timeline.model import TimedTurn
@@ -165,7 +165,7 @@ async def projects_in(conn: Conn, principal: Principal, where: RowScope) -> dict
 
 def platform(text_sent: str | None) -> str:
     """The kind of agent as claude-mem normalizes it; Claude Code when there is none."""
-    plain = "-".join(storable(text_sent or "").lower().split())[:_MAX_PLATFORM_CHARS]
+    plain = "-".join(storable((text_sent or "")[:LINE_MOST]).lower().split())[:_MAX_PLATFORM_CHARS]
     return next((meant for part, meant in _PLATFORMS.items() if part in plain), plain or "claude")
 
 
