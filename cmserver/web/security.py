@@ -12,6 +12,9 @@ from cmserver.access.people.model import IDLE_DAYS
 from cmserver.base.errors import Forbidden
 
 COOKIE = "cmserver_session"
+BROWSER_COOKIE = "cmserver_browser"
+"""Tells the browser in which somebody has signed in by a password from those of strangers; it lets nobody in."""
+_BROWSER_DAYS = 365
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -59,14 +62,35 @@ def session_token(request: Request) -> str | None:
     return request.cookies.get(COOKIE) or None
 
 
+def browser_token(request: Request) -> str:
+    """The token by which the browser is known; empty without one."""
+    return request.cookies.get(BROWSER_COOKIE, "")
+
+
+def set_browser_cookie(request: Request, response: Response, token: str) -> None:
+    response.set_cookie(
+        BROWSER_COOKIE,
+        token,
+        max_age=_BROWSER_DAYS * 86_400,
+        path="/ui/sign-in",
+        secure=_is_https(request),
+        httponly=True,
+        samesite="lax",
+    )
+
+
 def set_session_cookie(request: Request, response: Response, token: str) -> None:
     """Set the cookie; remove it for an empty token. Secure where the browser speaks https, also to a proxy before this server."""
-    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
-    is_https = "https" in (request.url.scheme, forwarded)
+    is_https = _is_https(request)
     if token:
         response.set_cookie(COOKIE, token, max_age=IDLE_DAYS * 86_400, path="/ui", secure=is_https, httponly=True, samesite="lax")
     else:
         response.delete_cookie(COOKIE, path="/ui", secure=is_https, httponly=True, samesite="lax")
+
+
+def _is_https(request: Request) -> bool:
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    return "https" in (request.url.scheme, forwarded)
 
 
 def safe_next(path: str) -> str:

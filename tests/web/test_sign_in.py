@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
+from collections import Counter
 
 import httpx
 import msgspec
@@ -10,15 +13,20 @@ import pytest
 
 from cmserver.access.people import manage, repository
 from cmserver.access.people.accounts import Accounts
+from cmserver.access.people.attempts import ACCOUNT, ADDRESS, ONE, SignInAttempts
 from cmserver.access.people.model import MAX_SESSIONS, Client
+from cmserver.access.people.passwords import MAX_WAITING, MAX_WAITING_OF_ONE, Passwords
 from cmserver.app import create_app
 from cmserver.base.db import Db
+from cmserver.base.errors import Forbidden, RateLimited
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
-from cmserver.web.security import COOKIE
+from cmserver.web.security import BROWSER_COOKIE, COOKIE
 from tests.conftest import Cast, mint
+from tests.table import try_rows
+from tests.timeouts import ENOUGH_SECONDS
 from tests.web.visitor import ORIGIN, Visitor, join, make_user, sign_in, signed_out, visit_as, visit_with_key
 
 PASSWORD = "correct horse battery"
@@ -386,21 +394,113 @@ async def test_nobody_switches_to_a_team_of_others(app: AsgiFrame, db: Db, cast:
 # ---- guessing
 
 
-async def test_failures_of_an_account_are_slowed_from_any_address(app: AsgiFrame, db: Db, visitor: Visitor):
+@pytest.fixture
+def guessing(app: AsgiFrame, monkeypatch: pytest.MonkeyPatch) -> Accounts:
+    """Attempts at one moment, whose passwords are compared without the work of a hash."""
+
+    def verify(_self: Passwords, _stored: str, password: str) -> bool:
+        return password == PASSWORD
+
+    accounts = app.dependencies.get(Accounts)
+    monkeypatch.setattr(Passwords, "_verify", verify)
+    monkeypatch.setattr(accounts, "_attempts", SignInAttempts(lambda: 1_000.0))
+    return accounts
+
+
+@pytest.mark.usefixtures("guessing")
+async def test_failures_are_slowed_and_those_that_run_at_once_count(app: AsgiFrame, db: Db, visitor: Visitor):
     await make_user(app, db, "alice", password=PASSWORD)
 
-    statuses = [(await enter(visitor, "alice", f"wrong {place}")).status_code for place in range(6)]
+    pages = await asyncio.gather(*(enter(visitor, "alice", f"wrong {place}") for place in range(20)))
     right = await enter(visitor, "alice", PASSWORD)
 
-    assert statuses == [403] * 5 + [429]
+    assert Counter(page.status_code for page in pages) == {403: 5, 429: 15}
     assert right.status_code == 429
     assert int(right.headers["retry-after"]) >= 1
 
 
+@pytest.mark.usefixtures("guessing")
 async def test_failures_of_an_address_are_slowed_over_all_accounts(visitor: Visitor):
-    statuses = [(await enter(visitor, f"nobody {place}", "wrong wrong")).status_code for place in range(6)]
+    statuses = [(await enter(visitor, f"nobody {place}", "wrong wrong")).status_code for place in range(ADDRESS.free + 1)]
 
-    assert statuses == [403] * 5 + [429]
+    assert statuses == [403] * ADDRESS.free + [429]
+
+
+async def test_strangers_do_not_keep_anybody_out(app: AsgiFrame, db: Db, guessing: Accounts):
+    """Somebody fails from one address as often as they may; then from many."""
+    accounts = guessing
+    await make_user(app, db, "Alice", password=PASSWORD)
+    known = accounts.new_browser_token("Alice")
+
+    async def fail(address: str) -> None:
+        with pytest.raises(Forbidden):
+            await accounts.sign_in("alice", "wrong wrong", Client(address=address))
+
+    for _ in range(ONE.free):
+        await fail("198.51.100.1")
+    with pytest.raises(RateLimited):
+        await accounts.sign_in("alice", PASSWORD, Client(address="198.51.100.1"))
+    assert await accounts.sign_in("alice", PASSWORD, Client(address="203.0.113.9"))
+    for place in range(ACCOUNT.free - ONE.free):
+        await fail(f"198.51.100.{place // 4 + 2}")
+    with pytest.raises(RateLimited):
+        await accounts.sign_in("alice", PASSWORD, Client(address="203.0.113.9"))
+    assert await accounts.sign_in("ALICE", PASSWORD, Client(address="203.0.113.9"), browser_token=known)
+    for stolen in (accounts.new_browser_token("Bob"), known[:-1] + "x", known.partition(".")[0], "ü.ü"):
+        with pytest.raises(RateLimited):
+            await accounts.sign_in("alice", PASSWORD, Client(address="203.0.113.9"), browser_token=stolen)
+
+
+async def test_a_browser_that_is_known_guesses_no_more_than_others(app: AsgiFrame, db: Db, guessing: Accounts):
+    await make_user(app, db, "alice", password=PASSWORD)
+    accounts = guessing
+    known = accounts.new_browser_token("alice")
+    for _ in range(ONE.free):
+        with pytest.raises(Forbidden):
+            await accounts.sign_in("alice", "wrong wrong", Client(address="198.51.100.1"), browser_token=known)
+
+    with pytest.raises(RateLimited):
+        await accounts.sign_in("alice", PASSWORD, Client(address="198.51.100.1"), browser_token=known)
+
+
+async def test_a_browser_is_known_after_the_right_password(app: AsgiFrame, db: Db, visitor: Visitor):
+    await make_user(app, db, "alice", password=PASSWORD)
+
+    wrong, right = await enter(visitor, "alice", "wrong wrong"), await enter(visitor, "alice", PASSWORD)
+
+    assert BROWSER_COOKIE not in wrong.headers.get("set-cookie", "")
+    (cookie_text,) = [text for text in right.headers.get_list("set-cookie") if text.startswith(BROWSER_COOKIE)]
+    assert {"HttpOnly", "SameSite=lax", "Path=/ui/sign-in"} <= {part.strip() for part in cookie_text.split(";")}
+
+
+async def test_only_a_few_passwords_wait_to_be_checked_and_strangers_leave_room(monkeypatch: pytest.MonkeyPatch):
+    """Nothing that one address sends makes another wait behind all of it."""
+    passwords, released, begun = Passwords(), threading.Event(), threading.Semaphore(0)
+
+    def verify(stored: str, password: str) -> bool:
+        begun.release()
+        released.wait(ENOUGH_SECONDS)
+        return True
+
+    monkeypatch.setattr(passwords, "_verify", verify)
+    flood = [asyncio.create_task(passwords.verify("hash", "x", holder="one address")) for _ in range(40)]
+    others = [asyncio.create_task(passwords.verify("hash", "x", holder=f"address {place}")) for place in range(40)]
+    known = asyncio.create_task(passwords.verify("hash", "x", holder="known browser"))
+    await asyncio.sleep(0)
+    released.set()
+    results = await asyncio.gather(*flood, *others, known, return_exceptions=True)
+
+    assert results[:40].count(True) == MAX_WAITING_OF_ONE
+    assert results[40:80].count(True) == MAX_WAITING - MAX_WAITING_OF_ONE
+    assert results[80] is True
+    assert all(result is True or isinstance(result, RateLimited) for result in results)
+
+
+@try_rows("field, length", [("name", 101), ("password", 1_001), ("next", 5_000)])
+async def test_what_a_sign_in_sends_has_limits(visitor: Visitor, field: str, length: int):
+    form = {"name": "alice", "password": PASSWORD, field: "x" * length}
+
+    assert (await visitor.client.post("/ui/sign-in", data=form, headers={"Origin": ORIGIN})).status_code == 400
 
 
 async def test_a_wrong_name_and_a_wrong_password_are_told_alike(app: AsgiFrame, db: Db, visitor: Visitor):

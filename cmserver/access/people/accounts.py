@@ -14,9 +14,9 @@ from cmserver.access.authenticate import find_refusal, key_principal
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import SCOPES_BY_ROLE, Limits, Principal
 from cmserver.access.people import repository
-from cmserver.access.people.attempts import SignInAttempts
-from cmserver.access.people.model import Client, Invitation, Login, TeamMembership, User, WebSession
-from cmserver.access.people.passwords import Passwords, hash_token, new_token
+from cmserver.access.people.attempts import ACCOUNT, ADDRESS, ONE, SignInAttempts
+from cmserver.access.people.model import Client, Invitation, Login, StoredPassword, TeamMembership, User, WebSession
+from cmserver.access.people.passwords import KNOWN, Passwords, hash_token, new_token
 from cmserver.base.db import Db
 from cmserver.base.errors import Forbidden, NotFound, Unauthenticated
 from cmserver.base.http.address import network_of
@@ -37,6 +37,7 @@ class Accounts:
         self._db = db
         self._meter = meter
         self._csrf_key = hashlib.blake2b(secret, person=b"csrf").digest()
+        self._browser_key = hashlib.blake2b(secret, person=b"browser").digest()
         self._person_requests_per_minute = settings.key_requests_per_minute
         self._passwords = Passwords()
         self._attempts = SignInAttempts()
@@ -47,16 +48,60 @@ class Accounts:
 
     # ---- signing in; each returns the token of a new session
 
-    async def sign_in(self, name: str, password: str, client: Client) -> str:
-        """By name and password. Forbidden when one is wrong; RateLimited after too many failures of the account or address."""
-        names = (f"account {name.strip().lower()}", f"address {network_of(client.address)}")
-        self._attempts.check(*names)
-        stored = await self.run(lambda conn: repository.password(conn, name.strip()))
-        if not await self._passwords.verify(stored.password_hash if stored else None, password) or stored is None:
-            self._attempts.count_failure(*names)
-            raise Forbidden(WRONG)
-        self._attempts.forget(names[0])
+    async def sign_in(self, name: str, password: str, client: Client, *, browser_token: str = "") -> str:
+        """By name and password. Forbidden when one is wrong; RateLimited after too many failures, or while too many are checked.
+
+        With the `browser_token` of an earlier sign-in of the account only failures of that browser count.
+        """
+        name = name.strip()
+        known_as = self._find_browser(name, browser_token)
+        stored = await self._check_password(
+            lambda conn: repository.password(conn, name), password, name, client, WRONG, known_as=known_as
+        )
         return await self.start_session(client, user_id=stored.id)
+
+    def new_browser_token(self, name: str) -> str:
+        """For the browser in which the person of that name has signed in: it tells this one from those of strangers."""
+        number = new_token()
+        return f"{number}.{self._browser_signature(name, number)}"
+
+    def _find_browser(self, name: str, browser_token: str) -> str:
+        """The number of a browser that knows the account; empty for any other."""
+        number, _, signature = browser_token.partition(".")
+        expected = self._browser_signature(name, number)
+        return number if hmac.compare_digest(expected.encode(), signature.encode(errors="replace")) else ""
+
+    def _browser_signature(self, name: str, number: str) -> str:
+        text = f"{number} {name.strip().lower()}".encode(errors="replace")
+        return hmac.new(self._browser_key, text, hashlib.sha256).hexdigest()
+
+    async def _check_password(
+        self,
+        find: Callable[[Conn], Awaitable[StoredPassword | None]],
+        password: str,
+        name: str,
+        client: Client,
+        refusal: str,
+        *,
+        known_as: str = "",
+    ) -> StoredPassword:
+        """The account whose password it is; Forbidden, with that refusal, when it is wrong."""
+        account, network = f"account {name.lower()}", network_of(client.address)
+        own = f"{account} at {KNOWN}{known_as}" if known_as else f"{account} at {network}"
+        paces = {own: ONE} if known_as else {own: ONE, f"address {network}": ADDRESS, account: ACCOUNT}
+        self._attempts.begin(paces)
+        try:
+            holder = f"{KNOWN}{known_as}" if known_as else network
+            stored = await self.run(find)
+            is_right = await self._passwords.verify(stored.password_hash if stored else None, password, holder=holder)
+        except Exception:  # it was not tried
+            self._attempts.take_back(paces)
+            raise
+        if stored is None or not is_right:
+            raise Forbidden(refusal)
+        self._attempts.take_back(paces)
+        self._attempts.forget(own)
+        return stored
 
     async def sign_in_with_key(self, principal: Principal, client: Client) -> str:
         """By a key that was authenticated."""
@@ -149,13 +194,9 @@ class Accounts:
 
     async def change_password(self, user: User, current: str, password: str, client: Client) -> None:
         """Set another password. Forbidden when `current` is wrong. The person's sessions end: start a new one."""
-        names = (f"account {user.name.lower()}", f"address {network_of(client.address)}")
-        self._attempts.check(*names)
-        stored = await self.run(lambda conn: repository.password_of(conn, user.id))
-        if not await self._passwords.verify(stored.password_hash if stored else None, current):
-            self._attempts.count_failure(*names)
-            raise Forbidden("The current password is wrong.")
-        password_hash = await self._passwords.hash(password)
+        wrong = "The current password is wrong."
+        await self._check_password(lambda conn: repository.password_of(conn, user.id), current, user.name, client, wrong)
+        password_hash = await self._passwords.hash(password, holder=network_of(client.address))
 
         async def change(conn: Conn) -> None:
             await repository.set_password(conn, user.id, password_hash)

@@ -18,10 +18,10 @@ MAX_SESSIONS = 50
 """Of one person or key; those that were used only once go first, as a client without cookies leaves them behind a proxy."""
 INVITATION_DAYS = 7
 RESET_DAYS = 1
-MIN_PASSWORD_CHARS = 10
+MIN_PASSWORD_CHARS, MAX_PASSWORD_CHARS = 10, 1_000
 
 UserName = Annotated[Text, Meta(min_length=1, max_length=100)]
-Password = Annotated[str, Meta(min_length=MIN_PASSWORD_CHARS, max_length=1000)]
+Password = Annotated[str, Meta(min_length=MIN_PASSWORD_CHARS, max_length=MAX_PASSWORD_CHARS)]
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):

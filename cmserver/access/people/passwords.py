@@ -5,33 +5,63 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from cmserver.base.errors import RateLimited
+from cmserver.base.fair_threads import FairThreads
+
+T = TypeVar("T")
+
 _THREADS = 2
+MAX_WAITING = 12
+"""So many hashes are under way or wait at once; one more is refused, except from a browser that is known."""
+MAX_WAITING_OF_ONE = 5
+"""So many of one holder."""
+KNOWN = "known "
+"""The beginning of a holder that is a browser in which the person signed in before."""
 
 
 class Passwords:
-    """Hashes and verifies passwords without blocking the event loop."""
+    """Hashes and verifies passwords without blocking the event loop. Holders, such as addresses, take turns.
+
+    RateLimited when too many wait.
+    """
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher()
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="passwords")
+        self._threads = FairThreads(_THREADS, "passwords")
         self._dummy: str | None = None
+        self._waiting: Counter[str] = Counter()
 
-    async def hash(self, password: str) -> str:
+    async def hash(self, password: str, *, holder: str = "") -> str:
         """The hash to store."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._hasher.hash, password)
+        return await self._run(holder, lambda: self._hasher.hash(password))
 
-    async def verify(self, stored: str | None, password: str) -> bool:
+    async def verify(self, stored: str | None, password: str, *, holder: str = "") -> bool:
         """Whether it is the password. Without a stored hash it takes as long, and is not."""
         if stored is None:
             if self._dummy is None:
-                self._dummy = await self.hash(secrets.token_hex())
+                self._dummy = await self.hash(secrets.token_hex(), holder=holder)
             stored, password = self._dummy, ""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._verify, stored, password)
+        return await self._run(holder, lambda: self._verify(stored, password))
+
+    async def _run(self, holder: str, function: Callable[[], T]) -> T:
+        is_full = self._waiting.total() >= MAX_WAITING and not holder.startswith(KNOWN)
+        if is_full or self._waiting[holder] >= MAX_WAITING_OF_ONE:
+            message = "Too many passwords are being checked at this moment. Try again in a second."
+            raise RateLimited(message, 1.0, limit=MAX_WAITING, full_after_seconds=1.0)
+        self._waiting[holder] += 1
+        try:
+            return await asyncio.wrap_future(self._threads.submit(holder, function))
+        finally:
+            self._waiting[holder] -= 1
+            if not self._waiting[holder]:
+                del self._waiting[holder]
 
     def _verify(self, stored: str, password: str) -> bool:
         try:

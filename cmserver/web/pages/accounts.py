@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -10,24 +13,25 @@ from starlette.routing import Route
 from cmserver.access.model import Principal
 from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
-from cmserver.access.people.model import Password, UserName
+from cmserver.access.people.model import MAX_PASSWORD_CHARS, Password, UserName
 from cmserver.base import lookalikes
 from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.http.wire import Authentication
+from cmserver.base.text import Line
 from cmserver.web import security
 from cmserver.web.page import Page
 from cmserver.web.visit import Visit
 
 
 class SignInForm(msgspec.Struct, frozen=True):
-    name: str
-    password: str
-    next: str = "/ui"
+    name: UserName
+    password: Annotated[str, Meta(max_length=MAX_PASSWORD_CHARS)]
+    next: Line = "/ui"
 
 
 class KeySignInForm(msgspec.Struct, frozen=True):
-    key: str
-    next: str = "/ui"
+    key: Line
+    next: Line = "/ui"
 
 
 class NewAccountForm(msgspec.Struct, frozen=True):
@@ -50,8 +54,9 @@ async def get_sign_in(visit: Visit) -> Response:
 async def post_sign_in(visit: Visit) -> Response:
     """Start a session of a person."""
     form = await visit.form(SignInForm)
-    token = await visit.dependency(Accounts).sign_in(form.name, form.password, visit.client)
-    return await _start(visit, token, form.next)
+    accounts, browser_token = visit.dependency(Accounts), security.browser_token(visit.request)
+    token = await accounts.sign_in(form.name, form.password, visit.client, browser_token=browser_token)
+    return await _start(visit, token, form.next, name=form.name)
 
 
 async def post_sign_in_key(visit: Visit) -> Response:
@@ -86,7 +91,7 @@ async def post_join(visit: Visit) -> Response:
     if not name or len(name) > 100:
         raise Invalid.at("$.name", "Choose a name that people can read.")
     user = await accounts.accept_as_new(visit.parameter("token"), name, form.password)
-    return await _start(visit, await accounts.start_session(visit.client, user_id=user.id), "/ui")
+    return await _start(visit, await accounts.start_session(visit.client, user_id=user.id), "/ui", name=user.name)
 
 
 async def post_accept(visit: Visit) -> Response:
@@ -110,7 +115,7 @@ async def post_reset(visit: Visit) -> Response:
     accounts = visit.dependency(Accounts)
     form = await visit.form(NewPasswordForm)
     user = await accounts.reset_password(visit.parameter("token"), form.password)
-    return await _start(visit, await accounts.start_session(visit.client, user_id=user.id), "/ui")
+    return await _start(visit, await accounts.start_session(visit.client, user_id=user.id), "/ui", name=user.name)
 
 
 async def get_switch(visit: Visit) -> Response:
@@ -124,12 +129,18 @@ async def get_switch(visit: Visit) -> Response:
     return visit.redirect(security.safe_next(visit.request.query_params.get("next", "/ui")))
 
 
-async def _start(visit: Visit, token: str, next_path: str) -> Response:
-    """Answer with the cookie of the new session; a session that the browser had before ends."""
+async def _start(visit: Visit, token: str, next_path: str, *, name: str = "") -> Response:
+    """Answer with the cookie of the new session; a session that the browser had before ends.
+
+    `name` is whose password was right: the browser is known from now on.
+    """
     if former := security.session_token(visit.request):
         await visit.dependency(Accounts).end_session(former)
     visit.set_session(token)
-    return visit.redirect(security.safe_next(next_path))
+    response = visit.redirect(security.safe_next(next_path))
+    if name:
+        security.set_browser_cookie(visit.request, response, visit.dependency(Accounts).new_browser_token(name))
+    return response
 
 
 async def get_root(_request: Request) -> Response:
