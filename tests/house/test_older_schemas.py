@@ -9,10 +9,12 @@ import re
 import subprocess
 from pathlib import Path
 
+import msgspec
 import psycopg
 import pytest
 
 from cmserver.base import credentials
+from cmserver.base.db import Db
 from cmserver.base.migrate import migrate, migrations
 from cmserver.base.sql import Conn
 from cmserver.embedded.tools import VECTOR_TABLES, find_tools
@@ -20,7 +22,11 @@ from cmserver.observations.embedding.repository import ensure_vectors
 from cmserver.ops.backup import repository
 from cmserver.ops.backup.archive import Manifest, open_backup
 from cmserver.ops.backup.restore import RestoreReport, restore
+from cmserver.ops.transfer.jsonl import JsonlSource
+from cmserver.ops.transfer.model import LINE_TYPES, ObservationLine, SourceLine, record_name
+from tests.conftest import make_team, mint
 from tests.fixtures.generate import TEAMS
+from tests.ops.transfers import export, take
 from tests.process import conftest
 from tests.process.conftest import Run
 from tests.process.program import number, wait_for, wait_until_settled
@@ -129,6 +135,31 @@ async def test_a_team_still_sees_only_its_own(fixture: Path, empty_database: str
 def may_read(conn: psycopg.Connection, table: str) -> bool:
     row = conn.execute("SELECT has_table_privilege('cmserver_tenant', %s, 'SELECT')", [table]).fetchone()
     return row is not None and bool(row[0])
+
+
+async def test_its_export_is_imported_whole_into_an_empty_server(
+    fixture: Path, empty_database: str, database: str, db: Db, tmp_path: Path
+):
+    await bring_up(fixture, empty_database, tmp_path)
+    with psycopg.connect(empty_database) as conn:
+        teams = conn.execute("SELECT id, name FROM teams ORDER BY name").fetchall()
+    records: set[str] = set()
+    is_newest = fixture.name.removesuffix(".backup") == FIXTURES[-1].name.removesuffix(".backup")
+    for team_id, name in teams:
+        exported = await export(empty_database, team_id, tmp_path / f"{name}.jsonl")
+        records |= {line["record"] for line in map(msgspec.json.decode, exported.read_bytes().splitlines())}
+        principal = (await mint(db, await make_team(db, str(name)), "ops", scopes=["*"]))[0]
+        dry = await take(db, principal, JsonlSource(exported), tmp_path, dry_run=True)
+        report = await take(db, principal, JsonlSource(exported), tmp_path)
+        repeated = await take(db, principal, JsonlSource(exported), tmp_path)
+
+        assert (report.examples, report.redactions, report.renumbered) == ([], {}, 0)
+        assert dry.taken == report.taken == repeated.known
+        assert repeated.taken == {}
+        again = await export(database, principal.team_id, tmp_path / f"{name}-again.jsonl")
+        assert again.read_text() == exported.read_text()
+
+    assert records >= {record_name(line_type) for line_type in (LINE_TYPES if is_newest else (ObservationLine, SourceLine))}
 
 
 @pytest.mark.slow

@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from uuid import UUID
+from typing import get_args
 
 import httpx
 import msgspec
 import psycopg
 import pytest
 
-from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.erasure_journal import ErasureJournal
 from cmserver.base.errors import Invalid
@@ -21,29 +20,16 @@ from cmserver.base.ids import new_id
 from cmserver.base.migrate import migrate
 from cmserver.ops import repository as ops
 from cmserver.ops.backup.journal import begin_journal
-from cmserver.ops.transfer.export import export_team
 from cmserver.ops.transfer.jsonl import JsonlSource
-from cmserver.ops.transfer.model import ImportReport
-from cmserver.ops.transfer.pipeline import Importer, Source
-from tests.conftest import Cast, Person, Server, make_person, make_team
+from cmserver.ops.transfer.model import LINE_TYPES, DataLine, HeaderLine
+from cmserver.ops.transfer.pipeline import Importer
+from tests.conftest import Cast, Person, Server, make_person, make_team, mint
+from tests.ops.transfers import encode, export, make_whole_export, take, write
+from tests.table import try_rows
 
+ELSEWHERE = "01900000-0000-7000-8000-0000000fffff"
+"""The id of nothing."""
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
-
-
-async def take(db: Db, principal: Principal, source: Source, tmp_path: Path, *, dry_run: bool = False) -> ImportReport:
-    journal = ErasureJournal(tmp_path / "backups").file
-    return await Importer(db, principal, source, journal=journal, dry_run=dry_run).run(lambda _done: None)
-
-
-async def export(url: str, principal: Principal, file: Path, *project_ids: UUID) -> Path:
-    out: list[bytes] = []
-    await export_team(url, principal.team_id, list(project_ids) or None, out.append)
-    write(file, out)
-    return file
-
-
-def write(file: Path, content: list[bytes]) -> None:
-    file.write_bytes(b"".join(content))
 
 
 async def live(client: httpx.AsyncClient, person: Person) -> None:
@@ -91,7 +77,7 @@ async def exported(client: httpx.AsyncClient, cast: Cast, database: str, tmp_pat
             "WHERE a.title = 'Retries wait' AND b.title = 'Queue is fair'",
             [new_id()],
         )
-    return await export(database, cast.alice.principal, tmp_path / "first.jsonl")
+    return await export(database, cast.alice.team_id, tmp_path / "first.jsonl")
 
 
 @pytest.fixture
@@ -121,13 +107,42 @@ async def test_an_import_of_an_export_is_exported_equally(exported: Path, other:
     async with other as db:
         green = await make_person(db, await make_team(db, "green"), "grace", "github.com/acme/other")
         report = await take(db, green.principal, JsonlSource(exported), tmp_path)
-        again = await export(empty_database, green.principal, tmp_path / "second.jsonl", *JsonlSource(exported).project_ids())
+        again = await export(empty_database, green.team_id, tmp_path / "second.jsonl", *JsonlSource(exported).project_ids())
 
         assert report.refused == {}
         assert text_of(again) == text_of(exported)
         async with db.system() as conn:
             assert all(team.holds for team in await ops.CONSERVATION.all(conn))
             assert all(team.holds for team in await ops.NUMBER_SUMS.all(conn))
+
+
+def test_the_whole_export_has_each_class_of_line_with_each_of_its_fields():
+    lines = make_whole_export()
+
+    assert {type(line) for line in lines} - {HeaderLine} == set(LINE_TYPES) == set(get_args(DataLine))
+    for line_type in LINE_TYPES:
+        optional = dict(
+            zip(line_type.__struct_fields__[-len(line_type.__struct_defaults__) :], line_type.__struct_defaults__, strict=True)
+        )
+        given = [msgspec.to_builtins(line).keys() for line in lines if isinstance(line, line_type)]
+        assert optional.keys() - set[str]().union(*given) == set(), line_type
+
+
+async def test_every_class_of_line_and_every_field_comes_in_and_out_equal(other: Db, empty_database: str, tmp_path: Path):
+    file = tmp_path / "whole.jsonl"
+    write(file, [encode(make_whole_export())])
+    async with other as db:
+        team_id = await make_team(db, "green")
+        principal, _ = await mint(db, team_id, "grace", scopes=["*"])
+        dry = await take(db, principal, JsonlSource(file), tmp_path, dry_run=True)
+        report = await take(db, principal, JsonlSource(file), tmp_path)
+        repeated = await take(db, principal, JsonlSource(file), tmp_path)
+        again = await export(empty_database, team_id, tmp_path / "again.jsonl")
+
+    assert (report.examples, report.redactions, report.renumbered) == ([], {}, 0)
+    assert again.read_text().splitlines() == file.read_text().splitlines()
+    assert dry.taken == report.taken == repeated.known
+    assert (repeated.taken, repeated.refused) == ({}, {})
 
 
 async def test_the_second_import_takes_nothing(exported: Path, other: Db, tmp_path: Path):
@@ -162,7 +177,7 @@ async def test_an_import_that_was_interrupted_again_and_again_is_the_whole_in_th
             with pytest.raises(asyncio.CancelledError):
                 await run(batches)
         await run(types + 1)
-        again = await export(empty_database, green.principal, tmp_path / "second.jsonl", *JsonlSource(exported).project_ids())
+        again = await export(empty_database, green.team_id, tmp_path / "second.jsonl", *JsonlSource(exported).project_ids())
 
     assert text_of(again) == text_of(exported)
 
@@ -188,9 +203,9 @@ async def test_a_copy_in_another_team_of_the_same_server_has_ids_of_its_own(
     assert report.taken["observation"] == 4
     assert report.refused == {}
     assert again.taken == {}
-    ours = await export(database, cast.alice.principal, tmp_path / "ours.jsonl")
+    ours = await export(database, cast.alice.team_id, tmp_path / "ours.jsonl")
     assert text_of(ours) == text_of(exported)
-    theirs = await export(database, cast.charlie.principal, tmp_path / "theirs.jsonl")
+    theirs = await export(database, cast.charlie.team_id, tmp_path / "theirs.jsonl")
     assert records(theirs) == records(exported)
     body = {"projectId": str(cast.charlie.project.id), "query": "retries wait"}
     found = await client.post("/v1/search", json=body, headers=cast.charlie.headers)
@@ -234,7 +249,7 @@ async def test_secrets_do_not_come_in(exported: Path, other: Db, empty_database:
     async with other as db:
         green = await make_person(db, await make_team(db, "green"), "grace", "github.com/acme/other")
         report = await take(db, green.principal, JsonlSource(edited(exported, plant)), tmp_path)
-        again = await export(empty_database, green.principal, tmp_path / "second.jsonl")
+        again = await export(empty_database, green.team_id, tmp_path / "second.jsonl")
 
     assert report.redactions
     assert SECRET not in text_of(again)
@@ -255,9 +270,58 @@ async def test_what_cannot_be_taken_is_reported_with_its_place_and_the_rest_is_t
         report = await take(db, green.principal, JsonlSource(file), tmp_path)
 
     assert report.taken["observation"] == 3
-    assert report.refused == {"line": 4, "observation": 1, "version": 1, "relationship": 1}
+    assert report.refused == {"line": 3, "prompt": 1, "observation": 1, "version": 1, "relationship": 1}
     assert any("importance" in refusal.reason for refusal in report.examples)
     assert all(refusal.place.startswith("line ") for refusal in report.examples)
+
+
+@try_rows(
+    "record, change, path",
+    [
+        ("project", {"retention": {"forever": True}}, "$.retention"),
+        ("project", {"consolidation": "always"}, "$.consolidation"),
+        ("entity", {"type": "feeling"}, "$.type"),
+        ("entity", {"folded_name": ""}, "$.folded_name"),
+        ("session", {"title": ""}, "$.title"),
+        ("session", {"started_at": "yesterday"}, "$.started_at"),
+        ("event", {"server_session_id": ELSEWHERE}, "$.server_session_id"),
+        ("event", {"payload_size": 3}, "payload_size"),
+        ("prompt", {"agent_event_id": ELSEWHERE}, "$.agent_event_id"),
+        ("prompt", {"agent_id": None}, "$.prompt_number"),
+        ("prompt", {"number": 2**62}, "$.number"),
+        ("observation", {"state": "open", "closed_at": "2026-03-01T09:00:00Z"}, "$.closed_at"),
+        ("observation", {"importance": 7}, "$.importance"),
+        ("observation", {"access_count": 2**40}, "$.access_count"),
+        ("observation", {"quote_event_id": ELSEWHERE}, "$.quote_event_id"),
+        ("observation", {"facts": ["a", 3]}, "$.facts[1]"),
+        ("source", {"observation_id": ELSEWHERE}, "$.observation_id"),
+        ("source", {"source_id": ELSEWHERE}, "$.source_id"),
+        ("version", {"undone_at": None, "before": None}, "$.before"),
+        ("version", {"similarity": 1e300}, "$.similarity"),
+        ("relationship", {"relationship": "causes"}, "$.relationship"),
+        ("relationship", {"to_id": ELSEWHERE}, "$.to_id"),
+        ("entity_relation", {"to_id": ELSEWHERE}, "$.to_id"),
+        ("entity_relation", {"label": ""}, "$.label"),
+    ],
+)
+async def test_a_broken_line_is_refused_with_its_number_and_path_and_nothing_of_it_is_stored(
+    db: Db, database: str, tmp_path: Path, record: str, change: dict[str, object], path: str
+):
+    lines = [msgspec.json.decode(line, type=dict[str, object]) for line in encode(make_whole_export()).splitlines()]
+    place = max(place for place, line in enumerate(lines) if line["record"] == record)
+    lines[place] |= change
+    file = tmp_path / "broken.jsonl"
+    write(file, [msgspec.json.encode(line) + b"\n" for line in lines])
+    team_id = await make_team(db, f"{record}, {path}, {change}")
+    principal, _ = await mint(db, team_id, "grace", scopes=["*"])
+
+    for _ in range(2):
+        report = await take(db, principal, JsonlSource(file), tmp_path)
+        reasons = [refusal.reason for refusal in report.examples if refusal.place == f"line {place + 1}"]
+        assert len(reasons) == 1
+        assert path in reasons[0]
+    whole = await export(database, team_id, tmp_path / "again.jsonl")
+    assert records(whole).get(record, 0) == sum(line["record"] == record for line in lines) - 1
 
 
 async def test_what_was_erased_here_does_not_come_back(

@@ -9,10 +9,26 @@ from uuid import UUID
 import msgspec
 
 from cmserver.base.errors import Invalid
-from cmserver.ops.transfer.model import FORMAT, AnyLine, DataLine, HeaderLine, ProjectLine, RefusedLine
+from cmserver.ops.transfer.model import FORMAT, LINE_TYPES, AnyLine, DataLine, HeaderLine, ProjectLine, RefusedLine, record_name
 
 _BLOCK_BYTES = 1 << 20
 _MAX_LINE_BYTES = 64 << 20
+
+
+_RECORDS = {record_name(line_type) for line_type in LINE_TYPES}
+
+
+class _Tag(msgspec.Struct):
+    record: str
+
+
+def _find_record(text: bytes) -> str:
+    """What the line is, as far as it says so; else "line"."""
+    try:
+        record = msgspec.json.decode(text, type=_Tag).record
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return "line"
+    return record if record in _RECORDS else "line"
 
 
 class JsonlSource:
@@ -64,7 +80,7 @@ class JsonlSource:
                 try:
                     line = self._decoder.decode(text)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                    yield RefusedLine(record="line", place=place, reason=str(error) or "It is nested too deeply.")
+                    yield RefusedLine(record=_find_record(text), place=place, reason=str(error) or "It is nested too deeply.")
                     continue
                 if isinstance(line, HeaderLine):
                     yield RefusedLine(record="line", place=place, reason="A second header: import one export after the other.")

@@ -14,11 +14,13 @@ import msgspec
 from msgspec import Meta
 
 from cmserver.graph.model import EntityType, FoundBy
-from cmserver.observations.model import Kind, ObservationState, Scope
+from cmserver.observations.model import Kind, ObservationState, Scope, StaleMark
 
 FORMAT = 2
 Number = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
 """A larger one would leave none for what comes after it."""
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="record"):
@@ -43,7 +45,7 @@ class ProjectLine(Line, frozen=True, kw_only=True, tag="project"):
     archived_at: datetime | None = None
     generation_policy: dict[str, object] = {}
     search_language: str = "english"
-    consolidation: str = "suggest"
+    consolidation: Literal["off", "suggest", "merge"] = "suggest"
     retention: dict[str, object] = {}
     stays_apart: bool = False
     merge_with_model: bool = False
@@ -118,7 +120,7 @@ class TurnLine(Line, frozen=True, kw_only=True, tag="prompt"):
     number: Number | None = None
     """None takes the team's next number, after those of all observations of the file."""
     agent_event_id: UUID | None = None
-    prompt_number: int | None = None
+    prompt_number: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     agent_id: str | None = None
     text: str
     reply: str | None = None
@@ -149,28 +151,29 @@ class ObservationLine(Line, frozen=True, kw_only=True, tag="observation"):
     files_read: list[str] | None = None
     files_modified: list[str] | None = None
     summary: dict[str, str | None] | None = None
-    prompt_number: int | None = None
+    prompt_number: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     actor_id: str | None = None
-    importance: float = 0.5
-    quote: str | None = None
+    importance: Share = 0.5
+    quote: Annotated[str, Meta(max_length=400)] | None = None
     quote_event_id: UUID | None = None
     anchors: list[str] | None = None
     state: ObservationState | None = None
-    closed_by: int | None = None
+    closed_by: Number | None = None
     closed_at: datetime | None = None
+    stale: StaleMark | None = None
     content: str
-    discovery_tokens: int | None = None
-    read_tokens: int | None = None
+    discovery_tokens: Int32 | None = None
+    read_tokens: Int32 | None = None
     metadata: dict[str, object] = {}
     agent: str | None = None
     caller_type: str | None = None
-    ttl_seconds: int | None = None
+    ttl_seconds: Annotated[int, Meta(ge=1, le=2**62)] | None = None
     expires_at: datetime | None = None
-    version: int = 1
+    version: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1
     superseded_by: UUID | None = None
     superseded_at: datetime | None = None
     merged_from: list[UUID] = []
-    access_count: int = 0
+    access_count: Int32 = 0
     last_accessed_at: datetime | None = None
     created_at: datetime
     updated_at: datetime
@@ -194,13 +197,13 @@ class VersionLine(Line, frozen=True, kw_only=True, tag="version"):
     id: UUID
     project_id: UUID
     observation_id: UUID
-    version: int
+    version: Int32
     action: Literal["corrected", "merged", "promoted"]
     before: dict[str, object] | None = None
     source_ids: list[UUID] = []
-    strategy: str | None = None
-    similarity: float | None = None
-    measured_by: str | None = None
+    strategy: Literal["latest_wins", "append", "smart_merge"] | None = None
+    similarity: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    measured_by: Literal["text", "vector", "words"] | None = None
     performed_by: str
     created_at: datetime
     undone_at: datetime | None = None
@@ -215,8 +218,8 @@ class RelationshipLine(Line, frozen=True, kw_only=True, tag="relationship"):
     from_project_id: UUID
     to_id: UUID
     to_project_id: UUID
-    relationship: str
-    strength: float = 0.5
+    relationship: Annotated[str, Meta(pattern="^[A-Z][A-Z0-9_]{0,63}$")]
+    strength: Share = 0.5
     context: str | None = None
     created_at: datetime
 
@@ -228,7 +231,7 @@ class EntityRelationLine(Line, frozen=True, kw_only=True, tag="entity_relation")
     project_id: UUID
     from_id: UUID
     to_id: UUID
-    label: str
+    label: Annotated[str, Meta(min_length=1)]
     source_ids: list[UUID] = []
     """Ids of observations."""
     created_at: datetime

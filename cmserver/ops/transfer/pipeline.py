@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 from uuid import UUID
 
 import msgspec
+from msgspec import inspect
 from psycopg import errors
 
 from cmserver.access import announce, audit, projects
@@ -26,7 +27,7 @@ from cmserver.base.erasure_journal import read_journal
 from cmserver.base.errors import CmserverError, Invalid
 from cmserver.base.sql import Conn
 from cmserver.ingest.identity import EventFacts, make_event_key
-from cmserver.observations.model import TYPES, estimate_tokens
+from cmserver.observations.model import TYPES, StaleMark, estimate_tokens
 from cmserver.ops.transfer import model, repository
 from cmserver.ops.transfer.ids import move_id
 from cmserver.redaction.clean import clean
@@ -236,7 +237,7 @@ class Importer:
                 added = await repository.add(conn, self._team_id, line_type, [self._row(line) for _, line in rows])
         except (errors.IntegrityError, errors.DataError, errors.ProgramLimitExceeded) as error:
             if len(rows) == 1:
-                reason = str(error).splitlines()[0]  # the database's words, without the values of the row
+                reason = await _explain_refusal(conn, error, line_type)
                 self._refuse(model.RefusedLine(record=model.record_name(line_type), place=rows[0][0], reason=reason))
                 return
             middle = len(rows) // 2
@@ -279,7 +280,11 @@ class Importer:
                 )
         except (CmserverError, errors.IntegrityError, errors.DataError) as error:
             self._projects.pop(line.id, None)
-            self._refuse(model.RefusedLine(record="project", place=place, reason=str(error).splitlines()[0]))
+            is_refused_by_database = isinstance(error, errors.Error)
+            reason = (
+                await _explain_refusal(conn, error, model.ProjectLine) if is_refused_by_database else str(error).splitlines()[0]
+            )
+            self._refuse(model.RefusedLine(record="project", place=place, reason=reason))
 
     # -- ids and numbers
 
@@ -302,6 +307,8 @@ class Importer:
                 values[name] = [self._translate_id(item) for item in value or ()]
             elif self._moves and isinstance(line, model.EntityLine) and name == "aliases":
                 values[name] = [msgspec.structs.replace(alias, id=self._translate_id(alias.id)) for alias in line.aliases]
+            elif self._moves and isinstance(value, StaleMark) and value.event_id:
+                values[name] = msgspec.structs.replace(value, event_id=self._translate_id(value.event_id))
         return msgspec.structs.replace(line, **values) if values else line
 
     def _is_erased(self, line: model.DataLine) -> bool:
@@ -371,7 +378,7 @@ class Importer:
         if isinstance(line, model.ObservationLine) and line.type not in TYPES:
             line = msgspec.structs.replace(line, caller_type=line.caller_type or line.type, type="change")
         try:
-            values = {name: getattr(line, name) for name in _TEXT_FIELDS[type(line)]}
+            values = {name: msgspec.to_builtins(getattr(line, name)) for name in _TEXT_FIELDS[type(line)]}
             cleaned = cast("dict[str, Any]", self._clean(values))
         except Invalid as error:
             self._refuse(model.RefusedLine(record=model.record_name(type(line)), place=place, reason=str(error)))
@@ -430,21 +437,29 @@ class Importer:
             self._report.examples.append(refusal)
 
 
-_TEXT_FIELDS: dict[type[model.DataLine], tuple[str, ...]] = {
-    model.SessionLine: (
-        "external_session_id", "content_session_id", "agent_id", "agent_type", "actor_id", "platform_source", "title", "metadata",
-    ),
-    model.EventLine: ("source_event_id", "payload", "metadata"),
-    model.TurnLine: ("text", "reply", "files", "checks", "commits", "actor_id", "agent_id"),
-    model.ObservationLine: (
-        "title", "subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "summary", "quote", "anchors",
-        "content", "metadata", "agent", "caller_type", "actor_id",
-    ),
-    model.VersionLine: ("before", "performed_by"),
-    model.RelationshipLine: ("context",),
-    model.EntityLine: ("name", "notes"),
-    model.EntityRelationLine: ("label",),
-}  # fmt: skip
+_WITHOUT_TEXT = (
+    inspect.UUIDType, inspect.IntType, inspect.FloatType, inspect.BoolType, inspect.DateTimeType, inspect.LiteralType,
+    inspect.NoneType,
+)  # fmt: skip
+
+
+def _holds_text(kind: inspect.Type) -> bool:
+    """Whether a value of that type may hold a text that somebody wrote, or a name that another program gave."""
+    match kind:
+        case inspect.ListType():
+            return _holds_text(kind.item_type)
+        case inspect.UnionType():
+            return any(map(_holds_text, kind.types))
+        case _:
+            return not isinstance(kind, _WITHOUT_TEXT)
+
+
+def _text_fields(line_type: type[model.DataLine]) -> tuple[str, ...]:
+    line = cast("inspect.StructType", inspect.type_info(line_type))
+    return tuple(field.name for field in line.fields if _holds_text(field.type))
+
+
+_TEXT_FIELDS = {line_type: _text_fields(line_type) for line_type in model.LINE_TYPES}
 _THERE = "It is there already."
 _DOUBLE: dict[type[model.DataLine], str] = {
     model.SessionLine: "A session with its agent's id is there already, or another team has its id.",
@@ -454,6 +469,27 @@ _DOUBLE: dict[type[model.DataLine], str] = {
     model.EntityLine: "An entity of its name and type is there already.",
     model.EntityRelationLine: "The two are related so already.",
 }
+
+
+_FIELDS = {"prompt": "text", "agent_event_id": "source_id", "joined_to": "id"}
+"""Columns that a line has by another name."""
+
+
+async def _explain_refusal(conn: Conn, error: errors.Error, line_type: type[model.DataLine]) -> str:
+    """What the database does not take, without the values of the row, and the fields that it is about."""
+    diag = error.diag
+    columns = [diag.column_name] if diag.column_name else []
+    if diag.constraint_name and diag.table_name:
+        columns = await repository.constraint_columns(conn, diag.table_name, diag.constraint_name)
+    names = line_type.__struct_fields__
+    fields = [name for column in columns if (name := column if column in names else _FIELDS.get(column)) in names]
+    if isinstance(error, errors.ForeignKeyViolation):
+        what, fields = "What it refers to is not here", [name for name in fields if name != "project_id"] or fields
+    elif isinstance(error, errors.CheckViolation):
+        what = "Not allowed"
+    else:
+        what = str(error).splitlines()[0]
+    return f"{what} - at {', '.join(f'`$.{name}`' for name in fields)}" if fields else what
 
 
 def _batches(

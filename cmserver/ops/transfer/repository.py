@@ -100,7 +100,7 @@ TURNS = Query(
 _OBSERVATION_COLUMNS: LiteralString = (
     "id, number, project_id, server_session_id, scope, kind, type, title, subtitle, narrative, facts, concepts, files_read,"
     " files_modified, summary, prompt_number, actor_id, importance, quote, quote_event_id, anchors, state, closed_by, closed_at,"
-    " content, discovery_tokens, read_tokens, metadata, agent, caller_type, ttl_seconds, expires_at, version, superseded_by,"
+    " stale, content, discovery_tokens, read_tokens, metadata, agent, caller_type, ttl_seconds, expires_at, version, superseded_by,"
     " superseded_at, merged_from, access_count, last_accessed_at, created_at, updated_at"
 )
 OBSERVATIONS = Query(model.ObservationLine, f"SELECT {_OBSERVATION_COLUMNS} FROM observations r {_OF_TEAM}", prepare=False)
@@ -284,7 +284,8 @@ ADD_OBSERVATIONS = Query(
                               narrative,
                               facts, concepts, files_read, files_modified, summary, prompt_number, actor_id, importance, quote,
                               quote_event_id,
-                              anchors, state, closed_at, content, discovery_tokens, read_tokens, metadata, agent, caller_type,
+                              anchors, state, closed_at, stale, content, discovery_tokens, read_tokens, metadata, agent,
+                              caller_type,
                               ttl_seconds, expires_at, version, merged_from, access_count, last_accessed_at, created_at, updated_at,
                               search_language)
     SELECT n.id, n.number, n.project_id, %(team_id)s, n.server_session_id, coalesce(n.scope, 'project'),
@@ -292,8 +293,8 @@ ADD_OBSERVATIONS = Query(
            n.concepts,
            n.files_read, n.files_modified, n.summary, n.prompt_number, n.actor_id, coalesce(n.importance, 0.5), n.quote,
            n.quote_event_id,
-           n.anchors, n.state, n.closed_at, n.content, n.discovery_tokens, n.read_tokens, coalesce(n.metadata, '{}'), n.agent,
-           n.caller_type, n.ttl_seconds, n.expires_at, coalesce(n.version, 1), coalesce(n.merged_from, '{}'),
+           n.anchors, n.state, n.closed_at, n.stale, n.content, n.discovery_tokens, n.read_tokens, coalesce(n.metadata, '{}'),
+           n.agent, n.caller_type, n.ttl_seconds, n.expires_at, coalesce(n.version, 1), coalesce(n.merged_from, '{}'),
            coalesce(n.access_count, 0), n.last_accessed_at, n.created_at, n.updated_at, p.search_language
       FROM jsonb_populate_recordset(NULL::observations, %(rows)s) n
       JOIN projects p ON p.id = n.project_id AND p.team_id = %(team_id)s
@@ -437,6 +438,21 @@ POINT_TO_TURNS = Query(
        AND t.server_session_id = o.server_session_id AND t.prompt_number = o.prompt_number
     """,
 )
+
+
+CONSTRAINT_COLUMNS = Query(
+    str,
+    """
+    SELECT a.attname FROM pg_constraint c JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = ANY(c.conkey)
+     WHERE c.conname = %(name)s AND c.conrelid = to_regclass(%(table)s) AND a.attname <> 'team_id'
+     ORDER BY a.attnum
+    """,
+)
+
+
+async def constraint_columns(conn: Conn, table: str, name: str) -> list[str]:
+    """The columns that the constraint of that name is about, without the team's."""
+    return await CONSTRAINT_COLUMNS.all(conn, table=table, name=name)
 
 
 async def lines(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, line_type: type[L]) -> AsyncIterator[L]:
