@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 import click
@@ -57,7 +58,7 @@ async def search(
         "projectId": project,
         "kinds": list(kinds) or None,
         "types": list(types) or None,
-        "filePrefix": file_prefix,
+        "filePrefix": _from_here(file_prefix) if file_prefix else None,
         "entity": entity,
         "minImportance": min_importance,
         "sort": sort,
@@ -66,6 +67,11 @@ async def search(
         "explain": explain,
     }
     client.show(await client.post("/v1/search", present(body)), SearchIndexOut, lambda page: _table(page, sort))
+
+
+def _from_here(path: str) -> str:
+    """The path; whole where it is written from the working folder, which the server cannot know."""
+    return f"{Path.cwd()}/{path}" if path.split("/", 1)[0] in {".", ".."} else path
 
 
 def _table(page: SearchIndexOut, sort: HitOrder) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import posixpath
+from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
 import msgspec
@@ -50,25 +51,32 @@ async def build_file_context(
     )
 
 
-async def find_file_matches(conn: Conn, project_id: UUID, session_id: UUID | None, path: str) -> list[FileMatch]:
-    """The newest observations of the project that are about this very file, the most telling first; none of the session itself."""
+async def find_file_matches(
+    conn: Conn, project_id: UUID, session_id: UUID | None, path: str, spellings: Collection[str] = ()
+) -> list[FileMatch]:
+    """The newest observations of the project that are about this very file, the most telling first; none of the session itself.
+
+    `spellings` are how a relative path may be stored, too.
+    """
     path = _with_slashes(path)
     name = _name(path)
     if not name or len(path) > MAX_CHARS or UNSTORABLE.search(path):
         return []
-    return rank_file_matches(await repository.about_file(conn, project_id, session_id, name, _CANDIDATES), path)
+    mentions = await repository.about_file(conn, project_id, session_id, name, _CANDIDATES)
+    return rank_file_matches(mentions, path, spellings)
 
 
-def rank_file_matches(mentions: Iterable[FileMention], path: str) -> list[FileMatch]:
+def rank_file_matches(mentions: Iterable[FileMention], path: str, spellings: Collection[str] = ()) -> list[FileMatch]:
     """The mentions that are about this very file: first those that changed it, then by how few files they name, then newest first.
 
-    Which file a stored path means is known by its end. Of several that fit (`README.md`, `docs/README.md`) it is the longest.
+    Which file a stored path means is known by its end, where none of the `spellings` is stored. Of several that fit (`README.md`,
+    `docs/README.md`) it is the longest.
     """
     mentions = list(mentions)
     stored = {_with_slashes(file) for mention in mentions for file in [*mention.files_modified, *mention.files_read]}
     fitting = {file for file in stored if f"/{path}".endswith(f"/{file}")}
     longest = max((file.count("/") for file in fitting if not _is_absolute(file)), default=0)
-    same = {file for file in fitting if _is_absolute(file) or file.count("/") == longest}
+    same = stored.intersection(spellings) or {file for file in fitting if _is_absolute(file) or file.count("/") == longest}
     matches = [
         FileMatch(
             mention=mention,
@@ -95,5 +103,5 @@ def _is_absolute(path: str) -> bool:
 
 
 def _with_slashes(path: str) -> str:
-    """A Windows path with slashes, and `a` for `./a`."""
-    return path.replace("\\", "/").removeprefix("./")
+    """The path with slashes, also one of Windows, and without `.` and `..` where they can be resolved."""
+    return posixpath.normpath(path.replace("\\", "/")) if path else ""

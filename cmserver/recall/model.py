@@ -210,3 +210,18 @@ class Receipt(NewReceipt, frozen=True, kw_only=True):
     team_id: UUID
     project_id: UUID
     created_at: datetime
+
+
+class KnownFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """The `root` of a project's repository, and where somebody worked on it (`cwd`); either may be ""."""
+
+    project_id: UUID
+    root: str
+    cwd: str
+
+
+class FilePaths(msgspec.Struct, frozen=True, kw_only=True):
+    """Paths as they may be stored; each with the project that it is meant in, None for any."""
+
+    paths: list[str]
+    project_ids: list[UUID | None]

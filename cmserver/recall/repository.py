@@ -14,7 +14,7 @@ from uuid import UUID
 from cmserver.base.sql import Conn, Query
 from cmserver.base.text import quote_lexeme
 from cmserver.observations.model import LIVE, MIN_INSTRUCTION_IMPORTANCE
-from cmserver.recall.model import FileMention, IndexRow, NearProject, ObservationDetails, PromptWordMatch, SummaryText
+from cmserver.recall.model import FileMention, IndexRow, KnownFolder, NearProject, ObservationDetails, PromptWordMatch, SummaryText
 
 OWNS: set[str] = set()
 
@@ -241,6 +241,44 @@ async def word_matches(
         instruction_importance=MIN_INSTRUCTION_IMPORTANCE,
         limit=limit,
     )
+
+
+# A project may be called by its folder. The working folder is that of a session's first and of its newest event.
+KNOWN_FOLDERS = Query(
+    KnownFolder,
+    """
+    SELECT DISTINCT s.project_id, coalesce(s.metadata ->> 'root', '') AS root, coalesce(f.cwd, '') AS cwd
+      FROM (SELECT id, team_id, project_id, metadata FROM server_sessions
+             WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR project_id = ANY(%(project_ids)s::uuid[]))
+             ORDER BY started_at DESC LIMIT %(sessions)s) s
+     CROSS JOIN LATERAL (
+           SELECT s.metadata ->> 'cwd' AS cwd
+            UNION
+           (SELECT e.payload ->> 'cwd' FROM agent_events e
+             WHERE e.project_id = s.project_id AND e.server_session_id = s.id AND e.team_id = s.team_id
+             ORDER BY e.occurred_at LIMIT 1)
+            UNION
+           (SELECT e.payload ->> 'cwd' FROM agent_events e
+             WHERE e.project_id = s.project_id AND e.server_session_id = s.id AND e.team_id = s.team_id
+             ORDER BY e.occurred_at DESC LIMIT 1)) f
+     WHERE coalesce(f.cwd, s.metadata ->> 'root', '') <> ''
+     UNION
+    SELECT p.id, n.name, n.name FROM projects p
+     CROSS JOIN LATERAL (SELECT p.canonical_id AS name
+                          UNION
+                         SELECT a.alias FROM project_aliases a WHERE a.project_id = p.id AND a.team_id = p.team_id) n
+     WHERE p.team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR p.id = ANY(%(project_ids)s::uuid[]))
+       AND n.name ~ '^(/|[A-Za-z]:/)'
+     LIMIT 500
+    """,
+    prepare=False,
+)
+
+
+async def known_folders(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, *, sessions: int) -> list[KnownFolder]:
+    """The folders of the newest so many sessions of the projects, None for the team's, and those that projects are called by."""
+    ids = None if project_ids is None else list(project_ids)
+    return await KNOWN_FOLDERS.all(conn, team_id=team_id, project_ids=ids, sessions=sessions)
 
 
 async def about_file(conn: Conn, project_id: UUID, session_id: UUID | None, name: str, limit: int) -> list[FileMention]:

@@ -216,6 +216,11 @@ class WorkingFolder(msgspec.Struct, frozen=True):
         return "." if whole == root else whole.removeprefix(f"{root}/")
 
 
+def is_absolute(path: str) -> bool:
+    """Whether the path begins at a root, of Windows, too."""
+    return _ABSOLUTE.match(path) is not None
+
+
 def find_working_folder(root: str | None, folder: str | None) -> WorkingFolder:
     """Where an agent works, in the repository of that root if the folder is in it."""
     root, folder = (root or "").rstrip("/"), (folder or "")

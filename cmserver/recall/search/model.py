@@ -12,6 +12,7 @@ import msgspec
 
 from cmserver.base.text import PROMPT_MOST
 from cmserver.observations.model import Observation, Scope
+from cmserver.recall.model import FilePaths
 from cmserver.sessions.turns.model import SessionTurn
 
 MatchType = Literal["lexical", "semantic", "both"]
@@ -60,18 +61,19 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions on a hit, all of which must hold. A list holds when one of its values fits; None is no condition.
 
-    `files` are whole paths as stored, `file_prefix` is the beginning of a path, `file_parts` are parts of one. `agents` are the
-    platforms of sessions (claude-code, codex). `must` is in the syntax of websearch_to_tsquery. `since` is inclusive, `until`
-    exclusive. `labels` are types of the caller, else ours (LABEL); `authors` wrote it by hand; `all_concepts` must all be there.
-    Concepts, agents and authors are in lower case. `entity_ids` are entities that an observation mentions; without any, none fits.
+    `files` are files and folders, `file_prefixes` are beginnings of paths, `file_parts` are parts of them, all as stored. `agents`
+    are the platforms of sessions (claude-code, codex). `must` is in the syntax of websearch_to_tsquery. `since` is inclusive,
+    `until` exclusive. `labels` are types of the caller, else ours (LABEL); `authors` wrote it by hand; `all_concepts` must all be
+    there. Concepts, agents and authors are in lower case. `entity_ids` are entities that an observation mentions; without any, none
+    fits.
     """
 
     kinds: list[SearchedKind] | None = None
     types: list[str] | None = None
     concepts: list[str] | None = None
-    files: list[str] | None = None
-    file_prefix: str | None = None
-    file_parts: list[str] | None = None
+    files: FilePaths | None = None
+    file_prefixes: FilePaths | None = None
+    file_parts: FilePaths | None = None
     session_id: UUID | None = None
     agents: list[str] | None = None
     since: datetime | None = None
@@ -93,7 +95,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def takes_turns(self) -> bool:
         """Not with a filter on a field that turns do not have."""
-        of_observations = ("types", "concepts", "files", "file_prefix", "file_parts", "entity_ids", *OF_MEMORIES)
+        of_observations = ("types", "concepts", "files", "file_prefixes", "file_parts", "entity_ids", *OF_MEMORIES)
         has_filters = any(getattr(self, name) not in (None, [], "") for name in of_observations)
         return (self.kinds is None or not TURN_KINDS.isdisjoint(self.kinds)) and not has_filters
 

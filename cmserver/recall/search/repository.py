@@ -23,7 +23,9 @@ from cmserver.base.sql import Conn, Query
 from cmserver.base.text import quote_lexeme
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import MEMORY_CONDITIONS
+from cmserver.recall.model import FilePaths
 from cmserver.recall.search.model import (
+    Filters,
     NearText,
     RankedRow,
     Ranking,
@@ -152,17 +154,21 @@ _WANTED: LiteralString = (
    AND (%(types)s::text[] IS NULL OR (o.kind <> 'summary' AND o.type = ANY(%(types)s::text[])))
    AND (%(concepts)s::text[] IS NULL OR EXISTS (SELECT FROM unnest(o.concepts) c WHERE lower(c) = ANY(%(concepts)s::text[])))
    AND (%(files)s::text[] IS NULL
-        OR (coalesce(o.files_modified, '{}') || coalesce(o.files_read, '{}')) && %(files)s::text[])
-   AND (%(file_prefix)s::text IS NULL
-        OR EXISTS (SELECT FROM unnest(coalesce(o.files_modified, '{}') || coalesce(o.files_read, '{}')) f
-                    WHERE starts_with(f, %(file_prefix)s::text)))
+        OR EXISTS (SELECT FROM unnest(coalesce(o.files_modified, '{}') || coalesce(o.files_read, '{}')) f,
+                               unnest(%(files)s::text[], %(files_in)s::uuid[]) AS n (path, project_id)
+                    WHERE (f = n.path OR n.path = '' OR starts_with(f, rtrim(n.path, '/') || '/'))
+                      AND (n.project_id IS NULL OR n.project_id = o.project_id)))
+   AND (%(file_prefixes)s::text[] IS NULL
+        OR EXISTS (SELECT FROM unnest(coalesce(o.files_modified, '{}') || coalesce(o.files_read, '{}')) f,
+                               unnest(%(file_prefixes)s::text[], %(file_prefixes_in)s::uuid[]) AS n (path, project_id)
+                    WHERE starts_with(f, n.path) AND (n.project_id IS NULL OR n.project_id = o.project_id)))
    AND (%(entity_ids)s::uuid[] IS NULL
         OR EXISTS (SELECT FROM entity_mentions m
                     WHERE m.observation_id = o.id AND m.team_id = o.team_id AND m.entity_id = ANY(%(entity_ids)s::uuid[])))
    AND (%(file_parts)s::text[] IS NULL
         OR EXISTS (SELECT FROM unnest(coalesce(o.files_modified, '{}') || coalesce(o.files_read, '{}')) f,
-                               unnest(%(file_parts)s::text[]) part
-                    WHERE strpos(f, part) > 0))
+                               unnest(%(file_parts)s::text[], %(file_parts_in)s::uuid[]) AS n (path, project_id)
+                    WHERE strpos(f, n.path) > 0 AND (n.project_id IS NULL OR n.project_id = o.project_id)))
    AND """
     + MEMORY_CONDITIONS
 )
@@ -706,7 +712,7 @@ async def rank(
         "sample": SAMPLE,
         "max_turns": MAX_TURNS,
         "limit": limit,
-        **msgspec.structs.asdict(request.filters),
+        **_filter_values(request.filters),
     }
     if vector is not None:
         values |= {"model_id": vector.model_id, "vector": vector.vector}
@@ -737,7 +743,7 @@ async def nearest(
     values: dict[str, object] = {"team_id": team_id, "project_ids": _listed(request.project_ids), "limit": limit}
     values |= {"model_id": vector.model_id, "vector": vector.vector}
     if request.filters.are_any:
-        values |= msgspec.structs.asdict(request.filters)
+        values |= _filter_values(request.filters)
         exact, by_index = (
             (NEAREST_TURNS_WANTED, NEAREST_TURNS_WANTED_BY_INDEX) if turns else (NEAREST_WANTED, NEAREST_WANTED_BY_INDEX)
         )
@@ -761,8 +767,16 @@ async def nearest_ahead(conn: Conn, team_id: UUID, request: SearchRequest, vecto
         vector=vector.vector,
         ahead=LOOKED_AHEAD * limit,
         limit=limit,
-        **msgspec.structs.asdict(request.filters),
+        **_filter_values(request.filters),
     )
+
+
+def _filter_values(filters: Filters) -> dict[str, object]:
+    values = msgspec.structs.asdict(filters)
+    for name in ("files", "file_prefixes", "file_parts"):
+        paths: FilePaths | None = values[name]
+        values |= {name: paths and paths.paths, f"{name}_in": paths and paths.project_ids}
+    return values
 
 
 def _listed(project_ids: Sequence[UUID] | None) -> list[UUID] | None:

@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -24,6 +25,7 @@ from cmserver.observations.model import Observation
 from cmserver.observations.plain import index_line, observation_lines, one_line, turn_line, turn_lines
 from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import audit_read
+from cmserver.recall.file_paths import resolve_paths
 from cmserver.recall.search.model import OBSERVATION_KINDS, Filters, Hit, PagePosition, Ranking, SearchPage, SearchRequest
 from cmserver.recall.search.search import find_page
 from cmserver.recall.search.wire import TITLE_CHARS, ContextIn, SearchIn, render_parts
@@ -67,6 +69,7 @@ class Searcher:
         async with self._db.tenant(principal.team_id) as conn:
             if query.entity is not None:
                 request = await _limit_to_entity(conn, principal, request, query.entity)
+            request = await _limit_to_files(conn, principal, request, query)
             page = await find_page(conn, principal, request, ranking, vector)
             await _audit(conn, principal, project_ids, page, via="search.full" if full else "search")
             is_single = project_ids is not None and len(project_ids) == 1
@@ -118,6 +121,17 @@ async def _limit_to_entity(conn: Conn, principal: Principal, request: SearchRequ
     return msgspec.structs.replace(request, filters=msgspec.structs.replace(request.filters, entity_ids=ids))
 
 
+async def _limit_to_files(conn: Conn, principal: Principal, request: SearchRequest, query: SearchIn) -> SearchRequest:
+    """The request for observations that name the files of the query, in whatever spelling."""
+    resolve = partial(resolve_paths, conn, principal.team_id, request.project_ids)
+    filters = msgspec.structs.replace(
+        request.filters,
+        files=None if query.files is None else await resolve(query.files),
+        file_prefixes=None if query.file_prefix is None else await resolve([query.file_prefix]),
+    )
+    return msgspec.structs.replace(request, filters=filters)
+
+
 def _filters(query: SearchIn) -> Filters:
     """The filters of the query; Invalid for times that are none, or in the wrong order."""
     since, until = _parse_time(query.since, "$.since"), _parse_time(query.until, "$.until")
@@ -127,8 +141,6 @@ def _filters(query: SearchIn) -> Filters:
         kinds=query.kinds,
         types=_types(query),
         concepts=None if query.concepts is None else [concept.lower() for concept in query.concepts],
-        files=query.files,
-        file_prefix=query.file_prefix,
         session_id=query.session,
         agents=None if query.agents is None else [agent.lower() for agent in query.agents],
         since=since,

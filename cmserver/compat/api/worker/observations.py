@@ -23,6 +23,7 @@ from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
 from cmserver.observations.write import delete
 from cmserver.recall.file_context import find_file_matches
+from cmserver.recall.file_paths import resolve_paths
 
 _MAX_BATCH = 500
 _MAX_CANDIDATES = 400
@@ -113,7 +114,8 @@ async def get_by_file(request: Request) -> Response:
             match.mention
             for project_id in projects
             for path in paths
-            for match in await find_file_matches(conn, project_id, None, path)
+            for spellings in [await resolve_paths(conn, principal.team_id, [project_id], [path])]
+            for match in await find_file_matches(conn, project_id, None, path, spellings.paths)
         ]
         mentions.sort(key=lambda row: (row.created_at, row.id), reverse=True)
         ids = dict.fromkeys(row.id for row in mentions[:_MAX_CANDIDATES])

@@ -30,6 +30,8 @@ from cmserver.observations.plain import fence, one_line
 from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import audit_read
 from cmserver.observations.wire import type_shown
+from cmserver.recall.file_paths import resolve_paths
+from cmserver.recall.model import FilePaths
 from cmserver.recall.search.model import Filters, Ranking, SearchedKind, SearchRequest
 from cmserver.recall.search.search import find_page
 from cmserver.recall.search.wire import render_remarks
@@ -120,7 +122,8 @@ class _Criteria(msgspec.Struct, frozen=True, kw_only=True):
     of: Sort | None
     types: frozenset[str]
     concepts: frozenset[str]
-    files: tuple[str, ...]
+    files: FilePaths | None
+    """Parts of paths."""
     since: datetime | None
     until: datetime | None
     platform: str | None
@@ -135,7 +138,11 @@ class _Criteria(msgspec.Struct, frozen=True, kw_only=True):
         if self.concepts and self.concepts.isdisjoint(concept.lower() for concept in row.concepts or ()):
             return False
         paths = [*(row.files_read or ()), *(row.files_modified or ())]
-        if self.files and not any(part in path for part in self.files for path in paths):
+        if self.files and not any(
+            part in path and project_id in {None, row.project_id}
+            for part, project_id in zip(self.files.paths, self.files.project_ids, strict=True)
+            for path in paths
+        ):
             return False
         return self.is_in_time(row.created_at)
 
@@ -153,7 +160,7 @@ class _Criteria(msgspec.Struct, frozen=True, kw_only=True):
             of_users=True,
             types=sorted(self.types) or None,
             concepts=sorted(self.concepts) or None,
-            file_parts=list(self.files) or None,
+            file_parts=self.files,
             since=self.since,
             until=None if self.until is None else self.until + timedelta(microseconds=1),
         )
@@ -223,8 +230,12 @@ async def _find_rows(
     """The matches, of the best or the newest, in the requested order; and what is said of all of them."""
     matches: list[Observation | SessionTurn]
     remarks = ""
+    project_ids = None if where.project_id is None else [where.project_id]
+    if parts := list(split_commas(params.files)):
+        spelled = await resolve_paths(conn, principal.team_id, project_ids, parts)
+        files = FilePaths(paths=[*parts, *spelled.paths], project_ids=[*([None] * len(parts)), *spelled.project_ids])
+        criteria = msgspec.structs.replace(criteria, files=files)
     if params.query:
-        project_ids = None if where.project_id is None else [where.project_id]
         search = SearchRequest(query=params.query, project_ids=project_ids, filters=criteria.filters, limit=_CANDIDATES)
         page = await find_page(conn, principal, search, ranking, vector)
         matches, remarks = [hit.source for hit in page.hits], render_remarks(page)
@@ -270,7 +281,7 @@ def _criteria(request: Request, params: SearchQuery, of: Literal["observations"]
         of=kind,
         types=frozenset(types),
         concepts=frozenset(concept.lower() for concept in split_commas(params.concepts)),
-        files=tuple(split_commas(params.files)),
+        files=None,
         since=worker_rows.moment(params.date_start, "$.dateStart"),
         until=worker_rows.moment(params.date_end, "$.dateEnd"),
         platform=worker_rows.requested_platform(request, params.platform_source, params.platform),
