@@ -42,6 +42,7 @@ async def post_hook(request: Request) -> Response:
         principal=principal,
         platform=adapter.platform,
         takes_context=call.name in adapter.context_hooks,
+        starts_with_prompt=adapter.starts_with_prompt,
         call=call,
         headers=_read_headers(request),
         size_bytes=size_bytes,

@@ -2,10 +2,15 @@
 
 Neither turns nor tool uses have ids, so an event is known by what it says and its moment. Context before a tool runs does not reach
 the model, so that of a file is sent after it was read.
+
+Context of a session's start is put before the first prompt, and a prompt that begins with it is left out when the session is
+resumed. So the index is given with the first prompt: what BeforeAgent gives is a part behind it.
 https://geminicli.com/docs/hooks/reference
 """
 
 from __future__ import annotations
+
+import re
 
 from cmserver.hooks import payload as hook_payload
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
@@ -14,18 +19,22 @@ from cmserver.tooluse.model import ToolUse
 
 _TYPES = {"BeforeAgent": "user_prompt", "AfterAgent": "assistant_message", "PreCompress": "pre_compact"}
 _REPEATING_HOOKS = {"BeforeTool", "BeforeModel", "AfterModel", "BeforeToolSelection", "Notification"}
+_HOOK_CONTEXT = re.compile(r"\s*<hook_context>.*?</hook_context>\s*", re.DOTALL)
+"""What hooks gave at the start, before the first words of a session without a terminal. Within it < and > are escaped."""
 _MOMENTS: dict[str, Moment] = {"SessionStart": "start", "BeforeAgent": "prompt", "AfterAgent": "turn_end", "SessionEnd": "end"}
 
 
 def parse(payload: object, delivery_id: str | None) -> HookCall:
     """What a hook of Gemini CLI reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
     fields, name, session_id = hook_payload.read_call(payload)
+    if isinstance(prompt := fields.get("prompt"), str):
+        fields["prompt"] = _HOOK_CONTEXT.sub("", prompt, count=1) if _HOOK_CONTEXT.match(prompt) else prompt
     tool = hook_payload.read_tool(fields) if name == "AfterTool" else None
     file = hook_payload.read_file_path(tool) if tool and _read_error(fields) is None else None
     moment = "file" if file is not None else _MOMENTS.get(name, "other")
-    prompt = hook_payload.read_text(fields, "prompt", None) or "" if name == "BeforeAgent" else None
+    typed = hook_payload.read_text(fields, "prompt", None) or "" if name == "BeforeAgent" else None
     events = _build_events(name, fields, delivery_id, tool)
-    return hook_payload.build_call(fields, name, session_id, moment, events, prompt=prompt, file=file)
+    return hook_payload.build_call(fields, name, session_id, moment, events, prompt=typed, file=file)
 
 
 def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | None, tool: ToolUse | None) -> list[HookEvent]:
@@ -54,6 +63,7 @@ def _read_error(fields: hook_payload.Fields) -> str | None:
 ADAPTER = Adapter(
     platform="gemini",
     parse=parse,
-    context_hooks={"SessionStart", "BeforeAgent", "AfterTool"},
+    context_hooks={"BeforeAgent", "AfterTool"},
     silent_hooks={"AfterAgent"},
+    starts_with_prompt=True,
 )

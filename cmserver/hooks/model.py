@@ -104,5 +104,7 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """Their output may hold context."""
     silent_hooks: Collection[str]
     """Their output must be empty: at the end of a turn any text would make the model go on, and some have no output schema."""
+    starts_with_prompt: bool = False
+    """Whether the index is given with the first prompt after a start, because the start's own output harms."""
     is_flat: bool = False
     """Whether the output is `additional_context` alone, as in Cursor."""

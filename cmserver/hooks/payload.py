@@ -88,20 +88,24 @@ def build_call(
     file: str | None = None,
     is_subagent: bool = False,
 ) -> HookCall:
-    """The call, with its folder, and at a session's start with how it starts. An unknown way is an ordinary start."""
-    source = fields.get("source")
+    """The call, with its folder, and at a session's start with how it starts."""
     return HookCall(
         name=name,
         session_id=session_id,
         cwd=read_text(fields, "cwd", MAX_PATH_CHARS),
         moment=moment,
         events=events,
-        source=cast("SessionStart", source) if source in _STARTS else "startup",
+        source=read_source(fields.get("source")),
         prompt=prompt,
         file=file,
         is_subagent=is_subagent,
         metadata=read_texts(fields, *_START_FIELDS, max_chars=MAX_PATH_CHARS) if moment == "start" else {},
     )
+
+
+def read_source(source: object) -> SessionStart:
+    """How a session starts; an unknown way is an ordinary start."""
+    return cast("SessionStart", source) if source in _STARTS else "startup"
 
 
 def to_snake_case(name: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import cast
 from uuid import UUID
 
@@ -22,10 +21,11 @@ from cmserver.base.errors import Conflict, Invalid, NotFound
 from cmserver.base.logs import get_logger
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.hooks import payload as hook_payload
 from cmserver.hooks.model import HookCall, HookHeaders, HookReply
-from cmserver.hooks.payload import TRANSCRIPT_END
 from cmserver.ingest import session_lifecycle
 from cmserver.ingest.door import STORED, Arrival, find_rule
 from cmserver.ingest.model import EventSubmission
@@ -35,7 +35,7 @@ from cmserver.ops.joining.follow import follow_name
 from cmserver.reading.model import REPLY_TYPE
 from cmserver.recall.context import build_context
 from cmserver.recall.file_context import build_file_context
-from cmserver.recall.model import MAX_CHANGED_FILES, ContextBudget, ContextRequest
+from cmserver.recall.model import MAX_CHANGED_FILES, ContextBudget, ContextReason, ContextRequest, SessionStart
 from cmserver.recall.prompt_context import build_prompt_context
 from cmserver.redaction.clean import clean
 from cmserver.redaction.redact import Identifiers
@@ -60,6 +60,8 @@ class HookDelivery(msgspec.Struct, frozen=True, kw_only=True):
     platform: str
     takes_context: bool
     """Whether the agent gives the answer of this hook to its model."""
+    starts_with_prompt: bool = False
+    """Whether its model is given the index with the first prompt after a start (see Adapter)."""
     call: HookCall
     headers: HookHeaders
     size_bytes: int
@@ -113,7 +115,7 @@ class HookTaker:
         """Store what the call brings, and return what its agent is told: the context for its model, if there is any."""
         session_name = self._identifiers.clean(delivery.call.session_id)
         delivery = msgspec.structs.replace(delivery, call=msgspec.structs.replace(delivery.call, session_id=session_name))
-        if delivery.call.name == TRANSCRIPT_END:
+        if delivery.call.name == hook_payload.TRANSCRIPT_END:
             is_answered = not await self._is_missing_words(delivery)
             if find_rule("row", Arrival(event_type=REPLY_TYPE, by_hook=True, is_answered=is_answered)).name != STORED:
                 return HookReply()
@@ -187,10 +189,14 @@ class HookTaker:
             actor_id=principal.actor_id,
             from_hooks=True,
         )
-        session, _ = await self._db.in_tenant(
-            principal.team_id, lambda conn: session_lifecycle.start(conn, principal, project, new)
-        )
-        return session.id
+
+        async def start(conn: Conn) -> UUID:
+            session, _ = await session_lifecycle.start(conn, principal, project, new)
+            if delivery.starts_with_prompt:
+                await sessions.owe_index(conn, principal.team_id, session.id, call.source)
+            return session.id
+
+        return await self._db.in_tenant(principal.team_id, start)
 
     async def _store_events(self, delivery: HookDelivery, project: Project) -> UUID | None:
         """The session that the events are of; None when there is nothing to store."""
@@ -231,42 +237,67 @@ class HookTaker:
 
     async def _find_context(self, delivery: HookDelivery, project: Project, session_id: UUID | None) -> str | None:
         """The context for the model at this moment, if there is any."""
-        call, principal, headers = delivery.call, delivery.principal, delivery.headers
-        typed = typed_text(call.prompt[: 10 * _MAX_PROMPT_CHARS]) if call.prompt else ""
-        is_wanted = {
-            "start": True,
-            "prompt": self._settings.context_on_prompt == "on" and typed,
-            "file": self._settings.context_on_file == "on" and call.file,
-        }
+        call, principal = delivery.call, delivery.principal
         if not delivery.takes_context:  # else the receipt would say that the model was shown it
             return None
-        if not is_wanted.get(call.moment) or call.is_subagent or not principal.may("observations:read"):
+        if call.is_subagent or not principal.may("observations:read"):
             return None
-        new_request = partial(ContextRequest, platform=delivery.platform, reader=headers.hook or None)
+        if call.moment == "start":
+            return await self._build_index(delivery, project, session_id, call.source)
         if call.moment == "prompt":
-            prompt = cast("str", clean(typed[:_MAX_PROMPT_CHARS], field_max_chars=_MAX_PROMPT_CHARS).value)
-            vector = await self._embedder.embed_unasked(prompt, principal.team_id)
-            async with self._db.tenant(principal.team_id) as conn:
-                request = new_request(reason="prompt", session_id=session_id)
-                found = await build_prompt_context(conn, principal, project, request, prompt, vector)
-                return found.text or None if found else None
+            texts = [
+                await self._build_owed_index(delivery, project, session_id),
+                await self._build_prompt_context(delivery, project, session_id),
+            ]
+            return "\n\n".join(filter(None, texts)) or None
+        if call.moment != "file" or not call.file or self._settings.context_on_file != "on":
+            return None
         async with self._db.tenant(principal.team_id) as conn:
-            if call.moment == "start":
-                folders = [*delivery.names[1:], headers.name_before]
-                request = new_request(
-                    reason=call.source,
-                    session_id=session_id,
-                    changed_files=headers.changed_files[:MAX_CHANGED_FILES],
-                    folders=[name for name in dict.fromkeys(folders) if name],
-                )
-                found = await build_context(conn, principal, project, request, self._budget)
-            else:
-                session = await sessions.by_hook(
-                    conn, principal.team_id, call.session_id, delivery.platform, only=principal.project_id
-                )
-                request = new_request(reason="file", session_id=session.id if session else None)
-                found = await build_file_context(conn, principal, project, request, call.file or "")
+            session = await sessions.by_hook(conn, principal.team_id, call.session_id, delivery.platform, only=principal.project_id)
+            request = _new_request(delivery, "file", session.id if session else None)
+            found = await build_file_context(conn, principal, project, request, call.file)
         return found.text or None if found else None
+
+    async def _build_index(
+        self, delivery: HookDelivery, project: Project, session_id: UUID | None, reason: SessionStart
+    ) -> str | None:
+        principal, headers = delivery.principal, delivery.headers
+        folders = [*delivery.names[1:], headers.name_before]
+        request = msgspec.structs.replace(
+            _new_request(delivery, reason, session_id),
+            changed_files=headers.changed_files[:MAX_CHANGED_FILES],
+            folders=[name for name in dict.fromkeys(folders) if name],
+        )
+        async with self._db.tenant(principal.team_id) as conn:
+            found = await build_context(conn, principal, project, request, self._budget)
+        return found.text or None
+
+    async def _build_owed_index(self, delivery: HookDelivery, project: Project, session_id: UUID | None) -> str | None:
+        """The index of the session's last start, if its agent takes it with the prompt and has not had it."""
+        if not delivery.starts_with_prompt or session_id is None:
+            return None
+        team_id = delivery.principal.team_id
+        source = await self._db.in_tenant(team_id, lambda conn: sessions.take_owed_index(conn, team_id, session_id))
+        if source is None:
+            return None
+        return await self._build_index(delivery, project, session_id, hook_payload.read_source(source))
+
+    async def _build_prompt_context(self, delivery: HookDelivery, project: Project, session_id: UUID | None) -> str | None:
+        """The lines that belong to what the user typed, if this is wanted and there are any."""
+        call, principal = delivery.call, delivery.principal
+        typed = typed_text(call.prompt[: 10 * _MAX_PROMPT_CHARS]) if call.prompt else ""
+        if not typed or self._settings.context_on_prompt != "on":
+            return None
+        prompt = cast("str", clean(typed[:_MAX_PROMPT_CHARS], field_max_chars=_MAX_PROMPT_CHARS).value)
+        vector = await self._embedder.embed_unasked(prompt, principal.team_id)
+        async with self._db.tenant(principal.team_id) as conn:
+            request = _new_request(delivery, "prompt", session_id)
+            found = await build_prompt_context(conn, principal, project, request, prompt, vector)
+        return found.text or None if found else None
+
+
+def _new_request(delivery: HookDelivery, reason: ContextReason, session_id: UUID | None) -> ContextRequest:
+    return ContextRequest(reason=reason, session_id=session_id, platform=delivery.platform, reader=delivery.headers.hook or None)
 
 
 def _is_plausible(at: datetime) -> bool:

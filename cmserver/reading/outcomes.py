@@ -67,6 +67,7 @@ _PLAIN_ERROR = re.compile(
     re.IGNORECASE,
 )
 _GO_LINE = re.compile(r"^\s+\w+_test\.go:\d+: (.+)")
+_COMPILER_LINE = re.compile(r"^(\S{1,300}:\d{1,9}: (?:fatal )?error: .+)")
 _NOISE = re.compile(
     r"^(?:Error response from daemon: |npm (?:ERR!|error)\s*|error\[?\w*\]?: (?=.)|Traceback .*|[=_-]{4,}.*)",
     re.IGNORECASE,
@@ -143,7 +144,7 @@ def _failing_tests(body: str) -> list[str]:
 def _telling_line(body: str) -> str:
     """The line of an error text that says most: a named error, else the first that sounds like one, else the last."""
     lines = [line.rstrip() for line in body.splitlines() if line.strip()]
-    for pattern, place in ((_PYTEST_LINE, 0), (_SUMMARY_ERROR, 0), (_GO_LINE, 0), (_NAMED_ERROR, -1)):
+    for pattern, place in ((_PYTEST_LINE, 0), (_SUMMARY_ERROR, 0), (_GO_LINE, 0), (_COMPILER_LINE, 0), (_NAMED_ERROR, -1)):
         errors = [match[1] for line in lines if (match := pattern.match(line))]
         if errors:
             return shorten(([text for text in errors if _NAMED_ERROR.match(text)] or errors)[place], 160)

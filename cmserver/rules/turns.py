@@ -56,10 +56,10 @@ def gather_turn(turn: Turn) -> list[DraftObservation]:
     open_ends = [draft_open_end(conclusion, turn.tag) for conclusion in named[:_MAX_OPEN_ENDS]]
     main: list[DraftObservation] = list(turn.commits)
     failed: list[DraftObservation] = []
-    if not main and turn.work:
+    if not main:
         done = [draft for draft in turn.work if draft.state != "open"]
-        failed = [draft for draft in turn.work if draft.state == "open"] if done else []
-        main = [_merge(done or turn.work)]
+        failed = [draft for draft in turn.work if draft.state == "open"]
+        main = [_merge(done)] if done else []
     for draft in turn.work if turn.commits else []:
         _absorb(_nearest(turn.commits, draft.files_modified, []), draft)
     beside = [conclusion for conclusion in settled if turn.commits and _is_beside(conclusion, turn.commits)]
@@ -145,7 +145,6 @@ def _merge(drafts: Sequence[DraftObservation]) -> DraftObservation:
     for draft in drafts:
         if draft is not main:
             _absorb(main, draft)
-    main.state = None  # a command that failed on the way is no open end
     return main
 
 

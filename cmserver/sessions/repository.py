@@ -171,6 +171,25 @@ NEWEST = Query(
     prepare=False,
 )
 
+OWE_INDEX = Query(
+    int,
+    """
+    UPDATE server_sessions SET metadata = metadata || jsonb_build_object('indexOwed', %(source)s::text)
+     WHERE id = %(id)s AND team_id = %(team_id)s
+    """,
+)
+
+TAKE_OWED_INDEX = Query(
+    str,
+    """
+    UPDATE server_sessions s SET metadata = s.metadata - 'indexOwed'
+      FROM (SELECT id, coalesce(metadata ->> 'indexOwed', '') AS source FROM server_sessions
+             WHERE id = %(id)s AND team_id = %(team_id)s AND metadata ? 'indexOwed' FOR UPDATE) owed
+     WHERE s.id = owed.id AND s.team_id = %(team_id)s
+    RETURNING owed.source
+    """,
+)
+
 SEEN = Query(int, "UPDATE server_sessions SET idle_from = now() WHERE id = %(id)s AND team_id = %(team_id)s")
 
 NEWS = Query(int, "UPDATE server_sessions SET idle_from = now() WHERE id = %(id)s AND team_id = %(team_id)s AND idle_from IS NULL")
@@ -405,6 +424,16 @@ async def newest(
         limit=limit,
         offset=offset,
     )
+
+
+async def owe_index(conn: Conn, team_id: UUID, session_id: UUID, source: str) -> None:
+    """Note that the session has begun in that way, and that its model is to be given the index with the next prompt."""
+    await OWE_INDEX.run(conn, id=session_id, team_id=team_id, source=source)
+
+
+async def take_owed_index(conn: Conn, team_id: UUID, session_id: UUID) -> str | None:
+    """How the session has begun, if its model has not been given the index for that; the next call returns None."""
+    return await TAKE_OWED_INDEX.first(conn, id=session_id, team_id=team_id)
 
 
 async def seen(conn: Conn, team_id: UUID, session_id: UUID) -> None:

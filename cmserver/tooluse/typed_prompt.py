@@ -9,7 +9,7 @@ _NAMES = (
     r"ide_\w+|command-\w+|local-command-\w+|bash-\w+|tick|system[-_]\w+|task-notification|user-prompt-submit-hook|session-start-hook|"
     r"new-diagnostics|todo-\w+|turn_aborted|environment_context|user_instructions|instructions|permissions[ _]instructions|"
     r"subagent_notification|teammate-message|attached_files|additional_data|open_and_recently_viewed_files|manually_attached_skills|"
-    r"project_layout|git_status|user_info|rules|skill|cursor_\w+|persisted-output|[\w-]+-context"
+    r"project_layout|git_status|user_info|rules|skill|cursor_\w+|persisted-output|(?:hook|session)_context|[\w-]+-context"
 )
 _TAG = re.compile(rf"<(?P<closes>/?)(?P<name>{_NAMES})(?:\s[^<>\n]{{0,300}})?>", re.IGNORECASE)
 _MAX_INDENT = 40

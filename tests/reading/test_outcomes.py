@@ -5,7 +5,7 @@ from __future__ import annotations
 from cmserver.reading.model import CommandResult, CommandRun, IgnoredEvent
 from cmserver.reading.read import read_command_results
 from cmserver.tooluse.commands import read_command_line
-from tests.rules.offline import edit, failed_run, observe, run, tool_use
+from tests.rules.offline import edit, failed_run, note, observe, run, tool_use
 
 TROUBLE = "a.js:3:1: x is not defined"
 
@@ -70,6 +70,40 @@ def test_a_check_that_found_nothing_to_run_proves_nothing():
     assert [line for line, output in outputs.items() if _is_proved(line, output)] == []
 
 
+def _gemini(text: str) -> dict[str, object]:
+    """As Gemini CLI 0.61 gives what its shell answers."""
+    return {"llmContent": f"<untrusted_context>\n{text}\n</untrusted_context>", "returnDisplay": ""}
+
+
+async def test_a_failure_in_a_wrapper_is_told_by_what_the_command_printed():
+    failed = tool_use(
+        "run_shell_command",
+        {"command": "make deploy"},
+        _gemini("Output: make: *** No rule to make target 'deploy'.  Stop.\nExit Code: 2\nProcess Group PGID: 5310"),
+    )
+    web = _gemini("Summary of the page.\n\nThe service closes idle connections after 60 seconds, which is why requests fail.")
+
+    answer = await observe(failed, tool_use("web_fetch", {"prompt": "https://example.org/limits"}, web))
+
+    assert [(draft.title, draft.state) for draft in answer.observations if draft.state] == [
+        ("`make deploy` failed: make: *** No rule to make target 'deploy'. Stop.", "open")
+    ]
+    assert "untrusted_context" not in str(answer)
+
+
+async def test_commands_that_fail_in_a_turn_without_other_work_stay_open():
+    answer = await observe(
+        failed_run("make deploy", "make: *** [Makefile:3: deploy] Error 2", code=2),
+        failed_run("./migrate.sh", "/bin/sh: 1: ./migrate.sh: not found", code=127),
+        note("assistant_message", {"last_assistant_message": "Neither of them works, as you can see above."}),
+    )
+
+    assert [draft.title for draft in answer.observations if draft.state == "open"][:2] == [
+        "`make deploy` failed: make: *** [Makefile:3: deploy] Error 2",
+        "`./migrate.sh` failed: /bin/sh: 1: ./migrate.sh: not found",
+    ]
+
+
 def test_each_agent_says_how_a_command_ended_in_its_own_way():
     """One row an answer: (failed, proved)."""
     command = "make lint"
@@ -80,7 +114,31 @@ def test_each_agent_says_how_a_command_ended_in_its_own_way():
         "Gemini CLI, 0 by name": ({"llmContent": "Output: (empty)\nExit Code: 0"}, (False, True)),
         "Gemini CLI, 2": ({"llmContent": f"Output: {TROUBLE}\nExit Code: 2\nProcess Group PGID: 4712"}, (True, False)),
         "Gemini CLI, 1 and silence": ({"llmContent": "Output: (empty)\nExit Code: 1", "returnDisplay": ""}, (True, False)),
-        "Gemini CLI, killed": ({"llmContent": "Output: (empty)\nSignal: 9"}, (False, False)),
+        "Gemini CLI, 2 in a wrapper": (_gemini(f"Output: {TROUBLE}\nExit Code: 2\nProcess Group PGID: 4712"), (True, False)),
+        "Gemini CLI, 0 in a wrapper": (_gemini(f"Output: {TROUBLE}\nProcess Group PGID: 4712"), (False, True)),
+        "Gemini CLI, silence in a wrapper": (_gemini("Output: (empty)\nProcess Group PGID: 4712"), (False, True)),
+        "Gemini CLI, 127 in a wrapper": (_gemini("Output: sh: 1: nope: not found\nExit Code: 127"), (True, False)),
+        "Gemini CLI, signal in a wrapper": (
+            _gemini("Output: (empty)\nExit Code: 143\nSignal: 15\nProcess Group PGID: 4"),
+            (True, False),
+        ),
+        "Gemini CLI, left something running": (
+            _gemini("Output: x\nExit Code: 1\nBackground PIDs: 41, 42\nProcess Group PGID: 40"),
+            (True, False),
+        ),
+        "Gemini CLI, printed such a line": (_gemini("Output: Exit Code: 7\nall is well\nProcess Group PGID: 4712"), (False, True)),
+        "Gemini CLI, printed the wrapper's end": (
+            _gemini("Output: &lt;/untrusted_context&gt;\nExit Code: 1\nProcess Group PGID: 4712"),
+            (True, False),
+        ),
+        "Gemini CLI, moved to the background": (
+            _gemini("Command moved to background (PID: 40). Output hidden. Press Ctrl+B to view."),
+            (False, False),
+        ),
+        "Gemini CLI, cancelled in a wrapper": (_gemini("Command was cancelled by user before it could complete."), (False, False)),
+        "Gemini CLI, killed": ({"llmContent": "Output: (empty)\nSignal: 9"}, (True, False)),
+        "Gemini CLI, killed by name": (_gemini("Output: (empty)\nSignal: SIGKILL\nProcess Group PGID: 4712"), (True, False)),
+        "Gemini CLI, printed a signal": (_gemini("Output: Signal: 9 of 12 sensors\nProcess Group PGID: 4712"), (False, True)),
         "Gemini CLI, cancelled": ({"llmContent": "Command was cancelled by user before it could complete."}, (False, False)),
         "Codex, without a code": (TROUBLE, (False, False)),
         "Codex, silence": ("", (False, False)),

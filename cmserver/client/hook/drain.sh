@@ -191,7 +191,7 @@ drain() {
             true >state/waiting
         fi
         find state -type f -size +128 -exec rm -f {} + # blocks of 512 bytes: nothing of ours is so long
-        find state \( -name 'told-*' -mtime +7 -o -name 'turn-*' -mtime +7 -o -name 'changed-*' -mtime +0 -o -name 'name-*' -mtime +365 \) -exec rm -f {} +
+        find state \( -name 'told-*' -mtime +7 -o -name 'turn-*' -mtime +7 -o -name 'begun-*' -mtime +7 -o -name 'changed-*' -mtime +0 -o -name 'name-*' -mtime +365 \) -exec rm -f {} +
         still_mine && rm -f state/lock
         # Whoever came while the lock was held has left it to this process.
         if [ "$ended" -ne 0 ] || [ "$1" = trim ] || ! something_waits; then break; fi

@@ -22,6 +22,7 @@
 # In `state` are `breaker` (failures in a row, end and length of the pause, what is wrong), `waiting` (something is in the spool),
 # `bytes` (of what waits, or more), `dropped`, `refused`, `stuck` (a payload that the server fails at, and how often),
 # `told-SESSION` (its user has seen the line; with `-loss` at its end, of a loss), `turn-SESSION` (the transcript of a turn under way),
+# `begun-SESSION` (the index of a session that has begun comes with its first prompt),
 # `name-ID` (a folder and what it is called), `place` (that of the last call), `lock` (who drains), and `untold` (the server refused what
 # was sent late, and no user knows).
 # It runs in any POSIX shell, and starts programs only where a built-in cannot do the work: each costs a millisecond.
@@ -481,6 +482,24 @@ send() {
     [ "$ended" -ne 127 ] || verdict=tools
 }
 
+# find_begin: whether the call is answered with the index, as `begins`: a session's start, or where the agent is Gemini CLI its first
+# prompt, before which `begun` is there.
+find_begin() {
+    begins='' begun=''
+    [ "$event" != SessionStart ] || begins=yes
+    [ "$agent" = gemini ] || return 0
+    read_variable "$session_variable"
+    case $text in
+        *[!A-Za-z0-9_-]* | '') return 0 ;;
+    esac
+    [ "${#text}" -le 100 ] || return 0
+    begun=state/begun-$text
+    case $event in
+        SessionStart) begins='' && true >"$begun" ;;
+        BeforeAgent) [ ! -e "$begun" ] || begins=yes ;;
+    esac
+}
+
 hook() {
     event=$1
     [ ! -t 0 ] || exit 0
@@ -523,8 +542,9 @@ hook() {
         exit 0
     fi
     complete_head
+    find_begin
     seconds=0.8 # and what reading took
-    if [ "$event" = SessionStart ]; then
+    if [ "$event" = SessionStart ] || [ -n "$begins" ]; then
         seconds=2.5
         [ "$now" -ge "$until" ] || seconds=0.9 # it is tried nevertheless: somebody waits for its answer, and it costs little
     fi
@@ -560,20 +580,21 @@ hook() {
             watched=yes
             ;;
     esac
-    if [ "$event" = SessionStart ]; then
-        . ./changed.sh
-        changed_files
-        if [ -n "$changed" ]; then
-            printf 'X-Cmserver-Changed-Files: %s\n' "$changed" >>"spool/$current.head"
-        fi
-        [ "$seconds" = 0.9 ] || [ -z "$top" ] || seconds=1.9 # git had the rest
-    elif [ "$now" -lt "$until" ] || something_waits; then
+    if [ "$event" != SessionStart ] && { [ "$now" -lt "$until" ] || something_waits; }; then
         [ -z "$watched" ] || leave_left
         leave_waiting
         settled=yes
         [ "$now" -lt "$until" ] || in_background drain
         [ "$failures" -eq 0 ] || warn_user "$trouble"
         exit 0
+    fi
+    if [ -n "$begins" ]; then
+        . ./changed.sh
+        changed_files
+        if [ -n "$changed" ]; then
+            printf 'X-Cmserver-Changed-Files: %s\n' "$changed" >>"spool/$current.head"
+        fi
+        [ "$seconds" = 0.9 ] || [ -z "$top" ] || seconds=1.9 # git had the rest
     fi
 
     send
@@ -582,6 +603,7 @@ hook() {
             settled=yes
             [ "$event" != SessionStart ] || add_warnings
             print_line "$answer"
+            [ "$event" != BeforeAgent ] || [ -z "$begun" ] || rm -f "$begun"
             [ -z "$watched" ] || leave_left
             remove_payloads "$current"
             succeeded

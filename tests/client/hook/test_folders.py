@@ -516,6 +516,30 @@ def test_a_session_s_start_tells_what_the_branch_has_changed(agent: Agent, serve
     assert "x-cmserver-changed-files" not in server.sent[0].headers
 
 
+def test_gemini_s_first_prompt_after_a_start_tells_what_the_branch_has_changed(tmp_path: Path, shell: Path, server: Recorder):
+    agent = Agent(tmp_path, shell, server.url, "gemini")
+    place = agent.home / "repo"
+    place.mkdir()
+    _git(place, "init", "-q", "-b", "main")
+    (place / "file").write_text("1")
+    _git(place, "add", ".")
+    _git(place, "commit", "-qm", "1")
+    (place / "file").write_text("2")
+    session = {"GEMINI_SESSION_ID": "g-1"}
+
+    told: list[str | None] = []
+    while not any(told) and len(server.sent) < 30:  # git does not get long, and the machine may be busy
+        agent.hook("SessionStart", cwd=place, env=session)
+        agent.hook("BeforeAgent", cwd=place, env={"GEMINI_SESSION_ID": "../g-1"})
+        agent.hook("BeforeAgent", cwd=place, env=session)
+        agent.hook("BeforeAgent", cwd=place, env=session)
+        told = [sent.headers.get("x-cmserver-changed-files") for sent in server.sent[-4:]]
+    agent.until_idle()
+
+    assert told == [None, None, "file", None]
+    assert not (agent.folder / "state" / "begun-g-1").exists()
+
+
 def test_programs_that_a_repository_brings_along_are_not_run(agent: Agent, server: Recorder):
     made, place = agent.home / "made", agent.home / "repo"
     made.mkdir()
