@@ -30,9 +30,10 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
     `project` is the same as `projectId`, as in other paths; `projects` are several projects, by their ids or names. Every project's
     search includes what is shared with the team. A "quoted phrase" in the query must occur, unless nothing has it; a -word must
     not. A `query` has at most 2,000 characters. A filter holds when one value of its list fits: `kinds`, `types`, `concepts`,
-    `files`, `agents` (claude-code, codex, ...). `files` are files or folders; `filePrefix` is the beginning of a path. Paths may be whole, or relative to the repository's root
-    or to a folder where an agent worked. `kinds` are which to search: without them all, turns included; `type` is the same as
-    `types`. `entity` is a name of an entity that the observation mentions; `session` is the server's id of a session.
+    `files`, `agents` (claude-code, codex, ...). `files` are files or folders; `filePrefix` is the beginning of a path. Paths may be
+    whole, or relative to the repository's root or to a folder where an agent worked. `kinds` are which to search: without them all,
+    turns included; `type` is the same as `types`. `entity` is a name of an entity that the observation mentions; `session` is the
+    server's id of a session.
     `since` is the first moment, in milliseconds since 1970 or ISO 8601 (UTC without a zone); `until` is the moment after the last,
     in the same way. `minImportance` is the least importance of an observation, from 0 to 1.
 
