@@ -364,6 +364,7 @@ class Importer:
         if self._dry_run:
             return
         await repository.point_to_turns(conn, self._team_id)
+        await repository.REVIVE.all(conn)
         if self._report.taken:
             await audit.record(
                 conn, self._principal, "memory.imported", "team", self._team_id, source=self._source.name, counts=self._report.taken

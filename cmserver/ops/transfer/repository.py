@@ -531,6 +531,10 @@ async def numbers_of(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[Obs
     return await NUMBERS_OF.all(conn, team_id=team_id, ids=ids)
 
 
+REVIVE = Query(int, "SELECT revive_what_words_replaced()")
+"""An export of before schema 0055 may hold what later words alone had hidden."""
+
+
 async def point_to_turns(conn: Conn, team_id: UUID) -> None:
     """Let imported observations name the turns that they were made of, whose numbers come last."""
     await POINT_TO_TURNS.run(conn, team_id=team_id)
