@@ -129,8 +129,14 @@ async def _store(
         if chosen[place] != "keep":
             await _decide(conn, principal, plan, plans[:place], is_merging=chosen[place] == "merge")
     targets = {plan.merge_into.observation.id for plan in plans if plan.merge_into is not None}
+    targets |= {plan.repeats.id for plan in plans if plan.repeats is not None}
     if targets:
         await history.lock(conn, principal.team_id, sorted(targets))
+    for plan in plans:
+        if plan.repeats is not None:
+            plan.repeats = await _hold_again(conn, principal, plan.repeats, plan.new)
+        elif plan.same_as is not None:
+            plans[plan.same_as].new = _join(plans[plan.same_as].new, plan.new)
     to_write = [plan for plan in plans if plan.repeats is None and plan.same_as is None]
     rows = await _write(conn, principal, to_write, origin)
     written = iter(rows)
@@ -138,8 +144,7 @@ async def _store(
     for plan in plans:
         there = plan.repeats if plan.same_as is None else results[plan.same_as].observation
         if there is not None:
-            held = await _hold_again(conn, principal, there, plan.new)
-            results.append(StoreResult(observation=held, action="repeated", similarity=1.0, measured_by="text"))
+            results.append(StoreResult(observation=there, action="repeated", similarity=1.0, measured_by="text"))
         else:
             results.append(await _finish(conn, principal, plan, next(written), strategy))
     return results
@@ -158,6 +163,17 @@ async def _hold_again(conn: Conn, principal: Principal, there: Observation, agai
         scope="team" if (there.scope, again.scope) == ("project", "team") else UNSET,
     )
     return await correct(conn, principal, str(there.id), correction) if correction.fields else there
+
+
+def _join(first: ManualObservation, again: ManualObservation) -> ManualObservation:
+    """An observation that is sent twice: as important, shared and long-lived as either says."""
+    is_for_good = first.ttl_seconds is None or again.ttl_seconds is None
+    return msgspec.structs.replace(
+        first,
+        importance=max(first.importance, again.importance),
+        scope="team" if "team" in (first.scope, again.scope) else "project",
+        ttl_seconds=None if is_for_good else max(first.ttl_seconds or 0, again.ttl_seconds or 0),
+    )
 
 
 async def _write(conn: Conn, principal: Principal, plans: Sequence[_Plan], origin: Origin) -> list[Observation]:
@@ -261,8 +277,8 @@ async def _find_target(conn: Conn, stored: Observation, match: _Match) -> Observ
     """What the new row is merged into, as it is now; None when it is gone, or has another text since something else was merged."""
     await history.lock(conn, stored.team_id, [match.observation.id])
     targets = await observations.by_ids(conn, stored.team_id, [match.observation.id])
-    hashes = await comparison.hashes(conn, stored.team_id, [stored.id, match.observation.id])
-    return targets[0] if targets and len(set(hashes.values())) == 1 else None
+    is_equal = await comparison.are_equal(conn, stored.team_id, stored.id, match.observation.id)
+    return targets[0] if targets and is_equal else None
 
 
 async def _suggest(conn: Conn, principal: Principal, stored: Observation, matches: Sequence[_Match]) -> StoreResult:

@@ -16,8 +16,12 @@ def parameters_for(cast: Cast) -> dict[str, object]:
     return {"team_id": cast.alice.team_id, "project_id": cast.alice.project.id, **text, **kind}
 
 
+def exact_parameters_for(crowd: Cast) -> dict[str, object]:
+    return {**parameters_for(crowd), "hash": b"x" * 32, "scopes": ["project", "team"]}
+
+
 async def test_an_exact_repeat_is_found_by_its_hash(db: Db, crowd: Cast):
-    found = await plan(db, crowd.alice.team_id, comparison.EXACT.text, parameters_for(crowd))
+    found = await plan(db, crowd.alice.team_id, comparison.EXACT.text, exact_parameters_for(crowd))
 
     assert "Index Scan using observations_hash" in found
     assert "observation_hash(" in found.partition("Index Cond")[2].partition("\n")[0]
@@ -26,7 +30,7 @@ async def test_an_exact_repeat_is_found_by_its_hash(db: Db, crowd: Cast):
 async def test_that_test_bites_where_the_policy_stands_before_the_index(db: Db, crowd: Cast):
     text = comparison.EXACT.text.replace("observations_in_team", "observations")
 
-    found = await plan(db, crowd.alice.team_id, text, parameters_for(crowd))
+    found = await plan(db, crowd.alice.team_id, text, exact_parameters_for(crowd))
 
     assert "observation_hash(" not in found.partition("Index Cond")[2].partition("\n")[0]
 

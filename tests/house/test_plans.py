@@ -130,6 +130,7 @@ def searching(cast: Cast) -> dict[str, object]:
         "whole": False,
         "limit": 20,
         **msgspec.structs.asdict(Filters()),
+        **dict.fromkeys(("files_in", "file_prefixes_in", "file_parts_in")),
     }
 
 

@@ -155,7 +155,7 @@ def _judge_all(
         left, right = marks[pair.newer], marks[pair.older]
         lexical = lexical_similarity(left, right)
         cosine = readable_cosine(pair.cosine, left, right, thresholds)
-        is_equal = hashes[pair.newer] == hashes[pair.older]
+        is_equal = hashes.get(pair.newer, b"") == hashes.get(pair.older)
         verdict = judge_pair(cosine, lexical, find_difference(left, right), thresholds, is_equal=is_equal)
         by_vector = cosine is not None and cosine >= lexical
         judgements.append(
@@ -212,7 +212,7 @@ async def _merge(conn: Conn, team_id: UUID, judgement: Judgement) -> bool:
         return False
     if await consolidation.is_dismissed(conn, team_id, newer.id, older.id):
         return False
-    if len(set((await repository.hashes(conn, team_id, [newer.id, older.id])).values())) > 1:
+    if not await repository.are_equal(conn, team_id, newer.id, older.id):
         return False
     change = Change(
         action="merged",

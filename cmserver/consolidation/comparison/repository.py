@@ -32,9 +32,9 @@ HASH_OF = Query(
 )
 HASHES = Query(
     TextHash,
-    """
-    SELECT id, observation_hash(title, subtitle, narrative, facts, content) AS hash
-      FROM observations WHERE team_id = %(team_id)s AND id = ANY(%(ids)s)
+    f"""
+    SELECT o.id, observation_hash(o.title, o.subtitle, o.narrative, o.facts, o.content) AS hash
+      FROM observations o WHERE o.team_id = %(team_id)s AND o.id = ANY(%(ids)s) AND {LIVE_O}
     """,
 )
 
@@ -154,8 +154,14 @@ async def hash_of(conn: Conn, observation: ManualObservation) -> bytes:
 
 
 async def hashes(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> dict[UUID, bytes]:
-    """The hash of the text of each of these observations: equal where only spaces, Markdown, and punctuation at the ends differ."""
+    """The hash of the text of each that is shown: equal where only spaces, Markdown and punctuation at the ends differ."""
     return {row.id: row.hash for row in await HASHES.all(conn, team_id=team_id, ids=list(ids))}
+
+
+async def are_equal(conn: Conn, team_id: UUID, one: UUID, other: UUID) -> bool:
+    """Whether both are shown and have the same text by their hashes."""
+    by_id = await hashes(conn, team_id, [one, other])
+    return len(by_id) == 2 and by_id[one] == by_id[other]
 
 
 async def exact(

@@ -52,7 +52,7 @@ class AutoMerge(Executor[AutoMergePayload]):
             suggestion = await consolidation.suggestion(conn, job.team_id, payload.suggestion_id)
             pair = [] if suggestion is None else await _find_pair(conn, job.team_id, suggestion)
             project = None if suggestion is None else await access.project(conn, job.team_id, suggestion.project_id)
-            hashes = await comparison.hashes(conn, job.team_id, [row.id for row in pair])
+            is_equal = len(pair) == 2 and await comparison.are_equal(conn, job.team_id, pair[0].id, pair[1].id)
         if suggestion is None or project is None:
             return Plan(decision="nothing", reasons=["suggestion_missing"])
         if suggestion.status != "open":
@@ -68,9 +68,7 @@ class AutoMerge(Executor[AutoMergePayload]):
             "similarity": round(suggestion.similarity, 4),
             "threshold": context.policies["auto_merge.threshold"],
         }
-        reasons, confidence, call = await self._judge(
-            asker, context, project.canonical_id, suggestion, pair, is_equal=len(set(hashes.values())) == 1
-        )
+        reasons, confidence, call = await self._judge(asker, context, project.canonical_id, suggestion, pair, is_equal=is_equal)
         if reasons not in (["same_text"], ["model_sure"]):
             tries_again = reasons[0] in {"model_paused", "breaker_open", "budget_spent", "daily_tokens_spent", "model_failed"}
             return Plan(decision="keep", reasons=reasons, confidence=confidence, input=facts, call=call, tries_again=tries_again)
