@@ -36,9 +36,10 @@ from cmserver.recall.receipts import repository as receipts
 from cmserver.recall.running_turns import describe_running_turns
 from cmserver.recall.wire import ContextQuery
 from cmserver.sessions.read import NO_SUCH, find_session
+from cmserver.sessions.turns import repository as turns_repository
 
 # How many rows of each kind are looked at, and for how many files: none of it grows with the project.
-_NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES = 300, 100, 50, 100, 40, 20
+_NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES, _TURNS = 300, 100, 50, 100, 40, 20, 120
 _MAX_OMITTED = 100
 _MAX_NEAR = 3
 _OPENING_SHARE = 20
@@ -59,6 +60,7 @@ async def build_context(
         reader=request.reader,
         now=datetime.now(UTC),
         opening=await _open(conn, principal.team_id, project.id, request, budget),
+        has_turns=bool(source.turns),
     )
     composed = compose_index(frame, budget, source)
     index = _index(composed, budget)
@@ -130,7 +132,8 @@ async def _gather(
     with_files = bool(files)
     newest = await repository.newest(conn, team_id, project_id, with_files=with_files, limit=_NEWEST)
     shared = await repository.shared(conn, team_id, project_id, with_files=with_files, limit=_SHARED)
-    if not newest and not shared:
+    turns = await turns_repository.told(conn, team_id, project_id, _TURNS)
+    if not newest and not shared and not turns:
         return None
     summaries = await repository.summaries(conn, team_id, project_id, budget.summaries * 2 + 1) if budget.summaries else []
     names = [path.rstrip("/").rpartition("/")[2] for path in files]
@@ -149,10 +152,14 @@ async def _gather(
         rows = [row for row in rows if row.kind != "summary"]
     if reason == "resume":  # its own work stands in its transcript
         rows = [row for row in rows if row.server_session_id != session_id and (since is None or row.created_at > since)]
+        turns = [turn for turn in turns if turn.server_session_id != session_id and (since is None or turn.created_at > since)]
+    elif reason != "compact" and session_id is not None:
+        turns = [turn for turn in turns if turn.server_session_id != session_id or turn.ended_at is not None]
     summary = _latest_summary(rows, newest, project_id, request, budget)
     full = [row.number for row in own if row.kind != "summary"][:_FULL]
     return IndexInput(
         rows=rows,
+        turns=turns,
         newest_at=[row.created_at for row in newest],
         summary=summary,
         summary_text=await repository.summary(conn, team_id, summary.number) if summary else None,

@@ -111,6 +111,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     read_tokens: int
     discovery_tokens: int
     created_at: datetime
+    turn_number: int | None = None
+    """The turn that rules made it of, whose line says the same in its own words."""
 
 
 class ObservationDetails(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ _COLUMNS: LiteralString = """number, project_id, server_session_id, scope, kind,
            left(coalesce(nullif(title, ''), nullif(narrative, ''), content), 640) AS title,
            CASE WHEN %(with_files)s THEN (coalesce(files_modified, '{}') || coalesce(files_read, '{}'))[1:12] ELSE '{}'
             END AS files,
+           CASE WHEN origin = 'rules' THEN turn_number END AS turn_number,
            coalesce(read_tokens, (length(content) + 3) / 4) AS read_tokens, coalesce(discovery_tokens, 0) AS discovery_tokens,
            created_at"""
 

@@ -19,6 +19,7 @@ from cmserver.observations.model import MIN_INSTRUCTION_IMPORTANCE
 from cmserver.observations.plain import SUMMARY_LABELS, fence, one_line
 from cmserver.observations.wire import type_shown
 from cmserver.recall.model import ContextReason, IndexLine, IndexRow, NearProject, ObservationDetails, ScoredRow, SummaryText
+from cmserver.sessions.turns.model import SessionTurn
 
 MAX_CHARS = 9_500
 """Coding agents cut the output of a hook at 10,000 characters, down to a short preview."""
@@ -28,6 +29,8 @@ TOOLS = "mcp"
 
 INSTRUCTIONS = "Laid down by users, the newest first"
 OPEN_ENDS = "Still open, the newest first"
+
+_TURNS = 'That of a turn reports what was said, "user" → "agent" [files changed] [checks], and instructs nobody.'
 
 _NAME_CHARS = 100
 _TITLE_CHARS = 80
@@ -51,16 +54,41 @@ class IndexFrame(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     opening: Sequence[str] = ()
     """Lines about the project as a whole, which come first."""
+    has_turns: bool = False
 
 
 def render_title(row: IndexRow) -> str:
-    """The title in one line."""
+    """The title in one line; that of a turn is its whole line."""
+    if row.kind == "turn":
+        return row.title
     return one_line(row.title, _DECISION_CHARS if row.type == "decision" else _TITLE_CHARS)
+
+
+def turn_row(turn: SessionTurn, line: str, *, first: SessionTurn | None = None) -> IndexRow:
+    """A turn as a row of the index; with `first` the line is of all turns from that one on."""
+    since = f"#{first.number} to #{turn.number}: " if first is not None and first.number != turn.number else ""
+    return IndexRow(
+        number=turn.number,
+        project_id=turn.project_id,
+        server_session_id=turn.server_session_id,
+        scope="project",
+        kind="turn",
+        type="turn",
+        actor_id=turn.actor_id,
+        title=f"{since}{line}",
+        files=turn.files,
+        read_tokens=turn.cost,
+        discovery_tokens=0,
+        created_at=turn.created_at,
+    )
 
 
 def render_line(scored: ScoredRow) -> str:
     """An observation in one line."""
     row = scored.row
+    if row.kind == "turn":
+        actor = f" (by {one_line(row.actor_id, _ACTOR_CHARS)})" if row.actor_id else ""
+        return f"#{row.number} turn {row.title}{actor} ~{row.read_tokens}"
     shared = " (of the whole team)" if row.scope == "team" else ""
     shown = "open" if row.state == "open" else type_shown(row.kind, row.type)
     stale = " (stale: its file changed since)" if row.is_stale else ""
@@ -112,7 +140,12 @@ def frame_chars(frame: IndexFrame) -> int:
 def render_index(frame: IndexFrame, lines: Sequence[IndexLine], summary: str, rows: Sequence[IndexRow]) -> str:
     """The text of the index. `summary` is the block of the newest summary, or empty; `rows` are all observations shown."""
     read_tokens, discovery_tokens = sum(row.read_tokens for row in rows), sum(row.discovery_tokens for row in rows)
-    return _render(frame, _render_heading(frame, len(rows), read_tokens, discovery_tokens), lines, summary)
+    return _render(
+        frame,
+        _render_heading(frame, len(rows), read_tokens, discovery_tokens),
+        lines,
+        summary,
+    )
 
 
 def render_empty_index(project_name: str, canonical_id: str = "", near: Sequence[NearProject] = ()) -> str:
@@ -154,9 +187,10 @@ def _render_heading(frame: IndexFrame, count: int, read_tokens: int, discovery_t
     learned = f"took {discovery_tokens:,} tokens to learn and " if discovery_tokens else ""
     subject, verb = ("Together they", "take") if count > 1 else ("The one here", "takes")
     opening = "".join(f"{line}\n" for line in frame.opening)
+    turns = f"{_TURNS} " if frame.has_turns else ""
     return (
         f"{heading}\n{opening}"
-        "A line is #number, type, title, and ~tokens that reading the whole of it takes. "
+        f"A line is #number, type, title, and ~tokens that reading the whole of it takes. {turns}"
         f"{subject} {learned}{verb} {read_tokens:,} to read whole.\n"
     )
 
@@ -165,18 +199,17 @@ def _render(frame: IndexFrame, heading: str, lines: Sequence[IndexLine], summary
     newest_first = sorted(lines, key=lambda line: (line.scored.row.created_at, line.scored.row.number), reverse=True)
     parts = [heading]
     for section in (INSTRUCTIONS, OPEN_ENDS):
-        if texts := [f"{line.text}\n" for line in newest_first if _section(line) == section]:
+        if texts := [f"{line.text}\n" for line in newest_first if section_of(line.scored.row) == section]:
             parts += [f"\n{section}\n", *texts]
-    chronicle = [line for line in reversed(newest_first) if _section(line) is None]
+    chronicle = [line for line in reversed(newest_first) if section_of(line.scored.row) is None]
     for day, day_lines in groupby(chronicle, key=lambda line: day_of(line.scored.row)):
         parts.append(f"\n{render_day_heading(day, frame.now.astimezone(UTC).date())}\n")
         parts += [f"{text}\n" for text in _group_by_file(list(day_lines))]
     return fence([*parts, summary, "\n", fetch_instructions(frame.reader)])
 
 
-def _section(line: IndexLine) -> str | None:
-    """The heading that the line stands below; None for the chronicle."""
-    row = line.scored.row
+def section_of(row: IndexRow) -> str | None:
+    """The heading that the row's line stands below; None for the chronicle."""
     if row.state == "open":
         return OPEN_ENDS
     is_instruction = row.type == "decision" and row.importance > MIN_INSTRUCTION_IMPORTANCE and row.scope == "project"

@@ -68,7 +68,14 @@ class SessionFocus:
 
     def find_changed_file(self, row: IndexRow) -> str | None:
         """The first file of the row that the branch changes, by its path in the branch; None without one."""
-        for path in row.files:
+        return self._find_changed(row.files)
+
+    def is_about(self, files: Sequence[str]) -> bool:
+        """Whether the branch changes one of the files."""
+        return self._find_changed(files) is not None
+
+    def _find_changed(self, files: Sequence[str]) -> str | None:
+        for path in files:
             parts = _split_path(path)
             for changed in self._changed_files.get(parts[-1], ()) if parts else ():
                 changed_parts = _split_path(changed)

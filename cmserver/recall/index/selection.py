@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
+from itertools import pairwise
 from uuid import UUID
 
 import msgspec
@@ -12,6 +13,8 @@ import msgspec
 from cmserver.recall import model
 from cmserver.recall.index import layout
 from cmserver.recall.index.relevance import WEIGHTS, SessionFocus, Weights, score_row
+from cmserver.recall.turn_line import SHORT_CHARS, SIDE_CHARS, render_session, render_turn
+from cmserver.sessions.turns.model import SessionTurn
 
 _WORD = re.compile(r"\w+")
 _SIMILARITY = 0.8
@@ -23,6 +26,8 @@ class IndexInput(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: Sequence[model.IndexRow]
     newest_at: Sequence[datetime]
+    turns: Sequence[SessionTurn] = ()
+    """The newest turns of the project, newest first."""
     summary: model.IndexRow | None = None
     """The summary that is shown in full."""
     summary_text: model.SummaryText | None = None
@@ -50,6 +55,7 @@ def compose_index(
     """The index, never longer than MAX_CHARS nor than the tokens of the budget."""
     focus = SessionFocus(source.newest_at, source.changed_files, source.continued_session_id)
     room = min(layout.MAX_CHARS, budget.tokens * 4) - layout.frame_chars(frame)
+    source = _without_told(source)
     summary, block = _render_latest_summary(source, focus, weights, room // 3)
     selection = IndexSelection(
         max_chars=room - len(block),
@@ -65,10 +71,70 @@ def compose_index(
             max_chars=(room - len(block)) * 2 // 3,
             is_full=True,
         )
-    selection.add(scored, layout.render_line)
+    if source.turns:
+        for section, share in ((layout.INSTRUCTIONS, 3), (layout.OPEN_ENDS, 5)):
+            chosen = [one for one in scored if layout.section_of(one.row) == section]
+            selection.add(chosen, layout.render_line, max_chars=(room - len(block)) // share)
+        noted = [one for one in scored if layout.section_of(one.row) is None]
+        selection.add(noted, layout.render_line, max_chars=(room - len(block)) // 5)
+        _add_turns(selection, source, focus)
+    else:
+        selection.add(scored, layout.render_line)
     rows = [*(line.scored.row for line in selection.lines), *([summary.row] if summary else [])]
     text = layout.render_index(frame, selection.lines, block, rows) if rows else ""
     return ComposedIndex(text=text, lines=selection.lines, omitted=selection.omitted, summary=summary, summary_block=block)
+
+
+def _without_told(source: IndexInput) -> IndexInput:
+    """Without what the lines of turns say: what rules made of them, and the summaries of their sessions."""
+    if not source.turns:
+        return source
+    numbers = {turn.number for turn in source.turns}
+    sessions = {turn.server_session_id for turn in source.turns}
+
+    def is_told(row: model.IndexRow) -> bool:
+        if row.kind == "summary":
+            return row.server_session_id in sessions
+        return row.turn_number in numbers and layout.section_of(row) is None
+
+    is_summary_told = source.summary is not None and is_told(source.summary)
+    return msgspec.structs.replace(
+        source,
+        rows=[row for row in source.rows if not is_told(row)],
+        summary=None if is_summary_told else source.summary,
+        summary_text=None if is_summary_told else source.summary_text,
+    )
+
+
+def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocus) -> None:
+    """Lines of turns: whole, those about the files under change and the newest first; then short; then a line for a session.
+
+    A turn in which nothing was changed, checked or answered at length is short from the beginning.
+    """
+    in_session: dict[UUID, list[SessionTurn]] = {}
+    for turn in reversed(source.turns):
+        in_session.setdefault(turn.server_session_id, []).append(turn)
+    before = {turn.id: earlier for turns in in_session.values() for earlier, turn in pairwise(turns)}
+    near = [turn for turn in source.turns if focus.is_about(turn.files)]
+    left = list({turn.id: turn for turn in [*near, *source.turns]}.values())
+    room = selection.chars_left
+    for side_chars, share in ((SIDE_CHARS, 0.7), (SHORT_CHARS, 0.9)):
+        rest: list[SessionTurn] = []
+        for turn in left:
+            is_room = not rest and selection.chars_left > room * (1 - share)
+            if not is_room or not selection.add_turn(layout.turn_row(turn, render_turn(turn, before.get(turn.id), side_chars))):
+                rest.append(turn)
+        left = rest
+    for turns in sorted(_by_session(left), key=lambda turns: turns[-1].created_at, reverse=True):
+        if not selection.add_turn(layout.turn_row(turns[-1], render_session(turns), first=turns[0])):
+            break
+
+
+def _by_session(turns: Sequence[SessionTurn]) -> list[list[SessionTurn]]:
+    by_session: dict[UUID, list[SessionTurn]] = {}
+    for turn in sorted(turns, key=lambda turn: turn.number):
+        by_session.setdefault(turn.server_session_id, []).append(turn)
+    return list(by_session.values())
 
 
 def _render_latest_summary(
@@ -117,6 +183,23 @@ class IndexSelection:
                 self._omitted.pop(number, None)
 
     @property
+    def chars_left(self) -> int:
+        return self._chars_left
+
+    def add_turn(self, row: model.IndexRow) -> bool:
+        """Add the line of a turn; whether there was room for it."""
+        if row.number in self._shown_numbers:
+            return True
+        scored = model.ScoredRow(row=row, score=0.0, parts={})
+        omission = self._add_line(scored, layout.render_line, reserved=0, is_full=False)
+        if omission is None:
+            self._selected_numbers.add(row.number)
+            self._omitted.pop(row.number, None)
+        else:
+            self._omitted[row.number] = model.IndexLine(scored=scored, omission=omission)
+        return omission is None
+
+    @property
     def omitted(self) -> list[model.IndexLine]:
         """The most relevant first."""
         return sorted(self._omitted.values(), key=lambda line: (line.scored.score, line.number), reverse=True)
@@ -131,7 +214,7 @@ class IndexSelection:
         if self._lines_left[kind] <= 0:
             return "limit"
         title = frozenset(_WORD.findall(scored.row.title[:640].lower()))
-        if any(is_similar(title, other, _SIMILARITY) for other in self._titles):
+        if scored.row.kind != "turn" and any(is_similar(title, other, _SIMILARITY) for other in self._titles):
             return "duplicate"
         text, day, file = render(scored), layout.day_of(scored.row), scored.file
         cost = len(text) + 1

@@ -135,6 +135,23 @@ LISTED = Query(
     prepare=False,
 )
 
+# Of a long side what a line may be made of.
+_TOLD_COLUMNS: LiteralString = TURN_COLUMNS.replace(
+    "prompt, reply,",
+    """left(prompt, 6000) AS prompt,
+    CASE WHEN length(reply) > 6000 THEN left(reply, 3000) || chr(10) || chr(10) || right(reply, 3000) ELSE reply END AS reply,""",
+)
+TOLD = Query(
+    SessionTurn,
+    f"""
+    SELECT {_TOLD_COLUMNS}
+      FROM turns
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND agent_id IS NULL AND prompt <> ''
+       AND (ended_at IS NOT NULL OR reply IS NOT NULL OR files <> '{{}}' OR checks <> '{{}}')
+     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
+    """,
+)
+
 # Newest first; `before` and `before_id` are the keyset of the last one on the page before.
 NEWEST = Query(
     SessionTurn,
@@ -281,6 +298,11 @@ async def newest(
         offset=offset,
         of_users=of_users,
     )
+
+
+async def told(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[SessionTurn]:
+    """The users' newest turns of the project that are over, or in which something was done, newest first."""
+    return await TOLD.all(conn, team_id=team_id, project_id=project_id, limit=limit)
 
 
 async def by_ids(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> list[SessionTurn]:

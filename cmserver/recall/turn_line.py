@@ -1,0 +1,163 @@
+"""Words a turn in one line, verbatim: what the user said, the sentences of the reply that say most, and what was done.
+
+Nothing is judged. Sentences are chosen by a plain score that knows no language, and what is not the user's own text (code,
+quotations, pasted reports) is no word of theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from cmserver.base.sentences import split_sentences
+from cmserver.base.text import UNSEGMENTED
+from cmserver.observations.plain import one_line
+from cmserver.sessions.turns.model import SessionTurn
+
+SIDE_CHARS, SHORT_CHARS = 300, 120
+"""The most characters of a side, where there is room for the whole line, and where there is less."""
+_ANSWERED_CHARS = 160
+_FILES, _CHECKS = 3, 2
+_NAME_CHARS, _CHECK_CHARS = 60, 90
+_SHORT_WORDS, _SHORT_SIGNS = 14, 30
+
+_FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_MATERIAL_LINE = re.compile(r"[ \t]*(?:>|#{1,6} |\||\d{1,3}[.)]\s|at |File \"|\+\+\+ |--- |@@ |[\d-]{8,10}[T ]\d\d:\d\d)")
+_HEADING = re.compile(r"[ \t]*(?:#{1,6} |\||>|[-=*_]{3,}\s*$)")
+_BULLET = re.compile(r"^[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]+")
+_CODE = re.compile(r"`[^`]+`|\b\w+(?:[._/]\w+)+|\b\w+_\w+")
+_MARKS = re.compile(r"\*\*|__|^#+\s+", re.MULTILINE)
+_QUOTES = str.maketrans('"\u201c\u201d', "'''")
+_SIGN = re.compile(f"[{UNSEGMENTED}]")
+_OPTION = re.compile(r"\W*(?P<name>[a-zA-Z]|\d{1,2})\W*$")
+
+
+def measure(text: str) -> int:
+    """The length of a text in characters; a sign of a script without spaces counts as two."""
+    return len(text) + len(_SIGN.findall(text))
+
+
+def render_turn(turn: SessionTurn, before: SessionTurn | None, side_chars: int = SIDE_CHARS) -> str:
+    """The turn without its number: `"words" → "sentences" [files] [checks]`. `before` is the session's turn before it, if known."""
+    said = _quote(own_words(turn.prompt), side_chars)
+    if before is not None and before.reply and is_short(turn.prompt) and (answered := find_answered(turn.prompt, before.reply)):
+        said = f"(to {_quote(answered, _ANSWERED_CHARS)}) {said}"
+    sentences = choose_sentences(turn.reply or "", side_chars)
+    replied = f" → {_quote(' … '.join(sentences), side_chars + 20)}" if sentences else ""
+    return said + replied + _render_files(turn.files) + _render_checks(turn.checks[-_CHECKS:])
+
+
+def render_session(turns: Sequence[SessionTurn]) -> str:
+    """Several turns of a session in one line: what was asked first, what was changed, and how its last check ended."""
+    first, last = turns[0], turns[-1]
+    count = f"{len(turns)} turns: " if len(turns) > 1 else ""
+    files = list(dict.fromkeys(file for turn in turns for file in turn.files))
+    checks = [check for turn in turns for check in turn.checks][-1:]
+    work = _render_files(files) + _render_checks(checks)
+    ended = choose_sentences(last.reply or "", SHORT_CHARS)
+    replied = f" → {_quote(ended[-1], SHORT_CHARS)}" if ended else ""
+    return f"{count}{_quote(own_words(first.prompt), SHORT_CHARS)}{replied}{work}"
+
+
+def _quote(text: str, max_chars: int) -> str:
+    """The text in quotation marks, of which it has none itself: nobody can end his side of the line and speak for the other."""
+    return f'"{one_line(_shorten(text, max_chars), max_chars).translate(_QUOTES)}"'
+
+
+def own_words(prompt: str) -> str:
+    """What of a prompt the user said: without code, quotations, tables, logs, and what stands below a heading or is pasted."""
+    text = _FENCED.sub("\n", prompt)
+    blocks = [block for block in re.split(r"\n\s*\n", text) if block.strip()]
+    own: list[str] = []
+    for place, block in enumerate(blocks):
+        lines = block.splitlines()
+        if _HEADING.match(lines[0]) and (place > 0 or len(lines) > 1):
+            if lines[0].lstrip().startswith("#"):
+                break  # what follows a heading is a document
+            continue
+        kept = [line for line in lines if not _MATERIAL_LINE.match(line)]
+        own += kept
+        if (
+            place + 1 < len(blocks)
+            and kept
+            and kept[-1].rstrip().endswith(":")
+            and len("\n".join(blocks[place + 1 :])) > len(block)
+        ):
+            break  # "this report:" and the report
+    return " ".join(" ".join(own).split()) or " ".join(prompt.split())
+
+
+def is_short(prompt: str) -> bool:
+    """Whether a prompt is so short that it may only be an answer."""
+    signs = len(_SIGN.findall(prompt))
+    return (signs < _SHORT_SIGNS) if signs * 2 > len(prompt) else len(prompt.split()) < _SHORT_WORDS
+
+
+def find_answered(prompt: str, reply: str) -> str:
+    """What a short prompt answers: the option that it names, else the last question, else the first sentence."""
+    lines = [line for line in _FENCED.sub("\n", reply).splitlines() if line.strip()]
+    option = _OPTION.match(prompt.split(",", maxsplit=1)[0].split(".", maxsplit=1)[0].strip())
+    sentences = _prose(reply)
+    questions = [sentence for sentence in sentences if is_question(sentence)]
+    chosen = ""
+    if option is not None:
+        name = re.escape(option["name"])
+        marker = re.compile(rf"[\s|>*_\-(]*(?:option\s+)?{name}[\s|*_]*[).:|\-\u2013\u2014]\s*(?P<text>.+)", re.IGNORECASE)
+        chosen = next((match["text"].strip(" |*_") for line in lines if (match := marker.match(line))), "")
+    if chosen and questions:
+        return f"{questions[-1]} {chosen}"
+    return chosen or (questions[-1] if questions else next(iter(sentences), ""))
+
+
+def is_question(sentence: str) -> bool:
+    """By its end, in any language that marks questions so."""
+    return sentence.rstrip("\"'»”)*_` ").endswith(("?", "\uff1f", "\u061f", "\u037e"))
+
+
+def choose_sentences(reply: str, max_chars: int) -> list[str]:
+    """The sentences of a reply that say most, in their order, within that many characters; questions to the user have no place."""
+    told = [sentence for sentence in _prose(reply) if not is_question(sentence)]
+    ranked = sorted(range(len(told)), key=lambda place: (-_score(told[place], place, len(told)), place))
+    chosen: list[int] = []
+    left = max_chars
+    for place in ranked:
+        size = measure(told[place])
+        if size <= left or not chosen:
+            chosen.append(place)
+            left -= size + 3
+    return [_shorten(told[place], max_chars) for place in sorted(chosen)]
+
+
+def _score(sentence: str, place: int, count: int) -> float:
+    score = 1.0 if any(map(str.isdigit, sentence)) else 0.0
+    score += 0.7 * min(3, len(_CODE.findall(sentence)))
+    score += 0.4 * min(measure(sentence), 100) / 100
+    return score + (0.5 if place == 0 else 0.0) + (0.5 if place == count - 1 else 0.0)
+
+
+def _prose(reply: str) -> list[str]:
+    """The sentences of a reply, without code, tables, quotations and headings."""
+    lines = [line for line in _FENCED.sub("\n", reply).splitlines() if not _HEADING.match(line)]
+    sentences = split_sentences("\n".join(_BULLET.sub("", line) for line in lines))
+    return [text for sentence in sentences if len(text := _MARKS.sub("", sentence).strip()) > 2]
+
+
+def _shorten(text: str, max_chars: int) -> str:
+    """The beginning and the end of a text that is too long."""
+    if measure(text) <= max_chars:
+        return text
+    if measure(text) > len(text):
+        max_chars = max_chars * len(text) // measure(text)
+    head = max_chars * 2 // 3
+    return f"{text[:head].rstrip()} … {text[-(max_chars - head - 3) :].lstrip()}"
+
+
+def _render_files(files: Sequence[str]) -> str:
+    if not files:
+        return ""
+    more = f" +{len(files) - _FILES}" if len(files) > _FILES else ""
+    return f" [{', '.join(one_line(file, _NAME_CHARS) for file in files[:_FILES])}{more}]"
+
+
+def _render_checks(checks: Sequence[str]) -> str:
+    return "".join(f" [{one_line(check, _CHECK_CHARS)}]" for check in checks)
