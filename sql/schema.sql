@@ -1569,6 +1569,7 @@ CREATE TABLE public.api_keys (
     requests_per_minute integer,
     events_per_month bigint,
     user_id uuid,
+    made_by uuid,
     CONSTRAINT api_keys_actor_id_check CHECK ((actor_id <> ''::text)),
     CONSTRAINT api_keys_events_per_month_check CHECK ((events_per_month >= 0)),
     CONSTRAINT api_keys_requests_per_minute_check CHECK ((requests_per_minute > 0)),
@@ -1598,6 +1599,10 @@ COMMENT ON COLUMN public.api_keys.counts_as IS 'The key whose limits and usage t
 -- Name: COLUMN api_keys.user_id; Type: COMMENT
 
 COMMENT ON COLUMN public.api_keys.user_id IS 'The person who made the key for themselves; it ends with their membership.';
+
+-- Name: COLUMN api_keys.made_by; Type: COMMENT
+
+COMMENT ON COLUMN public.api_keys.made_by IS 'The person who made it, for themselves or another actor, also by a key of theirs; it ends with their membership.';
 
 -- Name: audit_log; Type: TABLE
 
@@ -2512,12 +2517,17 @@ CREATE TABLE public.invitations (
     used_at timestamp with time zone,
     used_by uuid,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
+    made_by uuid,
     CONSTRAINT invitations_role_check CHECK ((role = ANY (ARRAY['owner'::text, 'member'::text, 'viewer'::text])))
 );
 
 -- Name: TABLE invitations; Type: COMMENT
 
 COMMENT ON TABLE public.invitations IS 'Links that make somebody a member of a team, once.';
+
+-- Name: COLUMN invitations.made_by; Type: COMMENT
+
+COMMENT ON COLUMN public.invitations.made_by IS 'The person who made it, also by a key of theirs; it ends with their membership.';
 
 -- Name: lane_overview; Type: VIEW
 
@@ -3858,6 +3868,10 @@ CREATE INDEX agent_events_project_session ON public.agent_events USING btree (pr
 
 CREATE INDEX agent_events_purged ON public.agent_events USING btree (payload_purged_at) WHERE (payload_purged_at IS NOT NULL);
 
+-- Name: api_keys_made_by; Type: INDEX
+
+CREATE INDEX api_keys_made_by ON public.api_keys USING btree (made_by) WHERE (made_by IS NOT NULL);
+
 -- Name: api_keys_project; Type: INDEX
 
 CREATE INDEX api_keys_project ON public.api_keys USING btree (project_id, team_id) WHERE (project_id IS NOT NULL);
@@ -3981,6 +3995,10 @@ CREATE INDEX generation_runs_steward ON public.generation_runs USING btree (team
 -- Name: generation_runs_team; Type: INDEX
 
 CREATE INDEX generation_runs_team ON public.generation_runs USING btree (team_id, created_at);
+
+-- Name: invitations_made_by; Type: INDEX
+
+CREATE INDEX invitations_made_by ON public.invitations USING btree (made_by) WHERE (made_by IS NOT NULL);
 
 -- Name: invitations_team; Type: INDEX
 
@@ -4476,6 +4494,11 @@ ALTER TABLE ONLY public.agent_events
 ALTER TABLE ONLY public.agent_events
     ADD CONSTRAINT agent_events_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE SET NULL (server_session_id) DEFERRABLE;
 
+-- Name: api_keys api_keys_made_by_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.api_keys
+    ADD CONSTRAINT api_keys_made_by_fkey FOREIGN KEY (made_by) REFERENCES public.users(id) ON DELETE SET NULL;
+
 -- Name: api_keys api_keys_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.api_keys
@@ -4610,6 +4633,11 @@ ALTER TABLE ONLY public.generation_runs
 
 ALTER TABLE ONLY public.generation_spending
     ADD CONSTRAINT generation_spending_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: invitations invitations_made_by_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.invitations
+    ADD CONSTRAINT invitations_made_by_fkey FOREIGN KEY (made_by) REFERENCES public.users(id) ON DELETE CASCADE;
 
 -- Name: invitations invitations_team_id_fkey; Type: FK CONSTRAINT
 

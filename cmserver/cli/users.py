@@ -129,14 +129,24 @@ async def reset(client: ApiClient, name: str) -> None:
 @yes_option
 @api_command
 async def remove(client: ApiClient, name: str, *, yes: bool) -> None:
-    """Take a person out of the team, and revoke the keys that they made for themselves in it."""
-    confirm(f"Take {name} out of the team, and revoke their keys?", yes=yes)
+    """Take a person out of the team, and end the keys and invitations that they made in it."""
+    confirm(f"Take {name} out of the team, and end the keys and invitations that they made?", yes=yes)
     answer = await client.delete(f"/v1/users/{path_segment(name)}")
     client.show(
         answer,
         people_wire.RemovedPersonOut,
-        lambda result: f"{result.name} is out of the team. Keys revoked: {result.revoked_keys}.",
+        _render_removed,
     )
+
+
+def _render_removed(result: people_wire.RemovedPersonOut) -> str:
+    lines = [f"{result.name} is out of the team. Keys revoked: {result.revoked_keys}."]
+    if result.withdrawn_invitations:
+        lines.append(f"Invitations withdrawn: {result.withdrawn_invitations}.")
+    if result.other_keys:
+        lines.append("Made for others, who need new keys now:")
+        lines += [f"  {key.actor_id}  {key.id}  {key.name}".rstrip() for key in result.other_keys]
+    return "\n".join(lines)
 
 
 def _link(client: ApiClient, path: str, url: str) -> str:

@@ -102,7 +102,7 @@ async def patch_user(request: Request) -> Response:
     async def change(conn: Conn) -> TeamPerson:
         person = await manage_people.require_person(conn, principal.team_id, reference)
         if body.role is not UNSET:
-            person = await manage_people.set_role(conn, principal, reference, body.role)
+            person = (await manage_people.set_role(conn, principal, reference, body.role)).person
         if body.operator is not UNSET:
             await manage_people.set_operator(conn, principal, person.name, is_operator=body.operator)
         return await manage_people.require_person(conn, principal.team_id, str(person.user_id))
@@ -112,13 +112,22 @@ async def patch_user(request: Request) -> Response:
 
 
 async def delete_user(request: Request) -> Response:
-    """Take a person out of the team, and revoke the keys that they made for themselves in it. Their account stays."""
+    """Take a person out of the team, and end the keys and invitations that they made in it. Their account stays."""
     principal = await caller(request, Principal)
     require_team_key(principal)
     reference = _read_reference(request)
-    person, revoked = await dependency(request, Accounts).run(lambda conn: manage_people.remove_person(conn, principal, reference))
+    removed = await dependency(request, Accounts).run(lambda conn: manage_people.remove_person(conn, principal, reference))
     forget(request, principal)
-    return answer(people_wire.RemovedPersonOut(deleted=True, user_id=person.user_id, name=person.name, revoked_keys=revoked))
+    return answer(
+        people_wire.RemovedPersonOut(
+            deleted=True,
+            user_id=removed.person.user_id,
+            name=removed.person.name,
+            revoked_keys=len(removed.keys),
+            other_keys=[reshape(key, people_wire.EndedKeyOut) for key in removed.other_keys],
+            withdrawn_invitations=removed.invitations,
+        )
+    )
 
 
 async def post_reset(request: Request) -> Response:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
 from msgspec import UNSET
 
 from cmserver.access import announce, audit
@@ -35,6 +36,7 @@ async def create(
         project_id=request.project_id or limit.project_id,
         actor_id=request.actor_id or principal.actor_id,
         user_id=principal.user_id if request.actor_id in (None, principal.actor_id) else None,
+        made_by=principal.user_id or limit.made_by,
         expires_at=limit.expires_at if days is None else await repository.in_days(conn, days),
         requests_per_minute=min_limit(usual_requests_per_minute, limit.requests_per_minute)
         if request.requests_per_minute is UNSET
@@ -112,12 +114,51 @@ async def revoke_all_of(conn: Conn, principal: Principal, actor_id: str) -> int:
     return len(keys)
 
 
-async def revoke_all_of_user(conn: Conn, principal: Principal, user_id: UUID) -> int:
-    """Revoke all keys that a person made for themselves in the team; returns their count."""
-    keys = await repository.lock_of_user(conn, principal.team_id, user_id)
-    for key in keys:
-        await _revoke(conn, principal, key)
-    return len(keys)
+async def revoke_all_of_maker(conn: Conn, principal: Principal, user_id: UUID) -> list[Key]:
+    """Revoke all keys that a person made in the team, also for other actors: they know their secrets. Returns them."""
+    return [await _revoke(conn, principal, key) for key in await repository.lock_of_maker(conn, user_id, principal.team_id)]
+
+
+async def narrow_all_of_maker(conn: Conn, principal: Principal, user_id: UUID, allowed: Mapping[UUID, frozenset[str]]) -> int:
+    """Take from the keys that a person made what they may do no more themselves, by team; a key without any scope left ends.
+
+    `allowed` are the person's scopes in their teams; keys in others are left only without `*`. Returns how many changed.
+    """
+    changed = 0
+    for key in await repository.lock_of_maker(conn, user_id, None):
+        scopes = narrow_scopes(key.scopes, allowed.get(key.team_id, frozenset({"admin"})))
+        if scopes == key.scopes:
+            continue
+        changed += 1
+        acting = msgspec.structs.replace(principal, team_id=key.team_id)
+        if scopes:
+            await repository.set_scopes(conn, key.team_id, key.id, scopes)
+            await audit.record(
+                conn, acting, "key.narrowed", "api_key", key.id, project_id=key.project_id, actor=key.actor_id, scopes=scopes
+            )
+            await announce.drop_cached(conn, key.team_id)
+        else:
+            await _revoke(conn, acting, key)
+    return changed
+
+
+def narrow_scopes(scopes: list[str], allowed: frozenset[str]) -> list[str]:
+    """What of the scopes somebody with those that are `allowed` may give."""
+
+    def may(scope: str) -> bool:
+        return scope in allowed or "*" in allowed or (scope != "*" and "admin" in allowed)
+
+    plain = expand_scopes(scopes)
+    if all(map(may, plain)):
+        return scopes
+    is_broad = bool(plain & {"admin", "*"})  # it may do all that there is
+    return [scope for scope in SCOPES if (scope in allowed if is_broad else scope in plain and may(scope))]
+
+
+async def find_maker(conn: Conn, principal: Principal) -> UUID | None:
+    """The person who made the caller's key; None for a key that nobody made, and without a key."""
+    key = await repository.by_id(conn, principal.team_id, principal.key_id) if principal.key_id else None
+    return key.made_by if key else None
 
 
 async def require_key(conn: Conn, principal: Principal, key_id: UUID) -> Key:

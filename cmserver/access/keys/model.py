@@ -21,6 +21,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     actor_id: str
     user_id: UUID | None
     """The person who made it for themselves."""
+    made_by: UUID | None
+    """The person who made it, for themselves or for another actor, also by a key of theirs."""
     scopes: list[str]
     requests_per_minute: int | None
     events_per_month: int | None
@@ -41,6 +43,7 @@ class KeyGrant(msgspec.Struct, frozen=True, kw_only=True):
     project_id: UUID | None
     actor_id: str
     user_id: UUID | None = None
+    made_by: UUID | None = None
     expires_at: datetime | None
     requests_per_minute: int | None
     events_per_month: int | None

@@ -16,17 +16,17 @@ from cmserver.base.sql import Conn, Jsonb, Query
 OWNS = {"api_keys"}
 
 _COLUMNS: LiteralString = """
-    id, name, team_id, project_id, actor_id, user_id, scopes, requests_per_minute, events_per_month, last_used_at, expires_at,
-    coalesce(expires_at <= now(), false) AS expired, revoked_at, replaced_by, created_at, updated_at
+    id, name, team_id, project_id, actor_id, user_id, made_by, scopes, requests_per_minute, events_per_month, last_used_at,
+    expires_at, coalesce(expires_at <= now(), false) AS expired, revoked_at, replaced_by, created_at, updated_at
 """
 
 INSERT = Query(
     Key,
     f"""
-    INSERT INTO api_keys (id, key_hash, team_id, project_id, name, actor_id, user_id, scopes, expires_at, requests_per_minute,
-                          events_per_month)
-    VALUES (%(id)s, %(key_hash)s, %(team_id)s, %(project_id)s, %(name)s, %(actor_id)s, %(user_id)s, %(scopes)s, %(expires_at)s,
-            %(requests_per_minute)s, %(events_per_month)s)
+    INSERT INTO api_keys (id, key_hash, team_id, project_id, name, actor_id, user_id, made_by, scopes, expires_at,
+                          requests_per_minute, events_per_month)
+    VALUES (%(id)s, %(key_hash)s, %(team_id)s, %(project_id)s, %(name)s, %(actor_id)s, %(user_id)s, %(made_by)s, %(scopes)s,
+            %(expires_at)s, %(requests_per_minute)s, %(events_per_month)s)
     RETURNING {_COLUMNS}
     """,
 )
@@ -72,15 +72,18 @@ LOCK_OF_ACTOR = Query(
     """,
 )
 
-LOCK_OF_USER = Query(
+LOCK_OF_MAKER = Query(
     Key,
     f"""
     SELECT {_COLUMNS}
       FROM api_keys
-     WHERE team_id = %(team_id)s AND user_id = %(user_id)s AND revoked_at IS NULL
+     WHERE made_by = %(user_id)s AND (%(team_id)s::uuid IS NULL OR team_id = %(team_id)s::uuid) AND revoked_at IS NULL
      ORDER BY id FOR NO KEY UPDATE
     """,
+    prepare=False,
 )
+
+SET_SCOPES = Query(int, "UPDATE api_keys SET scopes = %(scopes)s, updated_at = now() WHERE id = %(id)s AND team_id = %(team_id)s")
 
 NEWEST = Query(
     Key,
@@ -177,9 +180,13 @@ async def lock_chain(conn: Conn, team_id: UUID, key_id: UUID) -> list[Key]:
     return chain
 
 
-async def lock_of_user(conn: Conn, team_id: UUID, user_id: UUID) -> list[Key]:
-    """A person's keys in the team that are not revoked, locked."""
-    return await LOCK_OF_USER.all(conn, team_id=team_id, user_id=user_id)
+async def lock_of_maker(conn: Conn, user_id: UUID, team_id: UUID | None) -> list[Key]:
+    """The keys that a person made in the team, or in any for None, and that are not revoked, locked."""
+    return await LOCK_OF_MAKER.all(conn, user_id=user_id, team_id=team_id)
+
+
+async def set_scopes(conn: Conn, team_id: UUID, key_id: UUID, scopes: list[str]) -> None:
+    await SET_SCOPES.run(conn, team_id=team_id, id=key_id, scopes=Jsonb(scopes))
 
 
 async def lock_of_actor(conn: Conn, team_id: UUID, actor_id: str) -> list[Key]:

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from cmserver.access.keys.model import Key
 from cmserver.access.model import PersonRole, Principal
 from cmserver.base.text import Text
 
@@ -66,6 +67,27 @@ class TeamPerson(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
+class RemovedPerson(msgspec.Struct, frozen=True, kw_only=True):
+    """A person who is out of the team, and what of theirs ended with it: keys and invitations that they had made."""
+
+    person: TeamPerson
+    keys: list[Key]
+    invitations: int
+
+    @property
+    def other_keys(self) -> list[Key]:
+        """The keys that they had made for other actors: whoever used them needs new ones."""
+        return [key for key in self.keys if key.user_id != self.person.user_id]
+
+
+class RoleChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A person with another role; how many of the keys that they had made may less, and how many of their invitations ended."""
+
+    person: TeamPerson
+    narrowed_keys: int
+    invitations: int
+
+
 class Invitation(msgspec.Struct, frozen=True, kw_only=True):
     """A link that makes somebody a member of a team, once."""
 
@@ -80,6 +102,13 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True):
     expired: bool
     used_at: datetime | None
     created_at: datetime
+
+
+class WithdrawnInvitation(msgspec.Struct, frozen=True, kw_only=True):
+    """An invitation whose link makes nobody a member any more."""
+
+    id: UUID
+    team_id: UUID
 
 
 class NewInvitation(msgspec.Struct, frozen=True, kw_only=True):

@@ -120,9 +120,9 @@ REMOVE_MEMBERSHIP = Query(int, "DELETE FROM memberships WHERE team_id = %(team_i
 INSERT_INVITATION = Query(
     int,
     """
-    INSERT INTO invitations (id, team_id, role, makes_operator, token_hash, note, invited_by, expires_at)
+    INSERT INTO invitations (id, team_id, role, makes_operator, token_hash, note, invited_by, made_by, expires_at)
     VALUES (%(id)s, %(team_id)s, %(role)s, %(makes_operator)s, %(token_hash)s, %(note)s, %(invited_by)s,
-            now() + make_interval(days => %(days)s))
+            %(made_by)s, now() + make_interval(days => %(days)s))
     """,
 )
 
@@ -152,6 +152,18 @@ INVITATIONS = Query(
 )
 
 USE_INVITATION = Query(int, "UPDATE invitations SET used_at = now(), used_by = %(user_id)s WHERE id = %(id)s")
+
+# All of a team, or only those that make an operator, in any.
+WITHDRAW_OF_MAKER = Query(
+    model.WithdrawnInvitation,
+    """
+    DELETE FROM invitations
+     WHERE made_by = %(user_id)s AND used_at IS NULL
+       AND CASE WHEN %(team_id)s::uuid IS NULL THEN makes_operator ELSE team_id = %(team_id)s::uuid END
+    RETURNING id, team_id
+    """,
+    prepare=False,
+)
 
 DELETE_INVITATION = Query(int, "DELETE FROM invitations WHERE id = %(id)s AND team_id = %(team_id)s AND used_at IS NULL")
 
@@ -307,6 +319,7 @@ async def insert_invitation(
     token_hash: str,
     note: str,
     invited_by: str,
+    made_by: UUID | None,
 ) -> model.Invitation:
     """Conflict when there is one with that id."""
     try:
@@ -319,6 +332,7 @@ async def insert_invitation(
             token_hash=token_hash,
             note=note,
             invited_by=invited_by,
+            made_by=made_by,
             days=model.INVITATION_DAYS,
         )
     except errors.UniqueViolation as error:
@@ -343,6 +357,11 @@ async def use_invitation(conn: Conn, invitation_id: UUID, user_id: UUID) -> None
 async def delete_invitation(conn: Conn, team_id: UUID, invitation_id: UUID) -> bool:
     """Whether there was one to delete."""
     return await DELETE_INVITATION.run(conn, id=invitation_id, team_id=team_id) > 0
+
+
+async def withdraw_of_maker(conn: Conn, user_id: UUID, team_id: UUID | None) -> list[model.WithdrawnInvitation]:
+    """Delete the unused invitations that a person made in the team; for None those of any team that make an operator."""
+    return await WITHDRAW_OF_MAKER.all(conn, user_id=user_id, team_id=team_id)
 
 
 async def insert_session(

@@ -83,13 +83,26 @@ class WithdrawnInvitationOut(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
 
 
+class EndedKeyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A key that ended with the person who had made it for another actor."""
+
+    id: UUID
+    name: str
+    actor_id: str
+
+
 class RemovedPersonOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Who was removed from the team, and how many keys of theirs were revoked with it."""
+    """Who was removed from the team, and how many keys and open invitations that they had made ended with it.
+
+    `otherKeys` are those of the keys that they had made for other actors: whoever used them needs new ones.
+    """
 
     deleted: bool
     user_id: UUID
     name: str
     revoked_keys: int
+    other_keys: list[EndedKeyOut]
+    withdrawn_invitations: int
 
 
 class ResetOut(msgspec.Struct, frozen=True, kw_only=True):

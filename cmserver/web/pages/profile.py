@@ -48,11 +48,11 @@ async def post_end_session(visit: Visit) -> Response:
 
 
 async def post_leave(visit: Visit) -> Response:
-    """Leave the current team; the keys that you made for yourself in it are revoked."""
+    """Leave the current team; the keys and invitations that you made in it end."""
     user = _require_person(visit)
     principal = visit.principal
-    _, revoked = await visit.dependency(Accounts).run(lambda conn: manage_people.remove_person(conn, principal, str(user.id)))
-    return visit.redirect("/ui/profile", f"You left {principal.team_name}. Keys revoked: {revoked}.")
+    left = await visit.dependency(Accounts).run(lambda conn: manage_people.remove_person(conn, principal, str(user.id)))
+    return visit.redirect("/ui/profile", f"You left {principal.team_name}. Keys revoked: {len(left.keys)}.")
 
 
 def _require_person(visit: Visit) -> User:

@@ -92,16 +92,21 @@ async def post_role(visit: Visit) -> Response:
     principal = visit.principal
     form = await visit.form(RoleForm)
     reference = visit.parameter("user")
-    person = await visit.dependency(Accounts).run(lambda conn: manage_people.set_role(conn, principal, reference, form.role))
-    return visit.redirect("/ui/team", f"{person.name} is {person.role} now.")
+    changed = await visit.dependency(Accounts).run(lambda conn: manage_people.set_role(conn, principal, reference, form.role))
+    less = f" Keys of theirs that may less: {changed.narrowed_keys}." if changed.narrowed_keys else ""
+    ended = f" Invitations withdrawn: {changed.invitations}." if changed.invitations else ""
+    return visit.redirect("/ui/team", f"{changed.person.name} is {changed.person.role} now.{less}{ended}")
 
 
 async def post_remove(visit: Visit) -> Response:
-    """Take a person out of the team, and revoke the keys that they made for themselves in it."""
+    """Take a person out of the team, and end the keys and invitations that they made in it."""
     principal = visit.principal
     reference = visit.parameter("user")
-    person, revoked = await visit.dependency(Accounts).run(lambda conn: manage_people.remove_person(conn, principal, reference))
-    return visit.redirect("/ui/team", f"{person.name} is out of the team. Keys revoked: {revoked}.")
+    removed = await visit.dependency(Accounts).run(lambda conn: manage_people.remove_person(conn, principal, reference))
+    ended = f"Keys revoked: {len(removed.keys)}. Invitations withdrawn: {removed.invitations}."
+    others = ", ".join(f"{key.actor_id} ({key.name or key.id})" for key in removed.other_keys)
+    new = f" These keys were others': {others}." if others else ""
+    return visit.redirect("/ui/team", f"{removed.person.name} is out of the team. {ended}{new}")
 
 
 routes = [
