@@ -11,22 +11,26 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+_Call = tuple[Future[Any], Callable[[], Any]]
+
+
 class FairThreads:
-    """A pool of threads. One holder has at most one thread less than there are, and holders take turns."""
+    """A pool of threads. One holder has at most one thread less than there are. Holders take turns, and so do members of one."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._executor = ThreadPoolExecutor(threads, name)
         self._most = max(1, threads - 1)
         self._lock = threading.Lock()
-        self._waiting: dict[Hashable, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
-        """By holder, in the order of their turns."""
+        self._waiting: dict[Hashable, dict[Hashable, deque[_Call]]] = {}
+        """By holder and member, both in the order of their turns."""
         self._running: dict[Hashable, int] = {}
 
-    def submit(self, holder: Hashable, function: Callable[[], T]) -> Future[T]:
-        """Run the function when it is the holder's turn."""
+    def submit(self, holder: Hashable, function: Callable[[], T], *, member: Hashable = None) -> Future[T]:
+        """Run the function when it is the turn of the holder, and of the member among those of the holder."""
         future: Future[T] = Future()
         with self._lock:
-            self._waiting.setdefault(holder, deque()).append((future, function))
+            members = self._waiting.setdefault(holder, {})
+            members.setdefault(member, deque()).append((future, function))
         self._executor.submit(self._run_all)
         return future
 
@@ -45,12 +49,15 @@ class FairThreads:
 
     def _take(self) -> tuple[Hashable, Future[Any], Callable[[], Any]] | None:
         with self._lock:
-            for holder, calls in self._waiting.items():
+            for holder, members in self._waiting.items():
                 if self._running.get(holder, 0) < self._most:
+                    member, calls = next(iter(members.items()))
                     future, function = calls.popleft()
-                    del self._waiting[holder]
+                    del members[member], self._waiting[holder]
                     if calls:
-                        self._waiting[holder] = calls  # behind the others
+                        members[member] = calls  # behind the others
+                    if members:
+                        self._waiting[holder] = members
                     self._running[holder] = self._running.get(holder, 0) + 1
                     return holder, future, function
         return None

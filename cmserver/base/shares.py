@@ -22,6 +22,8 @@ class Share(NamedTuple):
     holder: UUID | None
     """As requests are counted: a key with all that were rotated from it, a person, or all guests. None for an operator."""
     kind: Literal["ingest", "read"]
+    team_id: UUID | None = None
+    """The holder's."""
 
 
 _current: ContextVar[Share | None] = ContextVar("share", default=None)

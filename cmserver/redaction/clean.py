@@ -94,7 +94,7 @@ class CleanJson(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Aside:
-    """Runs what is quick at once, and the rest in a few threads, where those who send requests take turns."""
+    """Runs what is quick at once, and the rest in a few threads, where teams take turns, and in a team its keys."""
 
     def __init__(self) -> None:
         self._threads = FairThreads(2, "clean")
@@ -104,7 +104,8 @@ class _Aside:
     async def run(self, function: Callable[[], T], size_bytes: int) -> T:
         if size_bytes >= LARGE_BYTES or self._spent_seconds >= _TICK_SECONDS:
             share = current_share()
-            return await asyncio.wrap_future(self._threads.submit(share.holder if share else None, function))
+            team_id, holder = (share.team_id, share.holder) if share else (None, None)
+            return await asyncio.wrap_future(self._threads.submit(team_id, function, member=holder))
         began = time.perf_counter()
         try:
             return function()

@@ -34,6 +34,20 @@ def test_one_holder_leaves_a_thread_to_the_others() -> None:
     assert all(call.result(ENOUGH_SECONDS) for call in held)
 
 
+def test_members_of_a_holder_take_turns_in_its_turns_and_leave_a_thread_to_others() -> None:
+    threads, gate, order = FairThreads(2, "test"), threading.Event(), list[str]()
+    held = [threads.submit("team", gate.wait, member=name) for name in ("one key", "another")]
+    calls = [threads.submit("team", partial(order.append, name), member=name[:1]) for name in ("a1", "a2", "a3", "b1", "b2")]
+
+    assert threads.submit("other team", lambda: 1, member="a").result(ENOUGH_SECONDS) == 1
+    assert sum(call.running() for call in held) == 1
+
+    gate.set()
+    for call in [*held, *calls]:
+        call.result(ENOUGH_SECONDS)
+    assert order == ["a1", "b1", "a2", "b2", "a3"]
+
+
 def test_errors_reach_the_caller_and_what_was_cancelled_does_not_run() -> None:
     threads, gate, ran = FairThreads(1, "test"), threading.Event(), list[int]()
     held = threads.submit("a", gate.wait)

@@ -113,7 +113,7 @@ class Meter:
         Unavailable when the database is away and the scope is for writing; reads are admitted. What the request does from now on
         uses the principal's share.
         """
-        set_share(Share(principal.usage_id, "ingest" if scope in _INGEST_SCOPES else "read"))
+        set_share(Share(principal.usage_id, "ingest" if scope in _INGEST_SCOPES else "read", principal.team_id))
         if (tallies := self._tallies(principal)) is None:
             return
         team, key = tallies
