@@ -35,7 +35,13 @@ def clean_policy(policy: GenerationPolicy | None) -> GenerationPolicy:
     for index, rule in enumerate(rules):
         if (problem := find_rule_error(rule)) is not None:
             raise Invalid.at(f"{at}.skipRules[{index}]", problem)
-    cleaned = msgspec.structs.replace(policy, language=language, skip_rules=list(dict.fromkeys(rules)))
+    cleaned = msgspec.structs.replace(
+        policy,
+        language=language,
+        skip_rules=list(dict.fromkeys(rules)),
+        skip_tools=[redact(tool)[0] for tool in policy.skip_tools],
+        skip_event_types=[redact(type_)[0] for type_ in policy.skip_event_types],
+    )
     return convert(msgspec.to_builtins(cleaned), GenerationPolicy, at=at)  # redaction may have changed lengths
 
 

@@ -63,7 +63,8 @@ QueryText = Annotated[Text, Meta(min_length=1, max_length=QUERY_MOST)]
 Cursor = Annotated[str, Meta(max_length=CURSOR_MOST)]
 """Where the next page begins, as an answer said."""
 
-Label = Annotated[Text, Meta(min_length=1, max_length=100)]
+LABEL_MOST = 100
+Label = Annotated[Text, Meta(min_length=1, max_length=LABEL_MOST)]
 """A short name of a kind, which may stand beside a `Key` in one index."""
 
 

@@ -25,6 +25,7 @@ from cmserver.observations.model import Observation
 from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import may_read, sees_shared_observations
 from cmserver.recall.search.model import Ranking
+from cmserver.redaction.redact import redact
 
 _NO_ID = "Invalid memory id: send the uuid of a memory."
 
@@ -114,7 +115,13 @@ async def by_ids(conn: Conn, principal: Principal, ids: Collection[UUID]) -> dic
 
 
 async def record(conn: Conn, caller: MemoryCaller, events: Sequence[TelemetryEvent]) -> None:
-    """Store events of the funnel, each with the session and the request."""
-    own_id = request_id()
-    stamped = [msgspec.structs.replace(event, session_id=caller.session_id, request_id=own_id) for event in events]
+    """Store events of the funnel, each with the session and the request, and without secrets in the caller's words."""
+    own_id, session_id = request_id(), _redact(caller.session_id)
+    stamped = [
+        msgspec.structs.replace(event, session_id=session_id, agent=_redact(event.agent), request_id=own_id) for event in events
+    ]
     await repository.record(conn, caller.team_id, stamped)
+
+
+def _redact(text: str | None) -> str | None:
+    return text and redact(text)[0]

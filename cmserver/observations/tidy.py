@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from cmserver.base.errors import Invalid, Issue
+from cmserver.base.text import LABEL_MOST
 from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, Correction, ManualObservation, compose
 from cmserver.redaction.clean import clean_aside
 
@@ -79,6 +80,11 @@ def tidy_list(texts: Sequence[str] | None) -> list[str] | None:
     return list(dict.fromkeys(text for text in cut if text))[:ITEMS_MOST] or None
 
 
+def _tidy_label(text: str | None) -> str | None:
+    """A redacted one may have become longer."""
+    return (tidy_line(text) or "")[:LABEL_MOST] or None
+
+
 def _keep(value: object) -> object:
     return value
 
@@ -93,6 +99,7 @@ _TIDIERS: dict[str, Callable[[Any], object]] = {
     "files_read": tidy_list,
     "files_modified": tidy_list,
     "agent": tidy_line,
+    "caller_type": _tidy_label,
     "metadata": _keep,
 }
 """By field of a ManualObservation that has a text."""

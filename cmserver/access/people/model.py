@@ -21,7 +21,8 @@ INVITATION_DAYS = 7
 RESET_DAYS = 1
 MIN_PASSWORD_CHARS, MAX_PASSWORD_CHARS = 10, 1_000
 
-UserName = Annotated[Text, Meta(min_length=1, max_length=100)]
+USER_NAME_MOST = 100
+UserName = Annotated[Text, Meta(min_length=1, max_length=USER_NAME_MOST)]
 Password = Annotated[str, Meta(min_length=MIN_PASSWORD_CHARS, max_length=MAX_PASSWORD_CHARS)]
 
 

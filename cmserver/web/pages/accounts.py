@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from cmserver.access.clean import clean_name
 from cmserver.access.model import Principal
 from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
-from cmserver.access.people.model import MAX_PASSWORD_CHARS, Password, UserName
-from cmserver.base import lookalikes
+from cmserver.access.people.model import MAX_PASSWORD_CHARS, USER_NAME_MOST, Password, UserName
 from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.http.wire import Authentication
 from cmserver.base.text import Line
@@ -87,9 +87,9 @@ async def post_join(visit: Visit) -> Response:
     """Make an account by an invitation, and sign in."""
     accounts = visit.dependency(Accounts)
     form = await visit.form(NewAccountForm)
-    name = lookalikes.clean_name(form.name)
-    if not name or len(name) > 100:
-        raise Invalid.at("$.name", "Choose a name that people can read.")
+    name = clean_name(form.name, at="$.name")
+    if len(name) > USER_NAME_MOST:
+        raise Invalid.at("$.name", "Choose a shorter name.")
     user = await accounts.accept_as_new(visit.parameter("token"), name, form.password)
     return await _start(visit, await accounts.start_session(visit.client, user_id=user.id), "/ui", name=user.name)
 
