@@ -116,14 +116,17 @@ def _check_token(visit: Visit) -> None:
 
 
 async def start_visit(request: Request) -> Visit:
-    """The visit of who is signed in by the request's cookie, or else by a trusted proxy, whose word counts more."""
-    accounts, token = dependency(request, Accounts), security.session_token(request)
-    login = None if token is None else await accounts.find(token)
-    visit, name = Visit(request, login), proxied_user(request)
-    if name and (login is None or login.user is None or login.user.name.lower() != name.lower()):
-        token = await accounts.sign_in_by_proxy(name, visit.client)
-        visit = Visit(request, await accounts.find(token) if token else None)
-        visit.set_session(token)
+    """The visit of who is named by a trusted proxy, or else is signed in by the request's cookie.
+
+    Where a proxy names somebody, a cookie of before says nothing, and its session ends.
+    """
+    accounts, token, name = dependency(request, Accounts), security.session_token(request), proxied_user(request)
+    if not name:
+        return Visit(request, None if token is None else await accounts.find(token))
+    visit = Visit(request, await accounts.find_by_proxy(name, Visit(request, None).client))
+    if token is not None:
+        await accounts.end_session(token)
+        visit.set_session(None)
     return visit
 
 

@@ -100,23 +100,61 @@ async def test_a_trusted_proxy_signs_people_in(
     assert await open_as("127.0.0.0/8", signed_in="Bob") == "Profile of Bob"
 
 
-async def test_a_client_without_cookies_behind_a_proxy_leaves_few_sessions_and_ends_nobody_elses(
+async def test_who_a_proxy_names_is_signed_in_for_that_request_alone(
     settings: Settings, app: AsgiFrame, db: Db, hub: NotificationListener, notifier: JobNotifier, cast: Cast
 ):
+    """No cookie works without the proxy's word afterwards, and however many requests there are, they are one session."""
     alice = await visit_as(app, db, cast.alice.team_id, name="Alice")
-    async with db.system() as conn:
-        await conn.execute("UPDATE web_sessions SET created_at = now() - interval '2 d', last_seen_at = now() - interval '1 d'")
     changed = msgspec.structs.replace(settings, trusted_proxies="127.0.0.0/8", trusted_proxy_user_header="Remote-User")
     proxied = create_app(changed, db, hub, notifier, secret=b"s" * 32)
+    named = {"Remote-User": "alice"}
+
+    browser = signed_out(proxied)
+    for _ in range(5):
+        assert alice.title(await browser.client.get("/ui/profile", headers=named)) == "Profile of Alice"
+        assert alice.title(await signed_out(proxied).client.get("/ui/profile", headers=named)) == "Profile of Alice"
+    token = re.search(r'name="token" value="([0-9a-f]+)"', (await browser.client.get("/ui", headers=named)).text)
+    assert token is not None
+    form = {"token": token[1], "text": "Sent through the proxy", "project": cast.alice.project.canonical_id}
+    sent = await browser.client.post("/ui/notes", data=form, headers=named)
+
+    assert sent.status_code == 303
+    assert cookie(browser) == ""
+    assert (await browser.client.get("/ui/profile")).headers["location"].startswith("/ui/sign-in")
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT count(*) FROM web_sessions")
+        assert (await cursor.fetchone()) == (2,)
+    assert alice.title(await alice.get("/ui/profile")) == "Profile of Alice"
+
+
+async def test_a_person_has_few_sessions_and_those_that_were_used_once_go_first(app: AsgiFrame, db: Db, cast: Cast):
+    alice = await visit_as(app, db, cast.alice.team_id)
+    assert alice.user is not None
+    async with db.system() as conn:
+        await conn.execute("UPDATE web_sessions SET created_at = now() - interval '2 d', last_seen_at = now() - interval '1 d'")
 
     for _ in range(MAX_SESSIONS + 5):
-        page = await signed_out(proxied).client.get("/ui/profile", headers={"Remote-User": "alice"})
-        assert page.status_code == 200
+        await app.dependencies.get(Accounts).start_session(Client(address="127.0.0.1"), user_id=alice.user.id)
 
     async with db.system() as conn:
         cursor = await conn.execute("SELECT count(*) FROM web_sessions")
         assert (await cursor.fetchone()) == (MAX_SESSIONS,)
-    assert alice.title(await alice.get("/ui/profile")) == "Profile of Alice"
+    assert alice.title(await alice.get("/ui/profile")).startswith("Profile of")
+
+
+async def test_a_cookie_of_before_ends_where_a_proxy_names_somebody(
+    settings: Settings, app: AsgiFrame, db: Db, hub: NotificationListener, notifier: JobNotifier, cast: Cast
+):
+    changed = msgspec.structs.replace(settings, trusted_proxies="127.0.0.0/8", trusted_proxy_user_header="Remote-User")
+    proxied = create_app(changed, db, hub, notifier, secret=b"s" * 32)
+    for name in ("Alice", "nobody"):
+        alice = await visit_as(proxied, db, cast.alice.team_id, name=f"Alice {name}")
+        stolen = cookie(alice)
+        page = await alice.client.get("/ui/profile", headers={"Remote-User": name})
+        alice.client.cookies.set(COOKIE, stolen, domain="cmserver.local", path="/ui")
+
+        assert COOKIE in page.headers["set-cookie"]
+        assert (await alice.client.get("/ui/profile")).headers["location"].startswith("/ui/sign-in")
 
 
 @pytest.mark.parametrize("target", ["https://evil.example/", "//evil.example", "/\\evil.example", "/api", "/uix", "/ui/\nx"])

@@ -37,6 +37,7 @@ class Accounts:
         self._db = db
         self._meter = meter
         self._csrf_key = hashlib.blake2b(secret, person=b"csrf").digest()
+        self._proxy_key = hashlib.blake2b(secret, person=b"proxy").digest()
         self._browser_key = hashlib.blake2b(secret, person=b"browser").digest()
         self._person_requests_per_minute = settings.key_requests_per_minute
         self._passwords = Passwords()
@@ -107,16 +108,28 @@ class Accounts:
         """By a key that was authenticated."""
         return await self.start_session(client, api_key_id=principal.key_id, team_id=principal.team_id)
 
-    async def sign_in_by_proxy(self, name: str, client: Client) -> str | None:
-        """By the name that a trusted proxy gives; None when no account has it."""
+    async def find_by_proxy(self, name: str, client: Client) -> Login | None:
+        """Who is named by a trusted proxy; None when no account has the name.
+
+        A person has one session behind proxies, whose token no browser gets: without the proxy's word it lets nobody in.
+        """
         user = await self.run(lambda conn: repository.user_named(conn, name))
-        return None if user is None else await self.start_session(client, user_id=user.id)
+        if user is None:
+            return None
+        token = hmac.new(self._proxy_key, str(user.id).encode(), hashlib.sha256).hexdigest()
+        return await self.find(token) or await self.find(await self.start_session(client, user_id=user.id, token=token))
 
     async def start_session(
-        self, client: Client, *, user_id: UUID | None = None, api_key_id: UUID | None = None, team_id: UUID | None = None
+        self,
+        client: Client,
+        *,
+        user_id: UUID | None = None,
+        api_key_id: UUID | None = None,
+        team_id: UUID | None = None,
+        token: str = "",
     ) -> str:
-        """A new session of a person or a key, and its token."""
-        token = new_token()
+        """A session of a person or a key, and its token: a new one, or the given one."""
+        token = token or new_token()
 
         async def insert(conn: Conn) -> WebSession:
             return await repository.insert_session(

@@ -172,6 +172,8 @@ INSERT_SESSION = Query(
     f"""
     INSERT INTO web_sessions (id, token_hash, user_id, api_key_id, current_team_id, address, browser)
     VALUES (%(id)s, %(token_hash)s, %(user_id)s, %(api_key_id)s, %(current_team_id)s, %(address)s, %(browser)s)
+    ON CONFLICT (token_hash) DO UPDATE
+       SET last_seen_at = now(), address = excluded.address, browser = excluded.browser
     RETURNING {_SESSION}
     """,
 )
@@ -374,7 +376,7 @@ async def insert_session(
     api_key_id: UUID | None = None,
     team_id: UUID | None = None,
 ) -> model.WebSession:
-    """Also deletes sessions that have ended, and of the person or key those above MAX_SESSIONS."""
+    """Also deletes sessions that have ended, and of the person or key those above MAX_SESSIONS. One of that token goes on."""
     await FORGET_ENDED.run(conn, idle_days=model.IDLE_DAYS)
     await FORGET_SURPLUS.run(conn, user_id=user_id, api_key_id=api_key_id, kept=model.MAX_SESSIONS - 1)
     return await INSERT_SESSION.one(
