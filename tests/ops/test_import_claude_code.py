@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
 from cmserver.ops import repository as ops
 from cmserver.ops.transfer.claude_code import ClaudeCodeSource
-from cmserver.ops.transfer.model import ImportReport
+from cmserver.ops.transfer.model import ImportReport, RefusedLine
 from cmserver.ops.transfer.pipeline import Importer
 from tests.conftest import Cast
 
@@ -157,3 +158,25 @@ async def test_a_session_that_hooks_reported_keeps_its_own_turns(
 def test_a_folder_that_is_none_of_claude_code_is_refused(tmp_path: Path):
     with pytest.raises(Invalid):
         ClaudeCodeSource(tmp_path)
+
+
+def test_neither_links_out_of_the_folder_nor_pipes_are_read(claude: Path, tmp_path_factory: pytest.TempPathFactory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "private.md").write_text("Nobody else is to read this.")
+    write(elsewhere, "0b1c2d3e-0000-4000-8000-000000000001", ENTRIES)
+    project = claude / "projects" / "-gone-orders"
+    (project / "memory" / "link.md").symlink_to(elsewhere / "private.md")
+    (project / "memory" / "inside.md").symlink_to(project / "memory" / "debugging.md")
+    (project / "linked.jsonl").symlink_to(elsewhere / "0b1c2d3e-0000-4000-8000-000000000001.jsonl")
+    os.mkfifo(project / "memory" / "pipe.md")
+    os.mkfifo(project / "pipe.jsonl")
+    (claude / "projects" / "-elsewhere").symlink_to(elsewhere)
+
+    lines = list(ClaudeCodeSource(claude).lines())
+
+    refused = [Path(line.place).name for line in lines if isinstance(line, RefusedLine)]
+    taken = [Path(line[0].partition(",")[0]).name for line in lines if not isinstance(line, RefusedLine)]
+    outside = "0b1c2d3e-0000-4000-8000-000000000001.jsonl"
+    assert sorted(refused) == sorted([outside, "link.md", "linked.jsonl", "lost.md", "pipe.jsonl", "pipe.md"])
+    assert {"inside.md", "debugging.md"} <= set(taken)
+    assert not {"link.md", "private.md", outside} & set(taken)

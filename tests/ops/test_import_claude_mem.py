@@ -157,3 +157,13 @@ def test_a_file_that_is_no_database_of_claude_mem_is_refused(content: bytes | No
 
     with pytest.raises(Invalid):
         ClaudeMemSource(tmp_path / "file.db")
+
+
+async def test_a_column_that_computes_more_than_can_be_held_ends_the_import_with_a_sentence(db: Db, cast: Cast, tmp_path: Path):
+    file = make_v13(tmp_path / "v13.db")
+    with contextlib.closing(sqlite3.connect(file)) as conn:
+        conn.execute("ALTER TABLE observations ADD COLUMN huge TEXT AS (hex(zeroblob(200000000))) VIRTUAL")
+        conn.commit()
+
+    with pytest.raises(Invalid, match="string or blob too big"):
+        await take(db, cast, file)

@@ -89,7 +89,7 @@ class ClaudeCodeSource:
     has_own_ids = False
 
     def __init__(self, folder: Path) -> None:
-        self._root = folder / "projects"
+        self._root, self._home = folder / "projects", folder.resolve()
         if not self._root.is_dir():
             raise Invalid(f"There is no folder {self._root}. Name Claude Code's folder: `cmserver import claude-code FOLDER`.")
         self._decoder = msgspec.json.Decoder(_Entry)
@@ -133,11 +133,22 @@ class ClaudeCodeSource:
         for folder in sorted(path for path in self._root.iterdir() if path.is_dir()):
             # The files of sub-agents are named agent-…; what they found is in the turns of the session that asked them.
             files = [file for file in sorted(folder.glob("*.jsonl")) if not file.name.startswith("agent-")]
+            files = [file for file in files if self._is_taken("session", file)]
             found = [transcript for file in files if (transcript := self._read_transcript(file)) is not None]
             transcripts += found
             notes += self._read_notes(folder, found[0].folder if found else None)
         # A fork begins with a copy of its origin: in this order a turn is always taken from the same one.
         return sorted(transcripts, key=lambda transcript: (transcript.started_at, transcript.file.name)), notes
+
+    def _is_taken(self, record: str, file: Path) -> bool:
+        """Whether it is a file of this folder: neither a link out of it, nor a pipe, which is read without end."""
+        if not file.resolve().is_relative_to(self._home):
+            self._refused.append(_refused(record, file, "It is a link to something outside of the folder."))
+        elif not file.is_file():
+            self._refused.append(_refused(record, file, "It is no plain file."))
+        else:
+            return True
+        return False
 
     # -- transcripts
 
@@ -233,6 +244,8 @@ class ClaudeCodeSource:
 
     def _read_notes(self, folder: Path, project_folder: str | None) -> Iterator[tuple[str, DataLine]]:
         for file in sorted((folder / "memory").rglob("*.md")):
+            if not self._is_taken("observation", file):
+                continue
             try:
                 if file.stat().st_size > _MAX_NOTE_BYTES:
                     self._refused.append(_refused("observation", file, "It is larger than 1 MiB."))

@@ -46,6 +46,8 @@ _QUERIES = {
 """By table, where its rows alone do not say enough."""
 _MAX_SECONDS = 100_000_000_000
 """Times below are in seconds, above in milliseconds."""
+_MAX_VALUE_BYTES = 16 << 20
+"""Of a value, which a column may also compute: a longer one ends the import."""
 _YEAR_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = Mapping[str, Any]
@@ -99,14 +101,18 @@ class ClaudeMemSource:
         database = sqlite3.connect(f"{self._file.as_uri()}?mode=ro", uri=True)
         database.row_factory = sqlite3.Row
         database.text_factory = _decode
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
         return database
 
     def _rows(self, database: sqlite3.Connection, table: str) -> Iterator[Row]:
         if table not in self._tables:
             return
         query = _QUERIES.get(table, f"SELECT * FROM {table} ORDER BY rowid")  # noqa: S608 - one of our names
-        for row in database.execute(query):
-            yield dict(cast("Mapping[str, Any]", row))
+        try:
+            for row in database.execute(query):
+                yield dict(cast("Mapping[str, Any]", row))
+        except sqlite3.Error as error:
+            raise Invalid(f"{self._file} cannot be read on, in its table {table}: {error}.") from error
 
     def _projects(self, database: sqlite3.Connection) -> Iterator[tuple[str, DataLine]]:
         names: dict[str, datetime] = {}
