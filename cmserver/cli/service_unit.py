@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import plistlib
 import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,8 @@ ENVIRONMENT_NAME = "environment"
 """A file in the data folder, with a line `NAME=value` for each variable that the service shall have, such as a provider's key."""
 _WATCHDOG_SECONDS = 60
 _STOP_SECONDS_BEYOND_DRAIN = 30
+_GLOB = re.compile(r"[\\*?\[]")
+"""Systemd looks for the file of variables by a pattern."""
 
 
 class ServiceUnit(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +52,7 @@ class ServiceUnit(msgspec.Struct, frozen=True, kw_only=True):
 
 def render_systemd_unit(unit: ServiceUnit) -> str:
     """The text of the unit. What it may do is what the embedded PostgreSQL needs, too."""
-    command = " ".join(_quote(word) for word in unit.command)
+    command = _quote_command(unit.command)
     environment = "".join(f"Environment={_quote(f'{name}={value}')}\n" for name, value in unit.environment.items())
     user = f"User={unit.user}\n" if unit.user else ""
     # A manager of a user's own may not forbid what it could not do itself; it needs namespaces that some systems do not give.
@@ -60,9 +63,9 @@ def render_systemd_unit(unit: ServiceUnit) -> str:
         protection += "CapabilityBoundingSet=\n"
     return _SYSTEMD_UNIT.format(
         command=command,
-        folder=unit.folder,
+        folder=_literal(str(unit.folder)),
         environment=environment,
-        environment_file=unit.data_dir / ENVIRONMENT_NAME,
+        environment_file=_literal(_GLOB.sub(r"\\\g<0>", str(unit.data_dir / ENVIRONMENT_NAME))),
         user=user,
         stop_seconds=unit.stop_seconds,
         watchdog_seconds=_WATCHDOG_SECONDS,
@@ -321,7 +324,7 @@ def _make_unit(loaded: LoadedSettings, *, is_system: bool, makes_user: bool) -> 
         _check_others_can_run(Path(sys.executable).absolute(), folder, user)
     is_default = loaded.config_file == settings.data_dir / CONFIG_NAME
     backups = settings.backup_folder.absolute()
-    return ServiceUnit(
+    unit = ServiceUnit(
         command=build_own_command("run", *([] if is_default else ["--config", str(loaded.config_file.resolve())])),
         folder=folder,
         data_dir=settings.data_dir.absolute(),
@@ -331,6 +334,8 @@ def _make_unit(loaded: LoadedSettings, *, is_system: bool, makes_user: bool) -> 
         user=user,
         backup_folder=None if backups.is_relative_to(settings.data_dir.absolute()) else backups,
     )
+    _check_values(unit)
+    return unit
 
 
 def _find_user(data_dir: Path, *, makes_user: bool) -> str:
@@ -366,7 +371,28 @@ def _find_forgotten_variables(sources: Mapping[str, str]) -> list[str]:
 
 def _quote(text: str) -> str:
     """A word of a unit file: in quotes, with systemd's own signs taken literally."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$") + '"'
+    return '"' + _literal(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def _quote_command(words: Sequence[str]) -> str:
+    """A command: in its arguments, and nowhere else, systemd replaces variables."""
+    program, *arguments = map(_quote, words)
+    return " ".join([program, *(argument.replace("$", "$$") for argument in arguments)])
+
+
+def _literal(text: str) -> str:
+    """A value that is a whole line, or a part of a word, without specifiers."""
+    return text.replace("%", "%%")
+
+
+def _check_values(unit: ServiceUnit) -> None:
+    """BadSetting for values that would end the line on which they stand, or go on in the next one."""
+    values = [*unit.command, str(unit.folder), str(unit.data_dir), str(unit.backup_folder or ""), *unit.environment.values()]
+    for value in values:
+        if not value.isprintable() or value.endswith("\\"):
+            raise BadSetting(
+                f"No service can be made with {value!r}: use a path without line breaks, signs that print nothing, and \\."
+            )
 
 
 _SYSTEMD_UNIT = """\

@@ -150,10 +150,12 @@ def test_a_service_of_the_machine_refuses_a_program_that_its_user_cannot_reach(t
 @pytest.mark.parametrize("is_system", [True, False])
 def test_systemd_accepts_the_unit(tmp_path: Path, is_system: bool):
     file = tmp_path / "cmserver.service"
-    program = tmp_path / "a program"
+    program = tmp_path / "a $program of 50 %"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    changes = {"command": [str(program), "run"], "folder": tmp_path, "data_dir": tmp_path, "is_system": is_system}
+    odd = tmp_path / "50 % of $HOME"
+    odd.mkdir()
+    changes = {"command": [str(program), "run"], "folder": odd, "data_dir": odd, "is_system": is_system}
     file.write_text(render_systemd_unit(msgspec.structs.replace(UNIT, user="root" if is_system else None, **changes)))
 
     checked = subprocess.run(["systemd-analyze", "verify", file], capture_output=True, text=True, check=False)
@@ -175,8 +177,28 @@ def test_systemd_finds_the_unit_of_the_machine_little_exposed(tmp_path: Path):
 def test_signs_of_systemd_in_values_are_taken_literally():
     text = render_systemd_unit(UNIT)
 
-    assert 'Environment="NOTE=50 %% of \\"$$HOME\\""' in text
+    assert 'Environment="NOTE=50 %% of \\"$HOME\\""' in text
     assert 'ExecStart="/opt/cm server/bin/python" "-m" "cmserver" "run"' in text
+
+
+def test_each_directive_takes_its_value_literally_by_its_own_rules():
+    odd = Path("/srv/50 % of $HOME [new]")
+    text = render_systemd_unit(
+        msgspec.structs.replace(UNIT, command=[str(odd / "python"), str(odd)], folder=odd, data_dir=odd, backup_folder=odd / "b")
+    )
+
+    assert 'ExecStart="/srv/50 %% of $HOME [new]/python" "/srv/50 %% of $$HOME [new]"\n' in text
+    assert "WorkingDirectory=/srv/50 %% of $HOME [new]\n" in text
+    assert "EnvironmentFile=-/srv/50 %% of $HOME \\[new]/environment\n" in text
+    assert 'ReadWritePaths="/srv/50 %% of $HOME [new]" "-/srv/50 %% of $HOME [new]/b"\n' in text
+
+
+@pytest.mark.parametrize("name", ["a\nExecStartPre=/bin/sh", "a\rb", "a\x85b", "a\\"])
+def test_a_folder_that_would_add_lines_to_the_unit_is_refused(tmp_path: Path, calls: Path, name: str):
+    done = cmserver(tmp_path, "service", "install", "--user", "--print", CMSERVER_DATA_DIR=str(tmp_path / name))
+
+    assert done.exit_code != 0
+    assert "[Service]" not in done.output
 
 
 def test_launchd_gets_a_property_list():
