@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -27,6 +28,8 @@ _BLOCK_BYTES = 1 << 20
 _HEADER_LINES = 60
 _DUMP_NICENESS = 10
 """Requests come before pg_dump, which would compress as fast as it may."""
+_RESTRICTS = {major: (major, minor) for major, minor in ((13, 22), (14, 19), (15, 14), (16, 10), (17, 6))}
+"""The first minor versions of August 2025 that know `\\restrict`; 18 always does."""
 _PROGRAMS = ("pg_dump", "pg_restore", "psql")
 # From 17 on pg_restore sets this, which older servers do not know.
 _UNKNOWN_TO_OLDER = re.compile(rb"^SET transaction_timeout = ")
@@ -48,6 +51,8 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     bin: Path
     major: int
     can_encrypt: bool = True
+    can_restrict: bool = True
+    """Whether psql can be told to run nothing but SQL (`\\restrict`), and pg_restore tells it so."""
 
 
 def find_tools(at_least: int, *, encrypted: bool = False) -> Tools:
@@ -59,7 +64,7 @@ def find_tools(at_least: int, *, encrypted: bool = False) -> Tools:
             f"This needs pg_dump, pg_restore and psql of PostgreSQL {at_least} or newer{how}, and there are none here. "
             "Install the client programs, on Debian: apt-get install postgresql-client."
         )
-    return min(fitting, key=lambda tools: (tools.major, not tools.can_encrypt))
+    return min(fitting, key=lambda tools: (not tools.can_restrict, tools.major, not tools.can_encrypt))
 
 
 def _installed() -> Iterator[Tools]:
@@ -69,14 +74,14 @@ def _installed() -> Iterator[Tools]:
     if (pg_dump := shutil.which("pg_dump")) is not None:
         folders.append(Path(pg_dump).parent)
     for folder in folders:
-        if all((folder / program).exists() for program in _PROGRAMS) and (major := _major(folder)) is not None:
-            yield Tools(bin=folder, major=major)
+        if all((folder / program).exists() for program in _PROGRAMS) and (version := _version(folder)) is not None:
+            yield Tools(bin=folder, major=version[0], can_restrict=version >= _RESTRICTS.get(version[0], (18, 0)))
 
 
-def _major(folder: Path) -> int | None:
+def _version(folder: Path) -> tuple[int, int] | None:
     output = subprocess.run([folder / "pg_dump", "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
-    match = re.search(r"\) (\d+)", output)
-    return int(match[1]) if match else None
+    match = re.search(r"\) (\d+)(?:\.(\d+))?", output)
+    return (int(match[1]), int(match[2] or 0)) if match else None
 
 
 def dump(
@@ -118,7 +123,14 @@ def load(
     `script_tools` read the dump, and `tools` talk to the server, which may be older. Without vectors, their columns become real[]
     and their tables stay empty, as in a database that never had pgvector. Any error of psql undoes everything. `progress` is told
     about how many rows are loaded.
+
+    Whoever made the dump may have written commands of psql into it, so psql takes none; ToolError where it is too old for that.
     """
+    if not tools.can_restrict:
+        raise ToolError(
+            f"The psql in {tools.bin} is older than August 2025: it would also run commands that somebody has written into a dump. "
+            "Update PostgreSQL's client programs to 14.19, 15.14, 16.10, 17.6 or newer."
+        )
     listed = subprocess.run([script_tools.bin / "pg_restore", "--list", file], capture_output=True, text=True, check=False)  # noqa: S603
     if listed.returncode != 0:
         raise ToolError(f"pg_restore cannot read the dump: {_last_line(listed.stderr)}")
@@ -130,6 +142,8 @@ def load(
         with _started(psql, url, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=psql_output) as loading:
             assert loading.stdin is not None
             try:
+                if not script_tools.can_restrict:  # else pg_restore's scripts begin with it
+                    loading.stdin.write(f"\\restrict {secrets.token_hex()}\n".encode())
                 loading.stdin.write(b"BEGIN;\n" + prologue)
                 _feed([*script, "--section=pre-data"], loading.stdin, lines=None, with_vectors=with_vectors)
                 data = [*script, "--section=data", "--section=post-data"]

@@ -1,0 +1,63 @@
+"""PostgreSQL's programs: what a forged dump may make psql do."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import msgspec
+import psycopg
+import pytest
+
+from cmserver.embedded.tools import ToolError, Tools, find_tools, load
+
+
+@pytest.fixture
+def tools(empty_database: str) -> Tools:
+    with psycopg.connect(empty_database) as conn:
+        return find_tools(conn.info.server_version // 10_000)
+
+
+@pytest.fixture
+def dump(tools: Tools, empty_database: str, tmp_path: Path) -> Path:
+    file = tmp_path / "dump"
+    subprocess.run([tools.bin / "pg_dump", "--format=custom", f"--file={file}", f"--dbname={empty_database}"], check=True)
+    return file
+
+
+def older_pg_restore(tools: Tools, folder: Path, line: str) -> Tools:
+    """One that does not restrict psql, and brings the line of a forged dump."""
+    folder.mkdir()
+    script = folder / "pg_restore"
+    real = shlex.quote(str(tools.bin / "pg_restore"))
+    script.write_text(
+        f"#!/bin/sh\nset -e\n{real} \"$@\" | grep -v '^.\\(un\\)\\?restrict '\ncase $* in *--file=-*) cat {folder}/line ;; esac\n"
+    )
+    (folder / "line").write_text(f"{line}\n")
+    script.chmod(0o755)
+    return Tools(bin=folder, major=tools.major, can_restrict=False)
+
+
+@pytest.mark.parametrize(
+    "line", ["\\! touch {}", "SELECT 1 \\! touch {}", "\\o {}\nSELECT 1;", "SELECT 1 \\g {}", "\\copy (SELECT 1) TO {}"]
+)
+def test_psql_runs_no_command_of_a_forged_dump(tools: Tools, dump: Path, empty_database: str, tmp_path: Path, line: str):
+    made = tmp_path / "made"
+
+    with pytest.raises(ToolError, match="psql has failed"):
+        load(older_pg_restore(tools, tmp_path / "older", line.format(made)), tools, dump, empty_database)
+
+    assert not made.exists()
+
+
+def test_an_older_pg_restore_loads_an_honest_dump(tools: Tools, dump: Path, empty_database: str, tmp_path: Path):
+    load(older_pg_restore(tools, tmp_path / "older", "CREATE TABLE IF NOT EXISTS public.honest ();"), tools, dump, empty_database)
+
+    with psycopg.connect(empty_database) as conn:
+        assert conn.execute("SELECT count(*) FROM honest").fetchone() == (0,)
+
+
+def test_a_psql_that_cannot_be_restricted_loads_nothing(tools: Tools, dump: Path, empty_database: str):
+    with pytest.raises(ToolError, match="Update PostgreSQL's client programs"):
+        load(tools, msgspec.structs.replace(tools, can_restrict=False), dump, empty_database)
