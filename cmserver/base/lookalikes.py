@@ -58,7 +58,7 @@ _OPENER = re.compile(
 _ESCAPED = re.compile(r"\\(?:u\{0*+([\da-f]{1,5})\}|u([\da-f]{4})|x([\da-f]{2}))|%(?>(?:25)*)([\da-f]{2})", re.IGNORECASE)
 """A character as JSON, Python or a URL writes it."""
 _INSTRUCTION = re.compile(
-    r"[\[\uff3b](?=\s*+/?\s*+(?:inst|system_prompt|tool_calls|tool_results|tool_content|available_tools)\s*+[\]\uff3d])",
+    r"[\[\uff3b](?=\s*+/?\s*+(?:inst|sys|system|system_prompt|tool_calls|tool_results|tool_content|available_tools)\s*+[\]\uff3d])",
     re.IGNORECASE,
 )
 """What begins a turn, or the answer of a tool, for models of Meta and Mistral."""
@@ -119,12 +119,13 @@ def _is_blind(letter: str) -> bool:
     return letter in "\ufffc\U0001d159" or (category in {"Cf", "Co", "Cs"} and letter not in JOINERS)
 
 
-def replace_tags(text: str, is_ours: Callable[[str], bool], write: Callable[[str], str]) -> str:
+def replace_tags(text: str, is_ours: Callable[[str, bool], bool], write: Callable[[str], str]) -> str:
     """The text with another beginning of each tag that is ours. The text must have nothing invisible (`remove_invisible`).
 
-    `is_ours` gets what follows from the tag's name on, up to the next beginning, with look-alikes as the plain letters in small;
-    `write` gets what begins the tag: `<`, what looks like it, an entity or an escape for it, or the `[` of `[INST]`. Each character
-    is read once, whatever it is.
+    `is_ours` gets what follows from the tag's name on, up to the next beginning, with look-alikes as the plain letters in small,
+    and whether it stands apart: in `List<User>` it does not, since a letter or a digit is before it, and it closes nothing. `write`
+    gets what begins the tag: `<`, what looks like it, an entity or an escape for it, or the `[` of `[INST]`. Each character is read
+    once, whatever it is.
     """
     text = _INSTRUCTION.sub(lambda bracket: write(bracket[0]), text)
     openers = list(_OPENER.finditer(text))
@@ -132,7 +133,9 @@ def replace_tags(text: str, is_ours: Callable[[str], bool], write: Callable[[str
         return text
     parts = [text[: openers[0].start()]]
     for opener, end in zip(openers, [*(following.start() for following in openers[1:]), len(text)], strict=True):
-        is_tag = any(map(is_ours, _read_names(text, opener.end(), end)))
+        closes = text[opener.end() : opener.end() + 2].strip()[:1] == "/"
+        is_apart = closes or not text[max(opener.start() - 1, 0) : opener.start()].isalnum()
+        is_tag = any(is_ours(name, is_apart) for name in _read_names(text, opener.end(), end))
         parts += [write(opener[0]) if is_tag else opener[0], text[opener.end() : end]]
     return "".join(parts)
 

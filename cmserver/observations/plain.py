@@ -39,6 +39,14 @@ _ALONE = re.compile(
     r"[\W_]*+(?:system|sys\s*+>>|invoke|tool[\W_]{1,3}+(?:use|calls?|results?|response)|function[\W_]{1,3}+calls?)(?![\w.:,(*&-])"
 )
 """The tag alone: `List<System.String>`, `<system_error>` and `List<ToolCall>` are code."""
+_FOREIGN = re.compile(
+    r"(?:[a-z][a-z\d]*+(?:-[a-z\d]+)++"
+    r"|(?:env|important|instructions?|user|assistant|human|developer|channel|claudemd|reminder"
+    r"|user_?prompt|user_?message|tool_use_error|(?:start|end)_of_turn|begin_of_text|end_of_text))"
+    r"(?:\s*+/?\s*+>|\s++[\w:-]++\s*+=)"
+)
+"""A whole tag that stands apart: agents' own are of words with hyphens (`<command-name>`), as no name of a type or a header is, or
+one of these. `List<User>`, `<vector>` and `<system_error>` are code."""
 _PREFIXES = re.compile(r"(?>(?:[\w.-]*+\s*+:\s*+)+)")
 
 _LIKE_OURS = re.compile(r"(?:→ ?)?(?:#|prompt )? ?\d", re.IGNORECASE)
@@ -65,9 +73,9 @@ def defuse_tags(text: str) -> str:
     return replace_tags(text, _is_ours, lambda opener: "(" if opener in "[\uff3b" else "[")
 
 
-def _is_ours(name: str) -> bool:
-    """Whether a tag that goes on so is one of ours, also with prefixes (`x:system-reminder`)."""
-    if is_token(name):
+def _is_ours(name: str, is_apart: bool) -> bool:
+    """Whether a tag that goes on so is one of ours, also with prefixes (`x:system-reminder`), or of another program's."""
+    if is_token(name) or (is_apart and _FOREIGN.match(name)):
         return True
     prefixes = _PREFIXES.match(name)
     names = (name, name[prefixes.end() :]) if prefixes else (name,)

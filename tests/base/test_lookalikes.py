@@ -43,7 +43,7 @@ def test_each_character_is_folded_at_most_once(piece: str, monkeypatch: pytest.M
 
     with monkeypatch.context() as patched:
         patched.setattr(lookalikes, "_fold", count)
-        lookalikes.replace_tags(text, lambda _name: False, str)
+        lookalikes.replace_tags(text, lambda _name, _is_apart: False, str)
 
     assert sum(read) <= 10 * len(text)
     assert len(read) <= len(text)

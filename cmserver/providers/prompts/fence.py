@@ -69,7 +69,7 @@ def fence_line(text: str, max_chars: int) -> str:
     return line if len(line) <= max_chars else _whole_head(line[: max_chars - 1]) + "…"
 
 
-def _is_ours(text: str) -> bool:
+def _is_ours(text: str, _is_apart: bool = True) -> bool:
     """Whether the text after `<` begins one of our tags, also with a prefix (`x:skip`)."""
     if is_token(text):
         return True
