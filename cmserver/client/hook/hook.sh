@@ -38,8 +38,8 @@ nl='
 '
 tab='	'
 
-PAUSE_SECONDS=30
-LONGEST_PAUSE_SECONDS=300
+PAUSE_SECONDS=5 # then one payload is tried; each failure of that doubles it
+LONGEST_PAUSE_SECONDS=60
 FAILURES_BEFORE_PAUSE=3
 IN_FLIGHT_SECONDS=30   # no hook lives longer: a pid that is alive then is somebody else's
 LOCK_SECONDS=120       # a drain says more often that it lives

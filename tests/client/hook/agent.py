@@ -126,10 +126,17 @@ class Agent:
 
     def end_pause(self) -> None:
         """As if the time of the open breaker were over."""
+        self._set_pause(0)
+
+    def hold_pause(self) -> None:
+        """As if the breaker had opened just now for its longest time: on a busy machine the shortest is over too soon."""
+        self._set_pause(int(time.time()) + 55)
+
+    def _set_pause(self, until: int) -> None:
         file = self.folder / "state" / "breaker"
         words = file.read_text().split() if file.exists() else []
         if len(words) == 4:
-            file.write_text(" ".join([words[0], "0", *words[2:]]) + "\n")
+            file.write_text(" ".join([words[0], str(until), *words[2:]]) + "\n")
 
     def tools(self, *names: str) -> None:
         """From now on it finds no programs but these."""

@@ -176,6 +176,7 @@ def test_after_three_failures_nothing_is_asked_until_one_call_tries_again(agent:
         agent.use(number)
         agent.until_idle()
     assert len(server.sent) == 3
+    agent.hold_pause()
     assert agent.left.breaker_open_until
 
     agent.use(4, 5)
@@ -186,6 +187,7 @@ def test_after_three_failures_nothing_is_asked_until_one_call_tries_again(agent:
     agent.until_idle()
     tried = len(server.sent)
     pause = (agent.folder / "state" / "breaker").read_text().split()[2]
+    agent.hold_pause()
     agent.use(7)
     agent.until_idle()
     again = len(server.sent)
@@ -194,10 +196,23 @@ def test_after_three_failures_nothing_is_asked_until_one_call_tries_again(agent:
     agent.use(8)
     agent.until_drained()
 
-    assert (paused, tried, again, pause) == (3, 4, 4, "60")
+    assert (paused, tried, again, pause) == (3, 4, 4, "10")
     assert agent.left.breaker_open_until is None
     assert server.numbers() == [1, 2, 3, 4, 5, 6, 7, 8]
     assert agent.use(9) == [{"answer": True}]
+
+
+def test_a_server_that_is_back_is_found_within_a_minute_however_long_it_was_away(agent: Agent, server: Recorder):
+    server.stop()
+    pauses: list[str] = []
+    for number in range(1, 10):
+        agent.use(number)
+        agent.until_idle()
+        if (file := agent.folder / "state" / "breaker").exists():
+            pauses.append(file.read_text().split()[2])
+        agent.end_pause()
+
+    assert list(dict.fromkeys(pauses)) == ["0", "5", "10", "20", "40", "60"]
 
 
 def test_a_session_s_start_tries_in_spite_of_the_pause(agent: Agent, server: Recorder):
@@ -205,6 +220,7 @@ def test_a_session_s_start_tries_in_spite_of_the_pause(agent: Agent, server: Rec
     for number in (1, 2, 3):
         agent.use(number)
         agent.until_idle()
+    agent.hold_pause()
     assert agent.left.breaker_open_until
     _back(agent, server)
 
