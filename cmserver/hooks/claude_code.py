@@ -10,9 +10,12 @@ from __future__ import annotations
 import re
 from typing import cast
 
+from msgspec.structs import replace
+
 from cmserver.base.tolerant_json import array
 from cmserver.hooks import payload as hook_payload
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
+from cmserver.hooks.tool_ends import read_notifications
 from cmserver.ingest.door import read_object
 from cmserver.tooluse.typed_prompt import typed_text
 
@@ -44,7 +47,8 @@ def parse(payload: object, delivery_id: str | None) -> HookCall:
     file = hook_payload.read_file_path(hook_payload.read_tool(fields)) if name == "PreToolUse" else None
     moment = _find_moment(name, prompt=prompt, file=file, is_subagent=is_subagent)
     events = _build_events(name, fields, delivery_id, is_users=prompt is not None, is_subagent=is_subagent)
-    return hook_payload.build_call(fields, name, session_id, moment, events, prompt=prompt, file=file, is_subagent=is_subagent)
+    call = hook_payload.build_call(fields, name, session_id, moment, events, prompt=prompt, file=file, is_subagent=is_subagent)
+    return replace(call, tool_ends=read_notifications(fields.get("prompt"))) if name == "UserPromptSubmit" else call
 
 
 def _find_moment(name: str, *, prompt: str | None, file: str | None, is_subagent: bool) -> Moment:
@@ -80,7 +84,9 @@ def _build_events(
             event_type = "turn_failed"
         case _:
             event_type = hook_payload.to_snake_case(name)
-    return hook_payload.build_event(event_type, fields, delivery_id, is_repetition=name in _REPEATING_HOOKS)
+    # A compaction is made by an agent without a type that never started; PostCompact has its summary.
+    is_repetition = name in _REPEATING_HOOKS or (name == "SubagentStop" and fields.get("agent_type") == "")
+    return hook_payload.build_event(event_type, fields, delivery_id, is_repetition=is_repetition)
 
 
 def _build_batch(fields: hook_payload.Fields, delivery_id: str | None) -> list[HookEvent]:

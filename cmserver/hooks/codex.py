@@ -1,14 +1,18 @@
 """Codex: its hooks' payloads as events. Its output schemas refuse unknown keys.
 
 Its shell is called Bash there, with the command as one text; its edits are apply_patch, with the patch as the command. It reads
-files in its shell, so no hook runs before that. A tool that fails sends nothing; a command that fails sends what it printed.
+files in its shell, so no hook runs before that. A tool that fails sends nothing; a command that fails sends what it printed. Its
+exit code stands in the rollout, from which our hook client puts it into `command_ends` at the end of a turn.
 https://developers.openai.com/codex/hooks
 """
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from cmserver.hooks import payload as hook_payload
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
+from cmserver.hooks.tool_ends import read_command_ends
 
 _TYPES = {"UserPromptSubmit": "user_prompt", "Stop": "assistant_message", "StopFailure": "turn_failed"}
 _SUBAGENT_TYPES = {"UserPromptSubmit": "machine_prompt", "Stop": "subagent_stop"}
@@ -20,6 +24,8 @@ _MOMENTS: dict[str, Moment] = {"SessionStart": "start", "UserPromptSubmit": "pro
 def parse(payload: object, delivery_id: str | None) -> HookCall:
     """What a hook of Codex reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
     fields, name, session_id = hook_payload.read_call(payload)
+    command_ends = read_command_ends(fields.get("command_ends"))
+    fields = {field: value for field, value in fields.items() if field != "command_ends"}
     if name == hook_payload.TRANSCRIPT_END:
         return hook_payload.parse_transcript_end(fields, session_id)
     is_subagent = hook_payload.read_text(fields, "agent_id") is not None or name in {"SubagentStart", "SubagentStop"}
@@ -28,7 +34,8 @@ def parse(payload: object, delivery_id: str | None) -> HookCall:
         moment = "other"
     prompt = hook_payload.read_text(fields, "prompt", None) or "" if moment == "prompt" else None
     events = _build_events(name, fields, delivery_id, is_subagent=is_subagent)
-    return hook_payload.build_call(fields, name, session_id, moment, events, prompt=prompt, is_subagent=is_subagent)
+    call = hook_payload.build_call(fields, name, session_id, moment, events, prompt=prompt, is_subagent=is_subagent)
+    return replace(call, tool_ends=command_ends)
 
 
 def _build_events(name: str, fields: hook_payload.Fields, delivery_id: str | None, *, is_subagent: bool) -> list[HookEvent]:

@@ -29,6 +29,18 @@ class HookEvent(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, object] = {}
 
 
+class ToolEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a tool use ended whose own hook did not say it."""
+
+    tool_use_id: str
+    exit_code: int | None
+    """0 also where a task that is no command is done."""
+    report: str = ""
+    """What a sub-agent found."""
+    command: list[str] = []
+    """The words of the command, where they are known."""
+
+
 class HookCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a hook. `events` is empty when there is nothing to store."""
 
@@ -40,6 +52,8 @@ class HookCall(msgspec.Struct, frozen=True, kw_only=True):
     events: list[HookEvent] = []
     source: SessionStart = "startup"
     """At the start."""
+    tool_ends: list[ToolEnd] = []
+    """Of tool uses that were told of before."""
     prompt: str | None = None
     """At a prompt."""
     file: str | None = None

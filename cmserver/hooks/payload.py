@@ -7,6 +7,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import cast, get_args
 
+from msgspec.structs import replace
+
 from cmserver.base.errors import Invalid, Issue
 from cmserver.base.ids import from_iso
 from cmserver.base.text import KEY_MOST, storable
@@ -178,3 +180,10 @@ def build_tool_event(
         metadata=read_texts(fields, "agent_id", "agent_type"),
     )
     return [event]
+
+
+def build_tool_end_event(event_type: str, fields: Fields) -> list[HookEvent]:
+    """How a tool use ended that is stored without its end: an event of its own beside that one, known by the same id."""
+    return [
+        replace(event, source_event_id=f"tool_end:{fields['tool_use_id']}") for event in build_tool_event(event_type, fields, None)
+    ]

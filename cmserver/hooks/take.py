@@ -25,9 +25,10 @@ from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.hooks import payload as hook_payload
-from cmserver.hooks.model import HookCall, HookHeaders, HookReply
+from cmserver.hooks.model import HookCall, HookEvent, HookHeaders, HookReply
+from cmserver.hooks.tool_ends import build_tool_end
 from cmserver.ingest import session_lifecycle
-from cmserver.ingest.door import STORED, Arrival, find_rule
+from cmserver.ingest.door import STORED, Arrival, find_rule, read_object
 from cmserver.ingest.model import EventSubmission
 from cmserver.ingest.record import EventRecorder
 from cmserver.observations.query_embedder import QueryEmbedder
@@ -203,6 +204,7 @@ class HookTaker:
         call, branch = delivery.call, delivery.headers.git_branch
         if not call.events:
             return None
+        events = [*await self._build_tool_ends(delivery), *call.events]
         folder, occurred_at = delivery.folder, call.said_at or delivery.sent_at
         submissions = [
             reshape(
@@ -219,10 +221,20 @@ class HookTaker:
                 session_metadata=folder,
                 size_bytes=delivery.size_bytes,
             )
-            for event in call.events
+            for event in events
         ]
         recorded = await self._recorder.record(delivery.principal, submissions)
         return recorded[0].event.server_session_id
+
+    async def _build_tool_ends(self, delivery: HookDelivery) -> list[HookEvent]:
+        """The events of tool uses that have ended since they were stored."""
+        call = delivery.call
+        if not call.tool_ends:
+            return []
+        ids = [end.tool_use_id for end in call.tool_ends]
+        started = await self._recorder.find_tool_uses(delivery.principal, call.session_id, delivery.platform, ids)
+        fields = read_object(call.events[0].payload)
+        return [event for end in call.tool_ends for event in build_tool_end(end, started.get(end.tool_use_id, {}), fields)]
 
     async def _end_turn_or_session(self, delivery: HookDelivery, project: Project, session_id: UUID) -> None:
         """Do what the end of a turn or of the session asks for; nothing at other moments."""

@@ -63,8 +63,13 @@ def make_event_key(facts: EventFacts, identity: EventIdentity = "id") -> str:
     if identity == "moment":
         return _make_key("agent_event", [*source, "moment", *said, _find_moment(facts), facts.content_hash])
     if facts.source_event_id is not None:
-        return _make_key("agent_event", [*source, "id", facts.source_event_id])
+        return make_source_key(facts.team_id, facts.project_id, facts.source_adapter, facts.platform_source, facts.source_event_id)
     return _make_key("agent_event", [*source, "said", *said, epoch_ms(facts.occurred_at), facts.content_hash])
+
+
+def make_source_key(team_id: UUID, project_id: UUID, source_adapter: str, platform_source: str | None, source_event_id: str) -> str:
+    """The key of an event that is known by its source's id for it."""
+    return _make_key("agent_event", [team_id, project_id, source_adapter, platform_source, "id", source_event_id])
 
 
 def make_near_keys(facts: EventFacts) -> list[str]:

@@ -29,7 +29,7 @@ from cmserver.generation.model import JOB_FOR_EVENT, MAX_ATTEMPTS, Job, JobOrigi
 from cmserver.ingest import repository
 from cmserver.ingest.door import JOB, Arrival, find_rule, read_object, read_prompt, read_subagent_words, read_text, resolve_policy
 from cmserver.ingest.group import EventGroups
-from cmserver.ingest.identity import EventFacts, hash_payload, make_event_key, make_near_keys
+from cmserver.ingest.identity import EventFacts, hash_payload, make_event_key, make_near_keys, make_source_key
 from cmserver.ingest.model import MOMENT, EventSubmission, IngestRequest, NewEvent, RecordedEvent, StoredAt
 from cmserver.observations import repository as observations
 from cmserver.reading.model import PROMPT_TYPES, REPLY_TYPE
@@ -181,6 +181,23 @@ class EventRecorder:
         async with self._db.tenant(principal.team_id) as conn:
             session = await sessions.by_hook(conn, principal.team_id, external_id, platform_source, only=principal.project_id)
         return self._remember(key, session) if session else None
+
+    async def find_tool_uses(
+        self, principal: Principal, external_id: str, platform_source: str, tool_use_ids: Sequence[str]
+    ) -> dict[str, dict[str, object]]:
+        """The stored payloads of these tool uses of a hook's session, by their ids."""
+        place = await self.find_hook_session(principal, external_id, platform_source)
+        if place is None:
+            return {}
+        ids = {self._identifiers.clean(f"tool:{tool_use_id}"): tool_use_id for tool_use_id in tool_use_ids}
+        keys = [make_source_key(principal.team_id, place.key_id, "hook", platform_source, source_id) for source_id in ids]
+        async with self._db.tenant(principal.team_id) as conn:
+            found = await by_keys(conn, principal.team_id, keys)
+        return {
+            ids[event.source_event_id]: read_object(event.payload)
+            for event in found
+            if event.source_event_id in ids and event.server_session_id == place.id
+        }
 
     def forget_sessions(self) -> None:
         """Look sessions up anew: one that was remembered is no longer where it was."""

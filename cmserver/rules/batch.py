@@ -8,6 +8,7 @@ from itertools import takewhile
 
 import msgspec
 
+from cmserver.base.tolerant_json import field, record
 from cmserver.providers.model import Answer, DraftObservation, Skip, Verbosity, event_tag
 from cmserver.reading.conclusions import conclude
 from cmserver.reading.model import CommandRun, EventReading, FileChange, FileEdit, IgnoredEvent
@@ -75,6 +76,8 @@ class _Batch:
         self.answers: dict[str, tuple[DraftObservation, UserAnswer, str]] = {}
         """What the user decided, by the tag of the prompt, with the question that it answers."""
         self.tag_by_content: dict[bytes, str] = {}
+        self.ends = {id_: event_tag(place) for place, event in enumerate(events) if (id_ := _tool_use_id(event))}
+        """The event that tells last of a tool use, by the tool use's id."""
         self.places: dict[str, int] = {}
 
     def add(self, place: int, event: EventReading) -> None:
@@ -84,6 +87,10 @@ class _Batch:
         use = event.tool_use
         self._read_prompt(tag, event.prompt)
         content = msgspec.json.encode([use.tool, use.input, use.output, use.error] if use else event.payload)
+        last = self.ends.get(_tool_use_id(event), tag)
+        if last != tag:
+            self._skip(tag, f"its end is told by {last}")
+            return
         first = self.tag_by_content.setdefault(content, tag)
         if first != tag and not isinstance(event.act, CommandRun):
             self._skip(tag, f"repeats {first}")
@@ -418,3 +425,7 @@ def _is_below(path: str, folders: list[str]) -> bool:
 def _is_in(draft: DraftObservation, drafts: Iterable[DraftObservation]) -> bool:
     """Whether it is this very draft; two drafts may be equal."""
     return any(draft is other for other in drafts)
+
+
+def _tool_use_id(event: EventReading) -> str:
+    return field(record(event.payload), "tool_use_id") if event.tool_use else ""

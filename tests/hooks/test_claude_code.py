@@ -207,10 +207,12 @@ def test_a_session_that_is_an_agent_s_as_a_whole_has_turns():
     assert (call.moment, call.is_subagent, call.events[0].metadata) == ("turn_end", False, {"agent_type": "reviewer"})
 
 
-def test_the_end_of_a_compaction_names_no_agent_type():
-    call = ADAPTER.parse(payload("SubagentStop", agent_id="a1", agent_type=""), DELIVERY)
+def test_the_end_of_a_compaction_is_no_sub_agent_s():
+    """Its agent has no type and never started, and its last words are the summary that PostCompact has."""
+    words = {"last_assistant_message": "<analysis>All of it.</analysis><summary>It was slow.</summary>"}
+    call = ADAPTER.parse(payload("SubagentStop", agent_id="a1", agent_type="", **words), DELIVERY)
 
-    assert (call.moment, call.is_subagent, call.events[0].metadata) == ("other", True, {"agent_id": "a1"})
+    assert (call.moment, call.is_subagent, call.events) == ("other", True, [])
 
 
 @pytest.mark.parametrize("response", ["Exit code 3\noops", "<tool_use_error>File does not exist.</tool_use_error>"])

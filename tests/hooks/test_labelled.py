@@ -7,10 +7,15 @@ from typing import Any
 
 import msgspec
 
-from cmserver.hooks import gemini
+from cmserver.hooks import claude_code, gemini
+from cmserver.hooks.tool_ends import build_tool_end
+from cmserver.reading.model import CommandRun
 from cmserver.reading.outcomes import read_outcome
+from cmserver.reading.read import read_event
 from cmserver.tooluse.commands import read_command_line
 from cmserver.tooluse.model import WorkingFolder
+from cmserver.tooluse.typed_prompt import typed_text
+from tests.rules.offline import observe
 
 _FOLDER = Path(__file__).parent / "labelled"
 
@@ -34,4 +39,37 @@ def test_gemini_shell_answers_are_read_for_what_they_are():
         outcome = read_outcome(read_command_line(case["command"]), answer, None, WorkingFolder(), is_failed=False)
         if outcome.failed != case["failed"] or (case["says"] or "") not in outcome.error or "untrusted_context" in outcome.output:
             wrong.append((case["command"], outcome))
+    assert wrong == []
+
+
+async def test_task_notifications_end_what_ran_in_the_background():
+    wrong: list[object] = []
+    for case in read_cases("task-notifications"):
+        payload: dict[str, object] = {
+            "hook_event_name": "UserPromptSubmit",
+            "session_id": "s1",
+            "cwd": "/w",
+            "prompt": case["prompt"],
+        }
+        call = claude_code.ADAPTER.parse(payload, None)
+        typed = typed_text(call.prompt or "")
+        tool_input = {"command": case["command"], "description": case["description"]}
+        started: dict[str, object] = {"tool_name": case["tool"], "tool_input": tool_input}
+        events = [event for end in call.tool_ends for event in build_tool_end(end, started, payload)]
+        readings = [read_event(event.event_type, event.payload, "/w") for event in events]
+        runs = [reading.act for reading in readings if isinstance(reading.act, CommandRun)]
+        drafts = (await observe(*readings)).observations if readings else []
+        match case["expect"]:
+            case "failure":
+                told = [draft.title or "" for draft in drafts if draft.state == "open"]
+                is_right = [run.outcome.failed for run in runs] == [True] and len(told) == 1 and not typed
+            case "success":
+                is_right = [run.outcome.failed for run in runs] == [False] and not drafts and not typed
+            case "finding":
+                is_right = len(drafts) == 1 and case["says"] in f"{drafts[0].title} {drafts[0].narrative}" and not typed
+            case "nothing":
+                is_right = not events and not typed
+            case _:
+                is_right = not events and case["says"] in typed
+        wrong += [] if is_right else [(case["kind"], case["description"], typed, [draft.title for draft in drafts])]
     assert wrong == []
