@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
-from cmserver.hooks import claude_code, gemini
+from cmserver.hooks import claude_code, gemini, opencode
 from cmserver.hooks.tool_ends import build_tool_end
+from cmserver.ops.transfer.claude_code import ClaudeCodeSource
+from cmserver.ops.transfer.model import TurnLine
 from cmserver.reading.model import CommandRun
 from cmserver.reading.outcomes import read_outcome
 from cmserver.reading.read import read_event
@@ -32,6 +34,14 @@ def test_gemini_prompts_are_kept_as_they_were_typed():
     assert [(case["kind"], read(case)) for case in read_cases("gemini-prompts") if read(case) != case["typed"]] == []
 
 
+def test_opencode_prompts_are_kept_as_they_were_typed():
+    def read(case: dict[str, Any]) -> str | None:
+        payload = {"hook_event_name": "UserPromptSubmit", "session_id": "s1", "prompt": case["sent"]}
+        return opencode.ADAPTER.parse(payload, None).prompt
+
+    assert [(case["kind"], read(case)) for case in read_cases("quoted-prompts") if read(case) != case["typed"]] == []
+
+
 def test_gemini_shell_answers_are_read_for_what_they_are():
     wrong: list[object] = []
     for case in read_cases("gemini-shell"):
@@ -39,6 +49,19 @@ def test_gemini_shell_answers_are_read_for_what_they_are():
         outcome = read_outcome(read_command_line(case["command"]), answer, None, WorkingFolder(), is_failed=False)
         if outcome.failed != case["failed"] or (case["says"] or "") not in outcome.error or "untrusted_context" in outcome.output:
             wrong.append((case["command"], outcome))
+    assert wrong == []
+
+
+def test_queued_prompts_of_a_transcript_are_turns(tmp_path: Path):
+    wrong: list[object] = []
+    for case in read_cases("queued-prompts"):
+        folder = tmp_path / case["name"] / "projects" / "-w-shop"
+        folder.mkdir(parents=True)
+        lines = [msgspec.json.encode(line) for line in case["lines"]]
+        (folder / f"{case['lines'][0]['sessionId']}.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+        records = [record[1] for record in ClaudeCodeSource(tmp_path / case["name"]).lines() if isinstance(record, tuple)]
+        prompts = [line.text for line in records if isinstance(line, TurnLine)]
+        wrong += [] if prompts == case["prompts"] else [(case["kind"], prompts)]
     assert wrong == []
 
 

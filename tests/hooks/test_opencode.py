@@ -63,3 +63,32 @@ def test_every_hook_that_the_plugin_has_is_there():
 )
 def test_its_tools_are_known(tool: str, kind: ToolKind):
     assert read_tool_use(tool, {"filePath": "/x/y.py"}).kind is kind
+
+
+@try_rows(
+    ("prompt", "typed"),
+    [
+        ('"always use 5 tries"', "always use 5 tries"),
+        ("always use 5 tries", "always use 5 tries"),
+        ('"say \\"hi\\" now"', 'say "hi" now'),
+        ('"\\"hi there\\""', '"hi there"'),
+        ('"it is in C:\\tools\\"', "it is in C:\\tools\\"),
+        ('"sum up this"\nline 1\nline "2"', 'sum up this\nline 1\nline "2"'),
+        ('"one\n\ntwo words"', "one\n\ntwo words"),
+        ('"status"', '"status"'),
+        ('"Guest" is now "Visitor"', '"Guest" is now "Visitor"'),
+        ('"a b" and c', '"a b" and c'),
+        ('say "hi there"', 'say "hi there"'),
+        ("'a b'", "'a b'"),
+        ('"never closed', '"never closed'),
+        ('"', '"'),
+        ("", ""),
+    ],
+)
+def test_the_quotes_of_opencode_run_are_no_part_of_the_prompt(prompt: str, typed: str):
+    payload = {"hook_event_name": "UserPromptSubmit", "session_id": "s1", "prompt": prompt}
+
+    call = ADAPTER.parse(payload, None)
+
+    assert call.prompt == typed
+    assert call.events[0].payload == {**payload, "prompt": typed}

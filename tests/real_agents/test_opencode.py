@@ -43,11 +43,14 @@ class Played:
     def __init__(self) -> None:
         self.lines: list[Reply] = []
         self.heard: list[Asked] = []
+        self.others: list[Asked] = []
+        """Requests without tools, such as for the session's title."""
 
     def __call__(self, asked: Asked) -> Reply:
         if not is_for_the_model(asked):
             return failed(404, "not_found_error", "Not found")
         if not asked.json.get("tools"):
+            self.others.append(asked)
             return streamed(text("Refunds"))
         self.heard.append(asked)
         return self.lines.pop(0) if self.lines else streamed(text("All done."))
@@ -155,7 +158,9 @@ def test_a_session_is_told_what_is_known_searches_it_and_is_recorded(desk: Desk)
         "assistant_message",
         "session_end",
     ]
-    assert "Why are refunds slow?" in cast("str", stored[1]["prompt"])  # `run` puts it into quotes
+    assert stored[1]["prompt"] == "Why are refunds slow?"  # `run` puts it into quotes
+    assert desk.model.others
+    assert not any("cmserver" in words(asked) for asked in desk.model.others)
     assert [event["tool"] for event in stored[2:4]] == ["bash", "read"]
     assert "refund_queue" in cast("str", stored[4]["reply"])
 

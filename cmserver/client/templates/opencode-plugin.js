@@ -101,6 +101,8 @@ export const CmserverPlugin = async ({ directory }) => {
       replies.set(sessionID, cut(text))
     },
     "experimental.chat.system.transform": async ({ sessionID }, { system }) => {
+      // Other requests of the session, as for its title, may go to another model: only the agent's own tells where it works.
+      if (!system.some((text) => text.includes("Working directory: "))) return
       const context = sessionID ? await (starts.get(sessionID) ?? "") : ""
       system.push(RULES, ...(context ? [context] : []))
     },

@@ -52,6 +52,17 @@ class _Message(msgspec.Struct):
 _MESSAGE = msgspec.json.Decoder(_Message)
 
 
+class _Attachment(msgspec.Struct, rename="camel"):
+    """What stands beside the messages; of type `queued_command` what the user typed while the model worked."""
+
+    type: str = ""
+    prompt: str | list[dict[str, object]] = ""
+    command_mode: str = "prompt"
+
+
+_ATTACHMENT = msgspec.json.Decoder(_Attachment)
+
+
 class _Entry(msgspec.Struct, rename="camel"):
     """A line of a transcript."""
 
@@ -65,6 +76,7 @@ class _Entry(msgspec.Struct, rename="camel"):
     custom_title: str | None = None
     ai_title: str | None = None
     message: msgspec.Raw = msgspec.Raw(b"{}")
+    attachment: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Transcript(msgspec.Struct, kw_only=True):
@@ -361,7 +373,9 @@ def _unescape(name: str) -> str | None:
 
 
 def _prompt_of(entry: _Entry) -> str | None:
-    """What the user typed, if the line is a prompt."""
+    """What the user typed, if the line is a prompt, or one that was typed while the model worked."""
+    if entry.type == "attachment":
+        return tidy_text(typed_text(_text_of(_queued_blocks(entry))))
     if entry.type != "user" or entry.is_meta or entry.is_compact_summary:
         return None
     blocks = _blocks(entry)
@@ -381,6 +395,16 @@ def _blocks(entry: _Entry) -> list[dict[str, object]]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _queued_blocks(entry: _Entry) -> list[dict[str, object]]:
+    try:
+        attachment = _ATTACHMENT.decode(entry.attachment)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
+    if attachment.type != "queued_command" or attachment.command_mode != "prompt":
+        return []
+    return [{"type": "text", "text": attachment.prompt}] if isinstance(attachment.prompt, str) else attachment.prompt
 
 
 def _changed_files(block: dict[str, object], folder: str) -> list[str]:
