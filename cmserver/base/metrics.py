@@ -65,6 +65,12 @@ class Metrics:
             buckets=(0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
             registry=own,
         )
+        self.answers = Counter(
+            "cmserver_answers",
+            "Answers of models, by their provider and whether they could be used.",
+            ["provider", "usable"],
+            registry=own,
+        )
         self.merges = Counter(
             "cmserver_merged_observations",
             "Observations merged into others, by the steward or not.",

@@ -36,6 +36,18 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     seconds_left: float
 
 
+class AnswerCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Answers of models in the last 24 hours: those that could be used, and those that were refused, empty or unreadable."""
+
+    usable: int
+    unusable: int
+
+    @property
+    def is_poor(self) -> bool:
+        """Whether at least a fifth of them could not be used."""
+        return self.unusable > 0 and self.unusable * 5 >= self.usable + self.unusable
+
+
 WARN_SHARE = 0.8
 
 State = Literal["open", "warned", "exhausted"]

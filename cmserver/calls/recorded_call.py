@@ -10,13 +10,14 @@ import msgspec
 
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
+from cmserver.base.metrics import metrics
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.calls import budget, repository
 from cmserver.calls.complete import ANSWER_TOKENS, clamp_completion, complete_in_time, truncated_error
 from cmserver.calls.provider_health import find_active_pause
 from cmserver.providers import registry
-from cmserver.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError
+from cmserver.providers.model import UNUSABLE_KINDS, Completion, FailureKind, Prompt, Provider, ProviderError
 from cmserver.providers.prices import compute_cost
 from cmserver.providers.prompts.render import estimate_tokens
 
@@ -95,6 +96,8 @@ class RecordedCaller:
             )
 
         await self._db.in_system(finish)
+        if error is None or error.kind in UNUSABLE_KINDS:
+            metrics().answers.labels(provider.name, "yes" if error is None else "no").inc()
         if error is not None:
             raise error
         return completion

@@ -11,7 +11,7 @@ from uuid import UUID
 from cmserver.access.budgets.model import Period
 from cmserver.base.sql import Conn, Query
 from cmserver.base.text import storable
-from cmserver.calls.model import BudgetStatus, Pause, PendingCalls, SpendingRow, SpendingTotals, StoredAnswer
+from cmserver.calls.model import AnswerCounts, BudgetStatus, Pause, PendingCalls, SpendingRow, SpendingTotals, StoredAnswer
 from cmserver.providers.model import Completion, ProviderError
 
 OWNS = {"generation_runs", "provider_pauses", "generation_spending"}
@@ -63,6 +63,18 @@ LOSE_RUNS = Query(
        AND NOT EXISTS (SELECT FROM generation_lanes l WHERE l.lane = r.lane AND l.claim = r.claim)
     """,
 )
+
+_COUNT_ANSWERS: LiteralString = """
+    SELECT count(*) FILTER (WHERE r.status IN ('answered', 'applied')) AS usable,
+           count(*) FILTER (WHERE r.status = 'unusable'
+                               OR (r.status = 'failed' AND r.error_class IN ('refused', 'unusable_answer'))) AS unusable
+      FROM teams t JOIN generation_runs r ON r.team_id = t.id AND r.created_at > now() - interval '24 hours'
+"""
+ANSWER_COUNTS = Query(
+    AnswerCounts,
+    _COUNT_ANSWERS + "WHERE t.id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR r.project_id = %(project_id)s::uuid)",
+)
+ANSWER_COUNTS_OF_ALL = Query(AnswerCounts, _COUNT_ANSWERS)
 
 STORED_ANSWERS = Query(
     StoredAnswer,
@@ -256,6 +268,11 @@ async def finish_run(
 
 async def stored_answers(conn: Conn, run_ids: Sequence[UUID]) -> list[StoredAnswer]:
     return await STORED_ANSWERS.all(conn, run_ids=list(run_ids))
+
+
+async def answer_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> AnswerCounts:
+    """How many answers of the last 24 hours the team, or its project, could use."""
+    return await ANSWER_COUNTS.one(conn, team_id=team_id, project_id=project_id)
 
 
 async def end_runs(

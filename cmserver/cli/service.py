@@ -32,7 +32,7 @@ from cmserver.client.connections import render_unsent_calls
 from cmserver.embedded.files import make_data_dir
 from cmserver.observations.embedding.wire import EmbeddingsOut
 from cmserver.ops.spending.wire import BudgetOut, BudgetsOut
-from cmserver.ops.wire import ProviderOut, QueueOut, StewardOut
+from cmserver.ops.wire import AnswersOut, ProviderOut, QueueOut, StewardOut
 
 READY_SECONDS = 60.0
 STOPPED_SECONDS = 15.0
@@ -57,6 +57,7 @@ class Info(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     workers: int
     provider: ProviderOut | None = None
     queue: QueueOut | None = None
+    answers: AnswersOut | None = None
     embeddings: EmbeddingsOut | None = None
     steward: StewardOut | None = None
 
@@ -350,6 +351,8 @@ def _render(found: Status) -> list[str]:
         lines += _queue_lines(info.queue)
     if info.provider:
         lines += _provider_lines(info.provider)
+    if info.answers and (info.answers.usable or info.answers.unusable):
+        lines.append(f"answers   {info.answers.usable} usable, {info.answers.unusable} unusable in 24 hours")
     if info.embeddings:
         lines += _embedding_lines(info.embeddings)
     if info.steward and info.steward.mode != "off":

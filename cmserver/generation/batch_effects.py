@@ -10,10 +10,11 @@ from cmserver.calls import repository as calls
 from cmserver.generation import repository
 from cmserver.generation.lease import LeaseLostError
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
-from cmserver.generation.record import SettledAnswer, store_observations
+from cmserver.generation.record import NOTHING_FOUND, SettledAnswer, store_observations
 from cmserver.generation.turn_work import add_turn_work
 from cmserver.graph.read_turn import keep_turn_names
 from cmserver.observations.history import repository as history
+from cmserver.providers.model import FailureKind
 from cmserver.reading.model import EventReading
 from cmserver.sessions import repository as sessions
 
@@ -45,9 +46,12 @@ async def write_batch_effects(
     held = await repository.still_held(conn, claim.claim, [job.id for job in jobs])
     cited = [observation for observation in drawn if all(job.id in held for job in observation.jobs)]
     observed = {job.id for observation in cited for job in observation.jobs}
-    all_ends = [*ends, *(_answered_end(job, call, observed) for call in answered for job in call.jobs)]
+    all_ends = [*ends, *(_answered_end(job, call, observed) for call in answered if call.ends_jobs for job in call.jobs)]
     await repository.end_jobs(conn, claim.claim, all_ends, hold_seconds=hold.seconds)
-    await calls.end_runs(conn, [call.run_id for call in answered if call.run_id], "applied")
+    await calls.end_runs(conn, [call.run_id for call in answered if call.run_id and call.is_usable], "applied")
+    if unusable := [call.run_id for call in answered if call.run_id and not call.is_usable]:
+        kind = FailureKind.UNUSABLE_ANSWER.value
+        await calls.end_runs(conn, unusable, "unusable", error_class=kind, error_message=NOTHING_FOUND)
     await add_turn_work(conn, [job for call in answered for job in call.jobs if job.id in held], readings)
     for call in answered:
         if call.jobs[0].source_type == "turn" and call.jobs[0].id in held:
@@ -67,6 +71,7 @@ async def write_batch_effects(
 def _answered_end(job: ClaimedJob, call: SettledAnswer, observed: set[UUID]) -> End:
     """The end of an answered job: observed, or skipped with the reason that the answer has for it."""
     if job.id in observed:
-        return End(job_id=job.id, status="completed", outcome="observed", reason=call.remark)
+        reason = call.remarks.get(job.id)
+        return End(job_id=job.id, status="completed", outcome="observed", reason=reason)
     reason = call.reasons.get(job.id, "nothing worth recording")
     return End(job_id=job.id, status="completed", outcome="skipped", reason=reason)

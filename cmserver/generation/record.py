@@ -42,6 +42,11 @@ _MAX_QUOTED_CHARS = 100_000
 """The part of an event in which a quote is looked for."""
 
 
+UNUSABLE = "unusable answer"
+"""How the reason of a job begins of which a model said nothing, though rules find something."""
+NOTHING_FOUND = "The answer holds no observation, but the rules find something in its events."
+
+
 class CitedObservation(msgspec.Struct, frozen=True, kw_only=True):
     """An observation ready to be numbered and stored, with the jobs it cites."""
 
@@ -64,8 +69,12 @@ class SettledAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reasons: dict[UUID, str]
     provider: str
     tokens: int
-    remark: str | None = None
-    """The reason of its jobs when they end as observed."""
+    remarks: dict[UUID, str] = {}
+    """The reasons of jobs that end as observed."""
+    ends_jobs: bool = True
+    """Not for what rules made of jobs that fail, since the call of a model brought nothing for them."""
+    is_usable: bool = True
+    """Whether a model's answer could be used; one that holds nothing where the rules find something could not."""
     names: list[EntityName] = []
     """What a turn is about, of the job of a turn."""
     dropped: int = 0
@@ -109,7 +118,7 @@ def settle_answer(
         reasons=reasons,
         provider=name,
         tokens=tokens,
-        remark=remark,
+        remarks={job.id: remark for job in jobs} if remark else {},
         dropped=len(answer.observations) - len(clean.observations),
     )
 

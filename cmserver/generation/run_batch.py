@@ -33,13 +33,13 @@ from cmserver.generation.lease import LeaseLostError, retry_until_lease_ends
 from cmserver.generation.model import Claim, ClaimedJob
 from cmserver.generation.operate.manage import resume_provider
 from cmserver.generation.provider_call import ProviderCaller
-from cmserver.generation.record import SettledAnswer, settle_answer
+from cmserver.generation.record import NOTHING_FOUND, UNUSABLE, SettledAnswer, settle_answer
 from cmserver.generation.turn_names import find_turn, load_turn_prompt
 from cmserver.graph.model import EntityName
 from cmserver.graph.read_turn import read_answer
 from cmserver.observations import repository as observations
 from cmserver.providers.failures import find_error_in_prose
-from cmserver.providers.model import Answer, FailureKind, Prompt, Provider, ProviderChain, ProviderError, Rules
+from cmserver.providers.model import UNUSABLE_KINDS, Answer, FailureKind, Prompt, Provider, ProviderChain, ProviderError, Rules
 from cmserver.reading.model import PROMPT_TYPES
 from cmserver.rules.batch import observe
 from cmserver.rules.summaries import NOTHING, summarise
@@ -159,6 +159,9 @@ class BatchRunner:
             )
             if span is not None:
                 span.set_attribute("cmserver.observations", numbers)
+        for call in batch.answered:
+            if call.run_id:
+                metrics().answers.labels(call.provider, "yes" if call.is_usable else "no").inc()
         for reason, job_ids in batch.failed_jobs().items():
             log.warning("jobs.failed", reason=reason, jobs=[str(job_id) for job_id in job_ids])
         if batch.hold.seconds > 0:
@@ -200,6 +203,8 @@ class BatchRunner:
                 else:
                     batch.answered.append(await self._parse(batch, jobs, answer))
             except ProviderError as error:
+                if error.kind in UNUSABLE_KINDS:
+                    metrics().answers.labels(error.provider, "no").inc()
                 if error.kind in _SPLITTING_FAILURES and len(jobs) > 1:
                     log.info("batch.split", jobs=len(jobs), error_class=error.kind.value)
                     middle = len(jobs) // 2
@@ -282,7 +287,7 @@ class BatchRunner:
     async def _handle_failed_call(
         self, batch: Batch, jobs: list[ClaimedJob], error: ProviderError, chain: _ProviderSelection
     ) -> None:
-        """Try the jobs again later, or fail them; a session whose summary fails for good gets one by rules."""
+        """Try the jobs again later, or fail them. What the rules make of failed ones, also a minimal summary, is kept."""
         is_temporary = error.kind in _TEMPORARY_FAILURES
         chain.has_failed = chain.has_failed or is_temporary
         is_summary = jobs[0].source_type == "session_summary"
@@ -293,6 +298,10 @@ class BatchRunner:
             batch.answered.append(await self._answer_by_rules(batch, jobs, f"a minimal one: {error}"))
         else:
             batch.fail(jobs, error.kind.value, str(error), error.run_id)
+        failed = {end.job_id for end in batch.ends if end.status == "failed"}
+        if events := [job for job in jobs if job.id in failed and job.source_type == "agent_event"]:
+            by_rules = await self._answer_by_rules(batch, events)
+            batch.answered.append(msgspec.structs.replace(by_rules, ends_jobs=False))
 
     async def _pause(self, chain: _ProviderSelection, error: ProviderError) -> None:
         name = error.provider
@@ -304,7 +313,11 @@ class BatchRunner:
     async def _parse(self, batch: Batch, jobs: list[ClaimedJob], stored: StoredAnswer) -> SettledAnswer:
         """Parse a stored answer. One that cannot be parsed is marked as unusable, and its text is kept."""
         if jobs[0].source_type == "turn":
-            return _named_turn(jobs[0], read_answer(stored.answer), stored)
+            names = read_answer(stored.answer)
+            if names is None:
+                message = "The answer names no entities, and does not say that there are none."
+                return msgspec.structs.replace(_named_turn(jobs[0], [], stored, reason=f"{UNUSABLE}: {message}"), is_usable=False)
+            return _named_turn(jobs[0], names, stored, reason="its entities were found" if names else "the answer names none")
         try:
             answer = await _parse_text(stored)
         except ProviderError as error:
@@ -317,7 +330,34 @@ class BatchRunner:
             minimal = await self._draft_by_rules(batch, jobs)
             answer = msgspec.structs.replace(answer, summary=minimal.summary, skipped=minimal.skipped)
             remark = "a minimal one: the answer held no summary"
-        return await self._settle(batch, jobs, answer, stored, remark)
+        call = await self._settle(batch, jobs, answer, stored, remark)
+        return call if jobs[0].source_type == "session_summary" else await self._add_rules(batch, jobs, call)
+
+    async def _add_rules(self, batch: Batch, jobs: list[ClaimedJob], call: SettledAnswer) -> SettledAnswer:
+        """The call with what the rules make of those events that the model passed over without a word.
+
+        Those are the events that no observation cites and no skip mark names; all of them where the answer holds no observation.
+        """
+        told = {job.id for observation in call.observations for job in observation.jobs}
+        left = [job for job in jobs if job.id not in told and not (told and job.id in call.reasons)]
+        if not left:
+            return call
+        by_rules = await self._answer_by_rules(batch, jobs)
+        left_ids = {job.id for job in left}
+        added = [observation for observation in by_rules.observations if left_ids.issuperset(job.id for job in observation.jobs)]
+        if not added:
+            return call
+        log.info("answer.completed_by_rules", observations=len(added))
+        reason = f"{UNUSABLE}: {NOTHING_FOUND}" if not told else "by rules: the answer passes over this event"
+        found = {job.id for observation in added for job in observation.jobs}
+        reasons = call.reasons if told else {job.id: f"{UNUSABLE}; by rules: {by_rules.reasons.get(job.id, '-')}" for job in jobs}
+        return msgspec.structs.replace(
+            call,
+            observations=[*call.observations, *added],
+            remarks={**call.remarks, **dict.fromkeys(found, reason)},
+            reasons=reasons,
+            is_usable=bool(told),
+        )
 
     async def _settle(
         self, batch: Batch, jobs: list[ClaimedJob], answer: Answer, author: StoredAnswer | Rules, remark: str | None

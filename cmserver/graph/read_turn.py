@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import cast
 from uuid import UUID
@@ -28,6 +29,7 @@ _ANSWER_MOST, _OBJECTS_MOST = 20_000, 200
 """So much of an answer is read, and so many beginnings of objects are tried: an unclosed one is read to the end."""
 _MAX_DEPTH = 6
 """Of what an answer wraps its entities in."""
+_BEGINNING = re.compile(r"[\[{]")
 _DECODER = json.JSONDecoder(strict=False)
 
 
@@ -44,30 +46,48 @@ async def build_turn_prompt(conn: Conn, team_id: UUID, project: str, turn: Sessi
     )
 
 
-def read_answer(answer: str) -> list[EntityName]:
-    """The entities in an answer, whatever stands around them, up to where it was cut; none of another type or that says nothing."""
+def read_answer(answer: str) -> list[EntityName] | None:
+    """The entities in an answer, whatever stands around them, up to where it was cut; none of another type or that says nothing.
+
+    None for an answer without any: prose, or the beginning of a list.
+    """
     names: dict[tuple[EntityType, str], EntityName] = {}
     for fields in _find_objects(answer[:_ANSWER_MOST]):
         notes = fields.get("notes")
         cleaned = redact(notes)[0].strip()[:NOTES_MOST] if isinstance(notes, str) else ""
         for named in read_names([f"{fields.get('type')}: {redact(str(fields.get('name') or ''))[0]}"]):
             names.setdefault(named.key, EntityName(named.type, named.name, cleaned or None))
+    if not names and not any(map(_holds_list, _find_values(answer[:_ANSWER_MOST]))):
+        return None
     return list(names.values())[:_MAX_NAMES]
+
+
+def _holds_list(value: object) -> bool:
+    """Whether the value is a list of objects, of none as well, or wraps one."""
+    fields = {} if isinstance(value, str) else record(value)
+    lists = [cast("list[object]", inner) for inner in (value, *fields.values()) if isinstance(inner, list)]
+    return any(not items or any(isinstance(item, dict) for item in items) for items in lists)
 
 
 def _find_objects(text: str) -> Iterator[dict[str, object]]:
     """The whole JSON objects in the text that have a name and a type, whatever they are wrapped in."""
-    place = text.find("{")
+    for value in _find_values(text):
+        yield from _walk(value)
+
+
+def _find_values(text: str) -> Iterator[object]:
+    """The whole JSON objects and lists in the text."""
+    end = 0
     for _ in range(_OBJECTS_MOST):
-        if place == -1:
+        found = _BEGINNING.search(text, end)
+        if found is None:
             return
         try:
-            value, end = cast("tuple[object, int]", _DECODER.raw_decode(text, place))
+            value, end = cast("tuple[object, int]", _DECODER.raw_decode(text, found.start()))
         except (ValueError, RecursionError):
-            end = place + 1
+            end = found.end()
         else:
-            yield from _walk(value)
-        place = text.find("{", end)
+            yield value
 
 
 def _walk(value: object, depth: int = 0) -> Iterator[dict[str, object]]:

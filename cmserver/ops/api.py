@@ -118,6 +118,7 @@ async def get_info(request: Request) -> Response:
         async with db(request).tenant(principal.team_id) as conn:
             counts = await queue.queue_counts(conn, principal.team_id, principal.project_id)
             kinds = await queue.kind_counts(conn, principal.team_id, principal.project_id)
+            answers = await calls.answer_counts(conn, principal.team_id, principal.project_id)
             active_sessions = await sessions.open_count(conn, principal.team_id, principal.project_id)
             embeddings = await read_status(conn, principal.team_id, principal.project_id, settings)
             team = await steward.mode(conn, principal.team_id)
@@ -125,6 +126,7 @@ async def get_info(request: Request) -> Response:
         info = msgspec.structs.replace(
             info,
             queue=reshape(counts, wire.QueueOut, warning=monitor.warning(counts)),
+            answers=reshape(answers, wire.AnswersOut),
             active_sessions=active_sessions,
             memory_bytes=resident_bytes(),
             queue_lanes=_lanes_out(counts, kinds),

@@ -128,6 +128,15 @@ class StewardOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     dead_letter: int
 
 
+class AnswersOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers of models in the last 24 hours. `usable` is how many could be used; `unusable` is how many were refused, empty or
+    unreadable, so that rules read the events in place of the model.
+    """
+
+    usable: int
+    unusable: int
+
+
 class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The server; `team` and `provider` only with a key, `queue` and the fields after it only with the scope jobs:read.
 
@@ -147,6 +156,7 @@ class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     provider: ProviderOut | UnsetType = UNSET
     team: OwnTeamOut | UnsetType = UNSET
     queue: QueueOut | UnsetType = UNSET
+    answers: AnswersOut | UnsetType = UNSET
     active_sessions: int | UnsetType = UNSET
     memory_bytes: int | UnsetType = UNSET
     embeddings: EmbeddingsOut | UnsetType = UNSET

@@ -143,8 +143,8 @@ FAILURE_HELP: dict[FailureKind, FailureHelp] = {
     ),
     FailureKind.REFUSED: FailureHelp(
         predicate="refused to answer",
-        consequence="A batch is retried in two halves. A single job that is refused fails, and the answer is kept with its call "
-        "(`cmserver jobs show JOB --answer`).",
+        consequence="A batch is retried in two halves. A single job that is refused fails; what rules make of its event is "
+        "kept, and the answer with its call (`cmserver jobs show JOB --answer`).",
         remedy="use another model or provider, then run `cmserver jobs retry JOB`",
     ),
     FailureKind.UNUSABLE_ANSWER: FailureHelp(

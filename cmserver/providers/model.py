@@ -190,6 +190,10 @@ class FailureKind(Enum):
     UNUSABLE_ANSWER = "unusable_answer"
 
 
+UNUSABLE_KINDS = {FailureKind.REFUSED, FailureKind.UNUSABLE_ANSWER}
+"""The provider answered, but nothing that can be used."""
+
+
 class ProviderError(Exception):
     """A call without a usable answer. `str(error)` is a sentence for the operator, without secrets.
 

@@ -18,6 +18,7 @@ from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderEr
 from cmserver.providers.prompts.render import render
 from tests.conftest import Cast, Person
 from tests.generation.tools import Hand, Outbox, Scripted
+from tests.rows import rows
 from tests.table import try_rows
 
 Json = dict[str, Any]
@@ -61,14 +62,17 @@ ANSWER = 'Sure:\n{"entities": [{"name": "Ana", "type": "person", "notes": "draws
                 '{"name": "answer", "type": "object", "entities": [%s]}',
             )
         ),
-        ('{"a":' * 100_000 + '{"type": "person", "name": "Ana"}', []),
-        ('{"entities": "Ana"}', []),
-        ('{"entities": [', []),
         ("[]", []),
-        ("", []),
+        ('There are none: {"entities": []}', []),
+        ('{"a":' * 100_000 + '{"type": "person", "name": "Ana"}', None),
+        ('{"entities": "Ana"}', None),
+        ('{"entities": [', None),
+        ("The user talks about Ana, who draws maps [1].", None),
+        ("nothing worth naming", None),
+        ("", None),
     ],
 )
-def test_an_answer_is_read_out_of_prose(answer: str, names: list[EntityName]):
+def test_an_answer_is_read_out_of_prose(answer: str, names: list[EntityName] | None):
     assert read_answer(answer) == names
 
 
@@ -140,6 +144,30 @@ async def test_a_call_that_is_refused_fails_its_job_alone_and_a_deleted_turn_is_
     assert sorted((job["sourceType"], job["status"]) for job in jobs) == [("turn", "completed"), ("turn", "failed")]
     assert session["generationStatus"] != "failed"
     assert (await entities_of(client, cast.alice)).keys() == {("symbol", "map_room")}, "rules find it all the same"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("The user asks who draws maps.", "unusable answer: "),
+        ('{"entities": []}', "the answer names none"),
+        (ANSWER, "its entities were found"),
+    ],
+)
+async def test_a_job_says_whether_its_answer_could_be_used(
+    client: httpx.AsyncClient, db: Db, notifier: JobNotifier, cast: Cast, answer: str, reason: str
+):
+    provider = Scripted(lambda _prompt: Completion(text=answer, model="script-1"))
+    hand = await hand_with_model(db, notifier, cast.alice, provider)
+    await say(client, cast.alice, "Who draws maps?", "Ana does.")
+    await hand.work()
+
+    (job,) = await rows(db, "SELECT outcome, outcome_reason FROM observation_generation_jobs")
+    assert job["outcome"] == "skipped"
+    assert str(job["outcome_reason"]).startswith(reason)
+    is_usable = not reason.startswith("unusable")
+    info = (await client.get("/v1/info", headers=cast.alice.headers)).json()
+    assert info["answers"] == {"usable": int(is_usable), "unusable": int(not is_usable)}
 
 
 async def test_what_a_model_names_follows_a_session_that_is_moved_meanwhile(

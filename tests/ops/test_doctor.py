@@ -175,7 +175,7 @@ async def test_a_job_that_failed_for_good_is_found(healthy: Outbox, db: Db, sett
     await healthy.put(1)
     await (await healthy.hand(Scripted(refuse), lease_seconds=600)).work()
 
-    assert codes(await check_database(db, settings)) == {"jobs.failed"}
+    assert codes(await check_database(db, settings)) == {"jobs.failed", "provider.answers"}
 
 
 async def test_a_paused_provider_is_found_with_the_command_that_resumes_it(healthy: Outbox, db: Db, settings: Settings):

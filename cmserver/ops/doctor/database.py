@@ -52,6 +52,7 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         keys = await repository.KEY_ENDS.all(conn)
         budgets = await repository.SPENT_BUDGETS.all(conn)
         models = await embeddings.MODELS.all(conn)
+        answers = await calls.ANSWER_COUNTS_OF_ALL.one(conn)
         pauses = [pause for pause in await calls.PAUSES.all(conn) if pause.seconds_left > 0]
     findings += _check_facts(facts, now, settings)
     findings += _check_queue(facts, settings)
@@ -61,6 +62,9 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         find("provider.paused", f"The provider {pause.provider} is paused ({pause.reason}).", name=pause.provider)
         for pause in pauses
     ]
+    if answers.is_poor:
+        total = answers.usable + answers.unusable
+        findings.append(find("provider.answers", f"{answers.unusable} of {total} answers of models in 24 hours could not be used."))
     findings += [*_check_budgets(budgets), *_check_keys(keys)]
     findings += await asyncio.to_thread(lambda: [*check_backups(settings, facts.first_start)])
     return findings

@@ -120,6 +120,13 @@ CHECKS = [
         "cmserver jobs status",
     ),
     Check("jobs.failed", "warning", "database", "Jobs have failed for good in the last seven days.", "cmserver jobs retry --all"),
+    Check(
+        "provider.answers",
+        "warning",
+        "database",
+        "At least a fifth of the models' answers in the last 24 hours could not be used: rules read those events in their place.",
+        "cmserver doctor provider",
+    ),
     Check("provider.paused", "warning", "database", "A provider is paused.", "cmserver providers resume NAME"),
     Check("budget.exhausted", "warning", "database", "A budget is spent: generation waits.", "cmserver budgets set --usd AMOUNT"),
     Check(

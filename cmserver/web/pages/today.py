@@ -144,6 +144,7 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
             criteria = JobFilter(team_id=principal.team_id, project_id=project_id, status="failed")
             failed = await queue.count(conn, criteria, _MAX_COUNTED + 1)
             held = len(await queue.lanes(conn, principal.team_id, project_id=project_id, state="held", limit=_MAX_COUNTED + 1))
+        answers = await calls.answer_counts(conn, principal.team_id, project_id)
         budgets = await calls.budget_statuses(conn, principal.team_id, project_id=project_id)
     for count, noun, what, path in (
         (len(suggestions), "suggestion", "to merge", "/ui/review"),
@@ -157,6 +158,10 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
         providers = await list_providers(visit.db, principal, visit.dependency(Settings))
         paused = [provider.name for provider in providers if provider.pause]
         found += [WaitingWork(text=f"The provider {name} is paused", path="/ui/jobs/providers") for name in paused]
+        if answers.unusable:
+            total = answers.usable + answers.unusable
+            text = f"{answers.unusable} of {plural(total, 'answer')} of models in 24 hours could not be used"
+            found.append(WaitingWork(text=text, path="/ui/jobs/providers"))
     found += [
         WaitingWork(text=f"The budget of the {budget.period} is {budget.state}", path="/ui/costs/budgets")
         for budget in budgets
