@@ -64,6 +64,43 @@ class RecordedToolUse(msgspec.Struct, frozen=True, kw_only=True):
     """The root of the repository that its session is in, where its client named it."""
 
 
+class StoredToolUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call as it was stored, with where it belongs, and the number of the first observation made of it."""
+
+    id: UUID
+    project_id: UUID
+    project: str
+    server_session_id: UUID | None
+    session: str | None
+    """The session's id at its agent."""
+    platform_source: str | None
+    source_event_id: str | None
+    payload: object
+    """None where retention has emptied it."""
+    metadata: dict[str, object]
+    occurred_at: datetime
+    prompt_number: int | None
+    observation_number: int | None
+
+    @property
+    def tool_use_id(self) -> str | None:
+        """The agent's id of the call."""
+        prefix, _, name = (self.source_event_id or "").partition(":")
+        return name if prefix == "tool" and name else None
+
+
+class ToolUseFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Conditions on tool calls; None is no condition. `since` is inclusive, `until` exclusive."""
+
+    session: str | None = None
+    tool_names: list[str] | None = None
+    agent_id: str | None = None
+    platforms: list[str] | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    is_oldest_first: bool = False
+
+
 class ToolUseOfTurn(msgspec.Struct, frozen=True, kw_only=True):
     """What a session did in the turn that is under way."""
 

@@ -7,8 +7,18 @@ from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
+import msgspec
+
 from cmserver.base.sql import Conn, Query
-from cmserver.events.model import EVENT_COLUMNS, KeyedTime, RecordedToolUse, StoredEvent, ToolUseOfTurn
+from cmserver.events.model import (
+    EVENT_COLUMNS,
+    KeyedTime,
+    RecordedToolUse,
+    StoredEvent,
+    StoredToolUse,
+    ToolUseFilter,
+    ToolUseOfTurn,
+)
 
 OWNS = {"agent_events"}
 
@@ -78,6 +88,92 @@ TOOL_USES = Query(
        AND (%(since)s::timestamptz IS NULL OR e.received_at > %(since)s::timestamptz) AND e.received_at <= %(until)s
        AND e.payload ? 'tool_name'
      ORDER BY e.received_at LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+_STORED_TOOL_USE: LiteralString = """
+    SELECT e.id, e.project_id, p.canonical_id AS project, e.server_session_id,
+           coalesce(s.external_session_id, s.content_session_id) AS session, e.platform_source, e.source_event_id,
+           CASE WHEN e.payload_purged_at IS NULL THEN e.payload END AS payload, e.metadata, e.occurred_at,
+           (SELECT max(t.prompt_number) FROM turns t
+             WHERE t.server_session_id = e.server_session_id AND t.team_id = e.team_id AND t.created_at <= e.occurred_at)
+           AS prompt_number,
+           (SELECT o.number FROM observation_sources c JOIN observations o ON o.id = c.observation_id AND o.team_id = c.team_id
+             WHERE c.agent_event_id = e.id AND c.team_id = e.team_id ORDER BY o.number LIMIT 1) AS observation_number
+"""
+_WITH_NAMES: LiteralString = """
+      JOIN projects p ON p.id = e.project_id AND p.team_id = e.team_id
+      LEFT JOIN server_sessions s ON s.id = e.server_session_id AND s.team_id = e.team_id
+"""
+# `lows` and `highs` are bounds of ids.
+TOOL_USES_BY_NAMES = Query(
+    StoredToolUse,
+    f"""
+    WITH found AS (
+        SELECT e.id FROM unnest(%(keys)s::text[]) AS key
+          JOIN agent_events e ON e.idempotency_key = key AND e.team_id = %(team_id)s
+         UNION
+        SELECT e.id FROM unnest(%(lows)s::uuid[], %(highs)s::uuid[]) AS n (low, high)
+          JOIN agent_events e ON e.id BETWEEN n.low AND n.high AND e.team_id = %(team_id)s)
+    {_STORED_TOOL_USE}
+      FROM found JOIN agent_events e ON e.id = found.id AND e.team_id = %(team_id)s {_WITH_NAMES}
+     WHERE e.event_type IN ('tool_use', 'tool_use_failure')
+       AND (%(session)s::text IS NULL OR coalesce(s.external_session_id, s.content_session_id) = %(session)s::text)
+     ORDER BY e.occurred_at, e.id
+    """,
+    prepare=False,
+)
+# Of each project as many as the page may need.
+LIST_TOOL_USES = Query(
+    StoredToolUse,
+    f"""
+    WITH page AS MATERIALIZED (
+        SELECT event.id, event.occurred_at
+          FROM unnest(%(project_ids)s::uuid[]) AS project (id)
+         CROSS JOIN LATERAL (
+               SELECT e.id, e.occurred_at FROM agent_events e
+                WHERE e.project_id = project.id AND e.team_id = %(team_id)s AND e.event_type IN ('tool_use', 'tool_use_failure')
+                  AND (%(session)s::text IS NULL
+                       OR e.server_session_id IN (SELECT s.id FROM server_sessions s
+                                                   WHERE s.team_id = %(team_id)s AND s.content_session_id = %(session)s::text))
+                  AND (%(tool_names)s::text[] IS NULL OR e.payload ->> 'tool_name' = ANY(%(tool_names)s::text[]))
+                  AND (%(agent_id)s::text IS NULL OR e.metadata ->> 'agent_id' = %(agent_id)s::text)
+                  AND (%(platforms)s::text[] IS NULL OR coalesce(e.platform_source, 'claude') = ANY(%(platforms)s::text[]))
+                  AND (%(since)s::timestamptz IS NULL OR e.occurred_at >= %(since)s::timestamptz)
+                  AND (%(until)s::timestamptz IS NULL OR e.occurred_at < %(until)s::timestamptz)
+                ORDER BY CASE WHEN %(is_oldest_first)s THEN e.occurred_at END, e.occurred_at DESC
+                LIMIT %(limit)s) event
+         ORDER BY CASE WHEN %(is_oldest_first)s THEN event.occurred_at END, event.occurred_at DESC, event.id
+         LIMIT %(limit)s)
+    {_STORED_TOOL_USE}
+      FROM page JOIN agent_events e ON e.id = page.id AND e.team_id = %(team_id)s {_WITH_NAMES}
+     ORDER BY CASE WHEN %(is_oldest_first)s THEN e.occurred_at END, e.occurred_at DESC, e.id OFFSET %(offset)s
+    """,
+    prepare=False,
+)
+# What sessions of hooks call their agents: each value read from the beginning of its part of the index.
+PLATFORMS = Query(
+    str,
+    """
+    WITH RECURSIVE named AS (
+        (SELECT coalesce(platform_source, '') AS name FROM server_sessions WHERE team_id = %(team_id)s AND from_hooks
+          ORDER BY 1 LIMIT 1)
+         UNION ALL
+        SELECT (SELECT coalesce(s.platform_source, '') FROM server_sessions s
+                 WHERE s.team_id = %(team_id)s AND s.from_hooks AND coalesce(s.platform_source, '') > named.name ORDER BY 1 LIMIT 1)
+          FROM named WHERE named.name IS NOT NULL)
+    SELECT name FROM named WHERE name IS NOT NULL LIMIT 50
+    """,
+)
+# Events keep the key of the project that they came to, also after that was joined to another.
+PROJECTS_OF_EVENTS = Query(
+    UUID,
+    """
+    SELECT id FROM projects
+     WHERE team_id = %(team_id)s
+       AND (%(project_id)s::uuid IS NULL OR id = %(project_id)s::uuid OR joined_to = %(project_id)s::uuid)
+     ORDER BY updated_at DESC LIMIT %(limit)s
     """,
     prepare=False,
 )
@@ -229,3 +325,35 @@ async def tool_uses(
 ) -> list[RecordedToolUse]:
     """The project's tool calls that were received behind `since`, up to `until`, the first ones first."""
     return await TOOL_USES.all(conn, team_id=team_id, project_id=project_id, since=since, until=until, limit=limit)
+
+
+async def tool_uses_by_names(
+    conn: Conn, team_id: UUID, keys: Sequence[str], bounds: Sequence[tuple[UUID, UUID]], session: str | None
+) -> list[StoredToolUse]:
+    """The tool calls with those keys, or with ids within those bounds, oldest first."""
+    lows, highs = [low for low, _ in bounds], [high for _, high in bounds]
+    return await TOOL_USES_BY_NAMES.all(conn, team_id=team_id, keys=list(keys), lows=lows, highs=highs, session=session)
+
+
+async def list_tool_uses(
+    conn: Conn, team_id: UUID, project_ids: Sequence[UUID], filters: ToolUseFilter, *, limit: int, offset: int
+) -> list[StoredToolUse]:
+    """A page of the tool calls of the projects."""
+    return await LIST_TOOL_USES.all(
+        conn,
+        team_id=team_id,
+        project_ids=list(project_ids),
+        limit=limit + offset,
+        offset=offset,
+        **msgspec.structs.asdict(filters),
+    )
+
+
+async def platforms(conn: Conn, team_id: UUID) -> list[str]:
+    """What the team's sessions call their agents; "" for none."""
+    return await PLATFORMS.all(conn, team_id=team_id)
+
+
+async def projects_of_events(conn: Conn, team_id: UUID, project_id: UUID | None, limit: int) -> list[UUID]:
+    """The project with those that were joined to it, None for the team's newest ones."""
+    return await PROJECTS_OF_EVENTS.all(conn, team_id=team_id, project_id=project_id, limit=limit)

@@ -10,12 +10,18 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, field
 
+from cmserver.access.projects import Projects
+from cmserver.base.db import Db
 from cmserver.base.errors import Invalid, Issue, NotFound
 from cmserver.base.text import Key, Line, Text, cut_query, split_commas
+from cmserver.base.tolerant_json import record
+from cmserver.events.model import StoredToolUse
+from cmserver.ingest.tool_uses import MAX_IDS, find_tool_uses, number_of
 from cmserver.mcp.call import Call, Tool, ToolHandler, handle
 from cmserver.mcp.contextify import CONTEXTIFY
 from cmserver.mcp.project import NOTHING_YET, render_context
 from cmserver.mcp.tools import TOOLS, observation_get, observation_timeline, read_types, render_hits
+from cmserver.observations.plain import block, fence, one_line
 from cmserver.observations.wire import BatchReadIn
 from cmserver.recall.search.model import SearchedKind
 from cmserver.recall.search.searcher import Searcher
@@ -26,6 +32,7 @@ from cmserver.recall.wire import ContextQuery
 Aliases = Literal["none", "claude-mem", "memory", "contextify", "all"]
 
 _MAX_HITS = 100
+_MAX_NAME_CHARS = 200
 _KINDS: dict[str, list[SearchedKind]] = {"observations": ["observation", "manual"], "sessions": ["summary"], "prompts": ["turn"]}
 _ALL_KINDS: list[SearchedKind] = ["observation", "manual", "summary", "turn"]
 _MAX_PROJECTS = 5
@@ -61,6 +68,15 @@ class StartArguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     project: Key | None = None
     projects: Line | None = None
+
+
+class ToolUsesArguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """As claude-mem's `get_tool_uses`: `ids` are the agents' own ids of calls, or numbers."""
+
+    ids: Annotated[list[int | Line], Meta(min_length=1, max_length=MAX_IDS)]
+    limit: Annotated[int, Meta(ge=1, le=MAX_IDS)] = 20
+    project: Key | None = None
+    content_session_id: Key | None = field(default=None, name="contentSessionId")
 
 
 @cache
@@ -120,6 +136,34 @@ async def _start(call: Call, arguments: StartArguments) -> str:
     return "\n".join(filter(None, texts)) or NOTHING_YET
 
 
+async def _tool_uses(call: Call, arguments: ToolUsesArguments) -> str:
+    """What was sent to the tools, and what they answered, as it is stored."""
+    project = arguments.project and await call.dependency(Projects).named_or_own(call.principal, arguments.project, at="$.project")
+    found = await find_tool_uses(
+        call.dependency(Db),
+        call.principal,
+        arguments.ids,
+        project_id=project.id if project else None,
+        session=arguments.content_session_id,
+    )
+    if not found:
+        return "None of these tool calls is stored."
+    return fence("".join(f"{line}\n" for line in _tool_use_lines(use)) for use in found[: arguments.limit])
+
+
+def _tool_use_lines(use: StoredToolUse) -> Generator[str]:
+    payload = record(use.payload)
+    number = f", see #{use.observation_number}" if use.observation_number else ""
+    name = one_line(f"{use.tool_use_id or number_of(use.id)}: {payload.get('tool_name') or 'a tool'}", _MAX_NAME_CHARS)
+    yield f"{name}, {use.occurred_at:%Y-%m-%d %H:%M:%S} UTC{number}"
+    for label, key in (("Sent", "tool_input"), ("Answer", "tool_response"), ("Error", "error")):
+        if (value := payload.get(key)) is not None:
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            yield f"{label}: {block(text)}"
+    if use.payload is None:
+        yield "What was sent and answered is no longer stored."
+
+
 @contextmanager
 def _alias_paths(names: Mapping[str, str]) -> Generator[None]:
     """Let errors inside name the field that was sent, not the one that it became."""
@@ -171,6 +215,11 @@ _CLAUDE_MEM = [
         project_alternatives=("anchor",),
     ),
     _alias("observation_get", "get_observations", {"ids": "numbers"}, handle(BatchReadIn, observation_get)),
+    msgspec.structs.replace(
+        _alias("observation_get", "get_tool_uses", {"ids": "of tools' calls: toolu_..."}, handle(ToolUsesArguments, _tool_uses)),
+        title="Read tool calls",
+        description="What was sent to tools and what they answered, whole. Long: name only the calls that you need.",
+    ),
     _alias(
         "observation_context",
         "session_start_context",

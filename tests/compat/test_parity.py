@@ -81,7 +81,7 @@ def test_every_line_of_a_route_is_read():
         ("| GET | `/stream` | adapter |", "| GET | `/streams` | adapter |", "GET /stream is not listed"),
         ("| GET | `/api/logs` | unsupp", "| GET | `/api/stats` | unsupp", "GET /api/stats is listed twice"),
         ("| GET | `/api/projects` | adapter |", "| GET | `/api/projects` | unsupported |", "and is there"),
-        ("`/api/import` | unsupported | an import", "`/api/import` | unsupported | |\n| an import", "without a reason"),
+        ("`/api/import` | unsupported | `cms", "`/api/import` | unsupported | |\n| `cms", "without a reason"),
         ("| GET | `/api/auth/*` |", "| GET | `/api/s*` |", "GET /api/s* is listed as unsupported, and is there"),
     ],
 )

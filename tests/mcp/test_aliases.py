@@ -29,7 +29,7 @@ NATIVE = [
     "observation_generation_status",
 ]
 MEMORY = [name.replace("observation_", "memory_") for name in NATIVE]
-CLAUDE_MEM = ["search", "timeline", "get_observations", "session_start_context"]
+CLAUDE_MEM = ["search", "timeline", "get_observations", "get_tool_uses", "session_start_context"]
 CONTEXTIFY = [
     "store_memory",
     "recall_memories",

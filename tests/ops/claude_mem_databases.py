@@ -77,6 +77,15 @@ CREATE TABLE memory_items (
     concepts TEXT NOT NULL DEFAULT '[]', files_read TEXT NOT NULL DEFAULT '[]', files_modified TEXT NOT NULL DEFAULT '[]',
     metadata TEXT NOT NULL DEFAULT '{}', created_at_epoch INTEGER NOT NULL, updated_at_epoch INTEGER NOT NULL);
 """
+TOOL_USES = """
+ALTER TABLE sdk_sessions ADD COLUMN observed_model TEXT;
+ALTER TABLE sdk_sessions ADD COLUMN observed_billing TEXT;
+CREATE TABLE tool_uses (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, tool_use_id TEXT NOT NULL, content_session_id TEXT NOT NULL, memory_session_id TEXT,
+    project TEXT NOT NULL, platform_source TEXT NOT NULL DEFAULT 'claude', tool_name TEXT NOT NULL, tool_input TEXT,
+    tool_response TEXT, cwd TEXT, prompt_number INTEGER, agent_type TEXT, agent_id TEXT, observation_id INTEGER,
+    created_at TEXT NOT NULL, created_at_epoch INTEGER NOT NULL, UNIQUE (content_session_id, tool_use_id));
+"""
 AT_MS = 1_735_689_600_000
 """2025-01-01T00:00:00Z."""
 _AT = {"created_at": "2025-01-01T00:00:00.000Z", "created_at_epoch": AT_MS}
@@ -158,6 +167,23 @@ def make_v13(file: Path, *, observations: int = 3, more_sessions: int = 0, secre
             "memory_session_id": "mem-13", "project": "shop", "request": "Retries", "learned": "They need a pause.", **_AT
         })  # fmt: skip
         _insert(database, "directives", {"content": "Never push on Fridays.", **_AT, "updated_at_epoch": AT_MS})
+        database.commit()
+    return file
+
+
+def add_tool_uses(file: Path) -> Path:
+    """What 13.25 has besides: the model of each session, and what went to tools and came back; of one, no id is known."""
+    with closing(sqlite3.connect(file)) as database:
+        database.executescript(TOOL_USES)
+        database.execute(
+            "UPDATE sdk_sessions SET observed_model = 'opus', observed_billing = 'api', user_prompt = '<private>x1</private> a'"
+        )
+        for call_id, observation in (("toolu_1", 2), ("toolu_2", None), ("", None)):
+            _insert(database, "tool_uses", {
+                "tool_use_id": call_id, "content_session_id": "agent-13", "memory_session_id": "mem-13", "project": "shop",
+                "tool_name": "Bash", "tool_input": json.dumps({"command": f"pytest {call_id}"}), "tool_response": "cut in the mid",
+                "cwd": "/w", "agent_id": "a1", "observation_id": observation, **_AT,
+            })  # fmt: skip
         database.commit()
     return file
 

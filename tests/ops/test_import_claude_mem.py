@@ -17,7 +17,7 @@ from cmserver.ops.transfer.claude_mem import ClaudeMemSource
 from cmserver.ops.transfer.model import ImportReport
 from cmserver.ops.transfer.pipeline import Importer
 from tests.conftest import Cast
-from tests.ops.claude_mem_databases import AT_MS, add_server, make_v3, make_v4, make_v13
+from tests.ops.claude_mem_databases import AT_MS, add_server, add_tool_uses, make_v3, make_v4, make_v13
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
 
@@ -167,3 +167,27 @@ async def test_a_column_that_computes_more_than_can_be_held_ends_the_import_with
 
     with pytest.raises(Invalid, match="string or blob too big"):
         await take(db, cast, file)
+
+
+async def test_tool_calls_of_13_25_come_in_with_what_was_made_of_them(
+    client: httpx.AsyncClient, cast: Cast, db: Db, database: str, tmp_path: Path
+):
+    file = add_tool_uses(make_v13(tmp_path / "v13.db"))
+    report = await take(db, cast, file)
+    again = await take(db, cast, file)
+
+    assert (report.taken["event"], report.taken["source"], report.refused) == (4, 1, {"observation": 1})
+    assert again.taken == {}
+    body = {"ids": ["toolu_1", "toolu_2", "toolu_3"], "project": "shop"}
+    found = (await client.post("/api/tool-uses/batch", json=body, headers=cast.alice.headers)).json()
+    first, second = sorted(found, key=lambda use: use["tool_use_id"])
+    assert (first["tool_use_id"], first["tool_name"], first["cwd"], first["agent_id"]) == ("toolu_1", "Bash", "/w", "a1")
+    assert (first["tool_input"], first["tool_response"]) == ('{"command":"pytest toolu_1"}', '"cut in the mid"')
+    assert first["content_session_id"] == "agent-13"
+    seen = await client.get(f"/v1/observations/{first['observation_id']}", headers=cast.alice.headers)
+    assert seen.json()["observation"]["title"] == "Worker 1 retries"
+    assert second["observation_id"] is None
+    with psycopg.connect(database) as conn:
+        metadata = conn.execute("SELECT metadata FROM server_sessions WHERE external_session_id = 'agent-13'").fetchone()
+        assert metadata == ({"observedModel": "opus", "observedBilling": "api"},)
+        assert conn.execute("SELECT count(*) FROM turns WHERE prompt LIKE '%x1%'").fetchone() == (0,)

@@ -8,6 +8,7 @@ from cmserver.compat.api.worker.health import routes as worker_health
 from cmserver.compat.api.worker.observations import routes as worker_observations
 from cmserver.compat.api.worker.search import routes as worker_search
 from cmserver.compat.api.worker.sessions import routes as worker_sessions
+from cmserver.compat.api.worker.tool_uses import routes as worker_tool_uses
 from cmserver.compat.api.worker.v4 import routes as worker_v4
 from cmserver.compat.api.worker.viewer import routes as worker_viewer
 
@@ -16,6 +17,7 @@ routes = [
     *worker_sessions,
     *worker_context,
     *worker_observations,
+    *worker_tool_uses,
     *worker_search,
     *worker_viewer,
     *worker_v4,

@@ -21,7 +21,16 @@ from cmserver.base.ids import from_epoch_ms, from_iso
 from cmserver.observations.model import INSTRUCTION_IMPORTANCE, compose
 from cmserver.observations.tidy import tidy_line, tidy_list, tidy_text
 from cmserver.ops.transfer.ids import derive_id
-from cmserver.ops.transfer.model import DataLine, EventLine, ObservationLine, ProjectLine, RefusedLine, SessionLine, TurnLine
+from cmserver.ops.transfer.model import (
+    DataLine,
+    EventLine,
+    ObservationLine,
+    ProjectLine,
+    RefusedLine,
+    SessionLine,
+    SourceLine,
+    TurnLine,
+)
 from cmserver.providers.model import SUMMARY_FIELDS, DraftSummary
 
 _NAME = "claude-mem"
@@ -68,7 +77,7 @@ class ClaudeMemSource:
                 names = {str(row["name"]) for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         except sqlite3.Error as error:
             raise Invalid(f"{file} cannot be read as an SQLite database: {error}.") from error
-        self._tables = names & {*_SESSION_TABLES, *_OBSERVATION_TABLES, "user_prompts"}
+        self._tables = names & {*_SESSION_TABLES, *_OBSERVATION_TABLES, "user_prompts", "tool_uses"}
         if not self._tables & {*_OBSERVATION_TABLES}:
             raise Invalid(f"{file} has none of claude-mem's tables ({', '.join(_OBSERVATION_TABLES)}).")
         self._sessions: dict[str, UUID] = {}
@@ -90,12 +99,20 @@ class ClaudeMemSource:
         with closing(self._open()) as database:
             yield from self._projects(database)
             yield from self._session_lines(database)
+            yield from self._tool_use_lines(database)
             yield from self._prompt_lines(database)
+            numbers: dict[object, ObservationLine] = {}
             for table, make in _MAKERS.items():
                 for row in self._rows(database, table):
                     line = make(row, self._session_of(row))
                     place = f"{table}, id {row.get('id')}"
+                    if line and table == "observations":
+                        numbers[row.get("id")] = line
                     yield (place, line) if line else RefusedLine(record="observation", place=place, reason="It has no text.")
+            for row in self._rows(database, "tool_uses"):
+                observation, event = numbers.get(row.get("observation_id")), self._tool_use(row)
+                if observation and event and event.project_id == observation.project_id:
+                    yield f"tool_uses, id {row.get('id')}", _source(observation, event)
 
     def _open(self) -> sqlite3.Connection:
         database = sqlite3.connect(f"{self._file.as_uri()}?mode=ro", uri=True)
@@ -141,13 +158,53 @@ class ClaudeMemSource:
                     content_session_id=external_id,
                     platform_source=_first(row, "platform_source") or "claude",
                     title=tidy_line(_first(row, "custom_title")),
+                    metadata={
+                        name: text
+                        for name, column in (("observedModel", "observed_model"), ("observedBilling", "observed_billing"))
+                        if (text := _first(row, column))
+                    },
                     started_at=at,
                     ended_at=_time(row, "completed_at") if row.get("completed_at") or row.get("completed_at_epoch") else None,
                 )
                 yield f"{table}, id {row.get('id')}", line
 
+    def _tool_use_lines(self, database: sqlite3.Connection) -> Iterator[tuple[str, DataLine]]:
+        """What agents sent to tools, and what these answered."""
+        for row in self._rows(database, "tool_uses"):
+            if event := self._tool_use(row):
+                yield f"tool_uses, id {row.get('id')}", event
+
+    def _tool_use(self, row: Row) -> EventLine | None:
+        """The event of a tool call; None without the id of the call, or the name of the tool."""
+        call_id, session, tool = (_first(row, name) for name in ("tool_use_id", "content_session_id", "tool_name"))
+        if call_id is None or tool is None:
+            return None
+        at = _time(row, "created_at")
+        agent = {name: _first(row, name) for name in ("agent_id", "agent_type")}
+        return EventLine(
+            id=derive_id(_NAME, f"tool use {session} {call_id}", at),
+            project_id=_project_id(_project(row)),
+            server_session_id=self._sessions.get(session or ""),
+            source_adapter="import",
+            source_event_id=f"tool:{call_id}",
+            event_type="tool_use",
+            platform_source=_first(row, "platform_source") or "claude",
+            payload={
+                "tool_name": tool,
+                "tool_input": _value(row.get("tool_input")),
+                "tool_response": _value(row.get("tool_response")),
+                "cwd": _first(row, "cwd"),
+            },
+            metadata={name: text for name, text in agent.items() if text},
+            occurred_at=at,
+            received_at=at,
+        )
+
     def _prompt_lines(self, database: sqlite3.Connection) -> Iterator[tuple[str, DataLine]]:
-        """The event that each prompt came in, then the prompts. Without a table of prompts, sessions have their first one."""
+        """The event that each prompt came in, then the prompts. Without a table of prompts, sessions have their first one.
+
+        Where there is such a table, the prompts of sessions are not read: they hold what was private.
+        """
         projects = {
             _first(row, "content_session_id", "claude_session_id"): _project(row) for row in self._rows(database, "sdk_sessions")
         }
@@ -300,6 +357,27 @@ def _line_of(row: Row, session_id: UUID | None, table: str, content: str) -> Obs
         created_at=at,
         updated_at=at,
     )
+
+
+def _source(observation: ObservationLine, event: EventLine) -> SourceLine:
+    return SourceLine(
+        id=derive_id(_NAME, f"source {observation.id} {event.id}", observation.created_at),
+        project_id=observation.project_id,
+        observation_id=observation.id,
+        source_type="agent_event",
+        source_id=event.id,
+        created_at=observation.created_at,
+    )
+
+
+def _value(text: object) -> object:
+    """A value that is kept as JSON; the text itself where it is none, or was cut."""
+    if not isinstance(text, str):
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
 
 
 def _decode(text: bytes) -> str:

@@ -229,7 +229,7 @@ def _observation_row(row: Observation, names: RowNames) -> ObservationRow:
         files_modified=_json(row.files_modified or []),
         prompt_number=row.prompt_number,
         discovery_tokens=row.discovery_tokens or 0,
-        created_at=_iso(row.created_at),
+        created_at=iso(row.created_at),
         created_at_epoch=epoch_ms(row.created_at),
         content_hash=hashlib.sha256(row.content.encode()).hexdigest()[:16],
         generated_by_model=model if isinstance(model, str) else None,
@@ -252,7 +252,7 @@ def _summary_row(row: Observation, names: RowNames) -> SummaryRow:
         next_steps=summary.get("next_steps"),
         notes=summary.get("notes"),
         project=names.project(row.project_id),
-        created_at=_iso(row.created_at),
+        created_at=iso(row.created_at),
         created_at_epoch=epoch_ms(row.created_at),
     )
 
@@ -265,7 +265,7 @@ def _prompt_row(row: SessionTurn, names: RowNames) -> PromptRow:
         platform_source=names.platform(row.server_session_id),
         prompt_number=row.prompt_number,
         prompt_text=row.prompt,
-        created_at=_iso(row.created_at),
+        created_at=iso(row.created_at),
         created_at_epoch=epoch_ms(row.created_at),
     )
 
@@ -274,6 +274,6 @@ def _json(value: object) -> str:
     return _ENCODER.encode(value).decode()
 
 
-def _iso(at: datetime) -> str:
+def iso(at: datetime) -> str:
     """The time in ISO 8601 as JavaScript writes it: UTC, milliseconds, `Z`."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

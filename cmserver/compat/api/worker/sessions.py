@@ -21,7 +21,7 @@ from cmserver.compat.api.worker.rows import platform, requested_platform
 from cmserver.compat.api.worker.session_events import AgentSession
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.ingest.door import STORED, Arrival, find_rule
-from cmserver.ingest.session_lifecycle import checkpoint_turn
+from cmserver.ingest.session_lifecycle import checkpoint_turn, end_session
 from cmserver.reading.model import REPLY_TYPE
 from cmserver.redaction.redact import Identifiers
 from cmserver.sessions.model import SessionAndLastPrompt
@@ -43,13 +43,15 @@ _REASONS: dict[str, SkipReason] = {
 
 
 class _SessionMessageIn(msgspec.Struct, kw_only=True):
-    """What all requests have: the session's id at its agent, and the kind of agent."""
+    """What all requests have: the session's id at its agent, the kind of agent, its model, and how that is paid."""
 
     session: AgentsId = msgspec.field(name="contentSessionId")
     platform_camel: str | None = msgspec.field(name="platformSource", default=None)
     platform_snake: str | None = msgspec.field(name="platform_source", default=None)
     agent_id: str | None = msgspec.field(name="agentId", default=None)
     agent_type: str | None = msgspec.field(name="agentType", default=None)
+    observed_model: object = msgspec.field(name="observedModel", default=None)
+    observed_billing: object = msgspec.field(name="observedBilling", default=None)
 
 
 class InitIn(_SessionMessageIn, kw_only=True):
@@ -75,6 +77,19 @@ class SummarizeIn(_SessionMessageIn, kw_only=True):
     """POST /api/sessions/summarize: the agent has answered."""
 
     last_assistant_message: str | None = None
+
+
+class SessionEndIn(_SessionMessageIn, kw_only=True):
+    """POST /api/sessions/session-end: the session is over. `reason` is why, which is not kept."""
+
+    reason: object = None
+    cwd: object = None
+
+
+class SessionEndOut(msgspec.Struct, frozen=True, kw_only=True):
+    """`status` is whether there was such a session, which is ended now."""
+
+    status: Literal["accepted", "unknown_session"]
 
 
 class InitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
@@ -126,7 +141,7 @@ async def post_init(request: Request) -> Response:
         _speaker(request, principal, message),
         message.prompt,
         project_name=message.project,
-        metadata=title,
+        metadata={**title, **_model(message)},
         size_bytes=size_bytes,
     )
     if prompt_result is None:
@@ -215,6 +230,7 @@ async def post_summarize(request: Request) -> Response:
         payload={"last_assistant_message": message.last_assistant_message or ""},
         source_event_id=None,
         size_bytes=size_bytes,
+        metadata=_agent(message),
     )
     session_id = recorded.event.server_session_id
     job = (
@@ -233,6 +249,17 @@ async def post_summarize(request: Request) -> Response:
             transport="enqueued" if job else "skipped",
         )
     )
+
+
+async def post_session_end(request: Request) -> Response:
+    """End the session; its summary is made at once, not when it has been idle for long."""
+    principal = await admit_caller(request)
+    message, _ = await read_sized(request, SessionEndIn)
+    session = await session_events.find_session(request, _speaker(request, principal, message))
+    if session is None or not principal.sees(session.project_id):
+        return answer(SessionEndOut(status="unknown_session"))
+    await end_session(db(request), dependency(request, JobNotifier), principal, session.id)
+    return answer(SessionEndOut(status="accepted"))
 
 
 async def _admit(
@@ -263,9 +290,15 @@ def _speaker(request: Request, principal: Principal, message: _SessionMessageIn)
 
 
 def _agent(message: _SessionMessageIn) -> dict[str, object]:
-    """Metadata that name a sub-agent."""
+    """Metadata that name a sub-agent, and the model."""
     fields = {"agent_id": message.agent_id, "agent_type": message.agent_type}
-    return {name: storable(text)[:KEY_MOST] for name, text in fields.items() if text}
+    return {name: storable(text)[:KEY_MOST] for name, text in fields.items() if text} | _model(message)
+
+
+def _model(message: _SessionMessageIn) -> dict[str, object]:
+    """Metadata that name the agent's model, and how that is paid."""
+    fields = {"observedModel": message.observed_model, "observedBilling": message.observed_billing}
+    return {name: storable(text)[:KEY_MOST] for name, text in fields.items() if isinstance(text, str) and text}
 
 
 def _event_id(tool_use_id: str | None) -> str | None:
@@ -276,5 +309,6 @@ def _event_id(tool_use_id: str | None) -> str | None:
 routes = [
     post("/api/sessions/init", post_init, "sessions:write", InitOut, body=InitIn),
     post("/api/sessions/observations", post_observation, "events:write", (WorkerEventOut, SkippedEventOut), body=ToolUseIn),
+    post("/api/sessions/session-end", post_session_end, "sessions:write", SessionEndOut, body=SessionEndIn),
     post("/api/sessions/summarize", post_summarize, "sessions:write", (WorkerEventOut, SkippedEventOut), body=SummarizeIn),
 ]
