@@ -155,6 +155,7 @@ async def _gather(
         turns = [turn for turn in turns if turn.server_session_id != session_id and (since is None or turn.created_at > since)]
     elif reason != "compact" and session_id is not None:
         turns = [turn for turn in turns if turn.server_session_id != session_id or turn.ended_at is not None]
+    turns = [msgspec.structs.replace(turn, actor_id=None) if turn.actor_id == principal.actor_id else turn for turn in turns]
     summary = _latest_summary(rows, newest, project_id, request, budget)
     full = [row.number for row in own if row.kind != "summary"][:_FULL]
     return IndexInput(

@@ -109,6 +109,11 @@ def find_answered(prompt: str, reply: str) -> str:
     return chosen or (questions[-1] if questions else next(iter(sentences), ""))
 
 
+def is_bare_question(turn: SessionTurn) -> bool:
+    """Whether a turn is only a question, to which nothing was said and for which nothing was done."""
+    return not (turn.reply or turn.files or turn.checks or turn.commits) and is_question(own_words(turn.prompt))
+
+
 def is_question(sentence: str) -> bool:
     """By its end, in any language that marks questions so."""
     return sentence.rstrip("\"'»”)*_` ").endswith(("?", "\uff1f", "\u061f", "\u037e"))

@@ -99,7 +99,7 @@ def test_what_is_not_the_users_own_text_is_no_word_of_theirs(prompt: str, own: s
 )
 def test_a_short_answer_is_told_with_what_it_answers(prompt: str, reply: str, answered: str):
     assert find_answered(prompt, reply) == answered
-    assert answered.split("`")[0][:10] in render_turn(turn(2, prompt), turn(1, "?", reply))
+    assert answered.split("`", maxsplit=1)[0][:10] in render_turn(turn(2, prompt), turn(1, "?", reply))
 
 
 @try_rows(
@@ -127,7 +127,7 @@ def test_a_long_side_keeps_its_beginning_and_its_end():
     line = render_turn(turn(1, "begin " + "x" * 900 + " end"), None)
 
     assert line.startswith('"begin x')
-    assert line.endswith(' end"') or line.endswith('x end"')
+    assert line.endswith(' end"')
     assert len(line) <= 302
 
 

@@ -13,7 +13,7 @@ import msgspec
 from cmserver.recall import model
 from cmserver.recall.index import layout
 from cmserver.recall.index.relevance import WEIGHTS, SessionFocus, Weights, score_row
-from cmserver.recall.turn_line import SHORT_CHARS, SIDE_CHARS, render_session, render_turn
+from cmserver.recall.turn_line import SHORT_CHARS, SIDE_CHARS, is_bare_question, render_session, render_turn
 from cmserver.sessions.turns.model import SessionTurn
 
 _WORD = re.compile(r"\w+")
@@ -116,7 +116,7 @@ def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocu
         in_session.setdefault(turn.server_session_id, []).append(turn)
     before = {turn.id: earlier for turns in in_session.values() for earlier, turn in pairwise(turns)}
     near = [turn for turn in source.turns if focus.is_about(turn.files)]
-    left = list({turn.id: turn for turn in [*near, *source.turns]}.values())
+    left = [turn for turn in {turn.id: turn for turn in [*near, *source.turns]}.values() if not is_bare_question(turn)]
     room = selection.chars_left
     for side_chars, share in ((SIDE_CHARS, 0.7), (SHORT_CHARS, 0.9)):
         rest: list[SessionTurn] = []
