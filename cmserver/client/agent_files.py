@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +17,9 @@ from cmserver.client.json_edit import Addition, add_values, remove_values
 
 SERVER_NAME = "cmserver"
 """Of the MCP server in an agent's settings."""
+
+READING_TOOLS = ("observation_search", "observation_timeline", "observation_get", "observation_context")
+"""Our MCP tools that only read: an agent may call them without asking."""
 
 _BLOCK_START = "<!-- cmserver: begin. `cmserver disconnect` removes this block. -->"
 _BLOCK_END = "<!-- cmserver: end -->"
@@ -47,6 +52,13 @@ class AgentPlace(msgspec.Struct, frozen=True, kw_only=True):
     is_our_hook: json_settings.IsOurs
     mcp_command: tuple[str, ...]
     """Starts the MCP bridge; empty where the server has no MCP."""
+    has_plugin: bool = False
+    """Whether a plugin brings the hooks and the tools."""
+
+    @property
+    def recall_command(self) -> str:
+        """How the index tells the agent to read more in a shell."""
+        return f"{shlex.quote(str(self.hook))} recall"
 
     @property
     def config_home(self) -> Path:
@@ -86,18 +98,26 @@ class AgentFile(Protocol):
 
 
 class GroupedHooks(msgspec.Struct, frozen=True, kw_only=True):
-    """Hooks in the form of Claude Code: groups with a matcher, by event, below `hooks`."""
+    """Hooks in the form of Claude Code: groups with a matcher, by event, below `hooks`; and values of ours beside them."""
 
     path: Path
     groups: Sequence[tuple[str, json_settings.Json]]
     is_ours: json_settings.IsOurs
+    additions: tuple[Addition, ...] = ()
 
     def install(self, text: str | None) -> Installation:
-        return Installation(text=json_settings.install_hooks(text, self.path, self.groups, self.is_ours))
+        if self.groups:
+            text = json_settings.install_hooks(text, self.path, self.groups, self.is_ours)
+        else:
+            text = json_settings.uninstall_hooks(text, self.path, self.is_ours)
+        if not self.additions:
+            return Installation(text=text)
+        added, made = add_values(self.path, text, self.additions)
+        return Installation(text=added, made=made)
 
     def uninstall(self, text: str | None, made: Sequence[str]) -> str | None:
-        del made
-        return json_settings.uninstall_hooks(text, self.path, self.is_ours)
+        text = json_settings.uninstall_hooks(text, self.path, self.is_ours)
+        return remove_values(self.path, text, self.additions, made) if self.additions else text
 
 
 class JsonFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,14 +196,30 @@ def mcp_server(
     return JsonFile(path=path, additions=(entry,), is_wanted=bool(place.mcp_command))
 
 
-def grouped_hooks(place: AgentPlace, path: Path, *, names_hooks: bool) -> GroupedHooks:
+def grouped_hooks(place: AgentPlace, path: Path, *, names_hooks: bool, additions: tuple[Addition, ...] = ()) -> GroupedHooks:
     """The file with hooks in the form of Claude Code."""
     name = SERVER_NAME if names_hooks else None
     groups = [
         (hook.event, json_settings.hook_group(hook.command(place.hook), hook.timeout, matcher=hook.matcher, name=name))
         for hook in place.hooks
     ]
-    return GroupedHooks(path=path, groups=groups, is_ours=place.is_our_hook)
+    return GroupedHooks(path=path, groups=groups, is_ours=place.is_our_hook, additions=additions)
+
+
+def allow_rules(place: AgentPlace, tool_prefixes: Sequence[str]) -> tuple[Addition, ...]:
+    """Claude Code's rules that let the agent read the memory without asking, by the first of the prefixes of our tools' names."""
+    tools = "|".join(re.escape(f"{prefix}{tool}") for prefix in tool_prefixes for tool in READING_TOOLS)
+    ours = re.compile(rf"{tools}|Bash\(.*/{re.escape(place.name)}/hook'? recall:\*\)")
+    rules = [f"Bash({place.recall_command}:*)", *(f"{tool_prefixes[0]}{tool}" for tool in READING_TOOLS)]
+    return tuple(
+        Addition(
+            container=("permissions", "allow"),
+            name=None,
+            value=rule,
+            is_ours=lambda value: isinstance(value, str) and ours.fullmatch(value) is not None,
+        )
+        for rule in rules
+    )
 
 
 def listed_hooks(place: AgentPlace, path: Path) -> JsonFile:

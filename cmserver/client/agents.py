@@ -12,6 +12,7 @@ import msgspec
 
 from cmserver.base.tolerant_json import array
 from cmserver.client import agent_files
+from cmserver.client.json_edit import Addition
 from cmserver.client.json_settings import Json, json_object
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -46,6 +47,10 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     hooks: tuple[agent_files.Hook, ...] = ()
     read_hook: agent_files.Hook | None = None
     """Runs before a file is read, and only with --on-file: it costs every read the start of a program."""
+    build_permissions: Callable[[agent_files.AgentPlace], tuple[Addition, ...]] = lambda _place: ()
+    """What lets the agent read the memory without asking, beside the hooks in the settings."""
+    build_rules_file: Callable[[agent_files.AgentPlace, Path], agent_files.AgentFile] | None = None
+    """The same as a file of ours in the folder of the settings."""
     names_hooks: bool = False
     """Whether a hook has a name in the settings."""
     has_plugins: bool = False
@@ -62,11 +67,13 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
         return (Path(moved) if moved else home / self.home_folder) / self.settings_name
 
     def files(self, place: agent_files.AgentPlace, settings_file: Path | None = None) -> list[agent_files.AgentFile]:
-        """The files that connecting changes; with `settings_file` that one in place of the user's own settings."""
+        """The files that connecting changes, the settings first; with `settings_file` that one in place of the user's own."""
         if self.build_files is not None:
             return self.build_files(place)
-        file = (settings_file or self.settings_file(place.environ, place.home)).expanduser().absolute()
-        return [agent_files.grouped_hooks(place, file, names_hooks=self.names_hooks)]
+        own_file = self.settings_file(place.environ, place.home)
+        file = (settings_file or own_file).expanduser().absolute()
+        hooks = agent_files.grouped_hooks(place, file, names_hooks=self.names_hooks, additions=self.build_permissions(place))
+        return [hooks, *([self.build_rules_file(place, own_file.parent)] if self.build_rules_file else [])]
 
 
 def _find_claude_code_problems(settings: Json, file: Path) -> list[str]:
@@ -177,16 +184,55 @@ def _vscode_files(place: agent_files.AgentPlace) -> list[agent_files.AgentFile]:
     ]
 
 
+def _opencode_permissions(place: agent_files.AgentPlace) -> list[Addition]:
+    """Only where the user has rules: without any, all is allowed. The last rule that matches decides."""
+    names: list[tuple[tuple[str, ...], str]] = [(("permission",), f"cmserver_{tool}") for tool in agent_files.READING_TOOLS]
+    names.append((("permission", "bash"), f"{place.recall_command} *"))
+    return [
+        Addition(container=container, name=name, value="allow", is_ours=lambda value: value == "allow", joins=True)
+        for container, name in names
+    ]
+
+
 def _opencode_files(place: agent_files.AgentPlace) -> list[agent_files.AgentFile]:
     """The plugin gives the rules: a global AGENTS.md would replace the user's CLAUDE.md, and opencode.jsonc our `instructions`."""
     folder = place.xdg_config_home / "opencode"
     plugin = (TEMPLATES / "opencode-plugin.js").read_text(encoding="utf-8")
     for name, value in (("@HOOK@", str(place.hook)), ("@RULES@", RULES)):
         plugin = plugin.replace(name, json.dumps(value))
+    config = agent_files.mcp_server(place, folder / "opencode.json", "mcp", _opencode_entry)
     return [
-        agent_files.mcp_server(place, folder / "opencode.json", "mcp", _opencode_entry),
+        msgspec.structs.replace(config, additions=(*config.additions, *_opencode_permissions(place))),
         agent_files.OwnFile(path=folder / "plugins" / "cmserver.js", text=plugin, mark="`cmserver connect opencode`"),
     ]
+
+
+# -- what lets an agent read the memory without asking
+
+
+def _claude_code_permissions(place: agent_files.AgentPlace) -> tuple[Addition, ...]:
+    prefixes = ("mcp__cmserver__", "mcp__plugin_cmserver_cmserver__")
+    return agent_files.allow_rules(place, prefixes[::-1] if place.has_plugin else prefixes)
+
+
+def _codex_rules(place: agent_files.AgentPlace, folder: Path) -> agent_files.AgentFile:
+    """In the sandbox the command would not reach the server."""
+    rule = f'prefix_rule(pattern = {json.dumps([str(place.hook), "recall"])}, decision = "allow")'
+    text = f"# Written by `cmserver connect codex`, and removed by `cmserver disconnect codex`.\n{rule}\n"
+    return agent_files.OwnFile(path=folder / "rules" / "cmserver.rules", text=text, mark="`cmserver connect codex`")
+
+
+def _gemini_policy(place: agent_files.AgentPlace, folder: Path) -> agent_files.AgentFile:
+    rules = [
+        {"toolName": "run_shell_command", "commandPrefix": f"{place.recall_command} "},
+        {"mcpName": agent_files.SERVER_NAME, "toolName": list(agent_files.READING_TOOLS)},
+    ]
+    lines = ["# Written by `cmserver connect gemini`, and removed by `cmserver disconnect gemini`."]
+    for rule in rules:
+        lines += ["", "[[rule]]", *(f"{name} = {json.dumps(value)}" for name, value in rule.items())]
+        lines += ['decision = "allow"', "priority = 100"]
+    text = "\n".join([*lines, ""])
+    return agent_files.OwnFile(path=folder / "policies" / "cmserver.toml", text=text, mark="`cmserver connect gemini`")
 
 
 # -- the table
@@ -217,6 +263,7 @@ AGENTS: dict[str, Agent] = {
             ),
             read_hook=agent_files.Hook("PreToolUse", 5, matcher="Read"),
             has_plugins=True,
+            build_permissions=_claude_code_permissions,
             find_problems=_find_claude_code_problems,
             add_mcp=lambda command: ["mcp", "add", "--scope", "user", "cmserver", "--", *command],
         ),
@@ -232,6 +279,7 @@ AGENTS: dict[str, Agent] = {
                 *_hooks(5, "PreCompact", "PostCompact", "Stop", "StopFailure"),
                 agent_files.Hook("SessionEnd", 3),
             ),
+            build_rules_file=_codex_rules,
             find_problems=_find_codex_problems,
             add_mcp=lambda command: ["mcp", "add", "cmserver", "--", *command],
         ),
@@ -249,6 +297,7 @@ AGENTS: dict[str, Agent] = {
                 agent_files.Hook("SessionEnd", 10_000),
             ),
             names_hooks=True,
+            build_rules_file=_gemini_policy,
             find_problems=_find_gemini_problems,
             add_mcp=lambda command: ["mcp", "add", "--scope", "user", "cmserver", command[0], "--", *command[1:]],
         ),

@@ -185,11 +185,13 @@ def plan_connect(agent: Agent, request: ConnectRequest, settings: Settings, repo
         marketplace = Path(request.plugin or default).expanduser().absolute()
         mcp_url = f"{target.url}/mcp" if server.mcp.is_open else None
         plugin_files = plugin.build_files(hooks, folder.path, mcp_url=mcp_url, delimiter=plugin.find_delimiter(marketplace))
-        edits = _plan_removal(files, made)
+        place = structs.replace(_find_place(agent, folder, ()), has_plugin=True)
+        edits = _plan_edits(agent.files(place, request.settings_file), made)
         settings_files = [name for name in settings_files if name != str(file)]
     else:
         edits = _plan_edits(files, made)
-        settings_files += [str(edit.path) for edit in edits if str(edit.path) not in settings_files and edit.after is not None]
+        hooked = edits if agent.build_files is not None else edits[:1]
+        settings_files += [str(edit.path) for edit in hooked if str(edit.path) not in settings_files and edit.after is not None]
     connection = Connection(
         agent=agent.name,
         url=target.url,
@@ -251,9 +253,7 @@ def disconnect(agent: Agent, settings_file: Path | None, dialog: Dialog, *, purg
     old = folder.connection()
     place = _find_place(agent, folder, agent.hooks)
     connected = [Path(name) for name in old.settings] if old is not None else []
-    files = agent.files(place, settings_file)
-    if agent.build_files is None and settings_file is None:
-        files = [file for path in dict.fromkeys([*connected, files[0].path]) for file in agent.files(place, path)]
+    files = _find_connected_files(agent, place, connected, settings_file)
     edits = [edit for edit in _plan_removal(files, old.made if old is not None else {}) if edit.is_change]
     if old is None and not edits and not (purge and folder.path.exists()):
         dialog.report(f"{agent.title} is not connected.")
@@ -279,6 +279,19 @@ def disconnect(agent: Agent, settings_file: Path | None, dialog: Dialog, *, purg
     else:
         _remove(folder, old, dialog.report, purge=purge)
         dialog.report(f"{agent.title} is disconnected.")
+
+
+def _find_connected_files(
+    agent: Agent, place: AgentPlace, connected: Sequence[Path], settings_file: Path | None
+) -> list[AgentFile]:
+    """The files that may have a part of ours; while other settings stay connected, only the named one."""
+    files = agent.files(place, settings_file)
+    if agent.build_files is not None:
+        return files
+    if settings_file is not None:
+        return files[:1] if any(path != files[0].path for path in connected) else files
+    found = [file for path in dict.fromkeys([*connected, files[0].path]) for file in agent.files(place, path)]
+    return list({file.path: file for file in found}.values())
 
 
 def _remove(folder: ClientFolder, old: Connection | None, report: Report, *, purge: bool) -> None:

@@ -37,6 +37,8 @@ class Addition(msgspec.Struct, frozen=True, kw_only=True):
     """Recognises our value, also one that another version wrote."""
     yields: bool = False
     """Whether a member of that name with another value stays, and ours is left out."""
+    joins: bool = False
+    """Whether ours is left out where the file has no such container, or a member of that name with another value."""
 
 
 def add_values(path: Path, text: str | None, additions: Sequence[Addition]) -> tuple[str, list[str]]:
@@ -82,6 +84,8 @@ def remove_values(path: Path, text: str | None, additions: Sequence[Addition], m
 def _add(path: Path, text: str, addition: Addition) -> tuple[str, list[Pointer]]:
     """The text with the value, and the containers that were made for it."""
     container = _value(path, text, addition.container)
+    if addition.joins and not isinstance(container, list if addition.name is None else dict):
+        return text, []
     if container is _MISSING:
         return _add_containers(path, text, addition)
     if not isinstance(container, list if addition.name is None else dict):
@@ -93,7 +97,7 @@ def _add(path: Path, text: str, addition: Addition) -> tuple[str, list[Pointer]]
     if addition.name not in members:
         made = [(*addition.container, addition.name)] if addition.yields else []
         return _insert(text, addition.container, addition.name, addition.value), made
-    if addition.yields or members[addition.name] == addition.value:
+    if addition.yields or addition.joins or members[addition.name] == addition.value:
         return text, []
     raise UnusableSettings(
         f"{path} has {_describe((*addition.container, addition.name))} already, which `cmserver connect` did not write. "
