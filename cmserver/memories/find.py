@@ -134,18 +134,19 @@ async def find_similar(
     vectors = await memories.embedder.embed_documents([document_text(text)])
     async with memories.db.tenant(caller.team_id) as conn:
         near = await _nearest(conn, caller, observation, vectors[0] if vectors else None)
-        near = [(row, similarity) for row, similarity in near if similarity >= threshold][:limit]
-        await audit_read(conn, caller.principal, observation.project_id, "search.full", [row for row, _ in near])
-        outs = await memories_out(conn, caller.principal, [row for row, _ in near])
+        near = [hit for hit in near if hit[1] >= threshold][:limit]
+        await audit_read(conn, caller.principal, observation.project_id, "search.full", [row for row, *_ in near])
+        outs = await memories_out(conn, caller.principal, [row for row, *_ in near])
     return [
-        wire.SimilarMemoryOut(memory=out, similarity=round(similarity, 4)) for out, (_, similarity) in zip(outs, near, strict=True)
+        wire.SimilarMemoryOut(memory=out, similarity=round(similarity, 4), measured_by=measured_by)
+        for out, (_, similarity, measured_by) in zip(outs, near, strict=True)
     ]
 
 
 async def _nearest(
     conn: Conn, caller: MemoryCaller, observation: Observation, vector: QueryVector | None
-) -> list[tuple[Observation, float]]:
-    """The nearest others with their similarity, nearest first."""
+) -> list[tuple[Observation, float, Literal["vector", "words"]]]:
+    """The nearest others with their similarity, nearest first; by words alone where there is no vector, or not yet."""
     types = next((sorted(family) for family in TYPE_FAMILIES if observation.type in family), [observation.type])
     same = reshape(observation, ManualObservation)
     cosines: dict[UUID, float] = {}
@@ -155,10 +156,11 @@ async def _nearest(
     text = compared_text(observation)
     ids = cosines.keys() | set(await comparison.by_words(conn, same, types, text, _CANDIDATES))
     marks = read_marks(text)
-    near: list[tuple[Observation, float]] = []
+    near: list[tuple[Observation, float, Literal["vector", "words"]]] = []
     for row in await observations.by_ids(conn, caller.team_id, list(ids - {observation.id})):
         lexical = lexical_similarity(marks, read_marks(compared_text(row)))
-        near.append((row, min(1.0, max(cosines.get(row.id, 0.0), lexical))))
+        measured_by: Literal["vector", "words"] = "vector" if row.id in cosines else "words"
+        near.append((row, min(1.0, max(cosines.get(row.id, 0.0), lexical)), measured_by))
     return sorted(near, key=lambda pair: (-pair[1], pair[0].number))
 
 

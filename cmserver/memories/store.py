@@ -117,8 +117,11 @@ async def _similar(
     conn: Conn, caller: MemoryCaller, stored: Observation, suggestions: Sequence[Suggestion]
 ) -> list[SimilarMemoryOut]:
     """The others of these pairs, the most similar first."""
-    others = {(pair.right_id if pair.left_id == stored.id else pair.left_id): pair.similarity for pair in suggestions}
-    rows = sorted((await by_ids(conn, caller.principal, others.keys())).values(), key=lambda row: -others[row.id])
+    others = {(pair.right_id if pair.left_id == stored.id else pair.left_id): pair for pair in suggestions}
+    rows = sorted((await by_ids(conn, caller.principal, others.keys())).values(), key=lambda row: -others[row.id].similarity)
     await audit_read(conn, caller.principal, stored.project_id, "suggested", rows)
     outs = await memories_out(conn, caller.principal, rows)
-    return [SimilarMemoryOut(memory=out, similarity=round(others[out.id], _ROUNDING)) for out in outs]
+    return [
+        SimilarMemoryOut(memory=out, similarity=round(others[out.id].similarity, _ROUNDING), measured_by=others[out.id].measured_by)
+        for out in outs
+    ]

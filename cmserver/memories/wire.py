@@ -13,7 +13,7 @@ from cmserver.base.text import KEY_MOST, LINE_MOST, Key, Label, Text
 from cmserver.consolidation.model import SOURCES_MOST, MergeRecord, Relation, SuggestionStatus
 from cmserver.memories import model
 from cmserver.observations.history.model import MergeStrategy
-from cmserver.observations.model import Observation
+from cmserver.observations.model import Observation, compose
 from cmserver.observations.plain import one_line
 from cmserver.observations.wire import Importance, LifetimeSeconds
 
@@ -224,10 +224,13 @@ class MemoryRecordOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimilarMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory that is near to another, and how near: 0 to 1."""
+    """A memory that is near to another, and how near: 0 to 1. `measured_by` is whether their vectors were compared, or only their
+    words: right after a memory is stored its vector is not there yet.
+    """
 
     memory: MemoryRecordOut
     similarity: float
+    measured_by: Literal["vector", "words"]
 
 
 class NewMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -422,7 +425,7 @@ def memory_out(observation: Observation, project: str | UnsetType) -> MemoryReco
     return MemoryRecordOut(
         id=observation.id,
         title=title_of(observation),
-        content=observation.content,
+        content=content_of(observation),
         summary=observation.subtitle or UNSET,
         type=model.memory_type(model.label_of(observation)),
         scope="global" if observation.scope == "team" else "project",
@@ -439,6 +442,15 @@ def memory_out(observation: Observation, project: str | UnsetType) -> MemoryReco
         merged_from=observation.merged_from,
         replaced_by=observation.superseded_by or UNSET,
     )
+
+
+def content_of(observation: Observation) -> str:
+    """The text as it was stored. Where it is composed, or merged, without the title, which stands beside it."""
+    composed = compose(observation.title, observation.subtitle, observation.narrative, observation.facts)
+    if observation.content != composed and not observation.merged_from:
+        return observation.content
+    paragraphs = observation.content.split("\n\n")
+    return "\n\n".join(part for part in paragraphs if part != observation.title) or observation.content
 
 
 def title_of(observation: Observation) -> str:

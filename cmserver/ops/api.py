@@ -23,11 +23,12 @@ from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.calls import repository as calls
 from cmserver.generation.job_notifier import JobNotifier
-from cmserver.generation.model import JOB_FOR_EVENT, JOB_FOR_SUMMARY
+from cmserver.generation.model import JOB_FOR_EVENT, JOB_FOR_REINDEX, JOB_FOR_SUMMARY, JOB_FOR_TURN
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import KindCount, QueueCounts
 from cmserver.generation.queue_monitor import QueueMonitor
 from cmserver.observations.embedding.status import read_status
+from cmserver.observations.embedding.wire import EmbeddingsOut
 from cmserver.ops import repository, wire
 from cmserver.ops.deployment import Deployment, read_deployment
 from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
@@ -129,7 +130,7 @@ async def get_info(request: Request) -> Response:
             answers=reshape(answers, wire.AnswersOut),
             active_sessions=active_sessions,
             memory_bytes=resident_bytes(),
-            queue_lanes=_lanes_out(counts, kinds),
+            queue_lanes=_lanes_out(counts, kinds, embeddings),
             embeddings=embeddings,
             steward=reshape(health, wire.StewardOut, mode=team.mode, paused=team.is_paused),
         )
@@ -154,8 +155,16 @@ def _boundaries_out(workers: int) -> wire.BoundariesOut:
     )
 
 
-def _lanes_out(counts: QueueCounts, kinds: Sequence[KindCount]) -> list[wire.LaneOut]:
-    """Return the lanes of events and of summaries; an event job is any job that is not of another kind."""
+_LANES: list[tuple[wire.LaneKind, str, str]] = [
+    ("summary", JOB_FOR_SUMMARY, "session_summary"),
+    ("reindex", JOB_FOR_REINDEX, "observation_reindex"),
+    ("entities", JOB_FOR_TURN, "turn"),
+]
+"""The kinds of jobs beside those of events: the lane, the name, and what the job is about."""
+
+
+def _lanes_out(counts: QueueCounts, kinds: Sequence[KindCount], embeddings: EmbeddingsOut) -> list[wire.LaneOut]:
+    """Return a lane for each kind of job; an event job is any job that is not of another kind. Texts to embed have no jobs."""
     totals = {
         "waiting": counts.waiting,
         "processing": counts.active,
@@ -164,16 +173,20 @@ def _lanes_out(counts: QueueCounts, kinds: Sequence[KindCount]) -> list[wire.Lan
         "delayed": counts.delayed + counts.held,
         "recovered": counts.recovered,
     }
-    other_kinds, summaries = Counter[str](), Counter[str]()
+    others, by_source = Counter[str](), {source_type: Counter[str]() for _, _, source_type in _LANES}
     for kind in kinds:
-        other_kinds[kind.state] += kind.jobs
-        if kind.source_type == "session_summary":
-            summaries[kind.state] += kind.jobs
-    events = Counter({state: max(0, total - other_kinds[state]) for state, total in totals.items()})
-    return [_lane_out("event", JOB_FOR_EVENT, events), _lane_out("summary", JOB_FOR_SUMMARY, summaries)]
+        others[kind.state] += kind.jobs
+        by_source.setdefault(kind.source_type, Counter())[kind.state] += kind.jobs
+    events = Counter({state: max(0, total - others[state]) for state, total in totals.items()})
+    texts = Counter({"waiting": embeddings.waiting - embeddings.failing, "failed": embeddings.failing})
+    return [
+        _lane_out("event", JOB_FOR_EVENT, events),
+        *(_lane_out(kind, name, by_source[source_type]) for kind, name, source_type in _LANES),
+        _lane_out("embedding", "embedding", texts),
+    ]
 
 
-def _lane_out(kind: Literal["event", "summary"], name: str, jobs: Counter[str]) -> wire.LaneOut:
+def _lane_out(kind: wire.LaneKind, name: str, jobs: Counter[str]) -> wire.LaneOut:
     return wire.LaneOut(
         kind=kind,
         name=name,

@@ -86,10 +86,15 @@ class BoundariesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     generation_worker_manager: BoundaryOut
 
 
-class LaneOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs of one kind, in the form that clients of claude-mem read: `kind` is what the jobs are about."""
+LaneKind = Literal["event", "summary", "reindex", "entities", "embedding"]
 
-    kind: Literal["event", "summary"]
+
+class LaneOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs of one kind, in the form that clients of claude-mem read: `kind` is what the jobs are about. Those of `embedding`
+    are texts that wait for their vector; its failed ones could not be embedded when it was last tried.
+    """
+
+    kind: LaneKind
     name: str
     waiting: int
     active: int

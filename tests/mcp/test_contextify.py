@@ -76,6 +76,7 @@ async def test_a_repeat_is_merged_and_a_near_one_is_suggested(tools: Tools):
     near = await tools.json("store_memory", title="Retries", content=longer, project_id=PROJECT)
     suggested = await tools.json("suggest_consolidations", project_id=PROJECT)
     similar = await tools.json("find_similar", memory_id=first["id"], threshold=0.1)
+    assert {near["measured_by"] for near in similar} == {"words"}, "the vector of what was just stored is not there yet"
 
     assert again.startswith("Auto-merged into existing memory: Retries")
     assert near["action"] == "created_with_suggestions"

@@ -170,6 +170,7 @@ async def check_each_strategy_merges(client: Contextify) -> None:
         merged = await client.call("POST", f"/memories/{target['id']}/merge", {"source_ids": [source["id"]], "strategy": strategy})
 
         assert "The end" in merged["content"]
+        assert strategy == "append" or merged["title"] not in merged["content"]
         assert ("begins" in merged["content"]) == (strategy != "latest_wins")
 
 
