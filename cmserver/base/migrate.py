@@ -70,12 +70,17 @@ async def migrate(url: str) -> list[str]:
     """Migrate the database; returns the names of the applied migrations. The URL must lead to a session, for a lock.
 
     Raises MigrationError when the database is newer than the program or another program's, an applied file was changed, the
-    server is too old, the database is not in UTF8, or its user may not make the tenant role.
+    server is too old, the database is not in UTF8, an empty one does not know the letters of all scripts, or its user may not make
+    the tenant role.
     """
     async with await AsyncConnection.connect(url, autocommit=True) as conn:
         check_server(conn)
         await conn.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
         try:
+            if await _is_empty(conn):
+                await check_locale(conn)
+            elif not await knows_letters(conn):
+                log.warning("database.locale", help="`cmserver doctor` says how to mend it")
             await ensure_tenant_role(conn)
             return await _apply_missing(conn)
         finally:
@@ -99,12 +104,36 @@ def check_server(conn: AsyncConnection[TupleRow]) -> None:
         raise MigrationError(f"The database is PostgreSQL {major}; cmserver needs PostgreSQL {OLDEST_POSTGRES} or newer.")
     encoding = conn.info.parameter_status("server_encoding")
     if encoding not in ("UTF8", None):  # None: a pooler has not passed it on
-        server = f"createdb --host={shlex.quote(conn.info.host)} --port={conn.info.port}"
-        command = CREATE_DATABASE.replace("USER", shlex.quote(conn.info.user)).replace("createdb", server, 1)
-        raise MigrationError(
-            f"The database {conn.info.dbname} is in {encoding}; cmserver needs UTF8. Nothing was changed. "
-            f"Make another database, and set CMSERVER_DATABASE_URL to it:\n  {command}"
+        raise _wrong_database(conn, f"is in {encoding}; cmserver needs UTF8.")
+
+
+async def check_locale(conn: AsyncConnection[TupleRow]) -> None:
+    """Raise MigrationError for a database that does not know the letters of all scripts. For one that is still empty."""
+    if not await knows_letters(conn):
+        raise _wrong_database(
+            conn, "has the locale C, which knows no letters but a to z: a search for überweisung would not find ÜBERWEISUNG."
         )
+
+
+async def knows_letters(conn: AsyncConnection[TupleRow]) -> bool:
+    """Whether the database finds a word in small letters that was written in capitals, also beyond a to z."""
+    cursor = await conn.execute("SELECT to_tsvector('simple', 'ÜBER ÉTAT') = to_tsvector('simple', 'über état')")
+    return await cursor.fetchone() == (True,)
+
+
+def _wrong_database(conn: AsyncConnection[TupleRow], fault: str) -> MigrationError:
+    server = f"createdb --host={shlex.quote(conn.info.host)} --port={conn.info.port}"
+    command = CREATE_DATABASE.replace("USER", shlex.quote(conn.info.user)).replace("createdb", server, 1)
+    return MigrationError(
+        f"The database {conn.info.dbname} {fault} Nothing was changed. "
+        f"Make another database, and set CMSERVER_DATABASE_URL to it:\n  {command}"
+    )
+
+
+async def _is_empty(conn: AsyncConnection[TupleRow]) -> bool:
+    """Whether no cmserver has worked on the database."""
+    cursor = await conn.execute("SELECT to_regclass('schema_migrations') IS NULL")
+    return await cursor.fetchone() == (True,)
 
 
 async def _apply_missing(conn: AsyncConnection[TupleRow]) -> list[str]:

@@ -22,6 +22,7 @@ EVENTS: dict[str, str] = {
     "consolidation.failed": "The new observations of a team could not be compared, which is a bug. It is repeated in the next run.",
     "credentials.not_written": "The credentials file cannot be written, or is damaged. Commands here need CMSERVER_KEY_FILE.",
     "database.exhausted": "The database is out of disk, memory or connections, or is read-only. Logged once a minute.",
+    "database.locale": "The database has the locale C: words in capitals beyond A to Z are not found in small letters.",
     "database.silent": "The database did not answer on a connection. All of them are replaced.",
     "embedder.calibrated": "The embedder's cosines were measured with a team's documents: its searches say their confidence.",
     "embedder.missing": "The configured or current embedder cannot be called from here. Texts wait, and search uses words only.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -18,7 +19,7 @@ from msgspec import structs
 
 from cmserver.base import credentials, logs
 from cmserver.base.db import DatabaseUrls
-from cmserver.base.errors import Invalid, NotFound
+from cmserver.base.errors import CmserverError, Forbidden, Invalid, NotFound
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
@@ -33,6 +34,11 @@ T = TypeVar("T")
 Action = Callable[..., Coroutine[None, None, None]]
 
 _OPERATOR_HINT = "With access to the database you need neither server nor key: --operator --team NAME."
+_WRONG_KEY = "This API key is wrong"
+_OTHER_DATABASE = (
+    "It is the key in {file}. If the database was restored or replaced, make a new one with `cmserver keys create --operator "
+    "--team NAME`, and write it into that file; `cmserver doctor` says more."
+)
 _NO_TEAM = "Name the team: --operator --team NAME. `cmserver teams list --operator` lists all teams."
 _PROJECT_PATHS = {"$.project", "$.projectId"}
 _OTHER_VERSION = "The server is of another version than this command: here is its answer as JSON."
@@ -129,8 +135,8 @@ def _command(action: Action, *, needs_team: bool) -> Callable[..., None]:
             try:
                 async with server_api.open_http_client(*server_api.resolve_server(settings, url, key)) as http:
                     await action(ApiClient(http, settings.data_dir, as_json=as_json), **values)
-            except (MissingKey, ServerUnreachable) as error:
-                raise type(error)(f"{error} {_OPERATOR_HINT}") from error
+            except (Forbidden, MissingKey, ServerUnreachable) as error:
+                raise _explain(error, settings, key) from error
 
         async def call_as_operator(database: DatabaseUrls) -> None:
             async with open_operator_client(settings, database) as (http, principal):
@@ -149,6 +155,16 @@ def _command(action: Action, *, needs_team: bool) -> Callable[..., None]:
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated
+
+
+def _explain(error: CmserverError, settings: Settings, key: str | None) -> CmserverError:
+    """The error with what to do. A key of the credentials file that is wrong may be of another database."""
+    if not isinstance(error, Forbidden):
+        return type(error)(f"{error} {_OPERATOR_HINT}")
+    is_of_file = key is None and not os.environ.get("CMSERVER_KEY_FILE")
+    if not is_of_file or not str(error).startswith(_WRONG_KEY):
+        return error
+    return Forbidden(as_called(f"{error} {_OTHER_DATABASE.format(file=settings.data_dir / credentials.FILE_NAME)}"))
 
 
 limit_option = click.option(

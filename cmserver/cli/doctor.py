@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from pathlib import Path
 
 import click
 import msgspec
@@ -25,11 +26,12 @@ from cmserver.cli.config import loaded_option, settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.output import as_called, mask_key, render_json
+from cmserver.cli.service_unit import find_left_behind
 from cmserver.client.client_folder import clients_folder
 from cmserver.client.connections import check_connections
 from cmserver.embedded.files import SetupError, list_clusters
 from cmserver.observations.normalise import normalise_answer
-from cmserver.ops.doctor.database import check_database
+from cmserver.ops.doctor.database import check_credentials, check_database
 from cmserver.ops.doctor.machine import check_agents, check_port
 from cmserver.ops.doctor.model import DoctorFinding, find
 from cmserver.ops.doctor.server import check_server
@@ -124,13 +126,23 @@ def examine(loaded: LoadedSettings) -> DiagnosisOut:
 
 
 def _examine_machine(settings: Settings) -> list[DoctorFinding]:
-    return [*check_port(settings.host, settings.port), *check_agents(check_connections(clients_folder(os.environ)))]
+    return [
+        *check_port(settings.host, settings.port),
+        *map(_left_service, find_left_behind()),
+        *check_agents(check_connections(clients_folder(os.environ))),
+    ]
+
+
+def _left_service(left: tuple[Path, str, bool]) -> DoctorFinding:
+    file, gone, is_system = left
+    found = find("service.left", f"The service of {file} is left behind: {gone} does not exist.")
+    return msgspec.structs.replace(found, command=f"{found.command} {'--system' if is_system else '--user'}")
 
 
 async def _examine_database(settings: Settings, urls: DatabaseUrls) -> list[DoctorFinding]:
     try:
         async with asyncio.timeout(_DATABASE_SECONDS), Db(urls, size=2) as db:
-            return await check_database(db, settings, urls)
+            return [*await check_database(db, settings, urls), *await check_credentials(db, settings.data_dir)]
     except TimeoutError:
         return [find("database.unreachable", f"The database did not answer within {_DATABASE_SECONDS:g} s.")]
 

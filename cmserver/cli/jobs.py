@@ -86,16 +86,16 @@ def _error(error: Mapping[str, object] | None) -> str:
 
 _COLUMNS = Columns(
     generation_wire.ListedJobOut,
-    "project, session, of=source_type, status, tries, created, id, error",
+    "project, session, of=source_type, status, tries, created, id, why",
     project=lambda job: job.project or job.project_id,
     session=lambda job: job.session_title or job.server_session_id,
     tries=lambda job: f"{job.attempts}/{job.max_attempts}",
-    error=lambda job: _error(job.last_error),
+    why=lambda job: _error(job.last_error),
 )
 
 
 def _table(page: generation_wire.JobsOut) -> str:
-    shrink = ("project", "session", "error")
+    shrink = ("project", "session", "why")
     return _COLUMNS.table(page.jobs, page.next_cursor, empty="There are no such jobs.", shrink=shrink)
 
 

@@ -14,7 +14,7 @@ from cmserver.access.wire import OneProjectOut
 from cmserver.base.errors import Forbidden, Gone, NotFound
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli import api_client
-from cmserver.cli.output import Cell, as_called, format_time, render_fields
+from cmserver.cli.output import Cell, TextCommand, as_called, format_time, render_fields
 from cmserver.client.server_api import ApiAnswer
 from cmserver.consolidation.model import list_others
 from cmserver.consolidation.wire import StoredObservationOut
@@ -179,7 +179,7 @@ async def _find_project_name(client: api_client.ApiClient, project_id: UUID) -> 
         return str(project_id)
 
 
-@click.command()
+@click.command(cls=TextCommand)
 @click.argument("text")
 @click.option("--title", help="A line that stands for it in lists. [default: the beginning of the text]")
 @click.option(

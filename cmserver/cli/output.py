@@ -27,6 +27,17 @@ Cell = str | int | UUID | None
 R = TypeVar("R", bound=msgspec.Struct)
 
 
+class TextCommand(click.Command):
+    """A command whose argument is somebody's text: one that begins with a dash is no option that is missing."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            hint = f"A text that begins with a dash comes after --: `{ctx.command_path} -- '-…'`."
+            raise click.UsageError(f"{error.format_message()} {hint}", ctx) from error
+
+
 def render_json(raw: bytes) -> str:
     """JSON for a terminal, too: what controls one, or turns the direction of a line, is escaped in its texts."""
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.format(raw).decode())
@@ -106,9 +117,11 @@ def render_erasure(sentence: str, counts: msgspec.Struct) -> str:
 
 
 def format_time(epoch_ms: int | None) -> str | None:
-    """A time of the API as ISO 8601 in the local time zone, to the second."""
+    """A time of the API as ISO 8601 in the local time zone, to the second; 0, which imports have for none, is unknown."""
     if epoch_ms is None:
         return None
+    if epoch_ms == 0:
+        return "unknown"
     return datetime.fromtimestamp(epoch_ms // 1000).astimezone().isoformat(timespec="seconds")
 
 

@@ -9,12 +9,12 @@ import click
 from msgspec import UNSET
 
 from cmserver.cli.api_client import ApiClient, api_command, present
-from cmserver.cli.output import Cell, format_time, render_table
+from cmserver.cli.output import Cell, TextCommand, format_time, render_table
 from cmserver.recall.search.model import HitOrder, SearchedKind
 from cmserver.recall.search.wire import HitOut, PromptHitOut, SearchIndexOut, render_parts, render_remarks
 
 
-@click.command()
+@click.command(cls=TextCommand)
 @click.argument("query")
 @click.option("--project", metavar="PROJECT", help="Only in this project. [default: all that the key may see]")
 @click.option(

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -30,6 +31,12 @@ SYSTEMD_NAME = "cmserver.service"
 LAUNCHD_LABEL = "cmserver"
 ENVIRONMENT_NAME = "environment"
 """A file in the data folder, with a line `NAME=value` for each variable that the service shall have, such as a provider's key."""
+_LEFT_PATHS = re.compile(
+    r'^ExecStart="([^"%$\\]+)"|^Environment="CMSERVER_DATA_DIR=([^"%$\\]+)"'
+    r"|<key>(?:ProgramArguments</key>\s*<array>|CMSERVER_DATA_DIR</key>)\s*<string>([^<&]+)</string>",
+    re.MULTILINE,
+)
+"""The program and the data folder in a unit or property list; none where its path has signs that are written otherwise there."""
 _WATCHDOG_SECONDS = 60
 _STOP_SECONDS_BEYOND_DRAIN = 30
 _GLOB = re.compile(r"[\\*?\[]")
@@ -124,6 +131,21 @@ def install(config_file: Path | None, *, is_system: bool, only_prints: bool) -> 
         install_service(loaded, is_system=is_system)
 
 
+def find_left_behind() -> list[tuple[Path, str, bool]]:
+    """The services of this user and of the machine whose program or data folder is gone: file, what is gone, if of the machine."""
+    left: list[tuple[Path, str, bool]] = []
+    for is_system in (False, True):
+        try:
+            path = _find_manager(is_system=is_system).path
+            words = _LEFT_PATHS.findall(path.read_text(encoding="utf-8", errors="replace"))
+        except (CmserverError, OSError):
+            continue
+        gone = next((word for word in ("".join(word) for word in words) if not Path(word).exists()), None)
+        if gone is not None:
+            left.append((path, gone, is_system))
+    return left
+
+
 def lacks_service() -> bool:
     """Whether there is a service manager here, without a service that `cmserver service install` would make."""
     try:
@@ -138,10 +160,15 @@ def install_service(loaded: LoadedSettings, *, is_system: bool, starts: bool = T
     manager = _find_manager(is_system=is_system)
     text = manager.render(_make_unit(loaded, is_system=is_system, makes_user=True))
     manager.path.parent.mkdir(parents=True, exist_ok=True)
+    before = manager.path.read_bytes() if manager.path.exists() else None
     write_file(manager.path, text, mode=0o644)
-    manager.enable()
-    if starts:
-        manager.start()
+    try:
+        manager.enable()
+        if starts:
+            manager.start()
+    except CmserverError as error:
+        left = _take_back(manager, before)
+        raise CmserverError(as_called(f"{error} {left} `cmserver start` runs the server without a service manager.")) from error
     start = "and started it." if starts else "to start with the next session: a server runs already."
     click.echo(f"Installed {manager.path} {start} Data: {settings.data_dir}")
     forgotten = _find_forgotten_variables(loaded.sources)
@@ -154,6 +181,26 @@ def install_service(loaded: LoadedSettings, *, is_system: bool, starts: bool = T
     if manager.hint:
         click.echo(manager.hint)
     click.echo(as_called("`cmserver service status` shows its state, `cmserver logs` its log."))
+
+
+def _take_back(manager: _Manager, before: bytes | None) -> str:
+    """Leave the service as it was before; says so."""
+    if before is not None:
+        write_file(manager.path, before, mode=0o644)
+        return "The service's file is as it was before."
+    _remove(manager)
+    return "Nothing was installed."
+
+
+def _remove(manager: _Manager) -> list[str]:
+    """Stop the service and remove its file, whatever the manager says; what it refused."""
+    refusals: list[str] = []
+    for step in (manager.stop, partial(manager.path.unlink, missing_ok=True), manager.forget):
+        try:
+            step()
+        except CmserverError as error:
+            refusals.append(str(error))
+    return refusals
 
 
 @service_group.command("status")
@@ -189,10 +236,11 @@ def logs(config_file: Path | None, *, is_system: bool, follow: bool, lines: int)
 def remove(*, is_system: bool) -> None:
     """Stop the service and remove its file; the data folder stays."""
     manager = _find_installed(is_system=is_system)
-    manager.stop()
-    manager.path.unlink(missing_ok=True)
-    manager.forget()
-    click.echo(f"Stopped the service and removed {manager.path}. What is remembered stays in the data folder.")
+    refusals = _remove(manager)
+    stopped = "Removed" if refusals else "Stopped the service and removed"
+    click.echo(f"{stopped} {manager.path}. What is remembered stays in the data folder.")
+    for refusal in refusals:
+        click.echo(refusal, err=True)
 
 
 class _Manager(ABC):

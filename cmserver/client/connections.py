@@ -16,13 +16,14 @@ from cmserver.base.lookalikes import sanitize_line
 from cmserver.client.agents import CLAUDE_MEM
 from cmserver.client.claude_mem import ACCEPT_KEYLESS, KEYLESS_ROUTE
 from cmserver.client.client_folder import ClientFolder, Connection, list_connections
-from cmserver.client.server_api import is_local
+from cmserver.client.server_api import is_distrusted, is_local, make_trust
 
 _TIMEOUT_SECONDS = 3.0
 _MAX_CALLS = 32
 _NO_KEY = "lacks its key"
 _REFUSES_KEY = "refuses the key"
 _REFUSES_KEYLESS = "refuses guests"
+DISTRUSTED = "has a certificate that is not trusted here"
 _BODY_NAME = re.compile(r"(\d{16})-(\d{7,9})-[0-9a-f]+\.body")
 _IN_FLIGHT_SECONDS = 30
 
@@ -142,9 +143,11 @@ def _check_server(url: str, key: str | None) -> str:
     """The state of the server as a hook's call would find it, in words."""
     path, headers = ("/v1/info", {"Authorization": f"Bearer {key}"}) if key is not None else (KEYLESS_ROUTE, {})
     try:
-        response = httpx.get(f"{url}{path}", headers=headers, timeout=_TIMEOUT_SECONDS, trust_env=not is_local(url))
-    except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError):
-        return "does not answer"
+        response = httpx.get(
+            f"{url}{path}", headers=headers, timeout=_TIMEOUT_SECONDS, trust_env=not is_local(url), verify=make_trust()
+        )
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError) as error:
+        return DISTRUSTED if is_distrusted(error) else "does not answer"
     if response.status_code in {401, 403}:
         return _REFUSES_KEY if key is not None else _REFUSES_KEYLESS
     return "answers" if response.is_success else f"answers {response.status_code}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ _TIMEOUT = httpx.Timeout(300.0, connect=5.0)
 
 _ERRORS = {name: error for error, (_, name) in STATUS.items()}
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+DISTRUSTED_HELP = "Set SSL_CERT_FILE to the certificate of the authority that signed it, for agents, too."
 _NO_KEY = "No API key. Set CMSERVER_KEY_FILE or CMSERVER_KEY, or pass --key."
 
 
@@ -136,10 +138,17 @@ def _query_value(value: str | int | bool) -> str:
 
 def unreachable(http: httpx.AsyncClient, error: httpx.HTTPError) -> ServerUnreachable:
     """The error for a server that did not answer."""
+    if is_distrusted(error):
+        return ServerUnreachable(f"The certificate of the server at {http.base_url} is not trusted here. {DISTRUSTED_HELP}")
     return ServerUnreachable(
         f"The server at {http.base_url} does not answer ({type(error).__name__}). "
         "Is it running (`cmserver status`), and is its address right?"
     )
+
+
+def is_distrusted(error: Exception) -> bool:
+    """Whether a call failed because nobody whom this machine trusts vouches for the server's certificate."""
+    return "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
 def refusal(response: httpx.Response) -> CmserverError:
@@ -173,12 +182,22 @@ def is_local(url: str) -> bool:
     return (httpx.URL(url).host or "") in _LOOPBACK
 
 
+def make_trust() -> ssl.SSLContext | bool:
+    """Whom calls trust: the authorities in SSL_CERT_FILE, or else the usual ones."""
+    file = os.environ.get("SSL_CERT_FILE")
+    try:
+        return ssl.create_default_context(cafile=file) if file else True
+    except OSError as error:
+        raise BadSetting(f"SSL_CERT_FILE names {file}, which holds no certificates ({type(error).__name__}).") from None
+
+
 @asynccontextmanager
 async def open_http_client(url: str, key: str) -> AsyncGenerator[httpx.AsyncClient]:
     """A client of the server at that address."""
     headers = {"Authorization": f"Bearer {key}"}
     try:
-        http = httpx.AsyncClient(base_url=url, headers=headers, trust_env=not is_local(url))  # no proxy for this machine
+        # No proxy for this machine; the authority of a certificate is the environment's in any case.
+        http = httpx.AsyncClient(base_url=url, headers=headers, trust_env=not is_local(url), verify=make_trust())
     except (httpx.InvalidURL, UnicodeEncodeError) as error:
         raise BadSetting(f"The server's address or the key is invalid: {error}.") from error
     async with http:

@@ -55,6 +55,8 @@ SETTINGS = {
     "log_timezone": "UTC",
     "unix_socket_permissions": "0700",
 }
+_BUILTIN_MAJOR = 17
+"""Since then PostgreSQL has a locale C.UTF-8 of its own, which needs none of the system."""
 NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 _ONLY_SYSTEM_NAMES = "-c search_path=pg_catalog,pg_temp"
@@ -314,6 +316,8 @@ class EmbeddedPostgres:
         # trust is right only because the socket folder is 0700 and nothing listens on TCP
         command = [str(self.binaries.bin / "initdb"), "-D", str(fresh), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
         command += [] if self._durable else ["--no-sync"]
+        if self.binaries.major >= _BUILTIN_MAJOR:
+            command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         result = self._run([*command, "--locale=C.UTF-8"])
         if "invalid locale name" in result.stderr:
             result = self._run([*command, "--locale=C"])

@@ -195,7 +195,8 @@ def _classify_connection_error(error: APIConnectionError) -> ProviderError:
     if isinstance(cause, (httpx2.ConnectTimeout, httpx2.PoolTimeout)):
         return failures.unreachable_error(_NAME, "no connection in time")
     if isinstance(cause, (httpx2.ConnectError, httpx2.ProxyError)):
-        return failures.unreachable_error(_NAME, str(cause) or "no connection")
+        is_distrusted = "CERTIFICATE_VERIFY_FAILED" in str(cause)
+        return failures.unreachable_error(_NAME, failures.DISTRUSTED if is_distrusted else str(cause) or "no connection")
     if isinstance(error, APITimeoutError):
         return failures.incomplete_answer_error(_NAME, "it took longer than CMSERVER_PROVIDER_TIMEOUT_SECONDS")
     return failures.incomplete_answer_error(_NAME, "the connection broke off")

@@ -253,6 +253,13 @@ def find_error_in_prose(name: str, text: str) -> ProviderError | None:
     return kind and ProviderError(kind, f"{name} said: {_quote(text)}", parse_retry_after({}, text), out_of_reach=out_of_reach)
 
 
+DISTRUSTED = (
+    "its certificate is not trusted here. Set SSL_CERT_FILE, in the server's environment, to the certificate of the authority "
+    "that signed it"
+)
+"""Why a provider is out of reach whose certificate nobody vouches for."""
+
+
 def unreachable_error(name: str, why: str) -> ProviderError:
     """The error for a connection that failed."""
     return ProviderError(FailureKind.TRANSIENT, f"{name} cannot be reached: {why}.", out_of_reach=True)

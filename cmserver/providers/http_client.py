@@ -23,7 +23,7 @@ from httpx import (
 )
 
 from cmserver.base.errors import Invalid
-from cmserver.providers.failures import classify_status, find_error_in_body, incomplete_answer_error, unreachable_error
+from cmserver.providers.failures import DISTRUSTED, classify_status, find_error_in_body, incomplete_answer_error, unreachable_error
 from cmserver.providers.model import MAX_ANSWER_BYTES, FailureKind, ProviderError
 
 Usage = TypeVar("Usage", bound=msgspec.Struct)
@@ -172,6 +172,8 @@ class HttpEndpoint:
         return find_error_in_body(self.name, answer.text, answer.headers)
 
     def _describe_error(self, error: HTTPError) -> str:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return f"{self._public_url}: {DISTRUSTED}"
         if self._is_here and isinstance(error, ConnectError):
             return f"nothing listens at {self._public_url}. Start it, or set {self._setting} to where it runs"
         return f"{self._public_url}: {self._redact(str(error)) or 'no connection within 5 seconds'}"

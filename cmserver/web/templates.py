@@ -88,6 +88,11 @@ def to_moment(value: datetime | int) -> datetime:
     return from_epoch_ms(value) if isinstance(value, int) else value.astimezone(UTC)
 
 
+def is_unknown_time(value: datetime | int) -> bool:
+    """Whether it is 1970, which imports have where no time was known."""
+    return to_moment(value).timestamp() == 0
+
+
 def format_relative(value: datetime | int) -> str:
     """`3 minutes ago`, `in 2 days`; the date where it is more than a month away."""
     moment = to_moment(value)
@@ -184,6 +189,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    cast("dict[str, object]", environment.tests)["unknown_time"] = is_unknown_time
     filters = cast("dict[str, object]", environment.filters)
     filters.update(
         number=format_number,

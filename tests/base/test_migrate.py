@@ -4,10 +4,12 @@ import asyncio
 import shutil
 from collections.abc import Generator
 from pathlib import Path
+from unittest.mock import AsyncMock
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+import structlog
 from psycopg import sql
 
 from cmserver.access.model import Principal
@@ -188,6 +190,24 @@ async def test_a_database_in_another_encoding_is_refused_before_anything_is_done
 
         with psycopg.connect(url) as conn:
             assert conn.execute("SELECT to_regclass('schema_migrations') IS NULL").fetchone() == (True,)
+
+
+async def test_an_empty_database_of_locale_c_is_refused_and_one_in_use_goes_on_with_a_word(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    with server.lend_encoded("UTF8") as url:
+        with pytest.raises(MigrationError, match=r"has the locale C.*\n  createdb .*--locale=C\.UTF-8.* NAME$"):
+            await migrate(url)
+        with psycopg.connect(url) as conn:
+            assert conn.execute("SELECT to_regclass('schema_migrations') IS NULL").fetchone() == (True,)
+
+        with monkeypatch.context() as before:
+            before.setattr(module, "check_locale", AsyncMock())
+            await migrate(url)
+        with structlog.testing.capture_logs() as logged:
+            assert await migrate(url) == []
+
+    assert [line["event"] for line in logged] == ["database.locale"]
 
 
 async def test_an_old_postgresql_is_refused_before_anything_is_done(empty_database: str, monkeypatch: pytest.MonkeyPatch):

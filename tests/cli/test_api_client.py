@@ -26,6 +26,7 @@ from cmserver.cli.main import cli
 from cmserver.client import server_api
 from cmserver.client.server_api import Api, ApiAnswer, MissingKey, ServerUnreachable, refusal
 from tests.cli.conftest import Cms, every_command
+from tests.client.hook.recorder import Recorder, Reply
 from tests.conftest import Cast
 
 NOBODY_LISTENS = "http://127.0.0.1:1"
@@ -104,6 +105,24 @@ def test_the_key_of_this_machine_is_not_sent_to_another_server(tmp_path: Path):
     assert isinstance(result.exception, BadSetting)
     assert isinstance(result.exception, MissingKey)
     assert exit_code(result.exception) is ExitCode.USAGE
+
+
+def test_a_key_of_the_data_folder_that_is_wrong_may_be_of_another_database(tmp_path: Path):
+    server = Recorder()
+    body = {"error": "Forbidden", "message": "This API key is wrong, expired or revoked."}
+    server.reply = lambda _: Reply(status=403, body=json.dumps(body).encode())
+    server.start()
+    credentials.write(tmp_path, Credentials(url=server.url, key="cms_file", team="blue"))
+    try:
+        of_file, named = keys_list(tmp_path), keys_list(tmp_path, "--key", "cms_option")
+    finally:
+        server.stop()
+
+    assert isinstance(of_file.exception, Forbidden)
+    assert str(tmp_path / "credentials") in str(of_file.exception)
+    assert "restored" in str(of_file.exception)
+    assert "cms_" not in str(of_file.exception)
+    assert "restored" not in str(named.exception)
 
 
 @pytest.mark.usefixtures("asked")

@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from cmserver.base.configuration import LoadedSettings
 from cmserver.base.settings import Settings
+from cmserver.cli import doctor
 from cmserver.cli.doctor import examine
 from cmserver.client.agents import AGENTS
 from cmserver.client.client_folder import ClientFolder, Connection
-from cmserver.client.connections import AgentStatus
+from cmserver.client.connections import DISTRUSTED, AgentStatus
 from cmserver.ops.doctor.machine import check_agents, check_port
 from cmserver.ops.doctor.model import DoctorFinding, find
 from cmserver.ops.doctor.wire import DiagnosisOut
@@ -58,6 +59,7 @@ def test_a_connected_agent_without_trouble_has_no_finding():
         ({"current": False}, "hooks.client", "cmserver connect claude-code"),
         ({"current": False, "plugin": "p"}, "hooks.client", "cmserver connect claude-code --plugin"),
         ({"server": "refuses the key"}, "hooks.key", "cmserver connect claude-code"),
+        ({"server": DISTRUSTED}, "hooks.certificate", "export SSL_CERT_FILE=FILE"),
         ({"server": "lacks its key"}, "hooks.key", "cmserver connect claude-code"),
         ({"trouble": "tools"}, "hooks.tools", "apt-get install curl"),
         ({"waiting": 3, "oldest_epoch": round(time.time() * 1000) - 3_600_000}, "hooks.spool", "cmserver connections"),
@@ -68,6 +70,18 @@ def test_a_fault_of_an_agents_connection_is_found(change: dict[str, object], cod
     (finding,) = check_agents([msgspec.structs.replace(WELL, **change)])
 
     assert (finding.code, finding.command) == (code, command)
+
+
+def test_a_service_that_was_left_behind_is_found_with_the_command_that_removes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = tmp_path / "cmserver.service"
+    monkeypatch.setattr(doctor, "find_left_behind", lambda: [(file, "/opt/cmserver/bin/python", True)])
+    settings = Settings(data_dir=tmp_path, port=1)
+    monkeypatch.setenv("CMSERVER_CLIENT_DIR", str(tmp_path / "clients"))
+
+    (finding,) = doctor._examine_machine(settings)  # pyright: ignore[reportPrivateUsage]
+
+    assert (finding.code, finding.command) == ("service.left", "cmserver service remove --system")
+    assert "/opt/cmserver/bin/python" in finding.message
 
 
 def test_calls_that_wait_for_a_moment_are_no_fault():

@@ -154,6 +154,16 @@ async def test_in_a_checkout_the_project_need_not_be_named(cms: Cms, cast: Cast,
     assert said.read(OneObservationOut).observation.project_id == cast.alice.project.id
 
 
+async def test_a_text_that_begins_with_a_dash_is_hinted(cms: Cms, cast: Cast):
+    refused = await cms("remember", "-D is for debug builds", "--project", ORDERS, key=cast.alice.key)
+    stored = await cms("remember", "--project", ORDERS, "--", "-D is for debug builds", key=cast.alice.key)
+
+    assert refused.code == ExitCode.USAGE
+    assert "comes after --: `" in refused.err
+    assert "remember -- '-…'`" in refused.err
+    assert stored.out == "#1 -D is for debug builds\n"
+
+
 async def test_remembering_in_a_project_that_does_not_exist_makes_it(
     cms: Cms, cast: Cast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -19,6 +19,10 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
 
 
+def test_a_time_that_is_not_known_is_not_1970():
+    assert (output.format_time(0), output.format_time(None)) == ("unknown", None)
+
+
 @pytest.fixture
 def in_vienna(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     monkeypatch.setenv("TZ", "Europe/Vienna")

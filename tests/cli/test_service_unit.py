@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from cmserver.base.errors import CmserverError, NotFound
 from cmserver.cli import service_unit
 from cmserver.cli.main import cli
-from cmserver.cli.service_unit import ServiceUnit, render_launchd_plist, render_systemd_unit
+from cmserver.cli.service_unit import ServiceUnit, find_left_behind, render_launchd_plist, render_systemd_unit
 
 UNIT = ServiceUnit(
     command=["/opt/cm server/bin/python", "-m", "cmserver", "run"],
@@ -110,14 +110,53 @@ def test_what_is_not_installed_is_said_with_the_command_that_does(tmp_path: Path
     assert calls.read_text() == ""
 
 
-def test_a_failing_service_manager_fails_the_command(tmp_path: Path, calls: Path):
+def test_a_failing_service_manager_fails_the_command_and_nothing_is_left(tmp_path: Path, calls: Path):
     (tmp_path / "systemctl.fails").touch()
+    file = tmp_path / "config" / "systemd" / "user" / "cmserver.service"
 
     result = cmserver(tmp_path, "service", "install", "--user")
 
     assert isinstance(result.exception, CmserverError)
-    assert str(result.exception) == "`systemctl --user daemon-reload` failed (exit code 1)."
-    assert calls.read_text() == "systemctl --user daemon-reload\n"
+    assert str(result.exception).startswith("`systemctl --user daemon-reload` failed (exit code 1). Nothing was installed. ")
+    assert not file.exists()
+
+    file.write_text("[Unit]\n")
+    again = cmserver(tmp_path, "service", "install", "--user")
+    assert "is as it was before" in str(again.exception)
+    assert file.read_text() == "[Unit]\n"
+
+
+def test_a_service_is_removed_also_when_its_manager_fails(tmp_path: Path, calls: Path):
+    file = tmp_path / "config" / "systemd" / "user" / "cmserver.service"
+    assert cmserver(tmp_path, "service", "install", "--user").exit_code == 0
+    (tmp_path / "systemctl.fails").touch()
+
+    removed = cmserver(tmp_path, "service", "remove", "--user")
+
+    assert removed.exit_code == 0, removed.output
+    assert f"Removed {file}" in removed.output
+    assert "`systemctl --user disable --now cmserver.service` failed" in removed.output
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("gone", ["program", "data"])
+def test_a_service_whose_program_or_data_folder_is_gone_is_found(
+    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    file = tmp_path / "config" / "systemd" / "user" / "cmserver.service"
+    assert cmserver(tmp_path, "service", "install", "--user").exit_code == 0
+    (tmp_path / "data").mkdir()
+    assert find_left_behind() == []
+
+    if gone == "data":
+        (tmp_path / "data").rmdir()
+        missing = str(tmp_path / "data")
+    else:
+        missing = "/nowhere/bin/python"
+        file.write_text(file.read_text().replace(sys.executable, missing))
+
+    assert find_left_behind() == [(file, missing, False)]
 
 
 def test_without_systemd_the_command_says_what_else_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -61,6 +61,27 @@ def embedded() -> Iterator[EmbeddedPostgres]:
         server.start()
         yield server
         server.stop()
+
+
+def test_a_system_without_c_utf8_has_a_database_that_knows_all_letters(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    server = EmbeddedPostgres(folder / "data", durable=False)
+    if server.binaries.major < 17:
+        pytest.skip("PostgreSQL has a locale of its own since 17")
+    run = server._run  # pyright: ignore[reportPrivateUsage]
+
+    def without_c_utf8(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        is_refused = "--locale=C.UTF-8" in command
+        return subprocess.CompletedProcess(command, 1, "", 'invalid locale name "C.UTF-8"') if is_refused else run(command)
+
+    monkeypatch.setattr(server, "_run", without_c_utf8)
+    server.start()
+    try:
+        with psycopg.connect(server.url) as conn:
+            found = conn.execute("SELECT to_tsvector('simple', 'ÜBER') = to_tsvector('simple', 'über')").fetchone()
+    finally:
+        server.stop()
+
+    assert found == (True,)
 
 
 def run_here(data_dir: Path) -> subprocess.Popen[str]:

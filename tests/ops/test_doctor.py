@@ -7,18 +7,22 @@ import shutil
 import time
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import AsyncMock
+from uuid import uuid4
 
 import httpx
 import pytest
 from msgspec import structs
 from psycopg.conninfo import conninfo_to_dict
 
+from cmserver.base import credentials
+from cmserver.base import migrate as migrations
 from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.settings import Settings
 from cmserver.calls import repository as calls
 from cmserver.ops.doctor import database as database_checks
-from cmserver.ops.doctor.database import check_database
+from cmserver.ops.doctor.database import check_credentials, check_database
 from cmserver.ops.doctor.model import BY_CODE, CHECKS, DoctorFinding, find
 from cmserver.ops.doctor.server import check_server
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
@@ -301,6 +305,30 @@ async def test_a_database_in_another_encoding_is_found(settings: Settings, serve
             found = await check_database(db, settings)
 
     assert codes(found) == {"database.encoding"}
+
+
+async def test_a_database_of_locale_c_that_is_in_use_is_found(settings: Settings, server: Server, monkeypatch: pytest.MonkeyPatch):
+    with server.lend_encoded("UTF8") as url, monkeypatch.context() as before:
+        before.setattr(migrations, "check_locale", AsyncMock())
+        await migrations.migrate(url)
+        async with Db(DatabaseUrls(owner=url), size=2) as db:
+            found = await check_database(db, settings)
+
+    assert "database.locale" in codes(found)
+
+
+async def test_a_key_of_another_database_is_found(settings: Settings, db: Db, cast: Cast):
+    team = "blue one"
+    stored = credentials.Credentials(url="http://127.0.0.1:1", key=cast.alice.key, team=team)
+    credentials.write(settings.data_dir, stored)
+    known = await check_credentials(db, settings.data_dir)
+    credentials.write(settings.data_dir, structs.replace(stored, key=f"cms_{uuid4().hex}_secret"))
+    (finding,) = await check_credentials(db, settings.data_dir)
+
+    assert known == []
+    assert (finding.code, finding.command) == ("credentials.key", "cmserver keys create --operator --team 'blue one'")
+    assert str(settings.data_dir / "credentials") in finding.message
+    assert "secret" not in finding.message
 
 
 async def test_a_database_that_does_not_answer_is_found(settings: Settings):

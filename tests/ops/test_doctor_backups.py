@@ -48,7 +48,7 @@ def drill(folder: Path, age: timedelta, *, passed: bool = True) -> None:
     [
         ([], DAY, {}, []),
         ([], 8 * DAY, {}, ["backup.old"]),
-        ([], 8 * DAY, {"database_url": "postgresql://own"}, []),
+        ([], 8 * DAY, {"database_url": "postgresql://own"}, ["backup.old"]),
         ([], DAY, {"backup_every_hours": 6}, ["backup.old"]),
         ([6 * DAY], 9 * DAY, {}, []),
         ([8 * DAY], 9 * DAY, {}, ["backup.old"]),
@@ -74,6 +74,12 @@ def test_backups_that_are_missing_too_old_untried_or_damaged_are_found(
     found = backups.check_backups(chosen, datetime.now(UTC) - since_start)
 
     assert [finding.code for finding in found] == expected
+
+
+def test_who_archives_the_log_of_postgresql_needs_no_backup_here(tmp_path: Path):
+    settings = Settings(data_dir=tmp_path, backup_dir=tmp_path)
+
+    assert list(backups.check_backups(settings, datetime.now(UTC) - 8 * DAY, has_archive=True)) == []
 
 
 @try_rows(

@@ -44,6 +44,7 @@ FAILURES_BEFORE_PAUSE=3
 IN_FLIGHT_SECONDS=30   # no hook lives longer: a pid that is alive then is somebody else's
 LOCK_SECONDS=120       # a drain says more often that it lives
 BATCH=100              # payloads for one curl
+DISTRUSTED=60          # curl's exit code, and that of send.py, where nobody who is trusted vouches for the certificate
 REST_SECONDS=5         # of a drain, when the server takes no more in this minute
 MAX_RESTS=60
 MAX_ATTEMPTS=10       # of a payload that the server fails at (500, 404), before the ones behind it get their turn
@@ -375,6 +376,7 @@ warn_user() {
         misread) text="$misread. Until it is mended, nothing is recorded here." ;;
         unknown) text=$unknown ;;
         slow) text="this folder takes too long to read. Events are kept, and sent later." ;;
+        distrusted) text="the certificate of $url is not trusted here. Events are kept. Set SSL_CERT_FILE to its authority, also for the agent." ;;
         tools) text="the hooks need curl or python3. Events are kept until one is installed." ;;
         unset) text="no server is configured. Run: cmserver connect $agent." ;;
         *) text="no answer from $url. Events are kept, and sent when it answers again. See: cmserver status." ;;
@@ -480,6 +482,7 @@ send() {
         taken | taken[!'{']* | taken*[!'}']) verdict=down ;; # it says that it speaks JSON, and does not
     esac
     [ "$ended" -ne 127 ] || verdict=tools
+    [ "$ended" -ne "$DISTRUSTED" ] || verdict=distrusted
 }
 
 # find_begin: whether the call is answered with the index, as `begins`: a session's start, or where the agent is Gemini CLI its first

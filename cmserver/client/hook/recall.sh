@@ -11,6 +11,7 @@ get() {
     answer=$(ask 10 "$@")
     ended=$?
     [ "$ended" -ne 127 ] || complain 'this needs curl, or python3.'
+    [ "$ended" -ne "$DISTRUSTED" ] || complain "the certificate of $url is not trusted here: set SSL_CERT_FILE to its authority."
     split_answer "$answer"
     [ -n "$line" ] || complain "no answer from $url."
     answer=${answer%"$line"}

@@ -71,5 +71,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGALRM, too_late)
     try:
         {"ask": ask, "drain": drain}[sys.argv[1]](*sys.argv[2:])
-    except (OSError, HTTPException, ValueError):
-        sys.exit(1)
+    except (OSError, HTTPException, ValueError) as error:
+        sys.exit(60 if type(error).__name__ == "SSLCertVerificationError" else 1)  # as curl does

@@ -13,7 +13,7 @@ from psycopg.rows import TupleRow
 
 from cmserver.access.keys import repository as keys
 from cmserver.base.errors import Unavailable
-from cmserver.base.migrate import MigrationError, check_server, ensure_tenant_role, migrate, newest
+from cmserver.base.migrate import MigrationError, check_locale, check_server, ensure_tenant_role, migrate, newest
 from cmserver.embedded.tools import VECTOR_TABLES, find_tools, load
 from cmserver.ops import repository as ops
 from cmserver.ops.backup import repository
@@ -101,8 +101,9 @@ async def check_restore_ended(url: str) -> None:
 
 
 async def _check_target(conn: AsyncConnection[TupleRow], manifest: Manifest) -> None:
-    """Raise MigrationError for a server or an encoding that cmserver cannot use, BackupError when it has rows or lacks roles."""
+    """MigrationError for a server, encoding or locale that cmserver cannot use, BackupError when it has rows or lacks roles."""
     check_server(conn)
+    await check_locale(conn)
     if not await repository.IS_EMPTY.one(conn) and not await _is_loaded(conn, manifest):
         raise BackupError("The database is not empty. Restore into one that is: make a new database, or an empty data folder.")
     await ensure_tenant_role(conn)

@@ -16,8 +16,8 @@ _MAX_DAYS = 7
 _SPARE = 1.2
 
 
-def check_backups(settings: Settings, first_start: datetime) -> Iterator[DoctorFinding]:
-    """`first_start` is when the database was made. Who backs up a PostgreSQL of his own by other means has no backup here."""
+def check_backups(settings: Settings, first_start: datetime, *, has_archive: bool = False) -> Iterator[DoctorFinding]:
+    """`first_start` is when the database was made. Whose PostgreSQL archives its log (`has_archive`) backs up by other means."""
     now, folder = datetime.now(UTC), settings.backup_folder
     try:
         stored = list_backups(folder)
@@ -29,8 +29,8 @@ def check_backups(settings: Settings, first_start: datetime) -> Iterator[DoctorF
         yield find("backup.damaged", f"These backups in {folder} cannot be read: {', '.join(damaged)}.")
     most = timedelta(hours=2 * settings.backup_every_hours) if settings.backup_every_hours else timedelta(days=_MAX_DAYS)
     if not whole:
-        if now - first_start > most and (settings.database_url is None or settings.backup_every_hours):
-            yield find("backup.old", f"There is no backup in {folder}.")
+        if now - first_start > most and (not has_archive or settings.backup_every_hours):
+            yield find("backup.old", f"There is no backup in {folder}, {(now - first_start).days} days after the first start.")
         return
     times = [created_at(backup.manifest) for backup in whole if backup.manifest is not None]
     if now - max(times) > most:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import psycopg
 from psycopg import AsyncConnection
 
+from cmserver.access import repository as access
+from cmserver.base import credentials
 from cmserver.base.db import DatabaseUrls, Db, check_pooling
 from cmserver.base.errors import Unavailable
 from cmserver.base.ids import new_id
-from cmserver.base.migrate import newest
+from cmserver.base.migrate import knows_letters, newest
 from cmserver.base.settings import Settings
 from cmserver.base.tenant_role import UnsafeConnection
 from cmserver.calls import repository as calls
@@ -46,6 +50,14 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         return [_schema_finding(number)]
     findings = [*await _check_connections(db, urls)]
     async with db.system() as conn:
+        if not await knows_letters(conn):
+            findings.append(
+                find(
+                    "database.locale",
+                    "The database has the locale C: a search for überweisung does not find ÜBERWEISUNG. Make a backup (`cmserver "
+                    "backup`), and restore it into a database of locale C.UTF-8.",
+                )
+            )
         facts, now = await repository.FACTS.one(conn), time.time()
         transactions = await repository.open_transactions(conn, _TRANSACTION_SECONDS)
         tables = await repository.dead_rows(conn, _DEAD_ROWS)
@@ -66,8 +78,30 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         total = answers.usable + answers.unusable
         findings.append(find("provider.answers", f"{answers.unusable} of {total} answers of models in 24 hours could not be used."))
     findings += [*_check_budgets(budgets), *_check_keys(keys)]
-    findings += await asyncio.to_thread(lambda: [*check_backups(settings, facts.first_start)])
+    findings += await asyncio.to_thread(lambda: [*check_backups(settings, facts.first_start, has_archive=facts.archives_log)])
     return findings
+
+
+async def check_credentials(db: Db, data_dir: Path) -> list[DoctorFinding]:
+    """Whether the database knows the key in the data folder's credentials file, if there is one with a key of ours."""
+    try:
+        stored = credentials.read(data_dir)
+    except credentials.BadCredentials:
+        return []
+    key_id = credentials.parse_key_id(stored.key) if stored else None
+    if stored is None or key_id is None:
+        return []
+    try:
+        async with db.system() as conn:
+            is_known = bool(await access.find_keys(conn, [key_id], []))
+    except (Unavailable, psycopg.Error):
+        return []  # which is a finding of its own
+    file = data_dir / credentials.FILE_NAME
+    message = (
+        f"The key in {file} is not of this database, as after a restore: the server refuses this machine's commands. Make a new "
+        "one, and write it into that file; agents are connected again with `cmserver connect`."
+    )
+    return [] if is_known else [find("credentials.key", message, team=shlex.quote(stored.team))]
 
 
 def _schema_finding(number: int) -> DoctorFinding:
@@ -168,8 +202,7 @@ def _check_embedder(facts: DatabaseFacts, models: Sequence[EmbeddingModel], sett
             yield find("embedder.absent", f"There are vectors of {current.provider} ({current.model}), and no embedder is set.")
         return
     if not facts.has_vector:
-        if settings.embedder != "auto":  # what comes with the program is used where it can be
-            yield find("database.extension")
+        yield find("database.extension")
         return
     is_changing = any(model.state == "building" for model in models)
     if current is not None and not is_changing and chosen.model is not None and not is_same(chosen, chosen.model, current):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import httpx
 
-from cmserver.client.connections import AgentStatus
+from cmserver.client.connections import DISTRUSTED, AgentStatus
+from cmserver.client.server_api import DISTRUSTED_HELP
 from cmserver.ops.doctor.model import DoctorFinding, find
 
 _SPOOL_SECONDS = 900
@@ -49,6 +50,8 @@ def _check_agent(agent: AgentStatus) -> Iterator[DoctorFinding]:
             else f"{agent.agent}: the server at {agent.url} {agent.server}.",
             agent=name,
         )
+    if agent.server == DISTRUSTED:
+        yield find("hooks.certificate", f"{agent.agent}: the certificate of {agent.url} is not trusted here. {DISTRUSTED_HELP}")
     if agent.trouble == "tools":
         yield find("hooks.tools", f"{agent.agent}: its hooks found neither curl nor python3, so nothing can be sent.")
     if agent.oldest_epoch is not None and time.time() - agent.oldest_epoch / 1000 > _SPOOL_SECONDS:

@@ -40,6 +40,13 @@ class DoctorFinding(msgspec.Struct, frozen=True, kw_only=True):
 CHECKS = [
     Check("database.unreachable", "error", "database", "The database does not answer.", "cmserver status"),
     Check("database.encoding", "error", "database", "The database is not in UTF8: no server starts on it.", CREATE_DATABASE),
+    Check(
+        "database.locale",
+        "warning",
+        "database",
+        "The database has the locale C: words in capitals beyond A to Z are not found in small letters.",
+        CREATE_DATABASE,
+    ),
     Check("schema.older", "error", "database", "The database's schema is older than the program.", "cmserver restart"),
     Check(
         "schema.newer", "error", "database", "The database's schema is newer than the program.", "pip install --upgrade cmserver"
@@ -84,7 +91,7 @@ CHECKS = [
         "database.extension",
         "warning",
         "database",
-        "An embedder is set, and the database has no pgvector: search goes by words.",
+        "The database has no pgvector: search goes by words, and finds nothing by its meaning.",
         "psql -c 'CREATE EXTENSION vector'",
     ),
     Check(
@@ -171,14 +178,29 @@ CHECKS = [
     Check("provider.key", "error", "server", "A provider in the settings cannot be used.", "cmserver doctor provider"),
     Check("embedder.settings", "error", "server", "The embedder in the settings cannot be used.", "cmserver doctor embedder"),
     Check("settings.unknown", "warning", "server", "A variable or a line of the config file is no setting.", "cmserver config"),
+    Check(
+        "credentials.key",
+        "error",
+        "database",
+        "The key in the credentials file is not of this database, as after a restore: commands are refused.",
+        "cmserver keys create --operator --team TEAM",
+    ),
     Check("disk.full", "error", "server", "The disk of the data folder is nearly full.", "df -h FOLDER"),
     Check("files.owner", "error", "server", "A file in the data folder belongs to somebody else.", "chown -R USER FOLDER"),
     Check("files.unreadable", "error", "server", "A file in the data folder cannot be read.", "chmod -R u+rwX FOLDER"),
     Check("credentials.readable", "error", "server", "Others can read the credentials file.", "chmod 600 FILE"),
     Check("port.taken", "error", "machine", "Another program has the server's port.", "cmserver start --port PORT"),
+    Check("service.left", "warning", "machine", "A service's program or data folder is gone.", "cmserver service remove"),
     Check("hooks.entry", "error", "machine", "An agent's settings file with the hooks is gone.", "cmserver connect AGENT"),
     Check("hooks.client", "warning", "machine", "An agent's hook client is from another version.", "cmserver connect AGENT"),
     Check("hooks.key", "error", "machine", "The server refuses an agent's key, or it is missing.", "cmserver connect AGENT"),
+    Check(
+        "hooks.certificate",
+        "error",
+        "machine",
+        "The certificate of an agent's server is not trusted here.",
+        "export SSL_CERT_FILE=FILE",
+    ),
     Check("hooks.tools", "error", "machine", "The hooks found neither curl nor python3.", "apt-get install curl"),
     Check("hooks.spool", "warning", "machine", "Calls of an agent wait for more than 15 minutes.", "cmserver connections"),
     Check("hooks.lost", "warning", "machine", "Calls of an agent were lost or refused.", "cmserver connections"),
@@ -237,6 +259,8 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
     database: str
     collation_changed: bool
     has_vector: bool
+    archives_log: bool
+    """Whether PostgreSQL archives its log: then there is a backup by other means."""
     max_connections: int
     reserved_connections: int
     used_connections: int

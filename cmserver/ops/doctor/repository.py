@@ -22,6 +22,7 @@ FACTS = Query(
            d.datname::text AS database,
            coalesce(d.datcollversion <> pg_database_collation_actual_version(d.oid), false) AS collation_changed,
            EXISTS (SELECT FROM pg_extension WHERE extname = 'vector') AS has_vector,
+           current_setting('archive_mode') <> 'off' AS archives_log,
            current_setting('max_connections')::int AS max_connections,
            current_setting('superuser_reserved_connections')::int AS reserved_connections,
            (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS used_connections,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import msgspec
 
@@ -36,7 +38,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 class Recorder:
     """Listens from `start` to `stop`, each time at the same port. While `free` is not set, its answers wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: Path | None = None) -> None:
+        self._certificate = certificate
         self.sent: list[Sent] = []
         self.reply: Callable[[Sent], Reply] = lambda _: Reply()
         self.free = threading.Event()
@@ -45,7 +48,7 @@ class Recorder:
         """Released once for each request."""
         with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as once:
             self.port = once.server_port
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self.port}"
         self._server: ThreadingHTTPServer | None = None
 
     def start(self) -> None:
@@ -73,6 +76,10 @@ class Recorder:
                 pass  # clients that went away
 
         self._server = Server(("127.0.0.1", self.port), Handler)
+        if self._certificate:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(self._certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def stop(self) -> None:

@@ -1,0 +1,72 @@
+"""A server with a certificate that only SSL_CERT_FILE vouches for: what its callers say, and that they work with it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from cmserver.client import connections, server_api
+from cmserver.client.server_api import Api, ServerUnreachable, open_http_client
+from cmserver.providers.http_client import HttpEndpoint
+from cmserver.providers.model import ProviderError
+from tests.client.hook.agent import Agent
+from tests.client.hook.recorder import Recorder
+
+CERTIFICATE = Path(__file__).with_name("certificate.pem")
+"""Its own authority, for 127.0.0.1 and a hundred years, with its key, which opens nothing."""
+WITH_PYTHON = ("cat", "date", "rm", "mkdir", "wc", "head", "python3", "find", "sleep", "cksum", "setsid")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Generator[Recorder]:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    recorder = Recorder(CERTIFICATE)
+    recorder.start()
+    yield recorder
+    recorder.stop()
+
+
+@pytest.mark.parametrize("tools", [(), WITH_PYTHON], ids=["curl", "python"])
+def test_a_hook_keeps_its_call_and_names_the_variable(agent: Agent, server: Recorder, tools: tuple[str, ...]):
+    if tools:
+        agent.tools(*tools)
+
+    told = agent.hook("SessionStart", {"number": 1})
+
+    assert "certificate" in str(told["systemMessage"])
+    assert "SSL_CERT_FILE" in str(told["systemMessage"])
+    assert (agent.left.waiting, agent.left.trouble, server.sent) == (1, "distrusted", [])
+    assert agent.hook("SessionStart", {"number": 2}, env={"SSL_CERT_FILE": str(CERTIFICATE)})["answer"] is True
+
+
+async def test_a_command_names_the_variable_and_works_with_it(server: Recorder, monkeypatch: pytest.MonkeyPatch):
+    async with open_http_client(server.url, "cms_x") as http:
+        with pytest.raises(ServerUnreachable, match=r"certificate of the server at .* is not trusted here\. Set SSL_CERT_FILE"):
+            await Api(http).get("/v1/info")
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    async with open_http_client(server.url, "cms_x") as http:
+        assert (await Api(http).get("/v1/info")).raw == b'{"answer":true}'
+
+
+def test_a_connection_says_that_its_certificate_is_not_trusted(server: Recorder, monkeypatch: pytest.MonkeyPatch):
+    distrusted = connections._check_server(server.url, "cms_x")  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+
+    assert distrusted == connections.DISTRUSTED
+    assert connections._check_server(server.url, "cms_x") == "answers"  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_provider_that_is_not_trusted_names_the_variable(server: Recorder):
+    endpoint = HttpEndpoint("Gateway", server.url, headers={}, secret=None, timeout_seconds=30)
+
+    with pytest.raises(ProviderError, match=r"Gateway cannot be reached: .* is not trusted here\. Set SSL_CERT_FILE"):
+        await endpoint.post("/", {})
+
+
+def test_a_file_that_holds_no_certificates_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "nowhere.pem"))
+
+    with pytest.raises(server_api.BadSetting, match=r"SSL_CERT_FILE names .*nowhere\.pem"):
+        server_api.make_trust()
