@@ -31,7 +31,8 @@ UNSEGMENTED = (
 
 BULLET = re.compile(r"\A[ \t]*+(?:[-*\u2022\u2023\u25aa\u2013\u2014][ \t]++|\u2022|\d{1,3}[.)][ \t]++)")
 
-STORABLE_PATTERN = r"^[^\x00\ud800-\udfff]*$"
+STORABLE_PATTERN = r"^[\x01-\ud7ff\ue000-\U0010ffff]*+$"
+"""In a fifth of the time that `[^\\x00\\ud800-\\udfff]*` takes: 8 MB would stop everybody for a third of a second."""
 WHY_UNSTORABLE = "A character that cannot be stored (NUL, or half of a surrogate pair) is in the text"
 
 _WHY_NOT: dict[str, str] = {}
@@ -74,8 +75,8 @@ def storable(text: str) -> str:
 
 
 def cut_query(text: str) -> str:
-    """What is read of a query that comes by another system's door, whose clients cannot shorten it."""
-    return text[:QUERY_MOST]
+    """What is read of a query that comes by another system's door, whose clients cannot shorten it, fit to be searched for."""
+    return storable(text[:QUERY_MOST])
 
 
 def split_commas(text: str | None) -> list[str]:

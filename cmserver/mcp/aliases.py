@@ -13,7 +13,7 @@ from msgspec import Meta, field
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid, Issue, NotFound
-from cmserver.base.text import Key, Line, Text, cut_query, split_commas
+from cmserver.base.text import Key, Line, cut_query, split_commas
 from cmserver.base.tolerant_json import record
 from cmserver.events.model import StoredToolUse
 from cmserver.ingest.tool_uses import MAX_IDS, find_tool_uses, number_of
@@ -42,7 +42,7 @@ _PROJECT = {"$.projectId": "$.project"}
 class SearchArguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """As claude-mem's `search`. `type` is observations, sessions (summaries), prompts, or a type, as `obs_type`; commas are or."""
 
-    query: Annotated[Text, Meta(min_length=1)]
+    query: Annotated[str, Meta(min_length=1)]
     limit: Annotated[int, Meta(ge=1, le=_MAX_HITS)] = 20
     offset: Annotated[int, Meta(ge=0, lt=_MAX_HITS)] = 0
     project: Key | None = None
@@ -57,7 +57,7 @@ class TimelineArguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     """As claude-mem's `timeline`."""
 
     anchor: Annotated[int, Meta(ge=1)] | Line | None = None
-    query: Annotated[Text, Meta(min_length=1)] | None = None
+    query: Annotated[str, Meta(min_length=1)] | None = None
     depth_before: EntryCount = 10
     depth_after: EntryCount = 10
     project: Key | None = None

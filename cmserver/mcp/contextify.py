@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from cmserver.base.errors import NotFound
 from cmserver.base.lookalikes import remove_invisible
-from cmserver.base.text import Key, Line, Text
+from cmserver.base.text import Key, Line
 from cmserver.consolidation.model import SOURCES_MOST
 from cmserver.mcp.call import Call, Tool, handle
 from cmserver.memories import wire as memories_wire
@@ -39,7 +39,7 @@ class MemoryIdArguments(msgspec.Struct, kw_only=True):
 class MemorySearchArguments(memories_wire.MemoryFiltersIn, kw_only=True):
     """Without `query`, what the filters leave, newest first."""
 
-    query: Text | None = None
+    query: str | None = None
 
 
 class MemoryChangeArguments(memories_wire.MemoryChangeIn, kw_only=True):

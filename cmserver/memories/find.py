@@ -52,7 +52,7 @@ async def search_memories(
     limit, offset = wire.page_size(filters.limit), filters.offset or 0
     project_ids = await memories.projects_to_read(caller.principal, filters.project_id)
     conditions = _conditions(filters)
-    query = cut_query(query.strip())
+    query = cut_query(query).strip()
     if query in {"", ANYTHING}:
         async with memories.db.tenant(caller.team_id) as conn:
             rows = await repository.listed(conn, caller.team_id, project_ids, conditions, limit=limit, offset=offset)

@@ -101,7 +101,7 @@ class MemoryFiltersIn(msgspec.Struct, kw_only=True):
 class MemorySearchIn(MemoryFiltersIn, kw_only=True):
     """What is looked for; `*` lists what the filters leave, newest first."""
 
-    query: Annotated[Text, Meta(min_length=1)]
+    query: NonEmptyText
 
 
 class MemoryMergeIn(msgspec.Struct, kw_only=True):

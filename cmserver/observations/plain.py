@@ -40,7 +40,7 @@ _ALONE = re.compile(
 )
 """The tag alone: `List<System.String>`, `<system_error>` and `List<ToolCall>` are code."""
 _FOREIGN = re.compile(
-    r"(?:[a-z][a-z\d]*+(?:-[a-z\d]+)++"
+    r"(?:[a-z][a-z\d]*+(?>(?:-[a-z\d]+)+)"
     r"|(?:env|important|instructions?|user|assistant|human|developer|channel|claudemd|reminder"
     r"|user_?prompt|user_?message|tool_use_error|(?:start|end)_of_turn|begin_of_text|end_of_text))"
     r"(?:\s*+/?\s*+>|\s++[\w:-]++\s*+=)"

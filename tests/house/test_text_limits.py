@@ -8,7 +8,7 @@ import msgspec
 from msgspec import inspect
 
 from cmserver.app import ROUTES
-from cmserver.base.text import Key, Text
+from cmserver.base.text import STORABLE_PATTERN, Key, Text
 from cmserver.mcp.tools import TOOLS
 
 STORED = ("content", "narrative", "title", "subtitle", "kind", "type", "memorySessionId")
@@ -20,7 +20,7 @@ CLEANED = {*STORED, *LISTS}
 def unbounded(type_: inspect.Type, path: str, seen: frozenset[type]) -> Iterator[str]:
     """The paths of texts without a greatest length."""
     match type_:
-        case inspect.StrType(max_length=None, pattern=pattern) if pattern is None or pattern.startswith("^[^\\x00"):
+        case inspect.StrType(max_length=None, pattern=pattern) if pattern in (None, STORABLE_PATTERN):
             yield path
         case inspect.ListType(item_type=item):
             yield from unbounded(item, f"{path}[]", seen)
