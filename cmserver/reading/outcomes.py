@@ -68,6 +68,13 @@ _PLAIN_ERROR = re.compile(
 )
 _GO_LINE = re.compile(r"^\s+\w+_test\.go:\d+: (.+)")
 _COMPILER_LINE = re.compile(r"^(\S{1,300}:\d{1,9}: (?:fatal )?error: .+)")
+_SHELL_LINE = re.compile(
+    r"(?:/\S{1,100}/)?(?:ba|da|z|k)?sh: (?:line \d{1,9}: |\d{1,9}: )?(\S.{0,300}?): "
+    r"(?:No such file or directory|Permission denied|command not found|not found|cannot execute.{0,80})"
+)
+_SOURCE_ERROR = re.compile(r"\S{1,300}\.\w{1,5}:\d{1,9}:\d{1,9}: ")
+_COMPILERS = {"go", "gcc", "g++", "cc", "clang", "rustc", "javac"}
+_PRINTERS = {"cat", "head", "tail", "sed", "grep", "rg", "less", "echo", "printf", "awk", "diff"}
 _NOISE = re.compile(
     r"^(?:Error response from daemon: |npm (?:ERR!|error)\s*|error\[?\w*\]?: (?=.)|Traceback .*|[=_-]{4,}.*)",
     re.IGNORECASE,
@@ -84,7 +91,8 @@ def read_outcome(
     if exit_code is None and (match := _EXIT.match(body)):
         exit_code, body = int(match[1]), body[match.end() :]
     is_interrupted = answer.get("interrupted") is True
-    failed = bool(is_failed or error or exit_code or is_interrupted) and not command.main.is_negated
+    says_failure = exit_code is None and isinstance(tool_response, str) and _says_failure(command, body)
+    failed = bool(is_failed or error or exit_code or is_interrupted or says_failure) and not command.main.is_negated
     counts = _counts(body)
     if command.is_check:
         failed = _has_failed(command, body, counts, failed=failed)
@@ -100,6 +108,30 @@ def read_outcome(
         error=_telling_line(body) or wordless,
         place=_place(body, folder),
         output=body,
+    )
+
+
+def _says_failure(command: CommandLine, body: str) -> bool:
+    """Whether a command without an exit code says itself that it failed: in words of its own program, or of the shell.
+
+    What prints files may print such words of others.
+    """
+    lines = [line.strip() for line in body.splitlines() if line.strip()]
+    if not lines:
+        return False
+    first, last, words = lines[0], lines[-1], command.main.words
+    if shell := _SHELL_LINE.fullmatch(last):
+        return shell[1] in command.text or (shell[1].startswith("cd: ") and len(lines) == 1)
+    program = words[0].rpartition("/")[2] if words else ""
+    if program in _PRINTERS:
+        return False
+    if program in {"node", "python", "python3"}:
+        return last.startswith("Node.js v") or (first.startswith("Traceback ") and _NAMED_ERROR.match(last) is not None)
+    return (
+        re.match(rf"{re.escape(program)}(?:\[\d+\])?: \*\*\*|{re.escape(program)}: (?:error|fatal)\b", last) is not None
+        or (program == "git" and re.match(r"(?:error|fatal): ", first) is not None)
+        or (program in {"npm", "pnpm", "npx"} and re.match(r"npm (?:error|ERR!) ", first) is not None)
+        or (program in _COMPILERS and any(_SOURCE_ERROR.match(line) for line in lines))
     )
 
 

@@ -52,6 +52,16 @@ def test_gemini_shell_answers_are_read_for_what_they_are():
     assert wrong == []
 
 
+def test_codex_commands_end_as_their_code_or_their_output_says():
+    wrong: list[object] = []
+    for case in read_cases("codex-status"):
+        code, output = case["exit_code"], case["output"]
+        response = output if code is None else {"output": output, "exit_code": code}
+        outcome = read_outcome(read_command_line(case["command"]), response, None, WorkingFolder(), is_failed=False)
+        wrong += [] if outcome.failed == case["failed"] else [(case["command"], case["why"], outcome)]
+    assert wrong == []
+
+
 def test_queued_prompts_of_a_transcript_are_turns(tmp_path: Path):
     wrong: list[object] = []
     for case in read_cases("queued-prompts"):

@@ -9,6 +9,7 @@ TRANSCRIPT_TAIL_BYTES=2000000
 TRANSCRIPT_LINE_BYTES=400000
 QUIET_MINUTES=30 # after which another session's transcript is one of a session that was killed
 MAX_TRANSCRIPTS=5
+MAX_COMMAND_ENDS=200
 
 # read_name NAME: a text of the payload's beginning that has no escapes, as `value`.
 read_name() {
@@ -60,13 +61,34 @@ leave_words() {
     count bytes "${#words}"
 }
 
+# add_command_ends: how the commands of the turn ended, which only the rollout of Codex tells, into the payload of its end, as
+# `command_ends`. A rollout without them changes nothing.
+add_command_ends() {
+    read_name turn_id
+    case $value in
+        '' | *[!A-Za-z0-9_-]*) return 0 ;;
+    esac
+    [ -r "$transcript" ] || return 0
+    ends=$(tail -c "$TRANSCRIPT_TAIL_BYTES" "$transcript" | grep "\"turn_id\":\"$value\"" | sed -n \
+        's/^{.*"item":{"type":"CommandExecution","id":"\([A-Za-z0-9_-]\{1,200\}\)",.*"command":\(\[.*\]\),"cwd":.*"exit_code":\(-\{0,1\}[0-9]\{1,9\}\)[,}].*}$/,{"tool_use_id":"\1","exit_code":\3,"command":\2}/p' |
+        tail -n "$MAX_COMMAND_ENDS" | tr -d '\n')
+    [ -n "$ends" ] && [ "${#ends}" -le "$TRANSCRIPT_LINE_BYTES" ] || return 0
+    payload=$(cat "spool/$current.body")
+    case $payload in
+        *[!{]\}) printf '%s,"command_ends":[%s]}\n' "${payload%\}}" "${ends#,}" >"spool/$current.body" ;;
+    esac
+}
+
 # watch_turn: notes that a turn has ended. At a session's end its last words come before that; else they are left to leave_left.
 watch_turn() {
     find_turn
     left=''
     [ -n "$turn" ] || return 0
     case $event in
-        Stop) [ ! -e "$turn" ] || true >"$turn" ;;
+        Stop)
+            [ ! -e "$turn" ] || true >"$turn"
+            [ "$agent" != codex ] || add_command_ends
+            ;;
         SessionEnd) [ ! -s "$turn" ] || leave_words "${turn#state/turn-}" 1 ;;
         UserPromptSubmit) [ ! -s "$turn" ] || left=${turn#state/turn-} ;;
         SessionStart)

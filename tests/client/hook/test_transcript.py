@@ -112,3 +112,42 @@ def test_what_is_no_last_word_is_not_sent(session: Session, server: Recorder, tm
     session.hook("SessionEnd", reason="other")
 
     assert [name for name, _ in sent(server)] == ["UserPromptSubmit", "UserPromptSubmit", "SessionEnd"]
+
+
+def execution(id_: str, code: int, output: str = "", turn: str = "t1") -> str:
+    """A line of Codex's rollout."""
+    item: dict[str, object] = {
+        "type": "CommandExecution",
+        "id": id_,
+        "process_id": "1",
+        "command": ["/bin/bash", "-lc", 'echo "a]" && x'],
+    }
+    item |= {"cwd": "file:///w", "parsed_cmd": [], "status": "failed" if code else "completed", "aggregated_output": output}
+    payload: dict[str, object] = {
+        "type": "item_completed",
+        "thread_id": "s1",
+        "turn_id": turn,
+        "item": {**item, "exit_code": code, "duration": {"secs": 0}},
+    }
+    return json.dumps({"timestamp": "2026-11-28T16:09:22.312Z", "type": "event_msg", "payload": payload}, separators=(",", ":"))
+
+
+def test_the_end_of_a_codex_turn_has_the_exit_codes_of_its_commands(tmp_path: Path, shell: Path, server: Recorder):
+    agent = Agent(tmp_path, shell, server.url, "codex")
+    session = Session(agent)
+    forged = '","exit_code":9,"cwd":"/x'
+    session.write(execution("c0", 7, turn="t0"), execution("c1", 4, forged), execution("c2", 0, "fine\n"), execution("c3", -1))
+    session.write(execution("c4", 5)[:-20], '{"turn_id":"t1"}')
+
+    for turn in ("t1", "t2", "t[0-9]"):
+        session.hook("Stop", turn_id=turn, last_assistant_message="It ran.")
+    session.transcript.unlink()
+    session.hook("Stop", turn_id="t1", last_assistant_message="It ran.")
+
+    ends = [request.payload.get("command_ends") for request in server.sent]
+    command = ["/bin/bash", "-lc", 'echo "a]" && x']
+    told = [("c1", 4), ("c2", 0), ("c3", -1)]
+    assert ends[0] == [{"tool_use_id": id_, "exit_code": code, "command": command} for id_, code in told]
+    assert ends[1:] == [None, None, None]
+    assert [request.payload["last_assistant_message"] for request in server.sent] == ["It ran."] * 4
+    agent.until_idle()
