@@ -44,7 +44,7 @@ _MAX_QUOTED_CHARS = 100_000
 
 UNUSABLE = "unusable answer"
 """How the reason of a job begins of which a model said nothing, though rules find something."""
-NOTHING_FOUND = "The answer holds no observation, but the rules find something in its events."
+NOTHING_FOUND = "The answer holds nothing of what rules find in its events."
 
 
 class CitedObservation(msgspec.Struct, frozen=True, kw_only=True):

@@ -331,7 +331,9 @@ class BatchRunner:
             answer = msgspec.structs.replace(answer, summary=minimal.summary, skipped=minimal.skipped)
             remark = "a minimal one: the answer held no summary"
         call = await self._settle(batch, jobs, answer, stored, remark)
-        return call if jobs[0].source_type == "session_summary" else await self._add_rules(batch, jobs, call)
+        if jobs[0].source_type == "session_summary":
+            return msgspec.structs.replace(call, is_usable=remark is None)
+        return await self._add_rules(batch, jobs, call)
 
     async def _add_rules(self, batch: Batch, jobs: list[ClaimedJob], call: SettledAnswer) -> SettledAnswer:
         """The call with what the rules make of those events that the model passed over without a word.
