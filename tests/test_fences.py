@@ -131,6 +131,7 @@ TOLD: dict[str, Answer] = {
     "search": _tool("search", query="wombat", limit=100),
     "timeline": _tool("timeline", anchor=1, depth_after=50),
     "get_observations": _tool("get_observations", ids=list(range(1, 51))),
+    "get_tool_uses": _tool("get_tool_uses", ids=["toolu_wombat"]),
 }
 """By tool."""
 
@@ -185,6 +186,15 @@ async def attacked(client: httpx.AsyncClient, db: Db, cast: Cast, request: pytes
     payload = {"hook_event_name": "UserPromptSubmit", "session_id": SESSION, "cwd": "/wombat"}
     for text in texts[:5] + texts[-5:]:
         await client.post("/v1/hooks/claude-code", json={**payload, "prompt": text}, headers=who.headers)
+        said = {"hook_event_name": "Stop", "last_assistant_message": f"The wombat has 3 of them: {text}"}
+        await client.post("/v1/hooks/claude-code", json={**payload, **said}, headers=who.headers)
+    used = {
+        "hook_event_name": "PostToolUse",
+        "tool_name": "Bash",
+        "tool_use_id": "toolu_wombat",
+        "tool_input": {"command": texts[0]},
+    }
+    await client.post("/v1/hooks/claude-code", json={**payload, **used, "tool_response": "\n".join(texts)}, headers=who.headers)
     return project
 
 
