@@ -4,6 +4,7 @@ from __future__ import annotations
 
 EVENTS: dict[str, str] = {
     "access.denied": "Unknown keys were refused. Logged once a minute per address. Refusals of a team's keys are in its audit log.",
+    "answer.completed_by_rules": "A model's answer passed over events. What rules make of them stands beside it.",
     "backup.failed": "A scheduled backup was not made. It is tried again in ten minutes.",
     "backup.made": "A scheduled backup is on the disk.",
     "backups.removed": "Scheduled backups beyond CMSERVER_BACKUP_KEEP were removed, the oldest first.",

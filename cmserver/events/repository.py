@@ -100,7 +100,9 @@ _STORED_TOOL_USE: LiteralString = """
              WHERE t.server_session_id = e.server_session_id AND t.team_id = e.team_id AND t.created_at <= e.occurred_at)
            AS prompt_number,
            (SELECT o.number FROM observation_sources c JOIN observations o ON o.id = c.observation_id AND o.team_id = c.team_id
-             WHERE c.agent_event_id = e.id AND c.team_id = e.team_id ORDER BY o.number LIMIT 1) AS observation_number
+             WHERE c.agent_event_id = e.id AND c.team_id = e.team_id
+               AND o.superseded_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > now())
+             ORDER BY o.number LIMIT 1) AS observation_number
 """
 _WITH_NAMES: LiteralString = """
       JOIN projects p ON p.id = e.project_id AND p.team_id = e.team_id

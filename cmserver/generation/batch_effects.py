@@ -52,7 +52,8 @@ async def write_batch_effects(
     if unusable := [call.run_id for call in answered if call.run_id and not call.is_usable]:
         kind = FailureKind.UNUSABLE_ANSWER.value
         await calls.end_runs(conn, unusable, "unusable", error_class=kind, error_message=NOTHING_FOUND)
-    await add_turn_work(conn, [job for call in answered for job in call.jobs if job.id in held], readings)
+    # Jobs that have failed may be tried again: their turn's work is added when they end.
+    await add_turn_work(conn, [job for call in answered if call.ends_jobs for job in call.jobs if job.id in held], readings)
     for call in answered:
         if call.jobs[0].source_type == "turn" and call.jobs[0].id in held:
             await keep_turn_names(conn, claim.team_id, call.jobs[0].source_id, call.names)

@@ -20,7 +20,6 @@ from cmserver.tooluse.text import printed_text
 _MAX_ENDS = 200
 _NOTIFICATION = re.compile(r"\s*<task-notification>\n(.*?)\n</task-notification>", re.DOTALL)
 _MEMBER = re.compile(r"^<(tool-use-id|status|summary)>(.*)</\1>$", re.MULTILINE)
-_RESULT = re.compile(r"^<result>(.*)</result>\s*\Z", re.MULTILINE | re.DOTALL)
 _EXIT_CODE = re.compile(r"\bexit code (\d{1,9})\)?$")
 _TOLD = {Purpose.OTHER, Purpose.CHECK, Purpose.TEST}
 """What a command is for whose exit code 0 says more than that it ran."""
@@ -35,14 +34,21 @@ def read_notifications(prompt: object) -> list[ToolEnd]:
     place = 0
     while isinstance(prompt, str) and (notification := _NOTIFICATION.match(prompt, place)) and len(ends) < _MAX_ENDS:
         place = notification.end()
-        result = _RESULT.search(notification[1])
-        members = dict(_MEMBER.findall(notification[1][: result.start()] if result else notification[1]))
+        head, report = _split_result(notification[1])
+        members = dict(_MEMBER.findall(head))
         tool_use_id, status = members.get("tool-use-id", ""), members.get("status")
         code = _EXIT_CODE.search(members.get("summary", "").rstrip())
         exit_code = int(code[1]) if code else {"completed": 0, "failed": 1}.get(status or "")
         if tool_use_id and status in {"completed", "failed"}:
-            ends.append(ToolEnd(tool_use_id=tool_use_id, exit_code=exit_code, report=result[1] if result else ""))
+            ends.append(ToolEnd(tool_use_id=tool_use_id, exit_code=exit_code, report=report))
     return ends
+
+
+def _split_result(text: str) -> tuple[str, str]:
+    """What stands before the result of a notification, which is its last element, and the result; looked for from one side only."""
+    head, opening, rest = f"\n{text}".partition("\n<result>")
+    rest = rest.rstrip()
+    return (head, rest.removesuffix("</result>")) if opening and rest.endswith("</result>") else (text, "")
 
 
 def read_command_ends(value: object) -> list[ToolEnd]:

@@ -22,12 +22,13 @@ _NAME_CHARS, _CHECK_CHARS = 60, 90
 _SHORT_WORDS, _SHORT_SIGNS = 14, 30
 
 _FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-_MATERIAL_LINE = re.compile(r"[ \t]*(?:>|#{1,6} |\||\d{1,3}[.)]\s|at |File \"|\+\+\+ |--- |@@ |[\d-]{8,10}[T ]\d\d:\d\d)")
+_MATERIAL_LINE = re.compile(r"[ \t]*(?:>|#{1,6} |\||\s+at \S+\(|File \"|\+\+\+ |--- |@@ |[\d-]{8,10}[T ]\d\d:\d\d)")
 _HEADING = re.compile(r"[ \t]*(?:#{1,6} |\||>|[-=*_]{3,}\s*$)")
 _BULLET = re.compile(r"^[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]+")
 _CODE = re.compile(r"`[^`]+`|\b\w+(?:[._/]\w+)+|\b\w+_\w+")
 _MARKS = re.compile(r"\*\*|__|^#+\s+", re.MULTILINE)
-_QUOTES = str.maketrans('"\u201c\u201d', "'''")
+_QUOTES = str.maketrans(dict.fromkeys('"\u201c\u201d\u201e\u00ab\u00bb\uff02', "'"))
+_BRACKETS = _QUOTES | str.maketrans("[]", "()")
 _SIGN = re.compile(f"[{UNSEGMENTED}]")
 _OPTION = re.compile(r"\W*(?P<name>[a-zA-Z]|\d{1,2})\W*$")
 
@@ -161,8 +162,8 @@ def _render_files(files: Sequence[str]) -> str:
     if not files:
         return ""
     more = f" +{len(files) - _FILES}" if len(files) > _FILES else ""
-    return f" [{', '.join(one_line(file, _NAME_CHARS) for file in files[:_FILES])}{more}]"
+    return f" [{', '.join(one_line(file, _NAME_CHARS).translate(_BRACKETS) for file in files[:_FILES])}{more}]"
 
 
 def _render_checks(checks: Sequence[str]) -> str:
-    return "".join(f" [{one_line(check, _CHECK_CHARS)}]" for check in checks)
+    return "".join(f" [{one_line(check, _CHECK_CHARS).translate(_BRACKETS)}]" for check in checks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from cmserver.access.authenticate import key_principal
@@ -109,6 +110,19 @@ async def test_who_is_removed_does_not_come_back(team: Team, client: httpx.Async
     assert (await client.get("/v1/observations", headers={"X-Api-Key": others.text})).status_code == 200
     assert [await team.is_open(token) for token in [*invitations, others_invitation]] == [False, False, False, True]
     assert len(await audited(db, "person.uninvited")) == 3
+
+
+async def test_a_role_in_one_team_does_not_reach_the_keys_in_another(team: Team, client: httpx.AsyncClient, db: Db, cast: Cast):
+    here = await team.principal()
+    await join(db, team.dora, cast.charlie.team_id)
+    there = await team.key(by=msgspec.structs.replace(here, team_id=cast.charlie.team_id), scopes=["admin"])
+
+    assert (await Api(client, cast.alice.key).patch("/users/Dora", role="viewer")).status_code == 200
+
+    async with db.system() as conn:
+        key = await keys.require_key(conn, cast.charlie.principal, there.id)
+    assert key.scopes == ["admin"]
+    assert await audited(db, "key.narrowed") == []
 
 
 async def test_a_lower_role_reaches_the_keys(team: Team, client: httpx.AsyncClient, db: Db, cast: Cast):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cmserver.client.agent_files import READING_TOOLS
+from cmserver.client.agent_files import READING_TOOLS, AgentPlace
+from cmserver.client.agents import AGENTS
 from cmserver.mcp.tools import TOOLS
 from tests.cli.attaching import folder
 from tests.cli.conftest import Run
-from tests.cli.test_connect_editors import mcp_file
 
 CLAUDE = ".claude/settings.json"
 
@@ -96,21 +96,29 @@ async def test_rules_in_a_file_of_ours_come_and_go(run: Run, home: Path, agent: 
     ],
     ids=["no rules", "one for all", "rules", "one of ours", "rules for the shell"],
 )
-async def test_opencode_gets_rules_only_where_there_are_some(
-    run: Run, home: Path, before: dict[str, object], added: dict[str, str] | None
-):
-    file = mcp_file(home, "opencode")
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps(before))
+def test_opencode_gets_rules_only_where_there_are_some(before: dict[str, object], added: dict[str, str] | None):
+    hook = Path("/home/me/clients/opencode/hook")
+    place = AgentPlace(
+        name="opencode",
+        environ={},
+        home=Path("/home/me"),
+        platform="linux",
+        hook=hook,
+        hooks=(),
+        is_our_hook=lambda _: False,
+        mcp_command=("cmserver", "mcp", "--agent", "opencode"),
+    )
+    config = AGENTS["opencode"].files(place)[0]
 
-    await run("connect", "opencode", "--yes")
-    connected = json.loads(file.read_text()).get("permission")
-    await run("disconnect", "opencode", "--yes")
+    installed = config.install(json.dumps(before))
+    removed = config.uninstall(installed.text, installed.made)
 
+    permission = json.loads(installed.text or "").get("permission")
     if added is None:
-        assert connected == before.get("permission")
+        assert permission == before.get("permission")
     else:
-        assert {name.removeprefix("cmserver_"): rule for name, rule in connected.items() if rule == "allow"} == added
-    if "bash" in (connected or {}):
-        assert connected["bash"] == {"*": "ask", f"{folder(home, 'opencode').hook} recall *": "allow"}
-    assert json.loads(file.read_text()) == before
+        assert {name.removeprefix("cmserver_"): rule for name, rule in permission.items() if rule == "allow"} == added
+    if "bash" in (permission or {}):
+        assert permission["bash"] == {"*": "ask", f"{hook} recall *": "allow"}
+    assert config.install(installed.text).text == installed.text
+    assert json.loads(removed or "") == before

@@ -106,7 +106,9 @@ async def test_the_plugin_takes_the_place_of_the_hooks_in_the_settings_and_gives
 
     await run("connect", "claude-code", "--yes", "--plugin")
 
-    assert json.loads((home / ".claude" / "settings.json").read_text()) == {}
+    settings = json.loads((home / ".claude" / "settings.json").read_text())
+    assert settings.keys() == {"permissions"}
+    assert "mcp__plugin_cmserver_cmserver__observation_get" in settings["permissions"]["allow"]
     assert (marketplace / "cmserver" / "hooks" / "hooks.json").exists()
     assert claude.lines[-2:] == [f"plugin marketplace add {marketplace}", "plugin install cmserver@cmserver"]
     assert "Nothing to change" in (await run("connect", "claude-code", "--plugin")).out

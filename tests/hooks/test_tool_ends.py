@@ -43,6 +43,7 @@ def notification(tool_use_id: str, status: str, summary: str, result: str = "") 
         (f"what is this?\n{notification('t1', 'failed', 'exit code 1')}", []),
         ("<task-notification>\n<status>failed</status>\n</task-notification>", []),
         ("<task-notification>", []),
+        ("<task-notification>\n" + "<result>\n" * 50_000 + "\n</task-notification>", []),
         ("", []),
         (None, []),
     ],

@@ -47,6 +47,7 @@ class Seen(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     content: str
     files_modified: list[str]
     summary: dict[str, str | None] | None
+    turn_number: int | None = None
 
 
 class _Page(msgspec.Struct, frozen=True, kw_only=True):

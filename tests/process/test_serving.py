@@ -53,7 +53,7 @@ def assert_the_session_is_remembered(program: Program) -> None:
     assert any(observation.type == "discovery" and "exit 3" in observation.content for observation in listed), "the failed command"
     assert "big.txt" in hits[0].files_modified
     for observation in listed:
-        assert f"#{observation.number}" in shown
+        assert any(f"#{number}" in shown for number in (observation.number, observation.turn_number))
     context = context["hookSpecificOutput"]["additionalContext"]
     assert context.startswith("<cmserver-context>\nMemory of orders, as of ")
     assert "note.txt" in context

@@ -119,13 +119,16 @@ async def revoke_all_of_maker(conn: Conn, principal: Principal, user_id: UUID) -
     return [await _revoke(conn, principal, key) for key in await repository.lock_of_maker(conn, user_id, principal.team_id)]
 
 
-async def narrow_all_of_maker(conn: Conn, principal: Principal, user_id: UUID, allowed: Mapping[UUID, frozenset[str]]) -> int:
+async def narrow_all_of_maker(
+    conn: Conn, principal: Principal, user_id: UUID, allowed: Mapping[UUID, frozenset[str]], *, team_id: UUID | None = None
+) -> int:
     """Take from the keys that a person made what they may do no more themselves, by team; a key without any scope left ends.
 
-    `allowed` are the person's scopes in their teams; keys in others are left only without `*`. Returns how many changed.
+    `allowed` are the person's scopes in their teams; keys in others are left only without `*`. With `team_id` only the keys in
+    that team are looked at. Returns how many changed.
     """
     changed = 0
-    for key in await repository.lock_of_maker(conn, user_id, None):
+    for key in await repository.lock_of_maker(conn, user_id, team_id):
         scopes = narrow_scopes(key.scopes, allowed.get(key.team_id, frozenset({"admin"})))
         if scopes == key.scopes:
             continue

@@ -74,7 +74,7 @@ async def set_role(conn: Conn, principal: Principal, reference: str, role: Perso
         await _leave_an_owner(conn, principal.team_id, person)
     await repository.put_membership(conn, principal.team_id, person.user_id, role)
     allowed = {principal.team_id: _scopes(role, is_operator=person.is_operator)}
-    narrowed = await manage_keys.narrow_all_of_maker(conn, principal, person.user_id, allowed)
+    narrowed = await manage_keys.narrow_all_of_maker(conn, principal, person.user_id, allowed, team_id=principal.team_id)
     invitations = 0 if role == "owner" else await _withdraw_all(conn, principal, person.user_id, principal.team_id)
     details: dict[str, Any] = {"role": role, "name": person.name, "narrowed_keys": narrowed, "invitations": invitations}
     await audit.record(conn, principal, "person.role_changed", "user", person.user_id, **details)

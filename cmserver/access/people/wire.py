@@ -95,6 +95,7 @@ class RemovedPersonOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True
     """Who was removed from the team, and how many keys and open invitations that they had made ended with it.
 
     `otherKeys` are those of the keys that they had made for other actors: whoever used them needs new ones.
+    `withdrawnInvitations` is how many of their invitations were still open.
     """
 
     deleted: bool
