@@ -187,7 +187,7 @@ LAST_MESSAGE = Query(
     SELECT payload ->> 'last_assistant_message' FROM agent_events
      WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND server_session_id = %(session_id)s
        AND event_type NOT IN ('subagent_stop', 'turn_failed')
-       AND payload ->> 'last_assistant_message' IS NOT NULL
+       AND payload ->> 'last_assistant_message' IS NOT NULL AND received_at <= %(until)s
      ORDER BY occurred_at DESC, id DESC LIMIT 1
     """,
 )
@@ -197,6 +197,7 @@ COUNT_OF_SESSION = Query(
     """
     SELECT count(*) FROM agent_events
      WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND server_session_id = %(session_id)s
+       AND received_at <= %(until)s
     """,
 )
 
@@ -293,9 +294,9 @@ async def page(
     )
 
 
-async def last_message(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> str | None:
-    """The agent's last words in the session, when it reported any."""
-    return await LAST_MESSAGE.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)
+async def last_message(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, *, until: datetime) -> str | None:
+    """The agent's last words in the session of those that had arrived until then, when it reported any."""
+    return await LAST_MESSAGE.first(conn, team_id=team_id, project_id=project_id, session_id=session_id, until=until)
 
 
 async def running_turns(conn: Conn, team_id: UUID, project_id: UUID) -> list[ToolUseOfTurn]:
@@ -303,8 +304,9 @@ async def running_turns(conn: Conn, team_id: UUID, project_id: UUID) -> list[Too
     return await RUNNING_TURNS.all(conn, team_id=team_id, project_id=project_id)
 
 
-async def count_of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> int:
-    return await COUNT_OF_SESSION.one(conn, team_id=team_id, project_id=project_id, session_id=session_id)
+async def count_of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, *, until: datetime) -> int:
+    """How many events of the session had arrived until then."""
+    return await COUNT_OF_SESSION.one(conn, team_id=team_id, project_id=project_id, session_id=session_id, until=until)
 
 
 async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:

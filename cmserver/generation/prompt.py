@@ -46,12 +46,10 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
     events: int = 0
 
 
-def record_of_session(jobs: Sequence[ClaimedJob], session: SessionContext) -> SessionRecord:
-    """What the session asked for and recorded. For events, requests made after the last event are left out."""
-    is_summary = jobs[0].source_type == "session_summary"
-    current = max((job.prompt_number or 0 for job in jobs), default=0)
+def record_of_session(session: SessionContext) -> SessionRecord:
+    """What the session had asked for and recorded until then."""
     return SessionRecord(
-        requests=[prompt.text for prompt in session.prompts if is_summary or prompt.prompt_number <= current],
+        requests=[prompt.text for prompt in session.prompts],
         recorded=[_prior_observation(observation) for observation in session.observations],
         open_ends=[_prior_observation(observation) for observation in session.open_ends],
         last_message=session.last_message,
@@ -73,7 +71,7 @@ def build_prompt(
     first = jobs[0]
     preferences = resolve_preferences(first.policy, first.team_policy, language=language, verbosity=verbosity)
     return reshape(
-        record_of_session(jobs, session),
+        record_of_session(session),
         Prompt,
         kind="summary" if first.source_type == "session_summary" else "observations",
         project=first.project_name,

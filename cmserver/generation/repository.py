@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.metrics import metrics
@@ -22,15 +23,39 @@ OWNS = {
 
 _NO_HOLD = LaneHold()
 
+# Of a job `j` with its event `e`, where rules understand whole turns (the job says so): whether it begins a turn, whether it ends
+# one, and when its part of the turn is over at the latest, by the client's clock.
+_TURN_COLUMNS: LiteralString = """
+       coalesce(j.payload ? 'gather_seconds' AND e.event_type IN ('user_prompt', 'UserPromptSubmit'), false) AS begins,
+       coalesce(j.payload ? 'gather_seconds' AND e.event_type = 'assistant_message', false) AS ends,
+       e.occurred_at, e.occurred_at + make_interval(secs => (j.payload ->> 'gather_seconds')::float8) AS until"""
+
+# When what is queued in lane `l` is due: at once, but for a turn that is under way, whose events wait for its end.
+_DUE_AT: LiteralString = f"""
+    (SELECT CASE WHEN bool_and(q.until IS NOT NULL) AND NOT bool_or(q.ends OR (q.begins AND q.place > 1))
+                      AND max(q.occurred_at) <= min(q.until)
+                 THEN greatest(now(), min(q.at_latest)) ELSE now() END
+       FROM (SELECT row_number() OVER (ORDER BY j.seq) AS place,
+                    j.created_at + make_interval(secs => (j.payload ->> 'gather_seconds')::float8) AS at_latest, {_TURN_COLUMNS}
+               FROM (SELECT n.seq, n.payload, n.created_at, n.agent_event_id FROM observation_generation_jobs n
+                      WHERE n.lane = l.lane AND n.phase = 'open' AND n.status = 'queued' AND NOT n.waits_for_end
+                      ORDER BY n.seq LIMIT CASE WHEN (
+                            SELECT f.payload ? 'gather_seconds' FROM observation_generation_jobs f
+                             WHERE f.lane = l.lane AND f.phase = 'open' AND f.status = 'queued' AND NOT f.waits_for_end
+                             ORDER BY f.seq LIMIT 1) THEN 500 ELSE 1 END) j
+               LEFT JOIN agent_events e ON e.id = j.agent_event_id) q
+     HAVING count(*) > 0)"""
+
 # The phase stands beside the status where a lane's jobs are looked for: it is what the index has, which a claim does not change.
 # Claims as many due lanes as there are free slots, and the queued jobs of each lane's next batch. Jobs with a stored answer form
-# exactly that answer's batch; otherwise a batch ends before the first summary; a summary is alone. A lane's `at_most` (a
+# exactly that answer's batch; otherwise a batch ends before the first summary; a summary is alone. Where rules understand whole
+# turns a batch is one turn, or what happened of it within its time, whatever has arrived meanwhile. A lane's `at_most` (a
 # policy) limits batches further; events that wait for the end of their session are included. No live heartbeat, no lanes.
 # 500 is the maximum of batch_max_events; the constant keeps the planner on the index beside a lane of 100,000 jobs. Jobs left in
 # the lane are found at its release, never here: this snapshot may be old.
 CLAIM = Query(
     Claim,
-    """
+    f"""
     WITH alive AS MATERIALIZED (
         SELECT w.id FROM procrastinate_workers w
          WHERE w.id = %(worker_id)s AND w.last_heartbeat > now() - make_interval(secs => %(lease_seconds)s)
@@ -45,10 +70,10 @@ CLAIM = Query(
           FROM ready WHERE l.lane = ready.lane
         RETURNING l.lane, l.team_id, l.project_id, l.claim, least(%(max_events)s::integer, l.at_most) AS max_events
     ), waiting AS MATERIALIZED (
-        SELECT t.lane, t.claim, t.max_events, q.id, q.seq, q.size_chars, q.source_type, q.generation_run_id
+        SELECT t.lane, t.claim, t.max_events, j.id, j.seq, j.size_chars, j.source_type, j.generation_run_id, {_TURN_COLUMNS}
           FROM taken t CROSS JOIN LATERAL (
-               SELECT n.id, n.seq, n.size_chars, n.source_type, n.generation_run_id
-                 FROM (SELECT j.id, j.seq, j.size_chars, j.source_type, j.generation_run_id
+               SELECT n.id, n.seq, n.size_chars, n.source_type, n.generation_run_id, n.payload, n.agent_event_id
+                 FROM (SELECT j.id, j.seq, j.size_chars, j.source_type, j.generation_run_id, j.payload, j.agent_event_id
                          FROM observation_generation_jobs j
                         WHERE j.lane = t.lane AND j.phase = 'open' AND j.status = 'queued'
                         ORDER BY j.seq LIMIT 500 FOR UPDATE OF j SKIP LOCKED) n
@@ -56,18 +81,26 @@ CLAIM = Query(
                       SELECT cardinality(r.job_ids) FROM generation_runs r
                        WHERE r.id = (SELECT f.generation_run_id FROM observation_generation_jobs f
                                       WHERE f.lane = t.lane AND f.phase = 'open' AND f.status = 'queued'
-                                      ORDER BY f.seq LIMIT 1)))) q
+                                      ORDER BY f.seq LIMIT 1)))) j
+          LEFT JOIN agent_events e ON j.payload ? 'gather_seconds' AND e.id = j.agent_event_id
     ), placed AS (
         SELECT w.id, w.claim, w.seq, w.max_events, w.generation_run_id, row_number() OVER in_lane AS place,
                sum(w.size_chars) OVER in_lane AS chars,
                first_value(w.generation_run_id) OVER in_lane AS stored_answer,
-               count(*) FILTER (WHERE w.source_type <> 'agent_event') OVER in_lane AS summaries
-          FROM waiting w WINDOW in_lane AS (PARTITION BY w.lane ORDER BY w.seq ROWS UNBOUNDED PRECEDING)
+               count(*) FILTER (WHERE w.source_type <> 'agent_event') OVER in_lane AS summaries,
+               coalesce(count(*) FILTER (WHERE w.begins) OVER in_lane > first_value(w.begins::integer) OVER in_lane
+                        OR bool_or(w.ends) OVER before OR w.occurred_at > min(w.until) OVER before, false) AS is_later
+          FROM waiting w
+        WINDOW in_lane AS (PARTITION BY w.lane ORDER BY w.seq ROWS UNBOUNDED PRECEDING),
+               before AS (PARTITION BY w.lane ORDER BY w.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    ), counted AS (
+        SELECT p.*, count(*) FILTER (WHERE p.is_later) OVER (PARTITION BY p.claim ORDER BY p.seq ROWS UNBOUNDED PRECEDING) AS laters
+          FROM placed p
     ), batch AS (
-        SELECT id, claim FROM placed
+        SELECT id, claim FROM counted
          WHERE place = 1
             OR (stored_answer IS NULL AND generation_run_id IS NULL AND summaries = 0
-                AND place <= max_events AND chars <= %(max_chars)s)
+                AND place <= max_events AND chars <= %(max_chars)s AND laters = 0)
             OR generation_run_id = stored_answer
     ), held AS (
         UPDATE observation_generation_jobs j
@@ -77,7 +110,7 @@ CLAIM = Query(
         RETURNING j.id, j.seq, j.claim
     )
     SELECT t.lane, t.team_id, t.project_id, t.claim,
-           coalesce(array_agg(h.id ORDER BY h.seq) FILTER (WHERE h.id IS NOT NULL), '{}') AS job_ids
+           coalesce(array_agg(h.id ORDER BY h.seq) FILTER (WHERE h.id IS NOT NULL), '{{}}') AS job_ids
       FROM taken t LEFT JOIN held h ON h.claim = t.claim
      GROUP BY t.lane, t.team_id, t.project_id, t.claim
     """,
@@ -88,7 +121,7 @@ CLAIM = Query(
 # Events that wait for the end of their session make the lane due only when another job, such as a summary, is queued.
 RELEASE = Query(
     UUID,
-    """
+    f"""
     UPDATE generation_lanes l
        SET worker_id = NULL, claim = NULL,
            held_until = CASE WHEN %(hold_seconds)s::float8 > 0 THEN now() + make_interval(secs => %(hold_seconds)s::float8) END,
@@ -97,9 +130,7 @@ RELEASE = Query(
            due_at = greatest(
                CASE WHEN %(hold_seconds)s::float8 > 0 THEN now() + make_interval(secs => %(hold_seconds)s::float8) END,
                least(l.due_at,
-                     (SELECT now() FROM observation_generation_jobs j
-                       WHERE j.lane = l.lane AND j.phase = 'open' AND j.status = 'queued' AND NOT j.waits_for_end
-                       ORDER BY j.seq LIMIT 1),
+                     {_DUE_AT},
                      (SELECT j.created_at + interval '30 days' FROM observation_generation_jobs j
                        WHERE j.lane = l.lane AND j.phase = 'open' AND j.status = 'queued' ORDER BY j.seq LIMIT 1)))
      WHERE l.lane = %(lane)s AND l.claim = %(claim)s
@@ -132,10 +163,11 @@ CLAIMED_JOBS = Query(
            nullif(time_of_event(s.occurred_at, s.received_at), s.received_at) AS late_at,
            (SELECT w.metadata ->> 'root' FROM server_sessions w
              WHERE w.id = j.server_session_id AND w.team_id = j.team_id) AS root,
-           (SELECT max(n.prompt_number) FROM turns n
+           (SELECT max(n.prompt_number) FROM turns n LEFT JOIN agent_events b ON b.id = n.agent_event_id AND b.team_id = n.team_id
              WHERE n.server_session_id = j.server_session_id
-               AND (n.agent_event_id = j.agent_event_id
-                    OR n.created_at <= coalesce(time_of_event(e.occurred_at, e.received_at), j.created_at))) AS prompt_number,
+               AND CASE WHEN e.id IS NULL THEN coalesce(b.received_at, n.created_at) <= j.created_at
+                        ELSE n.agent_event_id = e.id OR n.created_at <= time_of_event(e.occurred_at, e.received_at)
+                   END) AS prompt_number,
            coalesce(p.name, '') AS project_name, coalesce(p.generation_policy, '{}') AS policy,
            coalesce(t.generation_policy, '{}') AS team_policy,
            CASE WHEN j.last_error ->> 'times' ~ '^[0-9]{1,6}$'
@@ -152,7 +184,7 @@ CLAIMED_JOBS = Query(
            UNION ALL
            (SELECT l.occurred_at, l.received_at FROM agent_events l
              WHERE j.source_type = 'session_summary' AND l.project_id = j.project_id AND l.team_id = j.team_id
-               AND l.server_session_id = j.server_session_id
+               AND l.server_session_id = j.server_session_id AND l.received_at <= j.created_at
              ORDER BY l.occurred_at DESC LIMIT 1)) s ON true
       LEFT JOIN projects p ON p.id = j.project_id
       LEFT JOIN teams t ON t.id = j.team_id
@@ -299,7 +331,8 @@ NEWS_SINCE = Query(
     """,
 )
 
-# Events are counted up to `max_events`; a session whose events wait for its end gets no earlier summary.
+# Events are counted up to `max_events`; a session whose events wait for its end gets no earlier summary. The seconds are those of
+# its agent, also when all of it arrives at once.
 WORK_SINCE = Query(
     Work,
     f"""
@@ -316,7 +349,13 @@ WORK_SINCE = Query(
                     WHERE j.lane = %(session_id)s AND j.team_id = %(team_id)s AND j.phase = 'open' AND j.status = 'queued'
                       AND j.source_type = 'agent_event' AND j.waits_for_end) AS waits_for_end,
            extract(epoch FROM time_of_event(coalesce(%(occurred_at)s::timestamptz, now()), now())
-                              - coalesce(summary.created_at, %(started_at)s))::float8 AS seconds
+                              - coalesce((SELECT max(time_of_event(e.occurred_at, e.received_at)) FROM agent_events e
+                                           WHERE e.project_id = (SELECT s.project_id FROM server_sessions s
+                                                                  WHERE s.id = %(session_id)s AND s.team_id = %(team_id)s)
+                                             AND e.server_session_id = %(session_id)s AND e.team_id = %(team_id)s
+                                             AND summary.created_at IS NOT NULL AND e.received_at <= summary.created_at
+                                             AND %(occurred_at)s::timestamptz IS NOT NULL),
+                                         summary.created_at, %(started_at)s))::float8 AS seconds
       FROM summary
     """,
 )
@@ -343,13 +382,23 @@ MAKE_LANE_DUE = Query(
     """,
 )
 
-# What waits for the end of its turn need wait no longer.
+# What waits for the end of its turn need wait no longer. A lane that a worker holds is due again when it is released.
 MAKE_WAITING_LANE_DUE = Query(
     UUID,
     """
     UPDATE generation_lanes SET due_at = greatest(held_until, least(due_at, now()))
-     WHERE lane = %(lane)s AND due_at IS NOT NULL
+     WHERE lane = %(lane)s AND (due_at IS NOT NULL OR worker_id IS NOT NULL)
     RETURNING lane
+    """,
+)
+
+# The turn of a new prompt is under way; what came before it need wait no longer.
+MAKE_EARLIER_TURN_DUE = Query(
+    UUID,
+    f"""
+    UPDATE generation_lanes l SET due_at = greatest(l.held_until, least(l.due_at, {_DUE_AT}))
+     WHERE l.lane = %(lane)s AND l.due_at IS NOT NULL
+    RETURNING l.lane
     """,
 )
 
@@ -550,6 +599,11 @@ async def make_lane_due(conn: Conn, lane: UUID, team_id: UUID, project_id: UUID)
 async def make_waiting_lane_due(conn: Conn, lane: UUID) -> None:
     """Make the lane due now, if anything waits in it. The last statement of its transaction."""
     await MAKE_WAITING_LANE_DUE.all(conn, lane=lane)
+
+
+async def make_earlier_turn_due(conn: Conn, lane: UUID) -> None:
+    """Make the lane due now if an earlier turn than that of its last prompt waits. The last statement of its transaction."""
+    await MAKE_EARLIER_TURN_DUE.all(conn, lane=lane)
 
 
 async def notify(conn: Conn, channel: str, payload: str) -> None:

@@ -377,7 +377,7 @@ class BatchRunner:
 
     async def _draft_by_rules(self, batch: Batch, jobs: list[ClaimedJob]) -> Answer:
         first = jobs[0]
-        record = prompt.record_of_session(jobs, await self._retry(lambda conn: _load_session(conn, jobs)))
+        record = prompt.record_of_session(await self._retry(lambda conn: _load_session(conn, jobs)))
         if first.source_type == "session_summary":
             return await asyncio.to_thread(summarise, record)
         preferences = prompt.resolve_preferences(
@@ -445,7 +445,8 @@ async def _has_recorded(conn: Conn, job: ClaimedJob) -> bool:
 async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.SessionContext:
     """The part of a prompt that is about the session: its prompts, observations, and what the agent said last.
 
-    For events that is what the first prompt among them answers.
+    For events that is what the first prompt among them answers. What came after the events, or after the summary was asked for, is
+    not part of it, however late a worker comes by.
     """
     job = jobs[0]
     session_id = job.server_session_id
@@ -453,7 +454,14 @@ async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.Sessio
         return prompt.SessionContext()
     recorded = observations.of_session if job.source_type == "agent_event" else observations.recorded
     session = prompt.SessionContext(
-        prompts=await turns.prompts(conn, job.team_id, session_id, newest=prompt.MAX_REQUESTS, max_chars=prompt.MAX_REQUEST_CHARS),
+        prompts=await turns.prompts(
+            conn,
+            job.team_id,
+            session_id,
+            last=max(job.prompt_number or 0 for job in jobs),
+            newest=prompt.MAX_REQUESTS,
+            max_chars=prompt.MAX_REQUEST_CHARS,
+        ),
         observations=await recorded(conn, job.team_id, job.project_id, session_id, prompt.MAX_PRIOR_OBSERVATIONS),
         open_ends=await observations.open_ends(conn, job.team_id, job.project_id, prompt.MAX_OPEN_ENDS),
     )
@@ -463,9 +471,9 @@ async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.Sessio
         return msgspec.structs.replace(session, last_message=reply) if reply else session
     return msgspec.structs.replace(
         session,
-        last_message=await events.last_message(conn, job.team_id, job.project_id, session_id),
+        last_message=await events.last_message(conn, job.team_id, job.project_id, session_id, until=job.created_at),
         earlier_summary=await observations.last_summary(conn, job.team_id, job.project_id, session_id),
-        events=await events.count_of_session(conn, job.team_id, job.project_id, session_id),
+        events=await events.count_of_session(conn, job.team_id, job.project_id, session_id, until=job.created_at),
     )
 
 

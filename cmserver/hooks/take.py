@@ -245,7 +245,7 @@ class HookTaker:
         elif call.moment == "end":
             await session_lifecycle.end_session(self._db, self._notifier, delivery.principal, session_id, occurred_at=sent_at)
         elif call.moment == "prompt" or any(event.event_type == "turn_failed" for event in call.events):
-            await session_lifecycle.make_turn_due(*place, project, session_id)
+            await session_lifecycle.make_turn_due(*place, project, session_id, by_prompt=call.moment == "prompt")
 
     async def _find_context(self, delivery: HookDelivery, project: Project, session_id: UUID | None) -> str | None:
         """The context for the model at this moment, if there is any."""

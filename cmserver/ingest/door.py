@@ -54,6 +54,8 @@ class Timing(NamedTuple):
     at_most: int | None = None
     waits: bool = False
     """For the end of its session."""
+    gathers: bool = False
+    """Whether it is understood with its turn: its job is claimed with those of the same turn, and with no others."""
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +116,7 @@ class DoorRule(msgspec.Struct, frozen=True):
 
 
 def _gather(arrival: Arrival, seconds: float) -> Timing:
-    return Timing(max(arrival.policy.debounce_seconds, seconds))
+    return Timing(max(arrival.policy.debounce_seconds, seconds), gathers=arrival.gathers_turns)
 
 
 DOOR_RULES: dict[DoorQuestion, tuple[DoorRule, ...]] = {
@@ -275,8 +277,16 @@ DOOR_RULES: dict[DoorQuestion, tuple[DoorRule, ...]] = {
             lambda event: _gather(event, event.gather_seconds),
         ),
         DoorRule(
+            "last_words",
+            "A hook's reply in a session, where rules alone word observations",
+            lambda event: event.by_hook and event.has_session and event.gathers_turns,
+            "with its turn, after CMSERVER_GENERATION_DEBOUNCE_SECONDS at the latest",
+            "It ends the turn, which is then understood as a whole.",
+            lambda event: _gather(event, 0),
+        ),
+        DoorRule(
             "burst",
-            "Anything else, a reply among it",
+            "Anything else",
             lambda _: True,
             "after CMSERVER_GENERATION_DEBOUNCE_SECONDS",
             "What follows shortly is worded together.",

@@ -101,6 +101,8 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     at_most: int | None = None
     """How many events one provider call of its lane may serve; None for as many as the settings allow."""
     waits_for_end: bool = False
+    gather_seconds: float | None = None
+    """How long it waits for the rest of its turn; None when it is not understood by turns."""
     near_keys: Sequence[str] = ()
     """Keys that the same content has a moment earlier or later: one that was stored within MOMENT of it is this event."""
 

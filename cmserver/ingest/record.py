@@ -342,6 +342,7 @@ class EventRecorder:
             delay_seconds=timing.delay_seconds,
             at_most=timing.at_most,
             waits_for_end=generate and timing.waits,
+            gather_seconds=timing.delay_seconds if timing.gathers else None,
         )
 
     async def _ensure_session(self, principal: Principal, event: EventSubmission) -> SessionPlace | None:

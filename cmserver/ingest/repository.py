@@ -41,7 +41,8 @@ INGEST = Query(
                id uuid, job_id uuid, lane uuid, project_id uuid, server_session_id uuid, source_adapter text, source_event_id text,
                idempotency_key text, event_type text, platform_source text, origin text, generate boolean,
                size_chars integer, payload jsonb, metadata jsonb, occurred_at timestamptz, place integer,
-               delay_seconds double precision, at_most integer, waits_for_end boolean)
+               delay_seconds double precision, at_most integer, waits_for_end boolean,
+               gather_seconds double precision)
     ), event AS (
         INSERT INTO agent_events (id, project_id, team_id, server_session_id, source_adapter, source_event_id, idempotency_key,
                                   event_type, platform_source, origin, generate, size_chars, payload, metadata, occurred_at)
@@ -53,9 +54,10 @@ INGEST = Query(
     ), job AS (
         INSERT INTO observation_generation_jobs
                (id, project_id, team_id, lane, agent_event_id, source_type, source_id, server_session_id, job_type,
-                size_chars, api_key_id, actor_id, source_adapter, request_id, waits_for_end)
+                size_chars, api_key_id, actor_id, source_adapter, request_id, waits_for_end, payload)
         SELECT i.job_id, i.project_id, %(team_id)s, i.lane, i.id, 'agent_event', i.id, i.server_session_id, %(job_type)s,
-               i.size_chars, i.api_key_id, i.actor_id, i.source_adapter, i.request_id, i.waits_for_end
+               i.size_chars, i.api_key_id, i.actor_id, i.source_adapter, i.request_id, i.waits_for_end,
+               jsonb_strip_nulls(jsonb_build_object('gather_seconds', i.gather_seconds))
           FROM input i JOIN event e ON e.id = i.id
          WHERE i.generate ORDER BY i.request, i.place
         RETURNING id
@@ -99,9 +101,10 @@ INGEST_ONE = Query(
     ), job AS (
         INSERT INTO observation_generation_jobs
                (id, project_id, team_id, lane, agent_event_id, source_type, source_id, server_session_id, job_type,
-                size_chars, api_key_id, actor_id, source_adapter, request_id, waits_for_end)
+                size_chars, api_key_id, actor_id, source_adapter, request_id, waits_for_end, payload)
         SELECT %(job_id)s, %(project_id)s, %(team_id)s, %(lane)s, id, 'agent_event', id, %(server_session_id)s, %(job_type)s,
-               %(size_chars)s, %(api_key_id)s, %(actor_id)s, %(source_adapter)s, %(request_id)s, %(waits_for_end)s
+               %(size_chars)s, %(api_key_id)s, %(actor_id)s, %(source_adapter)s, %(request_id)s, %(waits_for_end)s,
+               jsonb_strip_nulls(jsonb_build_object('gather_seconds', %(gather_seconds)s::float8))
           FROM event WHERE %(generate)s
         RETURNING lane
     ), lane AS (

@@ -72,6 +72,7 @@ async def checkpoint_turn(
             source_adapter="hook",
             after=_read_checkpoints(settings),
             occurred_at=occurred_at,
+            beside_open=is_gathered,
         )
         if is_gathered:
             await generation.make_waiting_lane_due(conn, session_id)
@@ -84,11 +85,12 @@ async def checkpoint_turn(
 
 
 async def make_turn_due(
-    db: Db, notifier: JobNotifier, settings: Settings, principal: Principal, project: Project, session_id: UUID
+    db: Db, notifier: JobNotifier, settings: Settings, principal: Principal, project: Project, session_id: UUID, *, by_prompt: bool
 ) -> None:
-    """Make the events due of a turn that ended without the agent's last message: it failed, or the next prompt is there."""
+    """Make the events due of a turn that ended without the agent's last message: the next prompt is there, or it failed."""
     if gathers_turns(settings, project):
-        await db.in_tenant(principal.team_id, lambda conn: generation.make_waiting_lane_due(conn, session_id))
+        make_due = generation.make_earlier_turn_due if by_prompt else generation.make_waiting_lane_due
+        await db.in_tenant(principal.team_id, lambda conn: make_due(conn, session_id))
         notifier.notify_due()
 
 
@@ -169,10 +171,15 @@ async def checkpoint(
     source_adapter: str,
     after: Checkpoints,
     occurred_at: datetime | None = None,
+    beside_open: bool = False,
 ) -> Job | None:
-    """A turn's end: a summary job if enough happened since the last, none is due, and nothing waits for the session's end."""
+    """A turn's end: a summary job if enough happened since the last was asked for, and nothing waits for the session's end.
+
+    With `beside_open` also while the last one is still to be made: rules make each from what had happened until it was asked for,
+    at whatever speed they come by. A model is asked for one at a time: it costs money.
+    """
     session, last = await _lock_session(conn, principal, session_id)
-    if last is not None and last.status in {"queued", "processing"}:
+    if last is not None and last.status in {"queued", "processing"} and not beside_open:
         return None
     last_id = last.id if last else None
     done = await generation.work_since(

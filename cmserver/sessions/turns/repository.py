@@ -100,9 +100,8 @@ PROMPTS = Query(
     SessionPrompt,
     """
     SELECT prompt_number, left(prompt, %(max_chars)s) AS text, created_at FROM turns
-     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
-       AND (prompt_number = 1 OR prompt_number > (SELECT max(prompt_number) - %(newest)s FROM turns
-                                                   WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s))
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND prompt_number <= %(last)s
+       AND (prompt_number = 1 OR prompt_number > %(last)s::integer - %(newest)s)
      ORDER BY prompt_number
     """,
 )
@@ -257,9 +256,9 @@ async def add_work(
     )
 
 
-async def prompts(conn: Conn, team_id: UUID, session_id: UUID, *, newest: int, max_chars: int) -> list[SessionPrompt]:
-    """The session's first prompt and the newest ones, oldest first, each cut to `max_chars`."""
-    return await PROMPTS.all(conn, session_id=session_id, team_id=team_id, newest=newest, max_chars=max_chars)
+async def prompts(conn: Conn, team_id: UUID, session_id: UUID, *, last: int, newest: int, max_chars: int) -> list[SessionPrompt]:
+    """The session's first prompt and the newest ones up to the number `last`, oldest first, each cut to `max_chars`."""
+    return await PROMPTS.all(conn, session_id=session_id, team_id=team_id, last=last, newest=newest, max_chars=max_chars)
 
 
 async def reply_before(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: int) -> str | None:
