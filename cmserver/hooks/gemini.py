@@ -19,7 +19,7 @@ from cmserver.tooluse.model import ToolUse
 
 _TYPES = {"BeforeAgent": "user_prompt", "AfterAgent": "assistant_message", "PreCompress": "pre_compact"}
 _REPEATING_HOOKS = {"BeforeTool", "BeforeModel", "AfterModel", "BeforeToolSelection", "Notification"}
-_HOOK_CONTEXT = re.compile(r"\s*<hook_context>.*?</hook_context>\s*", re.DOTALL)
+_HOOK_CONTEXT = re.compile(r"\s*<hook_context>.*?</hook_context>[ \t]*(?:\n\s*|\Z)", re.DOTALL)
 """What hooks gave at the start, before the first words of a session without a terminal. Within it < and > are escaped."""
 _MOMENTS: dict[str, Moment] = {"SessionStart": "start", "BeforeAgent": "prompt", "AfterAgent": "turn_end", "SessionEnd": "end"}
 

@@ -14,7 +14,8 @@ from cmserver.tooluse.text import printed_text, reported_exit_code
 
 _EXIT = re.compile(r"^[ \t]*(?:Error: )?(?:Command failed with )?[Ee]xit(?:ed with)?(?: code| status)?:? (\d{1,9})\b")
 _FRAME = re.compile(
-    r"^(?:Process Group PGID: \d+$|Exit Code: \d+$|Process exited with code \d+$|Wall time: .*$|Output:(?: \(empty\)$| |$))",
+    r"^(?:(?:Process Group PGID|Background PIDs): [\d, ]+$|Exit Code: \d+$|Process exited with code \d+$|Wall time: .*$"
+    r"|Output:(?: \(empty\)$| |$))",
     re.MULTILINE,
 )
 """What Gemini CLI and Codex put around an output."""
@@ -59,6 +60,7 @@ _FAILING_FILE = re.compile(r"^[ \t]*(?:FAILED|ERROR|FAIL|rspec) +(?:\./)?([\w./-
 _PLACE = re.compile(r'^[ \t]*(?:File ")?((?!/usr|<)[\w./-]{1,300}\.[a-z]{1,5})"?(?::|, line |\()(\d{1,9})', re.MULTILINE)
 
 _PYTEST_LINE = re.compile(r"^E\s+(\S.*)")
+_UNCAUGHT = re.compile(r'^Exception in thread "[^"\n]{0,100}" (\S.*)')
 _NAMED_ERROR = re.compile(r"^[ \t]*((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Failure|Exit|Interrupt|NotFound)\b(?::.*)?)$")
 _SUMMARY_ERROR = re.compile(r"^(?:FAILED|ERROR) \S+ - (.+)")
 _PLAIN_ERROR = re.compile(
@@ -69,10 +71,15 @@ _PLAIN_ERROR = re.compile(
 _GO_LINE = re.compile(r"^\s+\w+_test\.go:\d+: (.+)")
 _COMPILER_LINE = re.compile(r"^(\S{1,300}:\d{1,9}: (?:fatal )?error: .+)")
 _SHELL_LINE = re.compile(
-    r"(?:/\S{1,100}/)?(?:ba|da|z|k)?sh: (?:line \d{1,9}: |\d{1,9}: )?(\S.{0,300}?): "
-    r"(?:No such file or directory|Permission denied|command not found|not found|cannot execute.{0,80})"
+    r"(?:/\S{1,100}/)?(?:ba|da|z|k)?sh:(?: line \d{1,9}:| ?\d{1,9}:)? (?:command not found: (?P<unknown>\S.{0,300})"
+    r"|(?P<named>\S.{0,300}?): "
+    r"(?:No such file or directory|Permission denied|command not found|not found|cannot execute.{0,80}))"
 )
-_SOURCE_ERROR = re.compile(r"\S{1,300}\.\w{1,5}:\d{1,9}:\d{1,9}: ")
+_SOURCE_ERROR = re.compile(r"\S{1,300}\.\w{1,5}:\d{1,9}:\d{1,9}: (?!warning:|note:)")
+_LAST_ERROR = re.compile(
+    r"(?:error|ERROR|fatal)(?:\[\w+\])?: \S|\[ERROR\] |\S+ error: .{0,200}\(code \d{1,9}\)|Automatic merge failed;|CONFLICT \("
+)
+"""What only a program that gives up ends with."""
 _COMPILERS = {"go", "gcc", "g++", "cc", "clang", "rustc", "javac"}
 _PRINTERS = {"cat", "head", "tail", "sed", "grep", "rg", "less", "echo", "printf", "awk", "diff"}
 _NOISE = re.compile(
@@ -121,14 +128,18 @@ def _says_failure(command: CommandLine, body: str) -> bool:
         return False
     first, last, words = lines[0], lines[-1], command.main.words
     if shell := _SHELL_LINE.fullmatch(last):
-        return shell[1] in command.text or (shell[1].startswith("cd: ") and len(lines) == 1)
+        name = shell["unknown"] or shell["named"]
+        return name in command.text or (name.startswith("cd: ") and len(lines) == 1)
     program = words[0].rpartition("/")[2] if words else ""
     if program in _PRINTERS:
         return False
-    if program in {"node", "python", "python3"}:
-        return last.startswith("Node.js v") or (first.startswith("Traceback ") and _NAMED_ERROR.match(last) is not None)
+    if any(line.startswith("Traceback (most recent call last):") for line in lines) and _NAMED_ERROR.match(last):
+        return True
     return (
-        re.match(rf"{re.escape(program)}(?:\[\d+\])?: \*\*\*|{re.escape(program)}: (?:error|fatal)\b", last) is not None
+        _LAST_ERROR.match(last) is not None
+        or (program == "node" and last.startswith("Node.js v"))
+        or re.match(rf"{re.escape(program)}: (?:error|fatal): ", first) is not None
+        or re.match(rf"{re.escape(program)}(?:\[\d+\])?: \*\*\*|{re.escape(program)}: (?:error|fatal)\b", last) is not None
         or (program == "git" and re.match(r"(?:error|fatal): ", first) is not None)
         or (program in {"npm", "pnpm", "npx"} and re.match(r"npm (?:error|ERR!) ", first) is not None)
         or (program in _COMPILERS and any(_SOURCE_ERROR.match(line) for line in lines))
@@ -176,7 +187,14 @@ def _failing_tests(body: str) -> list[str]:
 def _telling_line(body: str) -> str:
     """The line of an error text that says most: a named error, else the first that sounds like one, else the last."""
     lines = [line.rstrip() for line in body.splitlines() if line.strip()]
-    for pattern, place in ((_PYTEST_LINE, 0), (_SUMMARY_ERROR, 0), (_GO_LINE, 0), (_COMPILER_LINE, 0), (_NAMED_ERROR, -1)):
+    for pattern, place in (
+        (_UNCAUGHT, 0),
+        (_PYTEST_LINE, 0),
+        (_SUMMARY_ERROR, 0),
+        (_GO_LINE, 0),
+        (_COMPILER_LINE, 0),
+        (_NAMED_ERROR, -1),
+    ):
         errors = [match[1] for line in lines if (match := pattern.match(line))]
         if errors:
             return shorten(([text for text in errors if _NAMED_ERROR.match(text)] or errors)[place], 160)

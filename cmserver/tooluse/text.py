@@ -75,8 +75,10 @@ def _read_gemini_exit(text: str) -> int | None:
         name, _, value = line.partition(": ")
         if name == "Exit Code" and value.isdecimal() and len(value) < _MAX_DIGITS:
             return int(value)
-        if name == "Signal" and value.isalnum() and value.isascii():
-            signal_number = int(value) if value.isdecimal() and len(value) < _MAX_DIGITS else getattr(signal, value, 0)
+        if name == "Signal" and value.isdecimal() and len(value) < _MAX_DIGITS:
+            signal_number = int(value)
+        elif name == "Signal" and value in signal.Signals.__members__:
+            signal_number = signal.Signals[value]
         elif name not in {"Process Group PGID", "Background PIDs"}:
             break
     return None if signal_number is None else 128 + int(signal_number)

@@ -47,12 +47,15 @@ def _take_elements(text: str) -> str:
     for tag in tags:
         if tag["closes"]:
             closing.setdefault(_name(tag), deque()).append(tag)
-    kept, done = list[str](), 0
+    kept, done, has_words = list[str](), 0, False
     for tag in tags:
         line_start = text.rfind("\n", max(0, tag.start() - _MAX_INDENT), tag.start()) + 1
         begins_line = not text[max(done, line_start, tag.start() - _MAX_INDENT) : tag.start()].strip()
         if tag["closes"] or tag.start() < done or not begins_line:
             continue
+        has_words = has_words or bool(text[done : tag.start()].strip())
+        if has_words and _name(tag) == "task-notification":
+            continue  # the program's stands at the beginning: the user has put this one there
         ends = closing.get(_name(tag), deque[re.Match[str]]())
         while ends and ends[0].start() < tag.end():
             ends.popleft()
