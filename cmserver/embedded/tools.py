@@ -55,8 +55,11 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     """Whether psql can be told to run nothing but SQL (`\\restrict`), and pg_restore tells it so."""
 
 
-def find_tools(at_least: int, *, encrypted: bool = False) -> Tools:
-    """The oldest tools of version `at_least` or newer, since servers refuse older ones."""
+def find_tools(at_least: int, *, encrypted: bool = False, restricted: bool = False) -> Tools:
+    """The oldest tools of version `at_least` or newer, since servers refuse older ones, and older servers what newer tools write.
+
+    `restricted` is for reading a dump: tools that can restrict psql come before older ones that cannot.
+    """
     fitting = [tools for tools in _installed() if tools.major >= at_least and (tools.can_encrypt or not encrypted)]
     if not fitting:
         how = " that can encrypt their connection" if encrypted else ""
@@ -64,7 +67,7 @@ def find_tools(at_least: int, *, encrypted: bool = False) -> Tools:
             f"This needs pg_dump, pg_restore and psql of PostgreSQL {at_least} or newer{how}, and there are none here. "
             "Install the client programs, on Debian: apt-get install postgresql-client."
         )
-    return min(fitting, key=lambda tools: (not tools.can_restrict, tools.major, not tools.can_encrypt))
+    return min(fitting, key=lambda tools: (restricted > tools.can_restrict, tools.major, not tools.can_restrict, not tools.can_encrypt))
 
 
 def _installed() -> Iterator[Tools]:

@@ -10,6 +10,7 @@ import msgspec
 import psycopg
 import pytest
 
+from cmserver.embedded import tools as tools_module
 from cmserver.embedded.tools import ToolError, Tools, find_tools, load
 
 
@@ -61,3 +62,20 @@ def test_an_older_pg_restore_loads_an_honest_dump(tools: Tools, dump: Path, empt
 def test_a_psql_that_cannot_be_restricted_loads_nothing(tools: Tools, dump: Path, empty_database: str):
     with pytest.raises(ToolError, match="Update PostgreSQL's client programs"):
         load(tools, msgspec.structs.replace(tools, can_restrict=False), dump, empty_database)
+
+
+def test_the_server_s_own_version_comes_before_newer_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """A newer pg_dump writes what an older psql cannot load; only a dump is read by newer ones, where those can restrict psql."""
+    own = Tools(bin=tmp_path / "16", major=16, can_restrict=False)
+    newer = Tools(bin=tmp_path / "18", major=18)
+    older = Tools(bin=tmp_path / "15", major=15)
+    mended = msgspec.structs.replace(own, bin=tmp_path / "16-mended", can_restrict=True)
+    for installed, restricted, expected in [
+        ([newer, older, own], False, own),
+        ([newer, older, own], True, newer),
+        ([newer, own, mended], False, mended),
+        ([newer, own, mended], True, mended),
+        ([newer, older], False, newer),
+    ]:
+        monkeypatch.setattr(tools_module, "_installed", lambda installed=installed: iter(installed))
+        assert find_tools(16, restricted=restricted) == expected

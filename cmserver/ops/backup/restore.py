@@ -130,8 +130,8 @@ async def _load_dump(
 ) -> None:
     """Copy the dump out of the backup and load it into the database."""
     manifest = backup.manifest
-    tools = find_tools(conn.info.server_version // 10_000, encrypted=conn.pgconn.ssl_in_use)
-    script_tools = tools if tools.major >= manifest.dumped_by else find_tools(manifest.dumped_by)
+    tools = find_tools(conn.info.server_version // 10_000, encrypted=conn.pgconn.ssl_in_use, restricted=True)
+    script_tools = tools if tools.major >= manifest.dumped_by else find_tools(manifest.dumped_by, restricted=True)
     dump = folder / "database.dump"
     # The digest is hexadecimal: `copy_dump` has compared it.
     prologue = (
