@@ -180,3 +180,18 @@ def test_neither_links_out_of_the_folder_nor_pipes_are_read(claude: Path, tmp_pa
     assert sorted(refused) == sorted([outside, "link.md", "linked.jsonl", "lost.md", "pipe.jsonl", "pipe.md"])
     assert {"inside.md", "debugging.md"} <= set(taken)
     assert not {"link.md", "private.md", outside} & set(taken)
+
+
+def test_a_folder_of_projects_may_be_a_link_itself(claude: Path, tmp_path_factory: pytest.TempPathFactory):
+    """Whoever keeps `~/.claude/projects` on another disk has linked it; links in it lead no further."""
+    before = [line for line in ClaudeCodeSource(claude).lines() if not isinstance(line, RefusedLine)]
+    disk = tmp_path_factory.mktemp("disk")
+    (claude / "projects").rename(disk / "projects")
+    (claude / "projects").symlink_to(disk / "projects")
+    (disk / "private.jsonl").write_text((disk / "projects" / "-gone-orders" / f"{SESSION}.jsonl").read_text())
+    (disk / "projects" / "-gone-orders" / "linked.jsonl").symlink_to(disk / "private.jsonl")
+
+    lines = list(ClaudeCodeSource(claude).lines())
+
+    assert [line for line in lines if not isinstance(line, RefusedLine)] == before
+    assert "linked.jsonl" in [Path(line.place).name for line in lines if isinstance(line, RefusedLine)]

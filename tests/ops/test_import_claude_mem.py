@@ -14,7 +14,7 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
 from cmserver.ops import repository as ops
 from cmserver.ops.transfer.claude_mem import ClaudeMemSource
-from cmserver.ops.transfer.model import ImportReport
+from cmserver.ops.transfer.model import ImportReport, RefusedLine
 from cmserver.ops.transfer.pipeline import Importer
 from tests.conftest import Cast
 from tests.ops.claude_mem_databases import AT_MS, add_server, add_tool_uses, make_v3, make_v4, make_v13
@@ -159,14 +159,23 @@ def test_a_file_that_is_no_database_of_claude_mem_is_refused(content: bytes | No
         ClaudeMemSource(tmp_path / "file.db")
 
 
-async def test_a_column_that_computes_more_than_can_be_held_ends_the_import_with_a_sentence(db: Db, cast: Cast, tmp_path: Path):
+async def test_a_value_that_is_too_large_costs_its_row_alone(db: Db, cast: Cast, tmp_path: Path):
+    """Also one that a column computes: nothing of it is held."""
+    whole = await take(db, cast, make_v13(tmp_path / "whole.db"))
     file = make_v13(tmp_path / "v13.db")
     with contextlib.closing(sqlite3.connect(file)) as conn:
-        conn.execute("ALTER TABLE observations ADD COLUMN huge TEXT AS (hex(zeroblob(200000000))) VIRTUAL")
+        rows = conn.execute("SELECT rowid FROM observations ORDER BY rowid").fetchall()
+        size = f"CASE id WHEN {rows[0][0]} THEN 200000000 ELSE 1 END"
+        conn.execute(f"ALTER TABLE observations ADD COLUMN huge TEXT AS (hex(zeroblob({size}))) VIRTUAL")
+        conn.execute("UPDATE user_prompts SET prompt_text = hex(zeroblob(9000000)) WHERE rowid = (SELECT min(rowid) FROM user_prompts)")
         conn.commit()
 
-    with pytest.raises(Invalid, match="string or blob too big"):
-        await take(db, cast, file)
+    source = ClaudeMemSource(file)
+    refused = [line for line in source.lines() if isinstance(line, RefusedLine) and "16 MiB" in line.reason]
+    report = await take(db, cast, file)
+
+    assert [line.record for line in refused] == ["observation", "prompt"]
+    assert report.refused == {"observation": whole.refused["observation"] + 1, "prompt": 1}
 
 
 async def test_tool_calls_of_13_25_come_in_with_what_was_made_of_them(

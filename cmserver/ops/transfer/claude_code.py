@@ -101,7 +101,8 @@ class ClaudeCodeSource:
     has_own_ids = False
 
     def __init__(self, folder: Path) -> None:
-        self._root, self._home = folder / "projects", folder.resolve()
+        self._root = folder / "projects"  # which may be a link itself
+        self._home = self._root.resolve()
         if not self._root.is_dir():
             raise Invalid(f"There is no folder {self._root}. Name Claude Code's folder: `cmserver import claude-code FOLDER`.")
         self._decoder = msgspec.json.Decoder(_Entry)

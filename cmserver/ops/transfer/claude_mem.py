@@ -41,22 +41,23 @@ _OBSERVATION_TABLES = ("observations", "session_summaries", "memories", "overvie
 _QUERIES = {
     "server_sessions": """
         SELECT s.*, s.title AS custom_title, p.name AS project FROM server_sessions s LEFT JOIN projects p ON p.id = s.project_id
-         ORDER BY s.rowid
+         WHERE s.rowid = ?
     """,
     # Those of an observation, or of a prompt, have it from the other tables.
     "memory_items": """
         SELECT m.*, s.content_session_id AS memory_session_id, p.name AS project
           FROM memory_items m LEFT JOIN projects p ON p.id = m.project_id
           LEFT JOIN server_sessions s ON s.id = m.server_session_id
-         WHERE m.legacy_observation_id IS NULL AND m.kind <> 'prompt'
-         ORDER BY m.rowid
+         WHERE m.legacy_observation_id IS NULL AND m.kind <> 'prompt' AND m.rowid = ?
     """,
 }
-"""By table, where its rows alone do not say enough."""
+"""One row by its number, by table, where the rows alone do not say enough."""
+_RECORDS = {"user_prompts": "prompt", "tool_uses": "event", **dict.fromkeys(_SESSION_TABLES, "session")}
+"""What the rows of a table become, where that is no observation."""
 _MAX_SECONDS = 100_000_000_000
 """Times below are in seconds, above in milliseconds."""
 _MAX_VALUE_BYTES = 16 << 20
-"""Of a value, which a column may also compute: a longer one ends the import."""
+"""Of a value, which a column may also compute: the row of a longer one stays behind."""
 _YEAR_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = Mapping[str, Any]
@@ -82,6 +83,8 @@ class ClaudeMemSource:
             raise Invalid(f"{file} has none of claude-mem's tables ({', '.join(_OBSERVATION_TABLES)}).")
         self._sessions: dict[str, UUID] = {}
         """By the session's id at its agent, and by claude-mem's own."""
+        self._too_large: dict[tuple[str, int], None] = {}
+        """Tables and numbers of rows that stay behind."""
 
     def count(self) -> int:
         with closing(self._open()) as database:
@@ -96,6 +99,7 @@ class ClaudeMemSource:
 
     def lines(self) -> Iterator[tuple[str, DataLine] | RefusedLine]:
         self._sessions.clear()
+        self._too_large.clear()
         with closing(self._open()) as database:
             yield from self._projects(database)
             yield from self._session_lines(database)
@@ -113,6 +117,9 @@ class ClaudeMemSource:
                 observation, event = numbers.get(row.get("observation_id")), self._tool_use(row)
                 if observation and event and event.project_id == observation.project_id:
                     yield f"tool_uses, id {row.get('id')}", _source(observation, event)
+        for table, number in self._too_large:
+            record = _RECORDS.get(table, "observation")
+            yield RefusedLine(record=record, place=f"{table}, row {number}", reason="A value of it is larger than 16 MiB.")
 
     def _open(self) -> sqlite3.Connection:
         database = sqlite3.connect(f"{self._file.as_uri()}?mode=ro", uri=True)
@@ -124,10 +131,16 @@ class ClaudeMemSource:
     def _rows(self, database: sqlite3.Connection, table: str) -> Iterator[Row]:
         if table not in self._tables:
             return
-        query = _QUERIES.get(table, f"SELECT * FROM {table} ORDER BY rowid")  # noqa: S608 - one of our names
+        query = _QUERIES.get(table, f"SELECT * FROM {table} WHERE rowid = ?")  # noqa: S608 - one of our names
         try:
-            for row in database.execute(query):
-                yield dict(cast("Mapping[str, Any]", row))
+            for (number,) in database.execute(f"SELECT rowid FROM {table} ORDER BY rowid").fetchall():  # noqa: S608
+                try:
+                    row = database.execute(query, (number,)).fetchone()
+                except sqlite3.DataError:  # too long a value
+                    self._too_large[table, number] = None
+                    continue
+                if row is not None:
+                    yield dict(cast("Mapping[str, Any]", row))
         except sqlite3.Error as error:
             raise Invalid(f"{self._file} cannot be read on, in its table {table}: {error}.") from error
 
