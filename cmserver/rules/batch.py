@@ -76,8 +76,8 @@ class _Batch:
         self.answers: dict[str, tuple[DraftObservation, UserAnswer, str]] = {}
         """What the user decided, by the tag of the prompt, with the question that it answers."""
         self.tag_by_content: dict[bytes, str] = {}
-        self.ends = {id_: event_tag(place) for place, event in enumerate(events) if (id_ := _tool_use_id(event))}
-        """The event that tells last of a tool use, by the tool use's id."""
+        self.ends = {key: event_tag(place) for place, event in enumerate(events) if (key := _tool_use_key(event))}
+        """The event that tells last of a tool use, by the tool use's id, tool and input."""
         self.places: dict[str, int] = {}
 
     def add(self, place: int, event: EventReading) -> None:
@@ -87,7 +87,7 @@ class _Batch:
         use = event.tool_use
         self._read_prompt(tag, event.prompt)
         content = msgspec.json.encode([use.tool, use.input, use.output, use.error] if use else event.payload)
-        last = self.ends.get(_tool_use_id(event), tag)
+        last = self.ends.get(_tool_use_key(event), tag)
         if last != tag:
             self._skip(tag, f"its end is told by {last}")
             return
@@ -427,5 +427,14 @@ def _is_in(draft: DraftObservation, drafts: Iterable[DraftObservation]) -> bool:
     return any(draft is other for other in drafts)
 
 
-def _tool_use_id(event: EventReading) -> str:
-    return field(record(event.payload), "tool_use_id") if event.tool_use else ""
+def _tool_use_key(event: EventReading) -> bytes:
+    """The tool use that the event tells of; empty for none. An id alone says less: some agents count anew in each turn.
+
+    What ran in the background is told of twice, and its end does not say that it did.
+    """
+    use = event.tool_use
+    id_ = field(record(event.payload), "tool_use_id") if use else ""
+    if use is None or not id_:
+        return b""
+    fields = {name: value for name, value in use.fields.items() if name != "run_in_background"}
+    return msgspec.json.encode([id_, use.tool, fields or use.input], order="deterministic")

@@ -606,3 +606,33 @@ async def test_another_branch_or_an_emptied_index_undoes_nothing(command: str):
 
     (draft,) = answer.observations
     assert draft.files_modified == ["src/writer.rs"]
+
+
+@try_rows(
+    ("first", "second", "is_skipped"),
+    [
+        (("Edit", "src/a.py"), ("Edit", "src/b.py"), False),  # another input
+        (("Edit", "src/a.py"), ("Write", "src/a.py"), False),  # another tool
+        (("Edit", "src/a.py"), ("Edit", "src/a.py"), True),
+    ],
+)
+async def test_only_the_same_use_of_a_tool_is_told_by_a_later_event_of_its_id(
+    first: tuple[str, str], second: tuple[str, str], is_skipped: bool
+):
+    events = [
+        read_event(
+            "tool_use",
+            {"tool_use_id": "call_1", "tool_name": tool, "tool_input": {"file_path": f"{ROOT}/{path}", **EDITS[tool]}},
+            ROOT,
+            occurred_at_epoch=1_790_000_000_000,
+        )
+        for tool, path in (first, second)
+    ]
+
+    answer = await observe(*events)
+
+    assert ("its end is told by e2" in [skip.reason for skip in answer.skipped]) == is_skipped
+    assert {tag for draft in answer.observations for tag in draft.events} == ({"e2"} if is_skipped else {"e1", "e2"})
+
+
+EDITS: dict[str, dict[str, str]] = {"Edit": {"old_string": "LIMIT = 3", "new_string": "LIMIT = 5"}, "Write": {"content": "LIMIT = 7\n"}}
