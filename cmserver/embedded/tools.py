@@ -67,7 +67,9 @@ def find_tools(at_least: int, *, encrypted: bool = False, restricted: bool = Fal
             f"This needs pg_dump, pg_restore and psql of PostgreSQL {at_least} or newer{how}, and there are none here. "
             "Install the client programs, on Debian: apt-get install postgresql-client."
         )
-    return min(fitting, key=lambda tools: (restricted > tools.can_restrict, tools.major, not tools.can_restrict, not tools.can_encrypt))
+    return min(
+        fitting, key=lambda tools: (restricted > tools.can_restrict, tools.major, not tools.can_restrict, not tools.can_encrypt)
+    )
 
 
 def _installed() -> Iterator[Tools]:

@@ -10,6 +10,7 @@ from httpx import AsyncClient, Response
 
 from cmserver.base.db import Db
 from tests.conftest import Cast, Person, bound_to
+from tests.table import try_rows
 
 Json = dict[str, Any]
 
@@ -157,6 +158,29 @@ async def test_a_batch_folds_its_own_repeats_and_says_what_became_of_each(client
     assert [row["action"] for row in answer.json()["results"]] == ["repeated", "created", "repeated", "created"]
     assert [row["number"] for row in answer.json()["observations"]] == [1, 2, 2, 3]
     assert await ask(db, "SELECT count(*) FROM observations") == [(3,)]
+
+
+@try_rows(
+    ("first", "again", "ttl_seconds"),
+    [
+        ({"ttlSeconds": 60, "importance": 0.9}, {"ttlSeconds": 3600, "scope": "team"}, 3600),
+        ({"ttlSeconds": 3600, "scope": "team"}, {"ttlSeconds": 60, "importance": 0.9}, 3600),
+        ({"importance": 0.9}, {"ttlSeconds": 60, "scope": "team"}, None),
+        ({"ttlSeconds": 60, "scope": "team"}, {"importance": 0.9}, None),
+    ],
+)
+async def test_two_equal_notes_of_one_request_live_as_long_and_matter_and_reach_as_far_as_either_says(
+    client: AsyncClient, cast: Cast, first: Json, again: Json, ttl_seconds: int | None
+):
+    common = {"projectId": cast.alice.project.canonical_id, "title": f"Refunds wait {first} {again}", "onDuplicate": "merge"}
+    body = [{**common, **fields} for fields in (first, again)]
+
+    answer = await client.post("/v1/observations/batch", json=body, headers=cast.alice.headers)
+
+    assert [result["action"] for result in answer.json()["results"]] == ["created", "repeated"]
+    (stored, repeated) = answer.json()["observations"]
+    assert repeated["id"] == stored["id"]
+    assert (stored["ttlSeconds"], stored["importance"], stored["scope"]) == (ttl_seconds, 0.9, "team")
 
 
 async def test_a_repeat_for_the_whole_team_is_shared_unless_the_key_is_bound_to_the_project(

@@ -77,5 +77,5 @@ def test_the_server_s_own_version_comes_before_newer_ones(monkeypatch: pytest.Mo
         ([newer, own, mended], True, mended),
         ([newer, older], False, newer),
     ]:
-        monkeypatch.setattr(tools_module, "_installed", lambda installed=installed: iter(installed))
+        monkeypatch.setattr(tools_module, "_installed", installed.__iter__)
         assert find_tools(16, restricted=restricted) == expected

@@ -14,11 +14,11 @@ from cmserver.generation import repository
 from cmserver.generation.record import find_quoted_job
 from cmserver.ingest.door import gathers_turns
 from cmserver.ingest.model import EventSubmission
-from cmserver.providers.model import Answer, DraftObservation, Prompt, Rules, Skip
+from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Rules, Skip
 from cmserver.reading.model import REPLY_TYPE
 from cmserver.tooluse.read import read_tool_use
 from tests.conftest import Cast
-from tests.generation.tools import Outbox, Scripted, completion
+from tests.generation.tools import Outbox, Scripted, all_skipped, completion
 
 ROOT_CAUSE = "Customers were charged twice because `handle_payment` never checks `order.status` before it retries."
 NOT_DONE = "Not done: the refund path does not yet increase `order.attempt`."
@@ -278,3 +278,24 @@ async def test_an_event_waits_for_the_end_of_its_turn_and_then_no_longer(
     lane = recorded.job.lane
     await outbox.db.in_tenant(outbox.principal.team_id, lambda conn: repository.make_waiting_lane_due(conn, lane))
     assert await outbox.value("SELECT due_at <= now() FROM generation_lanes") is True
+
+
+async def test_jobs_that_are_tried_again_add_their_checks_to_the_turn_once(agent: Agent, outbox: Outbox):
+    failures = [ProviderError(FailureKind.RATE_LIMITED, "Slow down.", retry_after_seconds=60)]
+
+    def reply(prompt: Prompt) -> Completion:
+        if failures:
+            raise failures.pop()
+        return completion(all_skipped(prompt))
+
+    await agent.prompt("run the tests")
+    await agent.run("pytest -q tests/orders", "5 passed in 0.10s")
+    await agent.send("Stop", last_assistant_message="They pass.")
+    checks: list[object] = []
+    for _ in range(2):
+        await (await outbox.hand(Scripted(reply))).work(max_events=500)
+        checks.append(await outbox.value("SELECT checks FROM turns"))
+        await outbox.rows("UPDATE generation_lanes SET held_until = NULL, due_at = now()")
+
+    assert checks[0] == []
+    assert len(cast("list[str]", checks[1])) == 1

@@ -6,6 +6,7 @@ import httpx
 
 from cmserver.base.db import Db
 from cmserver.hooks.gemini import ADAPTER
+from cmserver.ingest.door import read_object
 from cmserver.recall.model import SessionStart
 from tests.conftest import Cast
 from tests.hooks.expect import (
@@ -122,7 +123,7 @@ def test_what_hooks_gave_at_the_start_is_no_part_of_the_prompt(prompt: str, type
     after = ADAPTER.parse({**sample("gemini", "AfterAgent"), "prompt": prompt}, DELIVERY)
 
     assert before.prompt == typed
-    assert [event.payload["prompt"] for call in (before, after) for event in call.events] == [typed, typed]  # type: ignore[index]
+    assert [read_object(event.payload)["prompt"] for call in (before, after) for event in call.events] == [typed, typed]
 
 
 async def test_the_index_comes_with_the_first_prompt_after_each_start(client: httpx.AsyncClient, cast: Cast, db: Db, make: Make):

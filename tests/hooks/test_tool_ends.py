@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 
 import httpx
@@ -9,6 +10,7 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.hooks import tool_ends
 from cmserver.hooks.tool_ends import build_tool_end, read_command_ends, read_notifications
 from cmserver.providers.model import Rules
 from tests.conftest import Cast
@@ -43,7 +45,6 @@ def notification(tool_use_id: str, status: str, summary: str, result: str = "") 
         (f"what is this?\n{notification('t1', 'failed', 'exit code 1')}", []),
         ("<task-notification>\n<status>failed</status>\n</task-notification>", []),
         ("<task-notification>", []),
-        ("<task-notification>\n" + "<result>\n" * 50_000 + "\n</task-notification>", []),
         ("", []),
         (None, []),
     ],
@@ -52,6 +53,45 @@ def test_notifications_are_read(prompt: object, ends: list[tuple[str, int, str]]
     read = [(end.tool_use_id, end.exit_code, end.report) for end in read_notifications(prompt)]
 
     assert read == (ends if ends is not None else [("t1", 0, "It is <b>here</b>.\n\n</result> is a tag.")])
+
+
+class _Counting:
+    """A pattern that counts what it is given to read."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self.pattern, self.read = pattern, 0
+
+    def match(self, text: str, place: int) -> re.Match[str] | None:
+        match = self.pattern.match(text, place)
+        self.read += (match.end() if match else len(text)) - place
+        return match
+
+    def findall(self, text: str) -> list[tuple[str, str]]:
+        self.read += len(text)
+        return self.pattern.findall(text)
+
+    def search(self, text: str) -> re.Match[str] | None:
+        self.read += len(text)
+        return self.pattern.search(text)
+
+
+@try_rows(
+    ("part", "closing"),
+    [
+        ("<result>\n", "\n</task-notification>"),  # none of them is closed
+        ("<task-notification>\n", ""),
+        ("<task-notification>\n<status>failed</status>\n</task-notification>", ""),
+        ("<status>", "</status>\n</task-notification>"),
+    ],
+)
+def test_each_character_of_a_notification_is_read_a_few_times(monkeypatch: pytest.MonkeyPatch, part: str, closing: str):
+    prompt = f"<task-notification>\n{part * 5_000}{closing}"
+    patterns = [_Counting(getattr(tool_ends, name)) for name in ("_NOTIFICATION", "_MEMBER", "_EXIT_CODE")]
+    for name, pattern in zip(("_NOTIFICATION", "_MEMBER", "_EXIT_CODE"), patterns, strict=True):
+        monkeypatch.setattr(tool_ends, name, pattern)
+
+    assert read_notifications(prompt) == []
+    assert sum(pattern.read for pattern in patterns) <= 3 * len(prompt)
 
 
 @try_rows(

@@ -167,7 +167,9 @@ async def test_a_value_that_is_too_large_costs_its_row_alone(db: Db, cast: Cast,
         rows = conn.execute("SELECT rowid FROM observations ORDER BY rowid").fetchall()
         size = f"CASE id WHEN {rows[0][0]} THEN 200000000 ELSE 1 END"
         conn.execute(f"ALTER TABLE observations ADD COLUMN huge TEXT AS (hex(zeroblob({size}))) VIRTUAL")
-        conn.execute("UPDATE user_prompts SET prompt_text = hex(zeroblob(9000000)) WHERE rowid = (SELECT min(rowid) FROM user_prompts)")
+        conn.execute(
+            "UPDATE user_prompts SET prompt_text = hex(zeroblob(9000000)) WHERE rowid = (SELECT min(rowid) FROM user_prompts)"
+        )
         conn.commit()
 
     source = ClaudeMemSource(file)

@@ -635,4 +635,7 @@ async def test_only_the_same_use_of_a_tool_is_told_by_a_later_event_of_its_id(
     assert {tag for draft in answer.observations for tag in draft.events} == ({"e2"} if is_skipped else {"e1", "e2"})
 
 
-EDITS: dict[str, dict[str, str]] = {"Edit": {"old_string": "LIMIT = 3", "new_string": "LIMIT = 5"}, "Write": {"content": "LIMIT = 7\n"}}
+EDITS: dict[str, dict[str, str]] = {
+    "Edit": {"old_string": "LIMIT = 3", "new_string": "LIMIT = 5"},
+    "Write": {"content": "LIMIT = 7\n"},
+}
