@@ -126,6 +126,13 @@ FAULTS = {
         ),
         {"key.expired"},
     ),
+    "a key whose maker is no longer in the team": Fault(
+        (
+            "INSERT INTO users (id, name) VALUES ('0190d6f0-0000-7000-8000-000000000001', 'zoe')",
+            "UPDATE api_keys SET made_by = '0190d6f0-0000-7000-8000-000000000001' WHERE actor_id = 'bob'",
+        ),
+        {"key.maker"},
+    ),
     "jobs of the steward that wait, and that were given up": Fault(
         (
             f"INSERT INTO steward_modes (team_id, mode, executors, changed_by) VALUES ({_TEAM}, 'write', '{{recheck}}', 'alice')",

@@ -25,7 +25,16 @@ from cmserver.observations.embedding.model import EmbeddingModel
 from cmserver.observations.embedding.model_choice import is_same
 from cmserver.ops.doctor import repository
 from cmserver.ops.doctor.backups import check_backups
-from cmserver.ops.doctor.model import DatabaseFacts, DeadRows, DoctorFinding, KeyEnd, OpenTransaction, SpentBudget, find
+from cmserver.ops.doctor.model import (
+    DatabaseFacts,
+    DeadRows,
+    DoctorFinding,
+    KeyEnd,
+    OpenTransaction,
+    OrphanedKey,
+    SpentBudget,
+    find,
+)
 from cmserver.providers.embedding import registry as embedders
 
 _CLOCK_SECONDS = 60
@@ -62,6 +71,7 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         transactions = await repository.open_transactions(conn, _TRANSACTION_SECONDS)
         tables = await repository.dead_rows(conn, _DEAD_ROWS)
         keys = await repository.KEY_ENDS.all(conn)
+        orphaned_keys = await repository.ORPHANED_KEYS.all(conn)
         budgets = await repository.SPENT_BUDGETS.all(conn)
         models = await embeddings.MODELS.all(conn)
         answers = await calls.ANSWER_COUNTS_OF_ALL.one(conn)
@@ -77,7 +87,7 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
     if answers.is_poor:
         total = answers.usable + answers.unusable
         findings.append(find("provider.answers", f"{answers.unusable} of {total} answers of models in 24 hours could not be used."))
-    findings += [*_check_budgets(budgets), *_check_keys(keys)]
+    findings += [*_check_budgets(budgets), *_check_keys(keys), *_check_makers(orphaned_keys)]
     findings += await asyncio.to_thread(lambda: [*check_backups(settings, facts.first_start, has_archive=facts.archives_log)])
     return findings
 
@@ -242,6 +252,15 @@ def _check_keys(keys: list[KeyEnd]) -> Iterator[DoctorFinding]:
             )
         else:
             yield find("key.expired", f"A key of {key.actor} in the team {key.team} has expired, and was used in the last week.")
+
+
+def _check_makers(keys: list[OrphanedKey]) -> Iterator[DoctorFinding]:
+    for key in keys:
+        yield find(
+            "key.maker",
+            f"{key.maker} made a key of {key.actor} in the team {key.team}, and is no longer in it: whoever makes a key knows it.",
+            id=key.id,
+        )
 
 
 def _count(number: int, noun: str) -> str:

@@ -170,6 +170,7 @@ CHECKS = [
     ),
     Check("key.expiring", "warning", "database", "A key expires within a week.", "cmserver keys rotate ID"),
     Check("key.expired", "warning", "database", "A key that was used in the last week has expired.", "cmserver keys create"),
+    Check("key.maker", "warning", "database", "A person made a key, and is no longer in its team.", "cmserver keys revoke ID"),
     Check("backup.old", "warning", "database", "The newest backup is too old, or there is none.", "cmserver backup"),
     Check("backup.damaged", "error", "database", "A backup cannot be read.", "cmserver backups verify"),
     Check("backup.failed", "error", "database", "The last drill failed: that backup cannot be restored.", "cmserver backup"),
@@ -240,6 +241,15 @@ class KeyEnd(msgspec.Struct, frozen=True, kw_only=True):
     actor: str
     team: str
     days_left: float
+
+
+class OrphanedKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that works, whose maker is no longer in its team and may know its secret."""
+
+    id: str
+    actor: str
+    team: str
+    maker: str
 
 
 class SpentBudget(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from cmserver.base.sql import Conn, Query
-from cmserver.ops.doctor.model import DatabaseFacts, DeadRows, KeyEnd, OpenTransaction, SpentBudget
+from cmserver.ops.doctor.model import DatabaseFacts, DeadRows, KeyEnd, OpenTransaction, OrphanedKey, SpentBudget
 
 OWNS: set[str] = set()
 
@@ -95,6 +95,19 @@ KEY_ENDS = Query(
        AND k.expires_at < now() + interval '7 days'
        AND (k.expires_at > now() OR k.last_used_at > now() - interval '7 days')
      ORDER BY k.expires_at LIMIT 20
+    """,
+)
+
+# Today keys end with the membership of who made them. Of people who left before, keys for other actors stayed.
+ORPHANED_KEYS = Query(
+    OrphanedKey,
+    """
+    SELECT k.id::text AS id, k.actor_id AS actor, t.name AS team, u.name AS maker
+      FROM api_keys k JOIN teams t ON t.id = k.team_id JOIN users u ON u.id = k.made_by
+     WHERE k.revoked_at IS NULL AND k.replaced_by IS NULL AND t.archived_at IS NULL AND NOT u.is_operator
+       AND (k.expires_at IS NULL OR k.expires_at > now())
+       AND NOT EXISTS (SELECT FROM memberships m WHERE m.team_id = k.team_id AND m.user_id = k.made_by)
+     ORDER BY k.created_at LIMIT 20
     """,
 )
 
