@@ -538,13 +538,18 @@ CREATE FUNCTION public.is_retention_policy(policy jsonb) RETURNS boolean
     BEGIN ATOMIC
  SELECT
          CASE
-             WHEN (jsonb_typeof(policy) = 'object'::text) THEN (((policy - ARRAY['observationsDays'::text, 'minImportance'::text, 'promoteAccesses'::text, 'eventsDays'::text, 'jobLogDays'::text, 'receiptsDays'::text, 'auditDays'::text]) = '{}'::jsonb) AND ( SELECT bool_and(
+             WHEN (jsonb_typeof(policy) = 'object'::text) THEN (((policy - ARRAY['observationsDays'::text, 'minImportance'::text, 'promoteAccesses'::text, 'eventsDays'::text, 'jobLogDays'::text, 'receiptsDays'::text, 'auditDays'::text, 'defaultTtlSeconds'::text, 'extendFactor'::text, 'promoteImportance'::text, 'cleanupSeconds'::text, 'suggestAbove'::text, 'autoMergeAbove'::text, 'mergeStrategy'::text]) = '{}'::jsonb) AND ( SELECT bool_and(
                      CASE jsonb_typeof(COALESCE((is_retention_policy.policy -> field.name), 'null'::jsonb))
                          WHEN 'null'::text THEN true
-                         WHEN 'number'::text THEN (((((is_retention_policy.policy ->> field.name))::numeric >= (field."least")::numeric) AND (((is_retention_policy.policy ->> field.name))::numeric <= (field.most)::numeric)) AND ((field.name = 'minImportance'::text) OR (scale(((is_retention_policy.policy ->> field.name))::numeric) = 0)))
+                         WHEN 'number'::text THEN (((((is_retention_policy.policy ->> field.name))::numeric >= (field."least")::numeric) AND (((is_retention_policy.policy ->> field.name))::numeric <= (field.most)::numeric)) AND (field.is_share OR (scale(((is_retention_policy.policy ->> field.name))::numeric) = 0)))
                          ELSE false
                      END) AS bool_and
-                FROM ( VALUES ('observationsDays'::text,0,36500), ('minImportance'::text,0,1), ('promoteAccesses'::text,1,1000000), ('eventsDays'::text,0,36500), ('jobLogDays'::text,0,36500), ('receiptsDays'::text,0,36500), ('auditDays'::text,0,36500)) field(name, "least", most)))
+                FROM ( VALUES ('observationsDays'::text,0,36500,false), ('minImportance'::text,0,1,true), ('promoteAccesses'::text,1,1000000,false), ('eventsDays'::text,0,36500,false), ('jobLogDays'::text,0,36500,false), ('receiptsDays'::text,0,36500,false), ('auditDays'::text,0,36500,false), ('defaultTtlSeconds'::text,1,'3155760000'::bigint,false), ('extendFactor'::text,0,100,true), ('promoteImportance'::text,0,1,true), ('cleanupSeconds'::text,1,31536000,false), ('suggestAbove'::text,0,1,true), ('autoMergeAbove'::text,0,1,true)) field(name, "least", most, is_share)) AND
+             CASE jsonb_typeof(COALESCE((policy -> 'mergeStrategy'::text), 'null'::jsonb))
+                 WHEN 'null'::text THEN true
+                 WHEN 'string'::text THEN ((policy ->> 'mergeStrategy'::text) = ANY (ARRAY['latest_wins'::text, 'append'::text, 'smart_merge'::text]))
+                 ELSE false
+             END)
              ELSE false
          END AS "case";
 END;

@@ -71,6 +71,9 @@ SearchLanguage = Annotated[
 Consolidation = Literal["off", "suggest", "merge"]
 """What becomes of a generated observation that says what is there already; `off` compares nothing."""
 
+MergeStrategy = Literal["latest_wins", "append", "smart_merge"]
+"""How texts are merged: `smart_merge` keeps every fact and sentence of all, once."""
+
 SkipRule = Annotated[Text, Meta(min_length=3, max_length=200)]
 """What is not worth an observation: `path:GLOB`, `command:BEGINNING`, or a sentence for the model."""
 
@@ -115,21 +118,36 @@ class GenerationPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True
 
 Days = Annotated[int, Meta(ge=0, le=36_500)]
 """How long something is kept; 0 is for good."""
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class RetentionPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """How long what is kept, in days; 0 is for good. Set for a team or a project. Stored as it is sent.
 
-    What a project does not say, its team says; what neither says, the settings.
+    What a project does not say, its team says; what neither says, the settings. `defaultTtlSeconds`, `promoteImportance` and
+    `mergeStrategy` are for memories of Contextify's clients.
     """
 
     observations_days: Days | None = None
-    min_importance: Annotated[float, Meta(ge=0, le=1)] | None = None
+    min_importance: Share | None = None
     promote_accesses: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     events_days: Days | None = None
     job_log_days: Days | None = None
     receipts_days: Days | None = None
     audit_days: Days | None = None
+    default_ttl_seconds: Annotated[int, Meta(ge=1, le=3_155_760_000)] | None = None
+    extend_factor: Annotated[float, Meta(ge=0, le=100)] | None = None
+    promote_importance: Share | None = None
+    cleanup_seconds: Annotated[int, Meta(ge=1, le=31_536_000)] | None = None
+    suggest_above: Share | None = None
+    auto_merge_above: Share | None = None
+    merge_strategy: MergeStrategy | None = None
+
+
+class ProjectRetention(msgspec.Struct, frozen=True, kw_only=True):
+    """What a project says, and where it says nothing its team."""
+
+    retention: RetentionPolicy
 
 
 class Team(msgspec.Struct, frozen=True, kw_only=True):

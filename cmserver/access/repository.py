@@ -9,7 +9,7 @@ from uuid import UUID
 
 from psycopg import errors
 
-from cmserver.access.model import Member, Project, StoredKey, TakenName, Team
+from cmserver.access.model import Member, Project, ProjectRetention, RetentionPolicy, StoredKey, TakenName, Team
 from cmserver.base.errors import Conflict
 from cmserver.base.sql import Conn, Jsonb, Query
 
@@ -31,6 +31,14 @@ ANY_TEAM = Query(bool, "SELECT EXISTS (SELECT FROM teams)")
 LOCK_BOOTSTRAP = Query(str, "SELECT pg_advisory_xact_lock(7237415002)::text")
 
 TEAM_BY_ID = Query(Team, f"SELECT {_TEAM} FROM teams WHERE id = %(id)s AND (%(archived)s OR archived_at IS NULL)")
+
+PROJECT_RETENTION = Query(
+    ProjectRetention,
+    """
+    SELECT jsonb_strip_nulls(t.retention) || jsonb_strip_nulls(p.retention) AS retention
+      FROM projects p JOIN teams t ON t.id = p.team_id WHERE p.id = %(id)s AND p.team_id = %(team_id)s
+    """,
+)
 
 TEAM_NAMED = Query(
     Team,
@@ -319,6 +327,11 @@ async def insert_team(conn: Conn, team_id: UUID, name: str, metadata: Mapping[st
 async def team(conn: Conn, team_id: UUID, *, archived: bool = False) -> Team | None:
     """The team; an archived one only with `archived`."""
     return await TEAM_BY_ID.first(conn, id=team_id, archived=archived)
+
+
+async def retention_of(conn: Conn, team_id: UUID, project_id: UUID) -> RetentionPolicy:
+    """What holds for the project: what it says, else what its team says."""
+    return (await PROJECT_RETENTION.one(conn, id=project_id, team_id=team_id)).retention
 
 
 async def team_named(conn: Conn, name: str, team_id: UUID | None) -> Team | None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 import click
 import msgspec
 import yaml
 
+from cmserver.access.model import RetentionPolicy
+from cmserver.access.wire import OneTeamOut
 from cmserver.base import configuration
 from cmserver.base.configuration import BadSetting, LoadedSettings, ShownSetting
 from cmserver.base.contextify import translate_contextify
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import PREFIX, Settings
 from cmserver.cli.output import render_json
+from cmserver.client.server_api import Api
 
 
 def _load(_context: click.Context, _parameter: click.Parameter, config_file: Path | None) -> LoadedSettings:
@@ -70,10 +75,13 @@ def config(context: click.Context, config_file: Path | None, *, as_json: bool) -
 @config.command("import")
 @click.argument("program", type=click.Choice(["contextify"]))
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-def import_config(program: str, file: Path) -> None:  # noqa: ARG001 - the only program so far
+@click.option("--team", help="Set in this team's policy what is no setting of the server: lifetimes, thresholds, how to merge.")
+@settings_option
+def import_config(settings: Settings, program: str, file: Path, team: str | None) -> None:  # noqa: ARG001 - the only program so far
     """Print another program's settings as lines of cmserver's config.toml.
 
-    FILE is an env file, or the config.yaml of Contextify. Secrets are printed, too: they are in FILE.
+    FILE is an env file, or the config.yaml of Contextify. Secrets are printed, too: they are in FILE. With --team it needs access
+    to the database, and neither server nor key.
     """
     text = file.read_text(encoding="utf-8", errors="replace")
     values = _read_yaml(text) if file.suffix in {".yaml", ".yml"} else _read_env_file(text)
@@ -81,8 +89,40 @@ def import_config(program: str, file: Path) -> None:  # noqa: ARG001 - the only 
     configuration.load({"HOME": str(Path.home()), **{f"{PREFIX}{name.upper()}": value for name, value in imported.values.items()}})
     for name, value in imported.values.items():
         click.echo(f"{name} = {value if _NUMBER.fullmatch(value) else _toml(value)}")
+    try:
+        policy = msgspec.convert(imported.policy, RetentionPolicy, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadSetting(f"{file}: {error}") from error
+    if imported.policy and team is not None:
+        _set_policy(settings, team, policy)
+    elif imported.policy:
+        click.echo(f"Of a team, with --team TEAM: {_describe(policy)}.", err=True)
     if imported.unused:
         click.echo(f"Without a setting here: {', '.join(map(sanitize_line, imported.unused))}.", err=True)
+
+
+def _set_policy(settings: Settings, team: str, policy: RetentionPolicy) -> None:
+    """Set in the team's policy what this one says; the rest of it stays."""
+    # These load settings by the options of this file.
+    from cmserver.cli.database import database_urls  # noqa: PLC0415
+    from cmserver.cli.operator import open_operator_client  # noqa: PLC0415
+
+    async def change() -> None:
+        with database_urls(settings) as database:
+            async with open_operator_client(settings, database) as (http, operator):
+                await operator.act_for(team)
+                api = Api(http)
+                path = f"/v1/teams/{quote(team, safe='')}"
+                before = (await api.get(path)).read(OneTeamOut).team.retention
+                said = {name: value for name in policy.__struct_fields__ if (value := getattr(policy, name)) is not None}
+                await api.patch(path, {"retention": msgspec.structs.replace(before, **said)})
+
+    asyncio.run(change())
+    click.echo(f"Set in the policy of the team {sanitize_line(team)}: {_describe(policy)}.", err=True)
+
+
+def _describe(policy: RetentionPolicy) -> str:
+    return ", ".join(f"{name} {value}" for name, value in msgspec.to_builtins(policy).items())
 
 
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import click
 from msgspec import structs
 
-from cmserver.access.model import GenerationPolicy, RetentionPolicy
+from cmserver.access.model import GenerationPolicy, MergeStrategy, RetentionPolicy
 from cmserver.access.wire import ProjectOut, TeamOut
 from cmserver.cli import api_client
 from cmserver.cli.output import Cell, render_fields
@@ -56,6 +56,26 @@ _RETENTION_OPTIONS = (
     click.option("--job-log-days", type=_DAYS, help="Delete the log of a job this long after its end."),
     click.option("--receipts-days", type=_DAYS, help="Delete receipts of what sessions were shown at this age."),
     click.option("--audit-days", type=_DAYS, help="Delete rows of the audit log at this age."),
+    click.option("--default-ttl-seconds", type=click.IntRange(1), help="How long a memory of Contextify's clients lives."),
+    click.option("--extend-factor", type=click.FloatRange(0, 100), help="Extend a life by this part of it at each read."),
+    click.option(
+        "--promote-importance",
+        type=click.FloatRange(0, 1),
+        help="Make memories of this importance permanent, of Contextify's clients.",
+    ),
+    click.option("--cleanup-seconds", type=click.IntRange(1), help="Delete what has expired only once in this time."),
+    click.option("--suggest-above", type=click.FloatRange(0, 1), help="Suggest pairs from this likeness on."),
+    click.option(
+        "--auto-merge-above",
+        type=click.FloatRange(0, 1),
+        help="Merge memories of Contextify's clients by themselves from this likeness on, and let the steward's model do so, "
+        "unless they differ in a fact.",
+    ),
+    click.option(
+        "--merge-strategy",
+        type=click.Choice(get_args(MergeStrategy)),
+        help="How Contextify's clients merge when they do not say it.",
+    ),
     click.option("--clear", is_flag=True, help="Reset everything that no other option sets."),
 )
 
@@ -90,7 +110,7 @@ def add_policy_commands(
         return noun, owner.canonical_id if isinstance(owner, ProjectOut) else owner.name
 
     policy.__doc__ = f"Set when observations are made {scope[0]}, and how they are worded; without options show it."
-    retention.__doc__ = f"Set how long {scope[1]}, in days (0: for good); without options show it."
+    retention.__doc__ = f"Set how long {scope[1]}, in days (0: for good), and what is merged; without options show it."
     for action, options in ((policy, _OPTIONS), (retention, _RETENTION_OPTIONS)):
         command = make_command(action)
         for option in reversed(options):
@@ -128,8 +148,8 @@ def retention_fields(retention: RetentionPolicy) -> tuple[tuple[str, Cell], ...]
         "receipts": retention.receipts_days,
         "audit log": retention.audit_days,
     }
+    others = [(name, getattr(retention, name)) for name in retention.__struct_fields__ if not name.endswith("_days")]
     return (
         *((name, "for good" if value == 0 else None if value is None else f"{value} days") for name, value in days.items()),
-        ("min importance", None if retention.min_importance is None else f"{retention.min_importance:g}"),
-        ("promote accesses", retention.promote_accesses),
+        *((name.replace("_", " "), f"{value:g}" if isinstance(value, float) else value) for name, value in others),
     )

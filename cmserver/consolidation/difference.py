@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from cmserver.base.sentences import split_sentences
 from cmserver.consolidation.marks import (
     IS_CHARACTER,
     SentenceMarks,
@@ -36,6 +37,7 @@ _KINDS: tuple[tuple[TokenKind, DifferenceKind], ...] = (
 _EXACT_KINDS: tuple[TokenKind, ...] = ("number", "version", "path", "identifier")
 _UNIT = re.compile(r"\w+|[^\w\s]")
 _MARKDOWN = str.maketrans("", "", "*`")
+_PUNCTUATION = ".,;:!?()\"'\u2019\u201c\u201d\u201e\u00ab\u00bb\u3002\u3001"
 _LONGEST_END = 300
 _MAX_ENDS = 6
 _REMEMBERED_NAMES = 20_000
@@ -70,6 +72,32 @@ def only_adds(left: str, right: str) -> bool:
     """Whether one of two texts has all words and signs of the other, letter by letter, and so says the same and perhaps more."""
     mine, others = (Counter(_UNIT.findall(text.translate(_MARKDOWN))) for text in (left, right))
     return mine <= others or others <= mine
+
+
+def differs_in_form(left: str, right: str) -> bool:
+    """Whether one of two texts has a sign, a digit, a capital or an ending that the other has not: however near they are, they may
+    say the opposite (`git branch -d`, `-D`), so that only people merge them.
+
+    Between sentences the capital of the first word does not count, nor does punctuation.
+    """
+    mine, others = (_count_units(text) for text in (left, right))
+    only = [*(mine - others), *(others - mine)]
+    if any(not unit.isalpha() or unit != unit.lower() for unit in only):
+        return True
+    beginnings = {unit[:3] for unit in mine - others}
+    return any(unit[:3] in beginnings for unit in others - mine)
+
+
+def _count_units(text: str) -> Counter[str]:
+    """The words and signs of a text, without punctuation; the first word of a sentence in small letters, unless it is a name."""
+    units: Counter[str] = Counter()
+    for sentence in split_sentences(text.translate(_MARKDOWN)):
+        words = _UNIT.findall(sentence)
+        first = words[0] if words else ""
+        units.update([first.lower() if first.istitle() else first, *words[1:]])
+    for sign in _PUNCTUATION:
+        del units[sign]
+    return units
 
 
 def _differences(left: TextMarks, right: TextMarks) -> Iterator[Difference]:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from cmserver.access.model import RetentionPolicy
 from cmserver.consolidation.difference import Difference
 from cmserver.consolidation.marks import TextMarks
 from cmserver.consolidation.model import SuggestionReason
@@ -20,11 +21,17 @@ _SAME_WORDING = 0.25
 """From this lexical similarity on, two texts that differ in a fact contradict each other; below, they may be worded apart."""
 
 
+WORDS_SUGGEST = 0.3
+"""From this lexical similarity on a pair is suggested, with every embedder and without one."""
+
+
 class Thresholds(msgspec.Struct, frozen=True):
     """From which similarity on (0 to 1) a pair is suggested, and one that differs in a fact is still called the same."""
 
     suggest: float
     near: float
+    words: float = WORDS_SUGGEST
+    """For the lexical similarity."""
     reads_all_scripts: bool = True
     """Whether the embedder knows scripts without spaces; for one that does not, their texts are all alike."""
 
@@ -36,9 +43,6 @@ class Verdict(msgspec.Struct, frozen=True):
     reason: SuggestionReason | None = None
     difference: Difference | None = None
 
-
-WORDS_SUGGEST = 0.3
-"""From this lexical similarity on a pair is suggested, with every embedder and without one."""
 
 USUAL = Thresholds(suggest=0.75, near=0.835)
 """For the cosine of an embedder that was not measured."""
@@ -53,9 +57,13 @@ THRESHOLDS: dict[tuple[str, str], Thresholds] = {
 """For the cosine, by the provider and model of an embedder."""
 
 
-def find_thresholds(provider: str, model: str) -> Thresholds:
-    """Those of the embedder's cosine."""
-    return THRESHOLDS.get((provider, model), USUAL)
+def find_thresholds(provider: str, model: str, policy: RetentionPolicy) -> Thresholds:
+    """Those of the embedder's cosine, or the one that the team says, for both measures."""
+    measured = THRESHOLDS.get((provider, model), USUAL)
+    if policy.suggest_above is None:
+        return measured
+    suggest = policy.suggest_above
+    return msgspec.structs.replace(measured, suggest=suggest, near=max(suggest, measured.near), words=suggest)
 
 
 def lexical_similarity(left: TextMarks, right: TextMarks) -> float:
@@ -74,15 +82,15 @@ def readable_cosine(cosine: float | None, left: TextMarks, right: TextMarks, thr
 def judge_pair(
     cosine: float | None, lexical: float, difference: Difference | None, thresholds: Thresholds, *, is_equal: bool
 ) -> Verdict:
-    """What becomes of two observations: only equal texts merge, by their hashes; others are suggested, or left.
+    """What becomes of two observations: equal texts merge, by their hashes; others are suggested, or left.
 
-    `thresholds` are for the cosine, WORDS_SUGGEST for the lexical similarity, and one is enough. Without a cosine the words alone
-    decide, and `thresholds` are not used.
+    `thresholds` has one for the cosine and one for the lexical similarity, and one is enough. Without a cosine the words alone
+    decide.
     """
     if is_equal:
         return Verdict("merge")
     cosine = 0.0 if cosine is None else cosine
-    if cosine < thresholds.suggest and lexical < WORDS_SUGGEST:
+    if cosine < thresholds.suggest and lexical < thresholds.words:
         return Verdict("none", None, difference)
     if difference is not None and lexical >= _SAME_WORDING:
         return Verdict("suggest", "contradicts", difference)

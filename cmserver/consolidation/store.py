@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from cmserver.access import audit
+from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
@@ -19,18 +20,18 @@ from cmserver.base.structs import reshape
 from cmserver.consolidation import repository
 from cmserver.consolidation.combine import combine
 from cmserver.consolidation.comparison import repository as comparison
-from cmserver.consolidation.difference import find_difference
+from cmserver.consolidation.difference import differs_in_form, find_difference
 from cmserver.consolidation.later_words import mark_later_words
 from cmserver.consolidation.marks import compared_text, read_marks
 from cmserver.consolidation.merge import MergeTooLong
 from cmserver.consolidation.model import NewSuggestion, Suggestion
-from cmserver.consolidation.similarity import USUAL, Verdict, find_thresholds, judge_pair, lexical_similarity, readable_cosine
+from cmserver.consolidation.similarity import Verdict, find_thresholds, judge_pair, lexical_similarity, readable_cosine
 from cmserver.events.model import Origin
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.embedding.model import ObservationText, QueryVector, document_text
 from cmserver.observations.history import repository as history
-from cmserver.observations.history.model import Change, Measure, MergeStrategy
+from cmserver.observations.history.model import SYSTEM, Change, Measure, MergeStrategy
 from cmserver.observations.model import TYPE_FAMILIES, Correction, ManualObservation, Observation, Scope
 from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.wire import ObservationIn, OnDuplicate
@@ -62,6 +63,16 @@ class _Match(msgspec.Struct, frozen=True, kw_only=True):
     measured_by: Literal["vector", "words"]
     verdict: Verdict
 
+    @property
+    def is_equal(self) -> bool:
+        return self.verdict.decision == "merge"
+
+    def is_near(self, text: str, above: float | None) -> bool:
+        """Whether the text is nearer than that, and nothing in it differs from the stored one's."""
+        if above is None or self.similarity < above or self.verdict.difference is not None:
+            return False
+        return not differs_in_form(text, compared_text(self.observation))
+
 
 class _Plan(msgspec.Struct, kw_only=True):
     """What is to become of a new observation: it repeats a stored one, or another of the request, or is written, and merged."""
@@ -84,6 +95,7 @@ async def store_observations(
     *,
     on_duplicate: OnDuplicate | None = None,
     strategy: MergeStrategy = "smart_merge",
+    merge_above: float | None = None,
     field_max_chars: int,
     size_bytes: int,
     origin: Origin = "api",
@@ -93,7 +105,8 @@ async def store_observations(
 
     `on_duplicate` is for those that say nothing about it themselves. Texts are embedded first, outside of any transaction; then
     each project is locked for as long as it takes to look, decide and write. Observations of one request are compared with stored
-    ones, and among each other by their text only. Errors name the wrong one by its path (`$[3].title`) when it is a batch.
+    ones, and among each other by their text only. Where they are merged, those nearer than `merge_above` are, too, if nothing
+    differs. Errors name the wrong one by its path (`$[3].title`) when it is a batch.
     """
     paths = [f"$[{place}]" if is_batch else "$" for place in range(len(new))]
     clean = [
@@ -107,7 +120,7 @@ async def store_observations(
     by_place = dict(zip(compared, vectors or [None] * len(compared), strict=True))
     return await db.in_tenant(
         principal.team_id,
-        lambda conn: _store(conn, principal, clean, chosen, by_place, strategy, origin),
+        lambda conn: _store(conn, principal, clean, chosen, by_place, strategy, merge_above, origin),
     )
 
 
@@ -118,6 +131,7 @@ async def _store(
     chosen: Sequence[OnDuplicate],
     vectors: dict[int, QueryVector | None],
     strategy: MergeStrategy,
+    merge_above: float | None,
     origin: Origin,
 ) -> list[StoreResult]:
     """One transaction: locks in their order are the projects, the rows that are merged into, the counter."""
@@ -127,7 +141,7 @@ async def _store(
     plans = [_Plan(new=observation, vector=vectors.get(place)) for place, observation in enumerate(new)]
     for place, plan in enumerate(plans):
         if chosen[place] != "keep":
-            await _decide(conn, principal, plan, plans[:place], is_merging=chosen[place] == "merge")
+            await _decide(conn, principal, plan, plans[:place], is_merging=chosen[place] == "merge", merge_above=merge_above)
     targets = {plan.merge_into.observation.id for plan in plans if plan.merge_into is not None}
     targets |= {plan.repeats.id for plan in plans if plan.repeats is not None}
     if targets:
@@ -194,7 +208,9 @@ def _words_of(new: ManualObservation) -> str:
     return (new.title or new.content or "") if new.type == "decision" and new.scope == "project" else ""
 
 
-async def _decide(conn: Conn, principal: Principal, plan: _Plan, earlier: Sequence[_Plan], *, is_merging: bool) -> None:
+async def _decide(
+    conn: Conn, principal: Principal, plan: _Plan, earlier: Sequence[_Plan], *, is_merging: bool, merge_above: float | None
+) -> None:
     """Find what the new observation repeats, and otherwise what it is near to."""
     plan.text_hash = await comparison.hash_of(conn, plan.new)
     # A key that is bound to a project may not change what the whole team shares.
@@ -208,7 +224,8 @@ async def _decide(conn: Conn, principal: Principal, plan: _Plan, earlier: Sequen
         return
     matches = await find_matches(conn, principal.team_id, plan.new, plan.vector, plan.text_hash)
     if is_merging:
-        plan.merge_into = next((match for match in matches if match.verdict.decision == "merge"), None)
+        text = compared_text(plan.new)
+        plan.merge_into = next((match for match in matches if match.is_equal or match.is_near(text, merge_above)), None)
     plan.near = [match for match in matches if match.verdict.decision != "none" and match is not plan.merge_into]
 
 
@@ -224,7 +241,8 @@ async def find_matches(
     text = compared_text(new)
     found = set(cosines) or set(await comparison.by_words(conn, new, types, text, CANDIDATES))
     marks = read_marks(text)
-    thresholds = find_thresholds(vector.provider, vector.model) if vector else USUAL
+    policy = await access.retention_of(conn, team_id, new.project_id)
+    thresholds = find_thresholds(vector.provider if vector else "", vector.model if vector else "", policy)
     hashes = await comparison.hashes(conn, team_id, found)
     matches: list[_Match] = []
     for row in await observations.by_ids(conn, team_id, list(found)):
@@ -249,11 +267,11 @@ async def _finish(conn: Conn, principal: Principal, plan: _Plan, stored: Observa
     if match is not None and target is not None:
         change = Change(
             action="merged",
-            performed_by="system",
+            performed_by=SYSTEM if match.is_equal else principal.actor_id,
             source_ids=[stored.id],
             strategy=strategy,
-            similarity=1.0,
-            measured_by="text",
+            similarity=1.0 if match.is_equal else match.similarity,
+            measured_by="text" if match.is_equal else match.measured_by,
         )
         try:
             merged = await combine(conn, target, [stored], change)
@@ -269,7 +287,7 @@ async def _finish(conn: Conn, principal: Principal, plan: _Plan, stored: Observa
             sources=[stored.number],
             strategy=strategy,
         )
-        return StoreResult(observation=merged, action="merged", similarity=1.0, measured_by="text")
+        return StoreResult(observation=merged, action="merged", similarity=change.similarity, measured_by=change.measured_by)
     return await _suggest(conn, principal, stored, [match, *plan.near] if match is not None else plan.near)
 
 
@@ -277,8 +295,10 @@ async def _find_target(conn: Conn, stored: Observation, match: _Match) -> Observ
     """What the new row is merged into, as it is now; None when it is gone, or has another text since something else was merged."""
     await history.lock(conn, stored.team_id, [match.observation.id])
     targets = await observations.by_ids(conn, stored.team_id, [match.observation.id])
+    if not targets or targets[0].version == match.observation.version:
+        return targets[0] if targets else None
     is_equal = await comparison.are_equal(conn, stored.team_id, stored.id, match.observation.id)
-    return targets[0] if targets and is_equal else None
+    return targets[0] if is_equal else None
 
 
 async def _suggest(conn: Conn, principal: Principal, stored: Observation, matches: Sequence[_Match]) -> StoreResult:

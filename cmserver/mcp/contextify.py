@@ -65,7 +65,7 @@ class MemoryMergeArguments(msgspec.Struct, kw_only=True):
 
     target_id: UUID
     source_ids: Annotated[list[UUID], Meta(min_length=1, max_length=SOURCES_MOST)]
-    strategy: MergeStrategy = "smart_merge"
+    strategy: MergeStrategy | None = None
 
 
 class SimilarMemoriesArguments(MemoryIdArguments, kw_only=True):

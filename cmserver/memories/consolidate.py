@@ -5,30 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from cmserver.access import repository as access
 from cmserver.base.errors import CmserverError, Invalid, Issue, Unavailable
 from cmserver.base.sql import Conn
 from cmserver.consolidation import relate
 from cmserver.consolidation import repository as consolidation
 from cmserver.consolidation.combine import MergeWording, merge_observations
 from cmserver.consolidation.model import SuggestionStatus
-from cmserver.consolidation.review import resolve_suggestion
+from cmserver.consolidation.review import find_suggestion, resolve_suggestion
 from cmserver.memories import repository, wire
 from cmserver.memories.memories import Memories, MemoryCaller, by_ids, memories_out, memory_id
 from cmserver.memories.model import relationship_word
 from cmserver.observations import repository as observations
 from cmserver.observations.history.model import MergeStrategy
-from cmserver.observations.read import audit_read, find_any_observation
+from cmserver.observations.read import audit_read, find_any_observation, find_observation
 
 _NO_WORD = "A relationship is a word of letters, digits and _, such as SOLVES or DEPENDS_ON."
 
 
 async def merge_memories(
-    memories: Memories, caller: MemoryCaller, target_id: UUID, source_ids: Sequence[UUID], strategy: MergeStrategy
+    memories: Memories, caller: MemoryCaller, target_id: UUID, source_ids: Sequence[UUID], wanted: wire.WantedStrategy
 ) -> tuple[wire.MemoryRecordOut, int]:
     """The merged memory, and how many went into it. Those that cannot, as of another project, are left out. NotFound as usual."""
     names = [str(source_id) for source_id in source_ids]
+    strategy = wanted or await _find_strategy(memories, caller, target_id)
     wording = await memories.merge_writer.word_merge(caller.principal, str(target_id), names, strategy)
     return await _merge(memories, caller, target_id, names, strategy, wording)
+
+
+async def _find_strategy(memories: Memories, caller: MemoryCaller, target_id: UUID) -> MergeStrategy:
+    """How the target's project merges where nobody says it."""
+    async with memories.db.tenant(caller.team_id) as conn:
+        target = await find_observation(conn, caller.principal, str(target_id))
+        policy = await access.retention_of(conn, caller.team_id, target.project_id)
+    return policy.merge_strategy or "smart_merge"
 
 
 async def _merge(
@@ -56,7 +66,8 @@ async def merge_several(memories: Memories, caller: MemoryCaller, request: wire.
             sources = [str(memory_id(name, "$.source_ids")) for name in operation.source_ids]
             if not sources:
                 raise Invalid.at("$.source_ids", "source_ids are required.")
-            memory, _ = await _merge(memories, caller, target, sources, request.strategy or "smart_merge")
+            strategy = request.strategy or await _find_strategy(memories, caller, target)
+            memory, _ = await _merge(memories, caller, target, sources, strategy)
             results.append(wire.MergeResultOut(target_id=operation.target_id, memory=memory))
         except Unavailable:
             raise
@@ -139,8 +150,12 @@ async def list_suggestions(
 
 async def resolve(memories: Memories, caller: MemoryCaller, suggestion_id: UUID, *, is_accepted: bool) -> None:
     """Accept the suggestion, which merges the newer memory into the older one, or dismiss it for good."""
-    wording = await memories.merge_writer.word_suggestion(caller.principal, suggestion_id) if is_accepted else None
+    async with memories.db.tenant(caller.team_id) as conn:
+        suggestion = await find_suggestion(conn, caller.principal, suggestion_id)
+        policy = await access.retention_of(conn, caller.team_id, suggestion.project_id)
+    strategy = policy.merge_strategy or "smart_merge"
+    wording = await memories.merge_writer.word_suggestion(caller.principal, suggestion_id, strategy) if is_accepted else None
     status = "accepted" if is_accepted else "dismissed"
     await memories.db.in_tenant(
-        caller.team_id, lambda conn: resolve_suggestion(conn, caller.principal, suggestion_id, status, wording=wording)
+        caller.team_id, lambda conn: resolve_suggestion(conn, caller.principal, suggestion_id, status, strategy, wording)
     )

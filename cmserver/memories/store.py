@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET
 
+from cmserver.access import repository as access
+from cmserver.access.model import RetentionPolicy
 from cmserver.base.errors import Invalid
 from cmserver.base.sql import Conn
 from cmserver.consolidation.model import Suggestion
@@ -35,13 +37,17 @@ async def store_memory(memories: Memories, caller: MemoryCaller, new: NewMemoryI
         if not getattr(new, name).strip():
             raise Invalid.at(f"$.{name}", "title and content are required.")
     project = await memories.project_to_write(caller.principal, new.project_id)
+    async with memories.db.tenant(caller.team_id) as conn:
+        policy = await access.retention_of(conn, caller.team_id, project.id)
     (result,) = await store_observations(
         memories.db,
         memories.projects,
         memories.embedder,
         caller.principal,
-        [_observation(new, str(project.id))],
+        [_observation(new, str(project.id), policy)],
         on_duplicate="merge",
+        strategy=policy.merge_strategy or "smart_merge",
+        merge_above=policy.auto_merge_above,
         field_max_chars=memories.field_max_chars,
         size_bytes=caller.size_bytes,
         origin=caller.origin,
@@ -66,10 +72,11 @@ async def store_memory(memories: Memories, caller: MemoryCaller, new: NewMemoryI
     return await memories.db.in_tenant(caller.team_id, finish)
 
 
-def _observation(new: NewMemoryIn, project_id: str) -> ObservationIn:
+def _observation(new: NewMemoryIn, project_id: str, policy: RetentionPolicy) -> ObservationIn:
     type_ = model.parse_type(new.type)
     importance = _importance(new)
-    lifetime = None if importance >= model.PERMANENT_IMPORTANCE else new.ttl_seconds or model.DEFAULT_TTL_SECONDS
+    permanent = model.PERMANENT_IMPORTANCE if policy.promote_importance is None else policy.promote_importance
+    lifetime = None if importance >= permanent else new.ttl_seconds or policy.default_ttl_seconds or model.DEFAULT_TTL_SECONDS
     return ObservationIn(
         project_id=project_id,
         type=model.our_type(type_),

@@ -34,6 +34,8 @@ Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 Offset = Annotated[int, Meta(ge=0, le=10_000)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 RequestedStatus = Literal["pending", "accepted", "rejected", "dismissed"]
+WantedStrategy = MergeStrategy | Literal[""] | None
+"""Without one it is the team's."""
 SuggestionWord = Literal["pending", "accepted", "dismissed"]
 
 STATUSES: dict[RequestedStatus, SuggestionStatus] = {
@@ -108,7 +110,7 @@ class MemoryMergeIn(msgspec.Struct, kw_only=True):
     """The memories that go into the one of the path."""
 
     source_ids: Annotated[list[UUID], Meta(min_length=1, max_length=SOURCES_MOST)]
-    strategy: MergeStrategy | Literal[""] | None = None
+    strategy: WantedStrategy = None
 
 
 class MergeOperationIn(msgspec.Struct, kw_only=True):
@@ -122,7 +124,7 @@ class MemoryConsolidationIn(msgspec.Struct, kw_only=True):
     """Several merges, each on its own: one that fails leaves the others."""
 
     operations: Annotated[list[MergeOperationIn], Meta(min_length=1, max_length=OPERATIONS_MOST)]
-    strategy: MergeStrategy | Literal[""] | None = None
+    strategy: WantedStrategy = None
 
 
 class MemoryRelationIn(msgspec.Struct, kw_only=True):

@@ -60,7 +60,13 @@ o.superseded_at IS NULL AND o.expires_at IS NULL AND o.created_at < now() - make
                    AND o.importance < policy.min_importance
                    AND NOT EXISTS (SELECT FROM observation_versions v
                                     WHERE v.observation_id = o.id AND v.action = 'promoted' AND v.undone_at IS NULL)"""
-_IS_EXPIRED: LiteralString = "o.superseded_at IS NULL AND o.expires_at < now() - make_interval(days => %(undo_days)s)"
+_IS_EXPIRED: LiteralString = """\
+o.superseded_at IS NULL AND o.expires_at < now() - make_interval(days => %(undo_days)s)
+                   AND o.expires_at < (
+                       SELECT date_bin(make_interval(secs => coalesce((p.retention ->> 'cleanupSeconds')::integer,
+                                                                      (t.retention ->> 'cleanupSeconds')::integer, 1)),
+                                       now(), 'epoch') - make_interval(days => %(undo_days)s)
+                         FROM projects p JOIN teams t ON t.id = p.team_id WHERE p.id = o.project_id AND p.team_id = o.team_id)"""
 # What words alone replaced is kept: nobody said that it does not hold. An import of an older export can have such rows.
 _IS_SUPERSEDED: LiteralString = """\
 o.superseded_by IS NOT NULL AND o.superseded_at < now() - make_interval(days => %(undo_days)s)

@@ -53,6 +53,9 @@ GOOD_RETENTION: list[object] = [
     {"observationsDays": 90, "minImportance": 0.75, "promoteAccesses": 3},
     {"eventsDays": 0, "jobLogDays": 36_500, "receiptsDays": None, "auditDays": 400},
     {"minImportance": 1},
+    {"defaultTtlSeconds": 3600, "extendFactor": 0.25, "promoteImportance": 0.9, "cleanupSeconds": 300},
+    {"suggestAbove": 0.75, "autoMergeAbove": 0.92, "mergeStrategy": "append"},
+    {"autoMergeAbove": None, "mergeStrategy": None},
 ]
 BAD_RETENTION: list[object] = [
     [],
@@ -65,6 +68,14 @@ BAD_RETENTION: list[object] = [
     {"minImportance": 1.1},
     {"promoteAccesses": 0},
     {"auditDays": []},
+    {"defaultTtlSeconds": 0},
+    {"defaultTtlSeconds": 0.5},
+    {"extendFactor": -1},
+    {"cleanupSeconds": "300"},
+    {"suggestAbove": 1.5},
+    {"autoMergeAbove": 92},
+    {"mergeStrategy": "mine"},
+    {"mergeStrategy": 1},
 ]
 GOOD = [(GenerationPolicy, policy) for policy in GOOD_GENERATION] + [(RetentionPolicy, policy) for policy in GOOD_RETENTION]
 BAD = [(GenerationPolicy, policy) for policy in BAD_GENERATION] + [(RetentionPolicy, policy) for policy in BAD_RETENTION]

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from cmserver.base.configuration import BadSetting
 from cmserver.cli.config import config
+from tests.table import try_rows
 
 ENVIRON = {
     "CMSERVER_DATA_DIR": '/data/a "quoted" folder',
@@ -60,7 +61,7 @@ def test_a_wrong_value_is_refused():
 def test_a_configuration_of_contextify_becomes_lines_of_our_file(tmp_path: Path):
     env_file, yaml_file = tmp_path / "contextify.env", tmp_path / "config.yaml"
     env_file.write_text("# theirs\nexport DATABASE_URL='postgresql://c:p@db/memory'\nSERVER_PORT=8420\nSTEWARD_MODEL=qwen\n")
-    yaml_file.write_text("server: {port: 8420}\nembedding:\n  model: nomic\nmemory:\n  default_ttl: 86400\n")
+    yaml_file.write_text("server: {port: 8420}\nembedding:\n  model: nomic\nmemory: {default_ttl: 24h}\nsearch: {max_limit: 100}\n")
 
     output, unused = run("import", "contextify", str(env_file))
     of_yaml, unused_of_yaml = run("import", "contextify", str(yaml_file))
@@ -68,10 +69,27 @@ def test_a_configuration_of_contextify_becomes_lines_of_our_file(tmp_path: Path)
     assert tomllib.loads(output) == {"database_url": "postgresql://c:p@db/memory", "port": 8420}
     assert "STEWARD_MODEL" in unused
     assert tomllib.loads(of_yaml) == {"port": 8420, "embedder_model": "nomic", "embedder": "ollama"}
-    assert "memory.default_ttl" in unused_of_yaml
+    assert unused_of_yaml == "Of a team, with --team TEAM: defaultTtlSeconds 86400.\nWithout a setting here: search.max_limit.\n"
 
 
-@pytest.mark.parametrize("text", ["server: [", "server:\n  port: banana\n"])
+@try_rows(
+    ("text", "said"),
+    [
+        ("memory: {default_ttl: 1h30m, ttl_extend_factor: 0.25}", "defaultTtlSeconds 5400, extendFactor 0.25"),
+        ("memory: {cleanup_interval: 5m, promote_importance: 0.9}", "promoteImportance 0.9, cleanupSeconds 300"),
+        ("memory: {similarity_threshold: 0.7, auto_merge_threshold: 0.95}", "suggestAbove 0.7, autoMergeAbove 0.95"),
+        ("consolidation: {auto_merge_threshold: 0.92, merge_strategy: append}", "autoMergeAbove 0.92, mergeStrategy append"),
+        ("consolidation: {enabled: false, auto_merge_threshold: 0.92, suggest_threshold: 0.7}", "suggestAbove 0.7"),
+    ],
+)
+def test_what_a_team_says_here_is_told(tmp_path: Path, text: str, said: str):
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+
+    assert run("import", "contextify", str(file)) == ("", f"Of a team, with --team TEAM: {said}.\n")
+
+
+@pytest.mark.parametrize("text", ["server: [", "server:\n  port: banana\n", "memory: {default_ttl: 3 weeks}"])
 def test_a_configuration_that_is_no_good_is_refused(tmp_path: Path, text: str):
     file = tmp_path / "config.yaml"
     file.write_text(text)

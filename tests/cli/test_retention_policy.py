@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cmserver.access.model import RetentionPolicy
-from cmserver.access.wire import OneProjectOut
+from cmserver.access.wire import OneProjectOut, OneTeamOut
 from cmserver.base.db import Db
 from tests.cli.conftest import Cms
 from tests.conftest import Cast
@@ -30,6 +32,21 @@ async def test_a_team_says_it_for_all_its_projects(cms: Cms, cast: Cast):
     assert said.code == 0, said.err
     assert ["payloads", "of", "events", "30", "days"] in [line.split() for line in said.out.splitlines()]
     assert ["audit", "log", "for", "good"] in [line.split() for line in said.out.splitlines()]
+
+
+async def test_settings_of_contextify_go_into_the_policy_of_a_team(cms: Cms, cast: Cast, tmp_path: Path):
+    await cms("teams", "retention", "blue", "--events-days", "30", "--extend-factor", "2", key=cast.alice.key)
+    file = tmp_path / "config.yaml"
+    file.write_text("memory: {default_ttl: 1h, ttl_extend_factor: 0.25}\nconsolidation: {auto_merge_threshold: 0.92}\n")
+
+    done = await cms("config", "import", "contextify", str(file), "--team", "blue")
+    nobody = await cms("config", "import", "contextify", str(file), "--team", "gold")
+
+    assert (done.code, done.out, nobody.code) == (0, "", 1), done.err
+    shown = await cms("teams", "show", "blue", "--json", key=cast.alice.key)
+    assert shown.read(OneTeamOut).team.retention == RetentionPolicy(
+        events_days=30, extend_factor=0.25, default_ttl_seconds=3600, auto_merge_above=0.92
+    )
 
 
 @pytest.mark.parametrize("words", [["--events-days", "-1"], ["--min-importance", "2"], ["--promote-accesses", "0"]], ids=str)

@@ -44,6 +44,18 @@ async def test_expired_observations_go_after_their_week(db: Db, settings: Settin
     assert await old.column(numbers) == [over.number]
 
 
+async def test_what_expired_goes_only_once_in_the_time_of_the_policy(
+    client: httpx.AsyncClient, db: Db, settings: Settings, cast: Cast, old: OldRows
+):
+    await old.observation(cast.alice.project, expired_days_ago=7.01)
+    await keep(client, cast.alice, f"/v1/teams/{cast.alice.team_id}", cleanupSeconds=31_536_000)
+    held = await sweep(db, settings)
+    await keep(client, cast.alice, f"/v1/projects/{cast.alice.project.id}", cleanupSeconds=60)
+
+    assert taken(held) == {}
+    assert taken(await sweep(db, settings)) == {"expired_observations": 1}
+
+
 async def test_superseded_observations_go_after_their_week_and_the_merge_says_so(
     db: Db, settings: Settings, cast: Cast, old: OldRows
 ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import psycopg
@@ -131,6 +131,31 @@ async def test_without_a_model_and_with_an_unsure_one_a_person_decides(keeper: K
     run = (await asking.runs())[-1]
     assert (run.status, run.prompt_tokens, run.completion_tokens, run.model) == ("succeeded", 200, 20, "scripted-1")
     assert len(await keeper.observations(planted.project)) == 1
+
+
+@pytest.mark.parametrize("difference", ["", ", never alone", " 5 logs"])
+async def test_what_is_nearer_than_the_team_wants_is_merged_by_a_model_that_is_sure(
+    keeper: Keeper, asking: Keeper, model: Model, difference: str
+):
+    planted = await plant_pair(keeper, "longer")
+    await rows(
+        keeper.db,
+        "UPDATE observations SET title = 'Migrations go ahead when a release is made' || %s WHERE id = %s",
+        difference,
+        planted.notes[1].id,
+    )
+    await keeper.switch("write")
+    model.reply = SURE
+    reasons: list[list[str]] = []
+    for policy in ("{}", '{"autoMergeAbove": 0.01}'):
+        await rows(keeper.db, "UPDATE teams SET retention = %s", policy)
+        await asking.enqueue("auto_merge", await payload_of(asking, planted), project_id=planted.project.id)
+        await asking.drain()
+        reasons.append(cast("list[str]", ((await asking.runs())[-1].output_snapshot or {})["reasons"]))
+
+    assert reasons[0][0] == "differs"
+    assert (reasons[1] == ["model_sure"]) == (not difference)
+    assert len(await keeper.observations(planted.project)) == (2 if difference else 1)
 
 
 async def payload_of(keeper: Keeper, planted: Planted) -> dict[str, object]:

@@ -151,13 +151,13 @@ async def test_a_wrong_preference_changes_nothing_and_keeps_what_was_typed(clien
 async def test_retention_is_saved_and_emptied(client: httpx.AsyncClient, cast: Cast, owner: Visitor):
     path = f"/v1/projects/{cast.alice.project.id}"
 
-    await owner.post(f"{ORDERS}/retention", observations_days=365, min_importance=0.7, events_days=0)
+    await owner.post(f"{ORDERS}/retention", observations_days=365, min_importance=0.7, events_days=0, merge_strategy="append")
     saved = (await client.get(path, headers=cast.alice.headers)).json()["project"]["retention"]
     await owner.post(f"{ORDERS}/retention")
     emptied = (await client.get(path, headers=cast.alice.headers)).json()["project"]["retention"]
     refused = await owner.post(f"{ORDERS}/retention", observations_days=-1)
 
-    assert saved == {"observationsDays": 365, "minImportance": 0.7, "eventsDays": 0}
+    assert saved == {"observationsDays": 365, "minImportance": 0.7, "eventsDays": 0, "mergeStrategy": "append"}
     assert emptied == {}
     assert refused.status_code == 400
     assert 'id="observations_days-problem"' in refused.text

@@ -30,6 +30,21 @@ async def test_an_invitation_shows_its_link_once_and_is_withdrawn(app: AsgiFrame
     assert "Bob from support" not in withdrawn.text
 
 
+async def test_an_owner_says_how_long_what_is_kept_and_what_is_merged(
+    app: AsgiFrame, db: Db, cast: Cast, client: httpx.AsyncClient
+):
+    owner, member = await visit_as(app, db, cast.alice.team_id), await visit_as(app, db, cast.alice.team_id, "member")
+
+    await owner.post("/ui/team/retention", events_days=30, auto_merge_above=0.92, merge_strategy="append")
+    refused = await owner.post("/ui/team/retention", auto_merge_above=92)
+    forbidden = await member.post("/ui/team/retention", events_days=1)
+
+    team = (await client.get(f"/v1/teams/{cast.alice.team_id}", headers=cast.alice.headers)).json()["team"]
+    assert team["retention"] == {"eventsDays": 30, "autoMergeAbove": 0.92, "mergeStrategy": "append"}
+    assert 'value="0.92"' in (await owner.get("/ui/team")).text
+    assert (refused.status_code, forbidden.status_code) == (400, 403)
+
+
 async def test_an_owner_changes_roles_and_removes_people_but_not_the_last_owner(app: AsgiFrame, db: Db, cast: Cast):
     owner, bob = await visit_as(app, db, cast.alice.team_id), await visit_as(app, db, cast.alice.team_id, "viewer")
     assert owner.user is not None

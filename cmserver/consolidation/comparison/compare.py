@@ -11,6 +11,7 @@ import msgspec
 from psycopg import errors
 
 from cmserver.access import announce
+from cmserver.access import repository as access
 from cmserver.access.audit import repository as audit_log
 from cmserver.access.model import Consolidation
 from cmserver.base.db import Db
@@ -24,7 +25,7 @@ from cmserver.consolidation.difference import find_difference
 from cmserver.consolidation.marks import TextMarks, compared_text, read_marks
 from cmserver.consolidation.merge import MergeTooLong
 from cmserver.consolidation.model import NewSuggestion
-from cmserver.consolidation.similarity import Verdict, find_thresholds, judge_pair, lexical_similarity, readable_cosine
+from cmserver.consolidation.similarity import Thresholds, Verdict, find_thresholds, judge_pair, lexical_similarity, readable_cosine
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.embedding.model import EmbeddingModel
@@ -111,21 +112,26 @@ async def _compare_project(
 ) -> None:
     if model is None or not any(row.has_vector for row in new):
         return
-    pairs = await _find_pairs(db, team_id, project_id, [row.id for row in new if row.has_vector], model)
+    async with db.tenant(team_id) as conn:
+        policy = await access.retention_of(conn, team_id, project_id)
+    thresholds = find_thresholds(model.provider, model.model, policy)
+    pairs = await _find_pairs(db, team_id, project_id, [row.id for row in new if row.has_vector], model, thresholds)
     for start in range(0, len(pairs), _PAIRS_AT_ONCE):
-        judgements = await _judge(db, team_id, pairs[start : start + _PAIRS_AT_ONCE], model)
+        judgements = await _judge(db, team_id, pairs[start : start + _PAIRS_AT_ONCE], thresholds)
         await db.in_tenant(
             team_id, lambda conn, judgements=judgements: _apply(conn, team_id, project_id, mode, judgements), has_time_limit=False
         )
 
 
-async def _find_pairs(db: Db, team_id: UUID, project_id: UUID, new_ids: Sequence[UUID], model: EmbeddingModel) -> list[NearPair]:
+async def _find_pairs(
+    db: Db, team_id: UUID, project_id: UUID, new_ids: Sequence[UUID], model: EmbeddingModel, thresholds: Thresholds
+) -> list[NearPair]:
     """The older observations nearest to each new one, by their vectors."""
     from cmserver.consolidation.comparison.blocks import BlockComparison  # noqa: PLC0415 - with numpy, which most never need
 
     async with db.tenant(team_id, has_time_limit=False) as conn:
         new = await repository.vectors(conn, team_id, project_id, model.id, ids=new_ids, after=UUID(int=0), limit=NEW_AT_ONCE)
-        comparison = BlockComparison(new, at_least=find_thresholds(model.provider, model.model).suggest, most=PARTNERS)
+        comparison = BlockComparison(new, at_least=thresholds.suggest, most=PARTNERS)
         after: UUID | None = UUID(int=0)
         while after is not None:
             block = await repository.vectors(conn, team_id, project_id, model.id, after=after, limit=BLOCK)
@@ -134,19 +140,18 @@ async def _find_pairs(db: Db, team_id: UUID, project_id: UUID, new_ids: Sequence
     return comparison.pairs()
 
 
-async def _judge(db: Db, team_id: UUID, pairs: Sequence[NearPair], model: EmbeddingModel) -> list[Judgement]:
+async def _judge(db: Db, team_id: UUID, pairs: Sequence[NearPair], thresholds: Thresholds) -> list[Judgement]:
     """What is to become of each pair of which both are still shown."""
     ids = {id_ for pair in pairs for id_ in (pair.newer, pair.older)}
     async with db.tenant(team_id) as conn:
         rows = {row.id: row for row in await observations.by_ids(conn, team_id, list(ids))}
         hashes = await repository.hashes(conn, team_id, ids)
-    return await asyncio.to_thread(_judge_all, pairs, rows, hashes, model)
+    return await asyncio.to_thread(_judge_all, pairs, rows, hashes, thresholds)
 
 
 def _judge_all(
-    pairs: Sequence[NearPair], rows: Mapping[UUID, Observation], hashes: Mapping[UUID, bytes], model: EmbeddingModel
+    pairs: Sequence[NearPair], rows: Mapping[UUID, Observation], hashes: Mapping[UUID, bytes], thresholds: Thresholds
 ) -> list[Judgement]:
-    thresholds = find_thresholds(model.provider, model.model)
     marks: dict[UUID, TextMarks] = {id_: read_marks(compared_text(row)) for id_, row in rows.items()}
     judgements: list[Judgement] = []
     for pair in pairs:

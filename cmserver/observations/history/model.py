@@ -8,11 +8,11 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.access.model import MergeStrategy
 from cmserver.base.structs import reshape
 from cmserver.observations.model import Observation, ObservationState, Scope, StaleMark
 
 Action = Literal["corrected", "merged", "promoted"]
-MergeStrategy = Literal["latest_wins", "append", "smart_merge"]
 Measure = Literal["text", "vector", "words"]
 """How alike two observations are is told by their texts being the same, by their vectors, or by their words."""
 

@@ -16,7 +16,7 @@ from cmserver.observations.model import Observation
 
 
 async def extend_lives(conn: Conn, principal: Principal, observations: Sequence[Observation]) -> list[int]:
-    """Count an access of those that expire, and extend each life by half of its lifetime; returns their numbers.
+    """Count an access of those that expire, and extend each life by a part of its lifetime; returns their numbers.
 
     One statement for a page, and none for a page of permanent ones. Read as often as the policy says, one becomes permanent. The
     audit row of the read must name the numbers as counted, or the count of the audit log counts them again.

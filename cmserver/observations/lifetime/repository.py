@@ -14,7 +14,8 @@ from cmserver.observations.model import LIVE_O, OBSERVATION_COLUMNS, Observation
 OWNS: set[str] = set()  # what the room's first repository says
 
 _USUAL_PROMOTE_ACCESSES = 5
-"""As many reads as Contextify's server takes."""
+_USUAL_EXTEND_FACTOR = 0.5
+"""As many reads, and such a part of the lifetime, as Contextify's server takes."""
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +36,9 @@ EXTEND = Query(
         SELECT o.id, o.ttl_seconds, o.expires_at, o.access_count + 1 AS access_count,
                o.access_count + 1 >= coalesce((p.retention ->> 'promoteAccesses')::integer,
                                               (t.retention ->> 'promoteAccesses')::integer,
-                                              %(promote_accesses)s) AS is_promoted
+                                              %(promote_accesses)s) AS is_promoted,
+               coalesce((p.retention ->> 'extendFactor')::float8, (t.retention ->> 'extendFactor')::float8,
+                        %(extend_factor)s) AS extend_factor
           FROM observations o
           JOIN projects p ON p.id = o.project_id AND p.team_id = o.team_id
           JOIN teams t ON t.id = o.team_id
@@ -45,7 +48,7 @@ EXTEND = Query(
     UPDATE observations o
        SET access_count = a.access_count, last_accessed_at = now(),
            ttl_seconds = CASE WHEN NOT a.is_promoted THEN a.ttl_seconds END,
-           expires_at = CASE WHEN NOT a.is_promoted THEN a.expires_at + make_interval(secs => 0.5 * a.ttl_seconds) END,
+           expires_at = CASE WHEN NOT a.is_promoted THEN a.expires_at + make_interval(secs => a.extend_factor * a.ttl_seconds) END,
            version = o.version + a.is_promoted::integer
       FROM accessed a
      WHERE o.id = a.id AND o.team_id = %(team_id)s
@@ -77,8 +80,14 @@ EXPIRE = Query(
 
 
 async def extend(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> list[Access]:
-    """Count an access of those that expire, and extend each life by half of its lifetime, or make the observation permanent."""
-    return await EXTEND.all(conn, team_id=team_id, ids=list(ids), promote_accesses=_USUAL_PROMOTE_ACCESSES)
+    """Count an access of those that expire, and extend each life by a part of its lifetime, or make the observation permanent."""
+    return await EXTEND.all(
+        conn,
+        team_id=team_id,
+        ids=list(ids),
+        promote_accesses=_USUAL_PROMOTE_ACCESSES,
+        extend_factor=_USUAL_EXTEND_FACTOR,
+    )
 
 
 async def promote(conn: Conn, team_id: UUID, observation_id: UUID) -> Observation:

@@ -1,4 +1,4 @@
-"""Merges a suggested pair: equal texts, or one text that only says more, where the model says that it is the same, and is sure."""
+"""Merges a suggested pair: equal texts; where the model is sure, one that only says more, or is as near as the team wants it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cmserver.base.errors import CmserverError
 from cmserver.base.sql import Conn
 from cmserver.consolidation import repository as consolidation
 from cmserver.consolidation.comparison import repository as comparison
-from cmserver.consolidation.difference import find_difference, only_adds
+from cmserver.consolidation.difference import differs_in_form, find_difference, only_adds
 from cmserver.consolidation.marks import compared_text, read_marks
 from cmserver.consolidation.model import Suggestion
 from cmserver.consolidation.review import resolve_suggestion
@@ -52,8 +52,9 @@ class AutoMerge(Executor[AutoMergePayload]):
             suggestion = await consolidation.suggestion(conn, job.team_id, payload.suggestion_id)
             pair = [] if suggestion is None else await _find_pair(conn, job.team_id, suggestion)
             project = None if suggestion is None else await access.project(conn, job.team_id, suggestion.project_id)
+            policy = None if project is None else await access.retention_of(conn, job.team_id, project.id)
             is_equal = len(pair) == 2 and await comparison.are_equal(conn, job.team_id, pair[0].id, pair[1].id)
-        if suggestion is None or project is None:
+        if suggestion is None or project is None or policy is None:
             return Plan(decision="nothing", reasons=["suggestion_missing"])
         if suggestion.status != "open":
             return Plan(decision="nothing", reasons=["not_open"])
@@ -68,7 +69,11 @@ class AutoMerge(Executor[AutoMergePayload]):
             "similarity": round(suggestion.similarity, 4),
             "threshold": context.policies["auto_merge.threshold"],
         }
-        reasons, confidence, call = await self._judge(asker, context, project.canonical_id, suggestion, pair, is_equal=is_equal)
+        above = policy.auto_merge_above
+        is_near = above is not None and suggestion.similarity >= above and not differs_in_form(*map(compared_text, pair))
+        reasons, confidence, call = await self._judge(
+            asker, context, project.canonical_id, suggestion, pair, is_equal=is_equal, is_near=is_near
+        )
         if reasons not in (["same_text"], ["model_sure"]):
             tries_again = reasons[0] in {"model_paused", "breaker_open", "budget_spent", "daily_tokens_spent", "model_failed"}
             return Plan(decision="keep", reasons=reasons, confidence=confidence, input=facts, call=call, tries_again=tries_again)
@@ -90,6 +95,7 @@ class AutoMerge(Executor[AutoMergePayload]):
         pair: list[Observation],
         *,
         is_equal: bool,
+        is_near: bool,
     ) -> tuple[list[str], float | None, ModelCall | None]:
         """The reasons, how sure it is, and the call of the model, if one was made."""
         if suggestion.reason != "same":
@@ -99,9 +105,9 @@ class AutoMerge(Executor[AutoMergePayload]):
         texts = [compared_text(row) for row in pair]
         if (difference := find_difference(*map(read_marks, texts))) is not None:
             return ["differs", difference.kind], None, None
-        if not only_adds(*texts):
+        if not is_near and not only_adds(*texts):
             return ["differs", "word"], None, None
-        if suggestion.similarity < context.policies["auto_merge.threshold"]:
+        if not is_near and suggestion.similarity < context.policies["auto_merge.threshold"]:
             return ["below_threshold"], None, None
         prompt = Prompt(kind="guard", project=project, stored=[compared_text(row) for row in pair])
         answered = await asker.ask(context.job.team_id, suggestion.project_id, prompt, GuardAnswer)

@@ -34,6 +34,7 @@ from cmserver.recall.wire import ContextQuery, explained_out
 from cmserver.web.page import Page
 from cmserver.web.pages.memory import BADGES, list_projects
 from cmserver.web.pages.sessions import REASONS
+from cmserver.web.retention_form import RetentionForm
 from cmserver.web.templates import plural
 from cmserver.web.visit import Visit
 
@@ -273,22 +274,10 @@ async def post_settings(visit: Visit) -> Response:
     return visit.redirect(f"{project_path(project)}/settings", "The preferences are saved.")
 
 
-class RetentionForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How long what is kept, in days; 0 is for good, and empty as the team or the server says."""
-
-    observations_days: access_model.Days | None = None
-    min_importance: Annotated[float, Meta(ge=0, le=1)] | None = None
-    promote_accesses: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
-    events_days: access_model.Days | None = None
-    job_log_days: access_model.Days | None = None
-    receipts_days: access_model.Days | None = None
-    audit_days: access_model.Days | None = None
-
-
 async def post_retention(visit: Visit) -> Response:
     """Set how long what of a project is kept."""
     form = await visit.form(RetentionForm)
-    project = await _change(visit, ProjectChange(retention=access_model.RetentionPolicy(**msgspec.structs.asdict(form))))
+    project = await _change(visit, ProjectChange(retention=form.policy))
     return visit.redirect(f"{project_path(project)}/settings", "Retention is saved.")
 
 

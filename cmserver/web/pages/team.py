@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
+from cmserver.access import announce, teams
 from cmserver.access import repository as access
-from cmserver.access import teams
 from cmserver.access.limits import repository as limits
 from cmserver.access.model import PersonRole
 from cmserver.access.people import manage as manage_people
@@ -18,9 +18,11 @@ from cmserver.access.people.accounts import Accounts
 from cmserver.access.people.model import Invitation
 from cmserver.base import lookalikes
 from cmserver.base.errors import NotFound
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.text import Text
 from cmserver.redaction.redact import redact
 from cmserver.web.page import Page
+from cmserver.web.retention_form import RetentionForm
 from cmserver.web.visit import Visit
 
 _MAX_MEMBERS = 200
@@ -87,6 +89,16 @@ async def post_withdraw(visit: Visit) -> Response:
     return visit.redirect("/ui/team", "The invitation is withdrawn.")
 
 
+async def post_retention(visit: Visit) -> Response:
+    """Set how long what of the team is kept, and what is merged."""
+    form = await visit.form(RetentionForm)
+    principal = visit.principal
+    changes = teams.TeamChange(retention=form.policy)
+    await visit.db.in_tenant(visit.team_id, lambda conn: teams.change(conn, principal, str(principal.team_id), changes))
+    announce.drop_cached_here(visit.dependency(NotificationListener), visit.team_id)
+    return visit.redirect("/ui/team", "Retention is saved.")
+
+
 async def post_role(visit: Visit) -> Response:
     """Change what a person is in the team."""
     principal = visit.principal
@@ -111,6 +123,7 @@ async def post_remove(visit: Visit) -> Response:
 
 routes = [
     Page("GET", "/ui/team", get_team, scope=""),
+    Page("POST", "/ui/team/retention", post_retention, scope="admin", form_of=get_team),
     Page("POST", "/ui/team/invitations", post_invitation, scope="admin", form_of=get_team),
     Page("POST", "/ui/team/invitations/{id}/withdraw", post_withdraw, scope="admin", form_of=get_team),
     Page("POST", "/ui/team/people/{user}/role", post_role, scope="admin", form_of=get_team),

@@ -53,9 +53,7 @@ async def post_merge(request: Request) -> Response:
     caller = await admit(request)
     target_id = memory_id(request.path_params["id"])
     merge = await read(request, MemoryMergeIn)
-    memory, _ = await consolidate.merge_memories(
-        memories(request), caller, target_id, merge.source_ids, merge.strategy or "smart_merge"
-    )
+    memory, _ = await consolidate.merge_memories(memories(request), caller, target_id, merge.source_ids, merge.strategy)
     return answer(memory)
 
 
