@@ -205,7 +205,7 @@ def test_the_general_names_of_contextify_are_not_taken_from_a_shell():
 
 
 def test_a_configuration_of_contextify_is_translated_when_asked_for():
-    imported = translate_contextify({**CONTEXTIFY, "memory.default_ttl": "86400", "CONSOLIDATION_ENABLED": ""})
+    imported = translate_contextify({**CONTEXTIFY, "memory.greeting": "hello", "CONSOLIDATION_ENABLED": ""})
 
     assert imported.values == {
         "database_url": URL,
@@ -214,7 +214,7 @@ def test_a_configuration_of_contextify_is_translated_when_asked_for():
         "port": "8420",
         "embedder": "ollama",
     }
-    assert imported.unused == ["memory.default_ttl"]
+    assert imported.unused == ["memory.greeting"]
 
 
 def test_variables_of_contextify_without_a_setting_are_named_once():
