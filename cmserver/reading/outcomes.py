@@ -47,7 +47,34 @@ _PASSED = re.compile(
     r"|All checks passed|no issues found|\b0 errors\b",
     re.MULTILINE,
 )
-_NOTHING_RAN = re.compile(r"\bRan 0 tests|\bno tests? (?:ran|found|files?|to run)\b|\bcollected 0 items", re.IGNORECASE)
+_NOTHING_RAN = re.compile(
+    r"\bno tests? (?:ran|found|files?|to run|executed|were (?:found|executed|run)|specified)\b|\bno test (?:suites?|cases?)\b"
+    r"|\bcollected 0 items|\bthere are no tests to run|\btest NO-SOURCE\b"
+    r"|\bno (?:tasks|projects|packages|specs|examples) (?:were |was )?(?:run|executed|found|matched)"
+    r"|\bno files? (?:matching|matched|found)|\ball files (?:matched|are|were) ignored"
+    r"|\bhas a \"?\w+\"? script\b",
+    re.IGNORECASE,
+)
+_NOTHING_TO_MAKE = re.compile(r"^make(?:\[\d+\])?: (?:'\S+' is up to date|Nothing to be done for)", re.MULTILINE)
+_PASS_COUNT = re.compile(
+    r"(?<![\w.])(\d{1,9}) (?:tests? )?(?:passed|passing|pass|succeeded)\b|\b(?:passed|pass|succeeded)[:=] {0,9}(\d{1,9})\b"
+    r"|^# pass (\d{1,9})$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_FAIL_COUNT = re.compile(
+    r"(?<![\w.])(\d{1,9}) (?:tests? )?(?:failed|failing|fail|failures?)\b|\b(?:failed|failures)[:=] {0,9}(\d{1,9})\b", re.IGNORECASE
+)
+_TOTAL = re.compile(
+    r"(?<![\w./])(\d{1,9}) (?:tests?|examples?|specs?|runs|total)\b(?! (?:failed|skipped|passed))|\btests run: (\d{1,9})\b"
+    r"|\btests: (\d{1,9})(?=,)|^# tests (\d{1,9})$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SKIPPED = re.compile(
+    r"(?<![\w./])(\d{1,9}) (?:tests? )?(?:skipped|skips?|pending|ignored|excluded|deselected|todo|disabled)\b"
+    r"|\b(?:skipped|ignored|pending|disabled)[:=] {0,9}(\d{1,9})\b|^# skip(?:ped)? (\d{1,9})$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_OK_PACKAGE = re.compile(r"^ok[ \t]+[\w./-]+[ \t]+(?:\d|\(cached\))(?!.*\[no tests to run\])", re.MULTILINE)
 _NAMES = (
     re.compile(r"^(?:FAILED|ERROR) [^\s:]+(?:::[^\s:]+)*?::(\w+(?:\[[^\]\n]*\])?)", re.MULTILINE),  # pytest
     re.compile(r"^[ \t]*--- FAIL: (\S+)", re.MULTILINE),  # go
@@ -104,7 +131,8 @@ def read_outcome(
     if command.is_check:
         failed = _has_failed(command, body, counts, failed=failed)
     if not failed:
-        return Outcome(failed=False, proof=_find_proof(command, body, counts, exit_code), counts=counts, output=body)
+        proof = _find_proof(command, body, exit_code)
+        return Outcome(failed=False, proof=proof, exit_code=exit_code, counts=counts, output=body)
     wordless = "interrupted" if is_interrupted else f"exit code {exit_code}" if exit_code else "no output"
     return Outcome(
         failed=True,
@@ -146,12 +174,31 @@ def _says_failure(command: CommandLine, body: str) -> bool:
     )
 
 
-def _find_proof(command: CommandLine, body: str, counts: str, exit_code: int | None) -> Literal["exit", "report", ""]:
-    if command.is_check and not re.search("[1-9]", counts) and _NOTHING_RAN.search(body):
+def _find_proof(command: CommandLine, body: str, exit_code: int | None) -> Literal["exit", "report", ""]:
+    if command.is_check and has_run_nothing(command, body):
         return ""
     if exit_code == 0 and command.decides_exit_code:
         return "exit"
     return "report" if command.is_check and not command.main.is_negated and _PASSED.search(body) else ""
+
+
+def has_run_nothing(command: CommandLine, body: str) -> bool:
+    """Whether a check says that it had nothing to check, or skipped all of it."""
+    if command.main.purpose is not Purpose.TEST:
+        return _NOTHING_RAN.search(body) is not None and _PASSED.search(body) is None
+    passed = _numbers(_PASS_COUNT, body)
+    if _OK_PACKAGE.search(body) or any(passed) or any(_numbers(_FAIL_COUNT, body)):
+        return False
+    totals, skipped = _numbers(_TOTAL, body), _numbers(_SKIPPED, body)
+    says_none = bool(totals or passed) and not any(totals)
+    is_all_skipped = any(skipped) and (not any(totals) or max(totals) <= max(skipped))
+    is_said = _NOTHING_RAN.search(body) is not None or _NOTHING_TO_MAKE.search(body) is not None
+    return says_none or is_all_skipped or is_said
+
+
+def _numbers(pattern: re.Pattern[str], body: str) -> list[int]:
+    """The numbers that the pattern finds, whichever of its groups has them."""
+    return [int(next(filter(None, match.groups()))) for match in pattern.finditer(body)]
 
 
 def _place(body: str, folder: WorkingFolder) -> str:

@@ -6,6 +6,7 @@ from cmserver.reading.model import CommandResult, CommandRun, IgnoredEvent
 from cmserver.reading.read import read_command_results
 from cmserver.tooluse.commands import read_command_line
 from tests.rules.offline import edit, failed_run, note, observe, run, tool_use
+from tests.table import try_rows
 
 TROUBLE = "a.js:3:1: x is not defined"
 
@@ -59,15 +60,71 @@ def _is_proved(line: str, stdout: str) -> bool:
     return isinstance(act, CommandRun) and act.is_proved
 
 
-def test_a_check_that_found_nothing_to_run_proves_nothing():
-    outputs = {
-        "pytest -k nothing": "collected 0 items\n\nno tests ran in 0.01s",
-        "python -m unittest": "Ran 0 tests in 0.000s\n\nOK",
-        "go test -run '^$' ./...": "ok  \texample.org/pay\t0.002s [no tests to run]",
-        "npx jest --passWithNoTests": "No tests found, exiting with code 0",
-    }
+@try_rows(
+    ("line", "output"),
+    [
+        ("npm test", "Test Files  4 skipped (4)\n     Tests  12 skipped (12)"),
+        ("npm test", '> echo "Error: no test specified"\n\nError: no test specified'),
+        ("pytest", "collected 0 items\n\n==== no tests ran in 0.01s ===="),
+        ("pytest -m slow", "collected 31 items / 31 deselected / 0 selected\n\n31 deselected in 0.1s"),
+        ("pytest", "5 skipped in 0.12s"),
+        ("npx jest", "Test Suites: 1 skipped, 0 of 1 total\nTests:       5 skipped, 5 total\nSnapshots:   0 total"),
+        (
+            "cargo test",
+            "running 3 tests\ntest a ... ignored\n\ntest result: ok. 0 passed; 0 failed; 3 ignored; 0 measured; 0 filtered out",
+        ),
+        ("go test ./...", "?   \texample.org/pay\t[no test files]\n?   \texample.org/pay/x\t[no test files]"),
+        ("bundle exec rspec", "*****\n\n5 examples, 0 failures, 5 pending"),
+        ("npx mocha", "  0 passing (2ms)\n  5 pending"),
+        ("python -m unittest", "sssss\n-----\nRan 5 tests in 0.001s\n\nOK (skipped=5)"),
+        ("dotnet test", "Passed!  - Failed:     0, Passed:     0, Skipped:     3, Total:     3"),
+        ("mvn test", "[WARNING] Tests run: 5, Failures: 0, Errors: 0, Skipped: 5\n[INFO] BUILD SUCCESS"),
+        ("./gradlew test", "> Task :test NO-SOURCE\n\nBUILD SUCCESSFUL in 1s"),
+        ("make test", "make: 'test' is up to date."),
+        ("pnpm -r test", 'None of the selected packages has a "test" script'),
+        ("swift test", "Executed 0 tests, with 0 failures (0 unexpected) in 0.000 (0.001) seconds"),
+        ("deno test", "ok | 0 passed | 0 failed (0ms)"),
+        ("phpunit", "No tests executed!"),
+        ("ctest", "No tests were found!!!"),
+        ("pytest -k nothing", "collected 0 items\n\nno tests ran in 0.01s"),
+        ("python -m unittest", "Ran 0 tests in 0.000s\n\nOK"),
+        ("go test -run '^$' ./...", "ok  \texample.org/pay\t0.002s [no tests to run]"),
+        ("npx jest --passWithNoTests", "No tests found, exiting with code 0"),
+    ],
+)
+def test_a_check_that_found_nothing_to_run_or_skipped_all_proves_nothing(line: str, output: str):
+    assert not _is_proved(line, output)
 
-    assert [line for line, output in outputs.items() if _is_proved(line, output)] == []
+
+@try_rows(
+    ("line", "output"),
+    [
+        ("npm test", " Test Files  4 passed (4)\n      Tests  12 passed | 3 skipped (15)"),
+        ("pytest", "3 passed, 5 skipped in 0.12s"),
+        ("npx jest", "Tests:       5 skipped, 2 passed, 7 total"),
+        (
+            "cargo test",
+            "test result: ok. 3 passed; 0 failed; 1 ignored\n\nDoc-tests\n\nrunning 0 tests\n\ntest result: ok. 0 passed; 0 failed",
+        ),
+        ("go test ./...", "ok  \texample.org/pay\t0.012s\n?   \texample.org/pay/x\t[no test files]"),
+        ("bundle exec rspec", "5 examples, 0 failures, 1 pending"),
+        ("python -m unittest", "Ran 5 tests in 0.001s\n\nOK (skipped=2)"),
+        (
+            "mvn test",
+            "Tests run: 5, Failures: 0, Skipped: 5\nTests run: 5, Failures: 0, Skipped: 0\nTests run: 10, Failures: 0, Skipped: 5",
+        ),
+        ("dotnet test", "Passed!  - Failed:     0, Passed:     9, Skipped:     3, Total:    12"),
+        ("./gradlew test", "> Task :test\n\nBUILD SUCCESSFUL in 9s"),
+        ("make test", "./run-tests\nsmoke: 6 ok, 0 failed"),
+        ("make test", ""),
+        ("npm test", "all good, 0 tests failed"),
+        ("deno test", "ok | 4 passed | 0 failed (30ms)"),
+        ("npm run build", "make[1]: Nothing to be done for 'all'."),
+        ("npx mocha", "  7 passing (20ms)\n  5 pending"),
+    ],
+)
+def test_a_check_that_skipped_some_of_it_is_a_proof(line: str, output: str):
+    assert _is_proved(line, output)
 
 
 def _gemini(text: str) -> dict[str, object]:
@@ -222,4 +279,4 @@ def test_a_wrapper_with_another_command_behind_it_is_that_command():
 def test_a_result_says_what_was_checked():
     (result,) = read_command_results([run("pytest tests/test_a.py -q", "1 passed in 0.1s")])
 
-    assert result == CommandResult(command="pytest", kind="check", passed=True, selectors=["tests/test_a.py"])
+    assert result == CommandResult(command="pytest", kind="check", passed=True, selectors=["tests/test_a.py"], folder="")
