@@ -113,6 +113,8 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
     late_at: datetime | None = None
     """When the job's event happened (for a summary: the session's last event), if that was delivered late; else None."""
     origin: str | None
+    branch: str | None = None
+    """The branch of the repository, where the event's client named it."""
     root: str | None = None
     """The root of the repository that the session is in, where its client named it."""
     prompt_number: int | None

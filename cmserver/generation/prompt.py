@@ -17,6 +17,8 @@ from cmserver.generation.model import ClaimedJob
 from cmserver.generation.skip_rules import find_skip_rule
 from cmserver.observations.model import Observation
 from cmserver.providers.model import PriorObservation, Prompt, RecordingPreferences, Verbosity
+from cmserver.reading.background import BackgroundShells
+from cmserver.reading.branches import UNKNOWN_BRANCH, Branch
 from cmserver.reading.model import CommandResult, EventReading
 from cmserver.reading.read import read_event
 from cmserver.rules.model import SessionRecord
@@ -108,11 +110,14 @@ def excluding_rule(job: ClaimedJob, use: ToolUse | None) -> str | None:
 def read_events(jobs: Sequence[ClaimedJob], root: str | None) -> dict[UUID, EventReading]:
     """What the events of the jobs say, by job; each is read once for all that is made of it. What cannot be read is missing."""
     readings: dict[UUID, EventReading] = {}
+    shells, branch = BackgroundShells(), UNKNOWN_BRANCH
     for job in jobs:
         if job.event_type is not None:
             at = epoch_ms(job.occurred_at or job.created_at)
+            branch = Branch(job.branch, is_told=True) if job.branch else branch
             try:
-                readings[job.id] = read_event(job.event_type, job.payload, root, occurred_at_epoch=at)
+                reading = read_event(job.event_type, job.payload, root, occurred_at_epoch=at, branch=branch, shells=shells)
+                readings[job.id], branch = reading, reading.branch
             except Exception:
                 log.exception("event.unreadable", job=str(job.id))
     return readings

@@ -159,7 +159,7 @@ CLAIMED_JOBS = Query(
     SELECT j.id, j.seq, j.team_id, j.project_id, j.lane, j.source_type, j.source_id, j.source_run, j.agent_event_id,
            j.server_session_id, j.attempts, j.max_attempts, j.api_key_id, j.actor_id, j.request_id, j.generation_run_id,
            j.payload AS job_payload, j.created_at,
-           e.event_type, e.payload, e.occurred_at, e.origin,
+           e.event_type, e.payload, e.occurred_at, e.origin, e.metadata ->> 'git_branch' AS branch,
            nullif(time_of_event(s.occurred_at, s.received_at), s.received_at) AS late_at,
            (SELECT w.metadata ->> 'root' FROM server_sessions w
              WHERE w.id = j.server_session_id AND w.team_id = j.team_id) AS root,

@@ -7,7 +7,8 @@ from typing import Literal
 import msgspec
 
 from cmserver.base.text import join_names, shorten
-from cmserver.tooluse.model import CommandLine, Purpose, ToolKind, ToolUse, WorkingFolder
+from cmserver.reading.branches import UNKNOWN_BRANCH, Branch
+from cmserver.tooluse.model import CommandLine, ToolKind, ToolUse, WorkingFolder
 
 Kind = Literal["rejected", "open", "cause", "decision", "limitation", "next", "command", "finding", "change"]
 """In the order in which they are tried. `open` is not done; `next` is to be done; `rejected` was tried or weighed, and is not done;
@@ -19,13 +20,7 @@ PROMPT_TYPES = frozenset({"user_prompt", "UserPromptSubmit"})
 """Events that are a prompt of the user."""
 REPLY_TYPE = "assistant_message"
 """The event that carries an agent's last words of a turn."""
-_MAX_FAILING = 20
 _MAX_CREATED_NAMES = 3
-_KINDS: dict[Purpose, CommandKind] = {
-    **dict.fromkeys((Purpose.TEST, Purpose.CHECK), "check"),
-    **dict.fromkeys((Purpose.DEED, Purpose.INSTALL), "deed"),
-    Purpose.COMMIT: "commit",
-}
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,6 +36,20 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """What a check was limited to: paths, tests, packages; empty when it ran everything."""
     failing: list[str] = []
     """The files of the failing tests, else their names; empty when the output does not say."""
+    folder: str | None = None
+    """Where it ran, as seen from the root: "" there, `*/name` for a package, `**` at the end for all packages below; None in what
+    was stored before this was known."""
+    branch: str = ""
+    """The branch it ran on, where that is known."""
+    is_elsewhere: bool = False
+    """Whether its turn switched to that branch from another one, of which nothing is known."""
+    settings: list[str] = []
+    """What its line set in the environment."""
+
+    @property
+    def identity(self) -> tuple[str, str | None, str, tuple[str, ...]]:
+        """Runs of the same check have the same."""
+        return self.command, self.folder, self.branch, tuple(self.settings)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +161,8 @@ class CommandRun(msgspec.Struct, frozen=True):
     command: CommandLine
     outcome: Outcome
     folder: WorkingFolder
+    results: list[CommandResult]
+    """What later runs are compared with: the main command's first, then those of the line's other checks."""
 
     @property
     def is_proved(self) -> bool:
@@ -159,17 +170,14 @@ class CommandRun(msgspec.Struct, frozen=True):
         return not self.outcome.failed and bool(self.outcome.proof)
 
     @property
+    def known_results(self) -> list[CommandResult]:
+        """Those of which it is known how they ended."""
+        return self.results if self.outcome.failed or self.outcome.proof else self.results[1:]
+
+    @property
     def result(self) -> CommandResult:
-        """What later batches of the session compare their own runs with."""
-        outcome = self.outcome
-        return CommandResult(
-            command=self.command.key,
-            kind=_KINDS.get(self.command.main.purpose, "other"),
-            passed=not outcome.failed,
-            failure=outcome.failure,
-            selectors=self.command.selectors if self.command.is_check else [],
-            failing=(outcome.failing_files or outcome.failing_tests)[:_MAX_FAILING],
-        )
+        """That of the main command."""
+        return self.results[0]
 
 
 Act = IgnoredEvent | FileEdit | CommandRun
@@ -190,6 +198,8 @@ class EventReading(msgspec.Struct, frozen=True, kw_only=True):
     """None for what neither changes files nor runs a command: a page, a report, a reply, a message."""
     prompt: str = ""
     """What the user typed; empty for an event of another kind."""
+    branch: Branch = UNKNOWN_BRANCH
+    """The branch that is checked out after it."""
     changed_files: list[str] = []
     """Relative to the root. A call that failed changes none."""
     agent_id: str | None = None

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from cmserver.base.text import shorten
 from cmserver.base.tolerant_json import field, record
 from cmserver.reading import file_changes
+from cmserver.reading.background import BackgroundShells
+from cmserver.reading.branches import UNKNOWN_BRANCH, Branch, find_branch
 from cmserver.reading.model import (
     PROMPT_TYPES,
     Act,
@@ -19,12 +21,14 @@ from cmserver.reading.model import (
     Outcome,
 )
 from cmserver.reading.outcomes import read_outcome
+from cmserver.reading.results import read_results
 from cmserver.tooluse.commands import read_command_line
 from cmserver.tooluse.model import CommandLine, Purpose, SimpleCommand, ToolKind, ToolUse, WorkingFolder
 from cmserver.tooluse.own_tool_use import reads_own_memory
 from cmserver.tooluse.read import read_tool_use
 from cmserver.tooluse.typed_prompt import typed_text
 
+_FOLDER_FIELDS = ("workdir", "cwd", "directory", "dir_path", "working_directory", "workingDirectory")
 _MAX_FILE_COMMANDS = 50
 _MAX_RESULTS = 20
 _MAX_NAME_CHARS = 128
@@ -33,8 +37,19 @@ _REFUSALS = ("doesn't want to", "interrupted by user", "permission denied by use
 _ERROR_PREFIXES = ("<tool_use_error>", "Error:", "error:")
 
 
-def read_event(event_type: str, payload: object, root: str | None, *, occurred_at_epoch: int = 0) -> EventReading:
-    """Read one event, with paths relative to the root. `payload` is the stored one."""
+def read_event(
+    event_type: str,
+    payload: object,
+    root: str | None,
+    *,
+    occurred_at_epoch: int = 0,
+    branch: Branch = UNKNOWN_BRANCH,
+    shells: BackgroundShells | None = None,
+) -> EventReading:
+    """Read one event, with paths relative to the root. `payload` is the stored one.
+
+    `branch` is the one that is checked out, and `shells` are the commands in the background that the events before started.
+    """
     fields = record(payload)
     folder = WorkingFolder(root or "", field(fields, "cwd"))
     name, error = field(fields, "tool_name"), fields.get("error")
@@ -43,7 +58,8 @@ def read_event(event_type: str, payload: object, root: str | None, *, occurred_a
     prompt = _read_prompt(payload) if event_type in PROMPT_TYPES and use is None else ""
     agents = {key: fields.get(key, fields.get(older)) for key, older in (("agent_id", "agentId"), ("agent_type", "agentType"))}
     has_failed = bool(use and use.error) or "fail" in f"{event_type} {field(fields, 'hook_event_name')}".lower()
-    act = _read_use(use, folder, has_failed=has_failed) if use else None
+    branch = find_branch(use, branch) if use else branch
+    act = _read_use(use, folder, branch, shells or BackgroundShells(), has_failed=has_failed) if use else None
     return EventReading(
         event_type=event_type,
         payload=payload,
@@ -52,6 +68,7 @@ def read_event(event_type: str, payload: object, root: str | None, *, occurred_a
         has_failed=has_failed,
         act=act,
         prompt=prompt,
+        branch=branch,
         changed_files=[] if use is None or has_failed or _reports_error(use, fields) else _changed_files(use, act, folder),
         occurred_at_epoch=occurred_at_epoch,
         **{key: text[:_MAX_NAME_CHARS] for key, text in agents.items() if isinstance(text, str) and text},
@@ -60,11 +77,12 @@ def read_event(event_type: str, payload: object, root: str | None, *, occurred_a
 
 def read_command_results(readings: Iterable[EventReading]) -> list[CommandResult]:
     """The last result of each command that the events ran, look-ups left out."""
-    results: dict[str, CommandResult] = {}
+    results: dict[object, CommandResult] = {}
     for reading in readings:
         act = reading.act
-        if isinstance(act, CommandRun) and (act.is_proved or act.outcome.failed or act.result.kind in {"commit", "deed"}):
-            results[act.command.key] = act.result
+        if isinstance(act, CommandRun):
+            known = act.results if act.result.kind in {"commit", "deed"} else act.known_results
+            results |= {result.identity: result for result in known}
     return list(results.values())[-_MAX_RESULTS:]
 
 
@@ -72,19 +90,27 @@ def _read_prompt(payload: object) -> str:
     return typed_text(payload if isinstance(payload, str) else field(record(payload), "prompt", "text", "content"))
 
 
-def _read_use(use: ToolUse, folder: WorkingFolder, *, has_failed: bool) -> Act | None:
+def _read_use(use: ToolUse, folder: WorkingFolder, branch: Branch, shells: BackgroundShells, *, has_failed: bool) -> Act | None:
     if use.error and any(refusal in use.error for refusal in _REFUSALS):
         return IgnoredEvent(f"refused by the user: {use.tool}")
     if reads_own_memory(use):
         return IgnoredEvent(f"our own memory: {shorten(use.tool, 60)}")
     if use.kind is ToolKind.SHELL:
-        return _read_shell(use, folder, has_failed=has_failed)
+        return _read_shell(use, folder, branch, shells, has_failed=has_failed)
     if has_failed and use.kind in _FAILED_CALLS:
         return IgnoredEvent(f"{_FAILED_CALLS[use.kind]}: {shorten(use.tool, 60)}")
     if use.kind in _LOOKUPS:
-        paths = use.paths if use.kind is ToolKind.READ else []
-        return IgnoredEvent(f"trivial look-up: {use.tool}", [folder.relative(path) for path in paths])
+        return _read_lookup(use, folder, branch, shells)
     return _read_edit(use, folder) if use.kind in _EDITS else None
+
+
+def _read_lookup(use: ToolUse, folder: WorkingFolder, branch: Branch, shells: BackgroundShells) -> Act:
+    """A look at files or the like, which is ignored; at a command in the background it is the end of that."""
+    if ended := shells.find_end(use):
+        command = read_command_line(ended.command)
+        return _read_run(command, read_outcome(command, ended.output, None, folder, is_failed=False), folder, branch)
+    paths = use.paths if use.kind is ToolKind.READ else []
+    return IgnoredEvent(f"trivial look-up: {use.tool}", [folder.relative(path) for path in paths])
 
 
 def _reports_error(use: ToolUse, payload: dict[str, object]) -> bool:
@@ -115,7 +141,7 @@ def _read_edit(use: ToolUse, folder: WorkingFolder) -> Act:
     return FileEdit(changes) if changes else IgnoredEvent(f"no effect: {use.tool}")
 
 
-def _read_shell(use: ToolUse, folder: WorkingFolder, *, has_failed: bool) -> Act:
+def _read_shell(use: ToolUse, folder: WorkingFolder, branch: Branch, shells: BackgroundShells, *, has_failed: bool) -> Act:
     """What a shell command did: changes of files, a run with its outcome, or nothing to record."""
     line = use.command or use.patch
     if not line.strip():
@@ -125,11 +151,19 @@ def _read_shell(use: ToolUse, folder: WorkingFolder, *, has_failed: bool) -> Act
     command = read_command_line(line)
     is_background = use.fields.get("run_in_background") is True or "backgroundTaskId" in use.answer
     if is_background and not has_failed:
+        shells.add(use)
         return IgnoredEvent(f"started in the background: {command.main.label}")
-    return _read_run(command, read_outcome(command, use.output, use.error, folder, is_failed=has_failed), folder)
+    folder = _entered(use, folder)
+    return _read_run(command, read_outcome(command, use.output, use.error, folder, is_failed=has_failed), folder, branch)
 
 
-def _read_run(command: CommandLine, outcome: Outcome, folder: WorkingFolder) -> Act:
+def _entered(use: ToolUse, folder: WorkingFolder) -> WorkingFolder:
+    """The folder that the call names for its command, where it names one."""
+    named = field(use.fields, *_FOLDER_FIELDS).strip()
+    return WorkingFolder(folder.root, folder.resolve(named)) if named else folder
+
+
+def _read_run(command: CommandLine, outcome: Outcome, folder: WorkingFolder, branch: Branch) -> Act:
     """The act of a command that has ended: look-ups and routine are ignored, the rest is a run or a change of files."""
     label, purpose = command.main.label, command.main.purpose
     if purpose in {Purpose.LOOK, Purpose.ROUTINE} and outcome.failed:  # many end with 1 as a matter of course
@@ -143,7 +177,7 @@ def _read_run(command: CommandLine, outcome: Outcome, folder: WorkingFolder) -> 
         simples = [simple for simple in command.commands if simple.purpose is Purpose.FILES][:_MAX_FILE_COMMANDS]
         changes = [change for simple in simples for change in _read_file_command(simple, command.heredocs, folder)]
         return FileEdit(changes) if changes else IgnoredEvent(f"routine command: {label}")
-    return CommandRun(command, outcome, folder)
+    return CommandRun(command, outcome, folder, read_results(command, outcome, folder, branch))
 
 
 def _printed_files(words: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ from cmserver.providers.model import Answer, DraftObservation, Skip, Verbosity, 
 from cmserver.reading.conclusions import conclude
 from cmserver.reading.model import CommandRun, EventReading, FileChange, FileEdit, IgnoredEvent
 from cmserver.reading.offers import UserAnswer, read_answer, read_offer
+from cmserver.reading.work_tree import Edit, Effect, WorkTree
 from cmserver.rules import drafts
 from cmserver.rules.closing import DoneWork, OpenEnds, describe, find_agent_reports, find_user_reports, is_agreement, is_calling_off
 from cmserver.rules.drafts import ChangeSet, ChangeStep, FailedRun
@@ -51,8 +52,11 @@ class _Batch:
         self.change_sets: list[ChangeSet] = []
         """The changes since the last commit, oldest first."""
         self.files_read: list[str] = []
-        self.failures: dict[str, list[FailedRun]] = {}
-        """The runs that failed and have not passed since, by the key of the command."""
+        self.tree = WorkTree()
+        self.undone: list[tuple[ChangeSet, ChangeStep]] = []
+        """What was taken back or put away, by the parts that are gone."""
+        self.failures: dict[object, list[FailedRun]] = {}
+        """The runs that failed and have not passed since, by the check."""
         own = {line.number for line in session.recorded}
         self.earlier = RecordedFailures(session.recorded, [end for end in session.open_ends if end.number not in own])
         self.passed: dict[str, list[int]] = {}
@@ -96,6 +100,9 @@ class _Batch:
             self._skip(tag, f"repeats {first}")
             return
         act = event.act or read_finding(tag, event)
+        effect = self.tree.take(tag, event.act)
+        if effect.gone or effect.back or effect.commits:
+            self._follow(effect)
         if isinstance(act, IgnoredEvent):
             self._ignore(tag, act)
         elif isinstance(act, TurnEnd):
@@ -112,7 +119,7 @@ class _Batch:
         elif isinstance(act, FileEdit):
             self._change_set(act.changes).steps.append(ChangeStep(tag=tag, place=place, changes=act.changes))
         else:
-            self._add_run(tag, place, act)
+            self._add_run(tag, place, act, has_undone=bool(effect.gone))
 
     def _ignore(self, tag: str, act: IgnoredEvent) -> None:
         self.files_read += act.files_read
@@ -138,17 +145,21 @@ class _Batch:
             self._keep(draft, is_essential=True)
         self.last_message = ""
 
-    def _add_run(self, tag: str, place: int, run: CommandRun) -> None:
-        if not run.outcome.failed:
-            self._add_pass(tag, place, run)
-        elif run.command.compares:
+    def _add_run(self, tag: str, place: int, run: CommandRun, *, has_undone: bool) -> None:
+        if run.command.compares or (self.tree.stashed and run.command.is_check):
             self._skip(tag, "runs without the changes")
+        elif has_undone and run.command.main.purpose <= Purpose.ROUTINE:
+            self._skip(tag, "undoes changes")
+        elif not run.outcome.failed:
+            self._add_pass(tag, place, run)
         else:
-            self.failures.setdefault(run.command.key, []).append(FailedRun(tag=tag, place=place, run=run))
-            self.earlier.add(run.result)
+            self.failures.setdefault(run.result.identity, []).append(FailedRun(tag=tag, place=place, run=run))
+            for result in run.results:
+                self.earlier.add(result)
 
     def answer(self) -> Answer:
         """The answer for all events: drafts of what is still open are made first."""
+        self._skip_undone()
         for change_set in self.change_sets:
             self._keep(drafts.draft_change_set(change_set, self.max_facts), is_essential=change_set.earlier is not None)
         for failures in self.failures.values():
@@ -164,6 +175,16 @@ class _Batch:
             draft.events.sort(key=self.places.__getitem__)
         self.drafts.sort(key=lambda draft: self.places[draft.events[-1]])
         return Answer(observations=self.drafts, skipped=self.skipped)
+
+    def _skip_undone(self) -> None:
+        """Say of the events that left nothing behind that what they changed was undone."""
+        told = {tag for change_set in self.change_sets for tag in change_set.tags}
+        for change_set, step in self.undone:
+            is_gone = not any(change_set is it for it in self.change_sets)
+            for tag in [step.tag, *(change_set.pass_tags if is_gone else [])]:
+                if tag not in told:
+                    told.add(tag)
+                    self._skip(tag, "undone later" if tag == step.tag else "passes, and what changed was undone")
 
     def _skip(self, tag: str, reason: str) -> None:
         self.skipped.append(Skip(event=tag, reason=reason))
@@ -185,38 +206,49 @@ class _Batch:
         self.files_read = []
         return self.change_sets[-1]
 
-    def _undo(self, paths: list[str]) -> bool:
-        """Forget the changes of these files and folders since the last commit; whether there were any.
+    def _follow(self, effect: Effect) -> None:
+        """Let what a command took back or brought back of the changes be gone or there. A failure that they ended is open again."""
+        self._undo([edit for edit in effect.gone if edit not in effect.back])
+        again = [(change_set, step) for change_set, step in self.undone if _is_back(step, effect.back)]
+        self.undone = [it for it in self.undone if it not in again]
+        for change_set, step in again:
+            change_set.steps = sorted([*change_set.steps, step], key=lambda step: step.place)
+            if not any(change_set is it for it in self.change_sets):
+                self.change_sets.append(change_set)
+        for commit in self.commits[len(self.commits) - effect.commits :] if effect.commits else []:
+            self.drafts = [draft for draft in self.drafts if draft is not commit]
+            for tag in commit.events:
+                self._skip(tag, "undone later")
 
-        Changes that ended a failure stay: without them it would still be open.
-        """
-        has_undone = False
-        for change_set in [change_set for change_set in self.change_sets if not change_set.met_failure]:
+    def _undo(self, gone: list[Edit]) -> None:
+        paths: dict[object, set[str]] = {}
+        for edit in gone:
+            paths.setdefault(edit.event, set()).add(edit.path)
+        for change_set in list(self.change_sets):
             kept: list[ChangeStep] = []
             for step in change_set.steps:
-                changes = [change for change in step.changes if not _is_below(change.path, paths)]
-                has_undone = has_undone or len(changes) < len(step.changes)
-                if changes or not step.changes:
-                    kept.append(msgspec.structs.replace(step, changes=changes))
-                else:
-                    self._skip(step.tag, "undone later")
+                lost = [change for change in step.changes if change.path in paths.get(step.tag, ())]
+                left = [change for change in step.changes if change not in lost]
+                if lost:
+                    self.undone.append((change_set, msgspec.structs.replace(step, changes=lost)))
+                if left or not step.changes:
+                    kept.append(msgspec.structs.replace(step, changes=left))
             change_set.steps = kept
             if not kept:
                 self.change_sets.remove(change_set)
-                for tag in change_set.pass_tags:
-                    self._skip(tag, "passes, and what changed was undone")
-        return has_undone
+                for failure in change_set.failures:
+                    self.failures.setdefault(failure.run.result.identity, []).append(failure)
+                    for result in failure.run.results:
+                        self.earlier.passes.add(result)
+                change_set.failures = []
 
     def _add_pass(self, tag: str, place: int, run: CommandRun) -> None:
         """Take a command that passed: a commit, the proof of a change, the end of a failure, or an ordinary run."""
         command = run.command
-        if command.undone_paths and self._undo([run.folder.relative(path) for path in command.undone_paths]):
-            self._skip(tag, "undoes changes")
-            return
-        settled = self.earlier.add(run.result) if run.is_proved else []
+        settled = [line for result in run.known_results for line in self.earlier.add(result)]
         self.passed[tag] = [line.number for line in settled]
         earlier = settled[-1] if settled else None
-        failures = self._take_failures(run) if run.is_proved else []
+        failures = self._take_failures() if run.known_results else []
         last = self.change_sets[-1] if self.change_sets else None
         if command.main.purpose is Purpose.COMMIT:
             self._add_commit(tag, run, failures)
@@ -232,13 +264,13 @@ class _Batch:
         else:
             self._add_plain_pass(tag, place, run)
 
-    def _take_failures(self, run: CommandRun) -> list[FailedRun]:
-        """The failed runs of the batch that are over with this run; the others go on waiting."""
+    def _take_failures(self) -> list[FailedRun]:
+        """The failed runs of the batch that are over by now; the others go on waiting."""
         passes, over = self.earlier.passes, list[FailedRun]()
-        for key, failures in list(self.failures.items()):
-            is_near = key == run.command.key or failures[0].run.command.is_check
-            if is_near and all(passes.cover(failure.run.result) for failure in failures):
-                over += self.failures.pop(key)
+        for check, failures in list(self.failures.items()):
+            results = [result for failure in failures for result in failure.run.results if not result.passed]
+            if all(map(passes.cover, results)):
+                over += self.failures.pop(check)
         return over
 
     def _add_unexplained_pass(self, tag: str, run: CommandRun, failures: list[FailedRun]) -> None:
@@ -279,7 +311,7 @@ class _Batch:
         if failures[0].run.command.is_check:
             self.unfixed.append(draft)
         number = next((line.number for line in reversed(self.session.recorded) if line.title == draft.title), None)
-        before = self.earlier.numbers(failures[0].run.command.key)
+        before = self.earlier.numbers(failures[0].run.result)
         if number is None or not before:
             draft.closes = before  # which it takes the place of
             self.drafts.append(draft)
@@ -417,9 +449,9 @@ class _Batch:
         self.drafts = essential
 
 
-def _is_below(path: str, folders: list[str]) -> bool:
-    """Whether the path is one of these, or lies in one; `.` is all."""
-    return any(folder in {".", path} or path.startswith(f"{folder}/") for folder in folders)
+def _is_back(step: ChangeStep, back: Sequence[Edit]) -> bool:
+    """Whether a part of a step that was put away is there again."""
+    return any(edit.event == step.tag and edit.path == change.path for edit in back for change in step.changes)
 
 
 def _is_in(draft: DraftObservation, drafts: Iterable[DraftObservation]) -> bool:

@@ -69,8 +69,8 @@ class ChangeSet(msgspec.Struct, kw_only=True):
     files_read: list[str]
     steps: list[ChangeStep] = []
     failures: list[FailedRun] = []
-    passes: dict[str, CommandRun] = {}
-    """By the key of the command; the last run counts."""
+    passes: dict[object, CommandRun] = {}
+    """By the check; the last run counts."""
     pass_tags: list[str] = []
     repaired_at: int = -1
     """Where in the batch the first failure was seen to be over."""
@@ -83,7 +83,9 @@ class ChangeSet(msgspec.Struct, kw_only=True):
 
     @property
     def tags(self) -> list[str]:
-        return [*(step.tag for step in self.steps), *(failure.tag for failure in self.failures), *self.pass_tags]
+        return list(
+            dict.fromkeys([*(step.tag for step in self.steps), *(failure.tag for failure in self.failures), *self.pass_tags])
+        )
 
     @property
     def repair(self) -> list[ChangeStep]:
@@ -112,7 +114,7 @@ class ChangeSet(msgspec.Struct, kw_only=True):
             self.repaired_at = place
         self.pass_tags.append(tag)
         self.failures += failures
-        self.passes[run.command.key] = run
+        self.passes[run.result.identity] = run
 
 
 def draft_change_set(change_set: ChangeSet, max_facts: int) -> DraftObservation:
@@ -141,7 +143,8 @@ def draft_failure(failures: list[FailedRun], max_facts: int) -> DraftObservation
     command, outcome = failures[-1].run.command, failures[-1].run.outcome
     first = failures[0].run.outcome
     exit_code = f"exit code {outcome.exit_code}" if outcome.exit_code is not None else ""
-    facts = [f"Command: `{command.text}`" + _in_brackets("; ".join(filter(None, [exit_code, outcome.counts])))]
+    where = f" in {shorten(failures[-1].run.result.folder or '', 60)}" if failures[-1].run.result.folder else ""
+    facts = [f"Command: `{command.text}`{where}" + _in_brackets("; ".join(filter(None, [exit_code, outcome.counts])))]
     facts += [f"Failing: {join_names(outcome.failing_tests, 6)}"] if outcome.failing_tests else []
     facts += [f"Error: {outcome.error}"] if outcome.error and outcome.error != exit_code else []
     facts += [f"At: {outcome.place}"] if outcome.place else []

@@ -1,4 +1,4 @@
-"""Follows what fails until it passes: runs of the batch, and failures on record, also of other sessions."""
+"""Follows what fails until the same check passes: runs of the batch, and failures on record, also of other sessions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from cmserver.providers.model import PriorObservation
 from cmserver.reading.model import CommandResult
+from cmserver.tooluse.places import ALL_BELOW, contains, is_below, is_same_place
 
 _BUILDS = {"build", "check", "compile", "vet"}
 """What also passes when the tests of the same program do."""
@@ -17,29 +18,29 @@ def open_failures(recorded: Iterable[PriorObservation]) -> list[PriorObservation
 
 
 class Passes:
-    """The runs of each command that passed since it failed: one of a single file says nothing of the others."""
+    """The runs that passed, until the same check fails again: one of a single file, folder or branch says nothing of the others."""
 
     def __init__(self) -> None:
-        self._selectors: dict[str, list[str]] = {}
+        self._passed: list[CommandResult] = []
 
     def add(self, result: CommandResult) -> None:
-        """Take a run; one that fails takes back what its program passed before."""
+        """Take a run; one that fails takes back what the same program passed before, of the same files."""
         if result.passed:
-            self._selectors.setdefault(result.command, []).extend(result.selectors or [""])
+            self._passed.append(result)
         else:
-            self._selectors = {name: found for name, found in self._selectors.items() if not _is_same_program(name, result.command)}
+            self._passed = [passed for passed in self._passed if not _contradicts(result, passed)]
 
     def cover(self, failed: CommandResult) -> bool:
         """Whether what had failed passes by now, as far as its output said what that was."""
-        tests = [name for name in self._selectors if "test" in name and _is_same_program(name, failed.command)]
-        if failed.command.partition(" ")[2] in _BUILDS and any("" in self._selectors[name] for name in tests):
+        same = [passed for passed in self._passed if is_same_check(passed, failed)]
+        selectors: set[str] = set()
+        for passed in same:
+            if _covers_all(passed, failed):
+                return True
+            selectors.update(passed.selectors or filter(None, [_below(passed)]))
+        if failed.selectors and selectors >= set(failed.selectors):
             return True
-        selectors = self._selectors.get(failed.command, [])
-        if "" in selectors or (failed.selectors and set(selectors) >= set(failed.selectors)):
-            return True
-        return bool(selectors) and all(
-            any(selector.split("::")[0] in name or name in selector for selector in selectors) for name in failed.failing
-        )
+        return bool(same) and bool(failed.failing) and all(any(_names(it, name) for it in selectors) for name in failed.failing)
 
 
 class RecordedFailures:
@@ -62,13 +63,92 @@ class RecordedFailures:
         self.lines = [line for line in self.lines if line not in over]
         return over
 
-    def numbers(self, command: str) -> list[int]:
-        """The lines that are about failures of that command only."""
-        return [line.number for line in self.lines if all(result.command == command for result in _failed_results(line))]
+    def numbers(self, failed: CommandResult) -> list[int]:
+        """The lines that are about failures of that check only."""
+        return [
+            line.number
+            for line in self.lines
+            if all(result.command == failed.command and is_same_check(result, failed) for result in _failed_results(line))
+        ]
+
+
+def is_same_check(passed: CommandResult, failed: CommandResult) -> bool:
+    """Whether one run tries what the other tried: by program, settings and branch, and by place or by paths as arguments."""
+    is_program = passed.command == failed.command or (
+        _is_same_program(passed.command, failed.command) and _is_build(failed) and "test" in passed.command and not passed.selectors
+    )
+    if not is_program or not _is_same_branch(passed, failed):
+        return False
+    settings = dict(setting.split("=", 1) for setting in passed.settings if "=" in setting)
+    others = dict(setting.split("=", 1) for setting in failed.settings if "=" in setting)
+    if any(settings[name] != others[name] for name in settings.keys() & others.keys()):
+        return False
+    is_place = is_same_place(passed.folder, failed.folder) or contains(passed.folder, failed.folder)
+    return is_place or bool(_paths(passed)) or bool(_paths(failed))
+
+
+def _is_same_branch(passed: CommandResult, failed: CommandResult) -> bool:
+    """Whether both may be of one branch: who has just come to one was on another before."""
+    if not failed.branch:
+        return not passed.is_elsewhere
+    return not passed.branch or passed.branch == failed.branch
+
+
+def _covers_all(passed: CommandResult, failed: CommandResult) -> bool:
+    """Whether a run takes in all that the other one ran."""
+    scopes = _paths(failed) or [_below(failed)]
+    if not passed.selectors and (is_same_place(passed.folder, failed.folder) or contains(passed.folder, failed.folder)):
+        return True
+    if passed.folder is None or failed.folder is None or len(scopes) < len(failed.selectors):
+        return False  # a name that is no path means what it means in its folder
+    wide = _paths(passed) if passed.selectors else [passed.folder]
+    is_whole = len(wide) == max(1, len(passed.selectors)) and all(wide)
+    return (
+        is_whole
+        and all(any(is_below(scope, it) for it in wide) for scope in scopes)
+        and (bool(passed.selectors) or bool(_paths(failed)))
+    )
+
+
+def _contradicts(failed: CommandResult, passed: CommandResult) -> bool:
+    """Whether a run that fails says that what passed before may not pass any more."""
+    if not _is_same_program(failed.command, passed.command) or not (
+        is_same_place(failed.folder, passed.folder)
+        or contains(failed.folder, passed.folder)
+        or contains(passed.folder, failed.folder)
+    ):
+        return False
+    if not failed.selectors or not passed.selectors:
+        return True
+    return any(_names(it, other) or _names(other, it) for it in failed.selectors for other in passed.selectors)
+
+
+def _names(selector: str, name: str) -> bool:
+    """Whether a run that was limited to the selector ran what has that name: a file, a folder, or a test."""
+    file, _, test = selector.partition("::")
+    other, _, other_test = name.partition("::")
+    if test and other_test and test != other_test:
+        return False
+    if "/" in file or "/" in other or "." in other:
+        return bool(other) and (is_below(other, file) or other.endswith(f"/{file}") or file.endswith(f"/{other}"))
+    return (test or file) == other or other in selector or file in other
+
+
+def _below(result: CommandResult) -> str:
+    return (result.folder or "").removesuffix(ALL_BELOW).rstrip("/")
+
+
+def _paths(result: CommandResult) -> list[str]:
+    """Those of its selectors that are paths."""
+    return [selector for selector in result.selectors if "/" in selector or "." in selector]
 
 
 def _failed_results(line: PriorObservation) -> Sequence[CommandResult]:
     return [result for result in line.commands if not result.passed]
+
+
+def _is_build(result: CommandResult) -> bool:
+    return result.command.partition(" ")[2] in _BUILDS
 
 
 def _is_same_program(command: str, other: str) -> bool:

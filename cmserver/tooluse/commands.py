@@ -9,12 +9,16 @@ from pathlib import PurePosixPath
 from cmserver.base.text import shorten
 from cmserver.tooluse import shell
 from cmserver.tooluse.model import CommandLine, Purpose, SimpleCommand
+from cmserver.tooluse.places import Place, entered_folder, join, take_place
 
 _RUNS_NOTHING = {
     "--help", "--version", "--collect-only", "--co", "--list", "--listTests", "--list-tests", "-list", "--no-run", "--if-present",
     "--dry-run", "--just-print", "--recon", "--show-config", "--showConfig", "--print-config", "--fixtures", "--markers", "--init",
 }  # fmt: skip
 """Flags by which a check does not check."""
+_MAX_SOURCE, _MAX_SETTINGS, _MAX_SETTING = 200, 4, 60
+_SWITCH = re.compile(r"\d|true|false|yes|no|on|off|full|\.", re.IGNORECASE)
+_SECRET = re.compile(r"key|token|secret|pass|auth|credential", re.IGNORECASE)
 _WRITERS = {"cat", "echo", "printf"}
 _GITHUB_DEEDS = {("pr", "create"), ("pr", "merge"), ("release", "create"), ("issue", "create"), ("issue", "close")}
 _INSTALL_NOTHING_NEW = {"-r", "--requirement", "-e", "--editable", "-c"}
@@ -64,7 +68,7 @@ def read_command_line(line: str) -> CommandLine:
     """Understand a command line; what is no shell still gives a command of purpose OTHER."""
     bare, heredocs = shell.split_heredocs(line[: shell.MAX_COMMAND])
     pieces = shell.split_commands(bare)
-    commands = [_understand(piece) for piece in pieces]
+    commands = _understand_all(pieces)
     if len(commands) == 1 and commands[0].label in shell.SHELLS and (script := shell.script_of(commands[0].words)):
         return read_command_line(script)
     if not commands:
@@ -97,9 +101,31 @@ def _without_cd(line: str, commands: list[SimpleCommand]) -> str:
     return re.sub(r"^cd\s[^;&]*(?:&&|;)\s*", "", line) if len(commands) > 1 and commands[0].label == "cd" else line
 
 
-def _understand(piece: shell.ShellCommand) -> SimpleCommand:
-    """The command with its purpose and label, by the words of its program."""
-    words = shell.unwrap(shell.without_parentheses(piece.words))
+def _understand_all(pieces: Sequence[shell.ShellCommand]) -> list[SimpleCommand]:
+    """The commands, each in the folder that `cd` has entered before it; what a group in parentheses enters ends with it."""
+    commands: list[SimpleCommand] = []
+    folder, outer = "", list[str]()
+    for piece in pieces:
+        outer += [folder] * piece.opens
+        command = _understand(piece, Place(folder))
+        commands.append(command)
+        folder = join(folder, entered_folder(command.words) or "")
+        for _ in range(min(piece.closes, len(outer))):
+            folder = outer.pop()
+    return commands
+
+
+def _understand(piece: shell.ShellCommand, place: Place) -> SimpleCommand:
+    """The command with its purpose and label, by the words of its program. `place` is where the line has led to."""
+    words = shell.without_parentheses(piece.words)
+    settings = [setting for word in words[: len(words) - len(shell.without_assignments(words))] if (setting := _setting(word))]
+    while words := shell.without_assignments(words):
+        bare, inner_place = take_place(words)
+        place, inner = inner_place.below(place), shell.unwrap_once(bare)
+        if inner == bare:
+            words = bare
+            break
+        words = inner
     if not words:
         return _NOTHING
     name = PurePosixPath(words[0]).name or words[0]
@@ -116,7 +142,17 @@ def _understand(piece: shell.ShellCommand) -> SimpleCommand:
         appends=piece.appends,
         operator=piece.operator,
         is_negated=piece.words[0] == "!",
+        source=shorten(piece.source, _MAX_SOURCE),
+        place=place,
+        settings=settings[:_MAX_SETTINGS],
     )
+
+
+def _setting(word: str) -> str:
+    """An assignment that chooses what is checked (`DB=postgres`), "" for a switch, a path, or what may be a secret."""
+    name, _, value = word.partition("=")
+    is_choice = value and len(word) <= _MAX_SETTING and not _SWITCH.fullmatch(value) and "/" not in value
+    return word if is_choice and not _SECRET.search(name) else ""
 
 
 def _read_by_name(name: str, words: list[str]) -> tuple[Purpose, str]:

@@ -9,9 +9,11 @@ from enum import Enum, IntEnum
 import msgspec
 
 from cmserver.base.tolerant_json import record
+from cmserver.tooluse.places import Place
 
-_KEEPS_CHANGES = {"-b", "-B", "--orphan", "--staged", "-S"}
-_SELECTING_FLAGS = {"--test", "--tests", "--package", "--filter", "--grep"}
+_SELECTING_FLAGS = {"--test", "--tests", "--package", "--filter", "--grep", "--project", "--shard", "--scope", "--features"}
+_LIMITING_FLAGS = {"--changed", "--onlyChanged", "--affected", "--changedSince", "--since"}
+"""Flags by which a check runs no more than some of its tests: which, is not known."""
 _OTHER_FLAGS = {
     "-n",
     "-c",
@@ -127,6 +129,38 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     operator: str = ""
     """What stands behind it: `;`, `&&`, `||`, `|`, `&` or a line's end."""
     is_negated: bool = False
+    source: str = ""
+    """As it was written, without redirections."""
+    place: Place = Place()
+    """Where it works, as the line says it."""
+    settings: list[str] = []
+    """What the line sets in its environment: `DB=postgres`."""
+
+    @property
+    def is_check(self) -> bool:
+        """True for test runs and other checks of the code."""
+        return self.purpose in {Purpose.TEST, Purpose.CHECK}
+
+    @property
+    def key(self) -> str:
+        """Two runs with the same key try the same thing: checks and commits by their label, other commands by their words."""
+        numbers = "".join(f"{setting} " for setting in _NUMBER_SETTING.findall(self.source)) if self.is_check else ""
+        return numbers + self.label if self.is_check or self.purpose is Purpose.COMMIT else self.source
+
+    @property
+    def selectors(self) -> list[str]:
+        """What a check is limited to: paths, tests, packages. Empty when it runs everything."""
+        label, previous, selectors = self.label.split(), "", list[str]()
+        for word in self.words[1:]:
+            flag, _, value = word.partition("=")
+            if flag in _LIMITING_FLAGS:
+                selectors.append(word)
+            elif flag in _SELECTING_FLAGS and value:
+                selectors.append(value)
+            elif not word.startswith("-") and word not in label and not word.isdigit() and previous not in _OTHER_FLAGS:
+                selectors.append(word.removeprefix("./").rstrip("/"))
+            previous = word
+        return [selector for selector in selectors if selector not in _EVERYTHING and not selector.startswith("no:")]
 
 
 class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,40 +175,20 @@ class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_check(self) -> bool:
         """True for test runs and other checks of the code."""
-        return self.main.purpose in {Purpose.TEST, Purpose.CHECK}
+        return self.main.is_check
 
     @property
     def decides_exit_code(self) -> bool:
         """Whether exit code 0 of the line says that the main command ended with 0: it ran, and nothing hides how it ended."""
-        place = next(place for place, command in enumerate(self.commands) if command is self.main)
+        return self.is_decided(self.main)
+
+    def is_decided(self, command: SimpleCommand) -> bool:
+        """Whether exit code 0 of the line says that this command of it ended with 0."""
+        place = next(place for place, it in enumerate(self.commands) if it is command)
         before, behind = [it.operator for it in self.commands[:place]], [it.operator for it in self.commands[place:]]
         same_list = before[max((at + 1 for at, operator in enumerate(before) if operator in {";", "\n", "&"}), default=0) :]
         is_last = all(operator == "&&" for operator in behind[:-1]) and behind[-1] in {"", ";", "\n"}
-        return is_last and "||" not in same_list and not self.main.is_negated
-
-    @property
-    def undone_paths(self) -> list[str]:
-        """The arguments of `git checkout` and `git restore` that may be files or folders whose changes they undo."""
-        return [
-            word.removeprefix("./").rstrip("/") or "."
-            for command in self.commands
-            if command.label in {"git checkout", "git restore"} and not _KEEPS_CHANGES.intersection(command.words)
-            for word in command.words[2:]
-            if not word.startswith("-")
-        ]
-
-    @property
-    def selectors(self) -> list[str]:
-        """What a check is limited to: paths, tests, packages. Empty when it runs everything."""
-        label, previous, selectors = self.main.label.split(), "", list[str]()
-        for word in self.main.words[1:]:
-            flag, _, value = word.partition("=")
-            if flag in _SELECTING_FLAGS and value:
-                selectors.append(value)
-            elif not word.startswith("-") and word not in label and not word.isdigit() and previous not in _OTHER_FLAGS:
-                selectors.append(word.removeprefix("./").rstrip("/"))
-            previous = word
-        return [selector for selector in selectors if selector not in _EVERYTHING and not selector.startswith("no:")]
+        return is_last and "||" not in same_list and not command.is_negated
 
     @property
     def compares(self) -> bool:
@@ -184,9 +198,9 @@ class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Two runs with the same key try the same thing: checks and commits by their label, other commands by their text."""
-        numbers = "".join(f"{setting} " for setting in _NUMBER_SETTING.findall(self.text)) if self.is_check else ""
-        return numbers + self.main.label if self.is_check or self.main.purpose is Purpose.COMMIT else self.text
+        """That of the main command; the text where that says little without what stands before it (`echo no; exit 3`)."""
+        first = next((it for it in self.commands if it.label not in {"cd", "pushd"}), self.main)
+        return self.main.key if self.main.purpose > Purpose.OTHER or first is self.main else self.text
 
 
 class WorkingFolder(msgspec.Struct, frozen=True):

@@ -26,6 +26,9 @@ _RUN_WRAPPERS = {
     ("bundle", "exec"), ("pnpm", "exec"), ("npm", "exec"), ("pnpm", "dlx"), ("yarn", "dlx"),
 }  # fmt: skip
 
+_WRAPPER_VALUES = {"--with", "--python", "--extra", "--group", "--env-file", "--index-url"}
+"""Options of `uv run` and the like whose value is the next word."""
+
 
 class ShellCommand(msgspec.Struct):
     """One simple command: its words, and the same with their quotes."""
@@ -37,6 +40,17 @@ class ShellCommand(msgspec.Struct):
     appends: bool = False
     operator: str = ""
     """What stands behind it: `;`, `&&`, `||`, `|`, `&` or a line's end."""
+
+    @property
+    def opens(self) -> int:
+        """How many groups begin with it."""
+        return len(self.words[0]) - len(self.words[0].lstrip("({"))
+
+    @property
+    def closes(self) -> int:
+        """How many groups end with it."""
+        last = self.words[-1]
+        return 0 if "(" in last[1:] else len(last) - len(last.rstrip(")}"))
 
     @property
     def source(self) -> str:
@@ -120,30 +134,31 @@ def without_assignments(words: list[str]) -> list[str]:
 
 def unwrap(words: list[str]) -> list[str]:
     """The command that assignments, `sudo`, `npx`, `uv run` and the like wrap."""
-    while words := without_assignments(words):
-        name = PurePosixPath(words[0]).name
-        if name in _SKIPPED_WRAPPERS:
-            words = words[1:]
-        elif tuple(words[:2]) in _RUN_WRAPPERS:
-            words = _without_options(words[2:])
-        elif name == "timeout":
-            words = _without_options(words[1:])[1:]
-        elif name == "command" and words[1:2] not in (["-v"], ["-V"]):
-            words = words[1:]
-        elif name == "xargs":
-            words = _without_options([word for word in words[1:] if not word.isdigit()])
-        elif re.fullmatch(r"python[\d.]*", name) and words[1:2] == ["-m"]:
-            words = words[2:]
-        elif words[:2] == ["uv", "pip"]:
-            words = words[1:]
-        else:
-            break
+    while (inner := unwrap_once(words := without_assignments(words))) != words:
+        words = inner
     return words
+
+
+def unwrap_once(words: list[str]) -> list[str]:
+    """The command without its outermost wrapper; as it is where it has none."""
+    name = PurePosixPath(words[0]).name if words else ""
+    inner = words
+    if name in _SKIPPED_WRAPPERS or words[:2] == ["uv", "pip"] or (name == "command" and words[1:2] not in (["-v"], ["-V"])):
+        inner = words[1:]
+    elif tuple(words[:2]) in _RUN_WRAPPERS:
+        inner = _without_options(words[2:])
+    elif name == "timeout":
+        inner = _without_options(words[1:])[1:]
+    elif name == "xargs":
+        inner = _without_options([word for word in words[1:] if not word.isdigit()])
+    elif re.fullmatch(r"python[\d.]*", name) and words[1:2] == ["-m"]:
+        inner = words[2:]
+    return inner
 
 
 def _without_options(words: list[str]) -> list[str]:
     while words and words[0].startswith("-"):
-        words = words[1:]
+        words = words[2:] if words[0] in _WRAPPER_VALUES else words[1:]
     return words
 
 

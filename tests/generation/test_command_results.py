@@ -30,7 +30,14 @@ async def test_a_result_is_stored_with_the_observation_and_known_to_the_next_bat
         await (await outbox.hand(provider)).work()
 
     rows = await outbox.rows("SELECT metadata -> 'commands' AS commands FROM observations ORDER BY number")
-    result = {"command": "pytest", "kind": "check", "passed": False, "failure": "test_total", "failing": ["tests/test_a.py"]}
+    result = {
+        "command": "pytest",
+        "kind": "check",
+        "passed": False,
+        "failure": "test_total",
+        "failing": ["tests/test_a.py"],
+        "folder": "",
+    }
     assert [row["commands"] for row in rows] == [[result], None]
     assert [msgspec.to_builtins(observation.commands) for observation in provider.prompts[1].recorded] == [[result]]
 

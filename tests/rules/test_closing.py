@@ -127,7 +127,7 @@ def test_a_failure_is_over_when_runs_that_pass_cover_all_that_failed():
 def test_a_failure_of_another_session_is_over_when_everything_passes():
     failures = RecordedFailures([], [failure(7, run(failing=("tests/test_a.py",)))])
 
-    assert failures.numbers("pytest") == [7]
+    assert failures.numbers(run()) == [7]
     assert [line.number for line in failures.add(run())] == [7]
     assert failures.lines == []
 
