@@ -3308,6 +3308,78 @@ CREATE TABLE public.team_members (
 
 COMMENT ON TABLE public.team_members IS 'Who belongs to a team, as owner or member.';
 
+-- Name: turn_ledger; Type: TABLE
+
+CREATE TABLE public.turn_ledger (
+    team_id uuid NOT NULL,
+    earlier_id uuid NOT NULL,
+    later_id uuid NOT NULL,
+    kind text NOT NULL,
+    name text NOT NULL,
+    token integer NOT NULL,
+    instead integer[] DEFAULT '{}'::integer[] NOT NULL,
+    CONSTRAINT turn_ledger_kind_check CHECK ((kind = ANY (ARRAY['edit'::text, 'check'::text])))
+);
+
+-- Name: TABLE turn_ledger; Type: COMMENT
+
+COMMENT ON TABLE public.turn_ledger IS 'What of an earlier turn is over, by which later one. Made of turn_traces.';
+
+-- Name: COLUMN turn_ledger.kind; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_ledger.kind IS 'The evidence: an edit, or git, took out what was put in; or the check passes.';
+
+-- Name: COLUMN turn_ledger.name; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_ledger.name IS 'The file, or the check as its turn names it.';
+
+-- Name: COLUMN turn_ledger.token; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_ledger.token IS 'What was taken out, as a hash; 0 for a check.';
+
+-- Name: COLUMN turn_ledger.instead; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_ledger.instead IS 'What the same place of the file got instead.';
+
+-- Name: turn_traces; Type: TABLE
+
+CREATE TABLE public.turn_traces (
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    turn_id uuid NOT NULL,
+    kind text NOT NULL,
+    name text NOT NULL,
+    put_in integer[] DEFAULT '{}'::integer[] NOT NULL,
+    took_out integer[] DEFAULT '{}'::integer[] NOT NULL,
+    results jsonb DEFAULT '[]'::jsonb NOT NULL,
+    commit text,
+    CONSTRAINT turn_traces_kind_check CHECK ((kind = ANY (ARRAY['edit'::text, 'check'::text])))
+);
+
+-- Name: TABLE turn_traces; Type: COMMENT
+
+COMMENT ON TABLE public.turn_traces IS 'What a turn''s edits put into each file and took out of it, and how its checks ended. Made of its events.';
+
+-- Name: COLUMN turn_traces.name; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_traces.name IS 'The file of an edit, the program of a check.';
+
+-- Name: COLUMN turn_traces.put_in; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_traces.put_in IS 'Telling words and numbers of the new lines, as hashes; 0 stands between two places of the file.';
+
+-- Name: COLUMN turn_traces.took_out; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_traces.took_out IS 'The same of the old lines, with a 0 for each of put_in.';
+
+-- Name: COLUMN turn_traces.results; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_traces.results IS 'How the runs of a check ended, in order.';
+
+-- Name: COLUMN turn_traces.commit; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_traces.commit IS 'The commit that has the edit, empty where its hash is not known; NULL until there is one.';
+
 -- Name: turns; Type: TABLE
 
 CREATE TABLE public.turns (
@@ -3822,10 +3894,25 @@ ALTER TABLE ONLY public.team_members
 ALTER TABLE ONLY public.teams
     ADD CONSTRAINT teams_pkey PRIMARY KEY (id);
 
+-- Name: turn_ledger turn_ledger_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.turn_ledger
+    ADD CONSTRAINT turn_ledger_pkey PRIMARY KEY (earlier_id, kind, name, token);
+
+-- Name: turn_traces turn_traces_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.turn_traces
+    ADD CONSTRAINT turn_traces_pkey PRIMARY KEY (turn_id, kind, name);
+
 -- Name: turns turns_of_project; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.turns
     ADD CONSTRAINT turns_of_project UNIQUE (id, project_id, team_id);
+
+-- Name: turns turns_of_team; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.turns
+    ADD CONSTRAINT turns_of_team UNIQUE (id, team_id);
 
 -- Name: turns turns_pkey; Type: CONSTRAINT
 
@@ -4296,6 +4383,14 @@ CREATE INDEX steward_runs_with_proposals ON public.steward_runs USING btree (tea
 -- Name: teams_name; Type: INDEX
 
 CREATE UNIQUE INDEX teams_name ON public.teams USING btree (name) WHERE (archived_at IS NULL);
+
+-- Name: turn_ledger_later; Type: INDEX
+
+CREATE INDEX turn_ledger_later ON public.turn_ledger USING btree (later_id);
+
+-- Name: turn_traces_name; Type: INDEX
+
+CREATE INDEX turn_traces_name ON public.turn_traces USING btree (project_id, kind, name);
 
 -- Name: turns_event; Type: INDEX
 
@@ -4894,6 +4989,31 @@ ALTER TABLE ONLY public.steward_runs
 ALTER TABLE ONLY public.team_members
     ADD CONSTRAINT team_members_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
+-- Name: turn_ledger turn_ledger_earlier_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.turn_ledger
+    ADD CONSTRAINT turn_ledger_earlier_id_team_id_fkey FOREIGN KEY (earlier_id, team_id) REFERENCES public.turns(id, team_id) ON DELETE CASCADE;
+
+-- Name: turn_ledger turn_ledger_later_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.turn_ledger
+    ADD CONSTRAINT turn_ledger_later_id_team_id_fkey FOREIGN KEY (later_id, team_id) REFERENCES public.turns(id, team_id) ON DELETE CASCADE;
+
+-- Name: turn_ledger turn_ledger_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.turn_ledger
+    ADD CONSTRAINT turn_ledger_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: turn_traces turn_traces_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.turn_traces
+    ADD CONSTRAINT turn_traces_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: turn_traces turn_traces_turn_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.turn_traces
+    ADD CONSTRAINT turn_traces_turn_id_project_id_team_id_fkey FOREIGN KEY (turn_id, project_id, team_id) REFERENCES public.turns(id, project_id, team_id) ON UPDATE CASCADE ON DELETE CASCADE DEFERRABLE;
+
 -- Name: turns turns_agent_event_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.turns
@@ -5260,6 +5380,14 @@ CREATE POLICY team ON public.team_members USING ((team_id = (NULLIF(current_sett
 
 CREATE POLICY team ON public.teams USING ((id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
+-- Name: turn_ledger team; Type: POLICY
+
+CREATE POLICY team ON public.turn_ledger USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: turn_traces team; Type: POLICY
+
+CREATE POLICY team ON public.turn_traces USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
 -- Name: turns team; Type: POLICY
 
 CREATE POLICY team ON public.turns USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
@@ -5275,6 +5403,14 @@ ALTER TABLE public.team_members ENABLE ROW LEVEL SECURITY;
 -- Name: teams; Type: ROW SECURITY
 
 ALTER TABLE public.teams ENABLE ROW LEVEL SECURITY;
+
+-- Name: turn_ledger; Type: ROW SECURITY
+
+ALTER TABLE public.turn_ledger ENABLE ROW LEVEL SECURITY;
+
+-- Name: turn_traces; Type: ROW SECURITY
+
+ALTER TABLE public.turn_traces ENABLE ROW LEVEL SECURITY;
 
 -- Name: turns; Type: ROW SECURITY
 
@@ -5491,6 +5627,14 @@ GRANT SELECT,INSERT,UPDATE ON TABLE public.steward_runs TO cmserver_tenant;
 -- Name: TABLE team_members; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.team_members TO cmserver_tenant;
+
+-- Name: TABLE turn_ledger; Type: ACL
+
+GRANT SELECT ON TABLE public.turn_ledger TO cmserver_tenant;
+
+-- Name: TABLE turn_traces; Type: ACL
+
+GRANT SELECT ON TABLE public.turn_traces TO cmserver_tenant;
 
 -- Name: TABLE turns; Type: ACL
 

@@ -1,8 +1,9 @@
-"""What was done in a turn, read from the events of a batch: files that were changed, checks, commits."""
+"""What was done in a turn, read from the events of a batch: files that were changed, checks, commits, and what is over with it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Hashable, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -10,55 +11,112 @@ import msgspec
 from cmserver.base.sql import Conn
 from cmserver.base.text import shorten
 from cmserver.generation.model import ClaimedJob
+from cmserver.reading.edit_lines import FileLines, read_edit_lines
 from cmserver.reading.model import CommandRun, EventReading, FileEdit
+from cmserver.reading.work_tree import WorkTree
+from cmserver.sessions.ledger.model import CheckRun, Taken, TurnTraces
+from cmserver.sessions.ledger.record import note_turn
 from cmserver.sessions.turns import repository as turns
 from cmserver.tooluse.model import Purpose
+from cmserver.tooluse.places import join
+from cmserver.tooluse.taking_back import read_takings
 
 _MAX_ITEMS = 100
 _MAX_ITEM_CHARS = 300
+_HASH = re.compile(r"^(?:Output: )?\[[^\]\n]{1,200} ([0-9a-f]{6,40})\]", re.MULTILINE)
 
 
 class TurnWork(msgspec.Struct, kw_only=True):
-    """Paths, checks with how they ended, and commands that committed."""
+    """Paths, checks with how they ended, commands that committed, and what the ledger needs of them."""
 
     files: set[str] = msgspec.field(default_factory=set[str])
     checks: list[str] = msgspec.field(default_factory=list[str])
     commits: list[str] = msgspec.field(default_factory=list[str])
+    traces: TurnTraces = msgspec.field(default_factory=TurnTraces)
 
 
 async def add_turn_work(conn: Conn, jobs: Sequence[ClaimedJob], readings: Mapping[UUID, EventReading]) -> None:
     """Add what the jobs' events did to their turns. Call it once for each job, in the transaction that ends it."""
-    for (team_id, session_id, prompt_number), work in _collect_work(jobs, readings).items():
-        await turns.add_work(
-            conn,
-            team_id,
-            session_id,
-            prompt_number,
-            files=work.files,
-            checks=work.checks,
-            commits=work.commits,
-            max_items=_MAX_ITEMS,
-        )
+    for (team_id, session_id, prompt_number), events in _group_by_turn(jobs, readings).items():
+        work = read_work(events)
+        if work.files or work.checks or work.commits:
+            await turns.add_work(
+                conn,
+                team_id,
+                session_id,
+                prompt_number,
+                files=work.files,
+                checks=work.checks,
+                commits=work.commits,
+                max_items=_MAX_ITEMS,
+            )
+        if not work.traces.is_empty:
+            await note_turn(conn, team_id, session_id, prompt_number, work.traces)
 
 
-def _collect_work(jobs: Sequence[ClaimedJob], readings: Mapping[UUID, EventReading]) -> dict[tuple[UUID, UUID, int], TurnWork]:
-    """What was done, by team, session and number of the prompt; turns in which nothing was done are left out."""
-    by_turn: dict[tuple[UUID, UUID, int], TurnWork] = {}
-    for job in jobs:
-        if job.id not in readings or job.server_session_id is None or job.prompt_number is None:
-            continue
-        act = readings[job.id].act
-        is_run = isinstance(act, CommandRun) and (act.command.is_check or act.command.main.purpose is Purpose.COMMIT)
-        if not isinstance(act, FileEdit) and not is_run:
-            continue
-        work = by_turn.setdefault((job.team_id, job.server_session_id, job.prompt_number), TurnWork())
-        if isinstance(act, FileEdit):
-            work.files |= {change.path[:_MAX_ITEM_CHARS] for change in act.changes}
-        elif isinstance(act, CommandRun):
-            text, failure = shorten(act.command.text, _MAX_ITEM_CHARS), act.outcome.failure
-            if act.command.is_check:
-                ended = f"failed ({shorten(failure, 100)})" if failure else "failed" if act.outcome.failed else "passed"
-                work.checks.append(f"{text}: {ended}")
-            elif not act.outcome.failed:
-                work.commits.append(text)
+def _group_by_turn(
+    jobs: Sequence[ClaimedJob], readings: Mapping[UUID, EventReading]
+) -> dict[tuple[UUID, UUID, int], list[EventReading]]:
+    """The events by team, session and number of the prompt, in order."""
+    by_turn: dict[tuple[UUID, UUID, int], list[EventReading]] = {}
+    for job in sorted(jobs, key=lambda job: job.seq):
+        if job.id in readings and job.server_session_id is not None and job.prompt_number is not None:
+            by_turn.setdefault((job.team_id, job.server_session_id, job.prompt_number), []).append(readings[job.id])
     return by_turn
+
+
+def read_work(events: Sequence[EventReading]) -> TurnWork:
+    """What the events of a turn did: of edits only those that are still there after what git took back."""
+    work, tree = TurnWork(), WorkTree()
+    lines: dict[tuple[Hashable, str], FileLines] = {}
+    gone: set[tuple[Hashable, str]] = set()
+    for place, event in enumerate(events):
+        effect = tree.take(place, event.act)
+        gone = (gone | {(edit.event, edit.path) for edit in effect.gone}) - {(edit.event, edit.path) for edit in effect.back}
+        if isinstance(event.act, FileEdit):
+            known = {it.path: it for it in read_edit_lines(event)}
+            for change in event.act.changes:
+                lines[place, change.path] = known.get(change.path) or FileLines(path=change.path)
+                work.traces.loose.add(change.path)
+        elif isinstance(event.act, CommandRun):
+            _add_run(work, event.act)
+    _add_edits(work, [it for key, it in lines.items() if key not in gone])
+    return work
+
+
+def _add_edits(work: TurnWork, edits: Sequence[FileLines]) -> None:
+    traces = work.traces
+    for lines in edits:
+        work.files.add(lines.path[:_MAX_ITEM_CHARS])
+        if lines.places:
+            traces.edits.setdefault(lines.path, []).extend(lines.places)
+        if lines.is_removed:
+            traces.removed.add(lines.path)
+        if lines.old_path and lines.old_path != lines.path:
+            traces.moved.append((lines.old_path, lines.path))
+
+
+def _add_run(work: TurnWork, run: CommandRun) -> None:
+    text, failure = shorten(run.command.text, _MAX_ITEM_CHARS), run.outcome.failure
+    if run.command.is_check and (run.outcome.failed or run.is_proved):
+        ended = f"failed ({shorten(failure, 100)})" if failure else "failed" if run.outcome.failed else "passed"
+        work.checks.append(f"{text}: {ended}")
+    elif run.command.main.purpose is Purpose.COMMIT and not run.outcome.failed:
+        work.commits.append(text)
+    checks = [result for result in run.known_results if result.kind == "check"]
+    if checks:
+        work.traces.checks.append(CheckRun(text=text, results=checks))
+    if not run.outcome.failed:
+        _add_takings(work.traces, run)
+
+
+def _add_takings(traces: TurnTraces, run: CommandRun) -> None:
+    """What git may have done to edits of earlier turns. What a commit of this turn has kept stays."""
+    for command, taking in read_takings(run.command):
+        if taking.verb == "commits":
+            match = _HASH.search(run.outcome.output)
+            traces.commits.append(match[1] if match else "")
+            traces.loose.clear()
+        elif taking.verb != "adds" and taking.tracked and (taking.verb == "reverts" or not traces.commits):
+            paths = [run.folder.relative(join(command.place.folder, path)) if path else "" for path in taking.paths]
+            traces.taken.append(Taken(verb=taking.verb, paths=paths, commit=taking.commit))

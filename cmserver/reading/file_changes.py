@@ -15,10 +15,10 @@ from cmserver.reading.text import count_lines, count_noun, first_line
 from cmserver.tooluse.model import ToolUse, WorkingFolder
 from cmserver.tooluse.read import BEGIN_PATCH
 
-_PATCH_MOVE = re.compile(r"^\*\*\* Move to: (.+)", re.MULTILINE)
+PATCH_MOVE = re.compile(r"^\*\*\* Move to: (.+)", re.MULTILINE)
 _CUT = " left out, but for these ...]"
 """Of the files in the middle of a long patch the names are left."""
-_PATCH_FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
+PATCH_FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 _MAX_DIFFED = 200_000
 """Lines before and after of one event's edits that are compared; those of further edits are counted."""
 _MAX_HUNKS = 100
@@ -66,7 +66,7 @@ def read_file_changes(use: ToolUse, folder: WorkingFolder) -> list[FileChange]:
         return []
     if "new_source" in use.fields:
         return [_read_notebook(path, use.fields)]
-    if hunks := _hunks(use.fields, use.answer):
+    if hunks := read_hunks(use.fields, use.answer):
         change = _describe(path, hunks)
         return [change] if change.plus or change.minus else []
     return _read_write(path, use.fields, use.answer)
@@ -139,7 +139,7 @@ def _read_write(path: str, fields: dict[str, object], answer: dict[str, object])
     return [write_file(path, content, verb="rewrote" if existed else "added")]
 
 
-def _hunks(fields: dict[str, object], answer: dict[str, object]) -> list[Hunk]:
+def read_hunks(fields: dict[str, object], answer: dict[str, object]) -> list[Hunk]:
     """The hunks of an edit: those the agent reports, else diffs of the replaced texts."""
     original = field(answer, "originalFile").splitlines()
     hunks: list[Hunk] = []
@@ -186,11 +186,11 @@ def _diff(old: list[str], new: list[str]) -> list[str]:
 def _read_patch(patch: str, folder: WorkingFolder) -> list[FileChange]:
     """The changes of a patch in the form of `apply_patch`, file by file."""
     changes: list[FileChange] = []
-    pieces = _PATCH_FILE.split(patch)
+    pieces = PATCH_FILE.split(patch)
     for action, name, body in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         path = folder.relative(name.strip())
         lines = ["  " + line[2:].strip() if line[:2] == "@@" else line for line in body.splitlines()]
-        moved = _PATCH_MOVE.search(body)
+        moved = PATCH_MOVE.search(body)
         lines = [line for line in lines if line[:1] in {" ", "+", "-"}]
         if moved:
             new = folder.relative(moved[1].strip())

@@ -35,6 +35,7 @@ from cmserver.recall.model import (
 from cmserver.recall.receipts import repository as receipts
 from cmserver.recall.running_turns import describe_running_turns
 from cmserver.recall.wire import ContextQuery
+from cmserver.sessions.ledger import repository as ledger
 from cmserver.sessions.read import NO_SUCH, find_session
 from cmserver.sessions.turns import repository as turns_repository
 
@@ -161,6 +162,7 @@ async def _gather(
     return IndexInput(
         rows=rows,
         turns=turns,
+        over=await ledger.of_turns(conn, team_id, [turn.id for turn in turns]) if turns else [],
         newest_at=[row.created_at for row in newest],
         summary=summary,
         summary_text=await repository.summary(conn, team_id, summary.number) if summary else None,

@@ -7,12 +7,15 @@ quotations, pasted reports) is no word of theirs.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cmserver.base.sentences import split_sentences
 from cmserver.base.text import UNSEGMENTED
 from cmserver.observations.plain import one_line
 from cmserver.sessions.turns.model import SessionTurn
+
+Marks = Callable[[str], str]
+"""Gives a sentence back, with the mark of what is over of it."""
 
 SIDE_CHARS, SHORT_CHARS = 300, 120
 """The most characters of a side, where there is room for the whole line, and where there is less."""
@@ -38,17 +41,17 @@ def measure(text: str) -> int:
     return len(text) + len(_SIGN.findall(text))
 
 
-def render_turn(turn: SessionTurn, before: SessionTurn | None, side_chars: int = SIDE_CHARS) -> str:
+def render_turn(turn: SessionTurn, before: SessionTurn | None, side_chars: int = SIDE_CHARS, mark: Marks = str) -> str:
     """The turn without its number: `"words" → "sentences" [files] [checks]`. `before` is the session's turn before it, if known."""
-    said = _quote(own_words(turn.prompt), side_chars)
+    said = _quote(own_words(turn.prompt), side_chars, mark)
     if before is not None and before.reply and is_short(turn.prompt) and (answered := find_answered(turn.prompt, before.reply)):
         said = f"(to {_quote(answered, _ANSWERED_CHARS)}) {said}"
     sentences = choose_sentences(turn.reply or "", side_chars)
-    replied = f" → {_quote(' … '.join(sentences), side_chars + 20)}" if sentences else ""
+    replied = f" → {_quote(' … '.join(map(mark, sentences)), 2 * side_chars)}" if sentences else ""
     return said + replied + _render_files(turn.files) + _render_checks(turn.checks[-_CHECKS:])
 
 
-def render_session(turns: Sequence[SessionTurn]) -> str:
+def render_session(turns: Sequence[SessionTurn], mark: Marks = str) -> str:
     """Several turns of a session in one line: what was asked first, what was changed, and how its last check ended."""
     first, last = turns[0], turns[-1]
     count = f"{len(turns)} turns: " if len(turns) > 1 else ""
@@ -56,13 +59,15 @@ def render_session(turns: Sequence[SessionTurn]) -> str:
     checks = [check for turn in turns for check in turn.checks][-1:]
     work = _render_files(files) + _render_checks(checks)
     ended = choose_sentences(last.reply or "", SHORT_CHARS)
-    replied = f" → {_quote(ended[-1], SHORT_CHARS)}" if ended else ""
+    replied = f" → {_quote(mark(ended[-1]), 2 * SHORT_CHARS)}" if ended else ""
     return f"{count}{_quote(own_words(first.prompt), SHORT_CHARS)}{replied}{work}"
 
 
-def _quote(text: str, max_chars: int) -> str:
+def _quote(text: str, max_chars: int, mark: Marks = str) -> str:
     """The text in quotation marks, of which it has none itself: nobody can end his side of the line and speak for the other."""
-    return f'"{one_line(_shorten(text, max_chars), max_chars).translate(_QUOTES)}"'
+    shown = one_line(_shorten(text, max_chars), max_chars)
+    marked = shown if mark is str else " ".join(map(mark, split_sentences(shown)))
+    return f'"{marked.translate(_QUOTES)}"'
 
 
 def own_words(prompt: str) -> str:

@@ -12,8 +12,10 @@ import msgspec
 
 from cmserver.recall import model
 from cmserver.recall.index import layout
+from cmserver.recall.index.over import LaterTurns
 from cmserver.recall.index.relevance import WEIGHTS, SessionFocus, Weights, score_row
 from cmserver.recall.turn_line import SHORT_CHARS, SIDE_CHARS, is_bare_question, render_session, render_turn
+from cmserver.sessions.ledger.model import Entry
 from cmserver.sessions.turns.model import SessionTurn
 
 _WORD = re.compile(r"\w+")
@@ -28,6 +30,8 @@ class IndexInput(msgspec.Struct, frozen=True, kw_only=True):
     newest_at: Sequence[datetime]
     turns: Sequence[SessionTurn] = ()
     """The newest turns of the project, newest first."""
+    over: Sequence[Entry] = ()
+    """What of them is over by later ones."""
     summary: model.IndexRow | None = None
     """The summary that is shown in full."""
     summary_text: model.SummaryText | None = None
@@ -117,16 +121,23 @@ def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocu
     before = {turn.id: earlier for turns in in_session.values() for earlier, turn in pairwise(turns)}
     near = [turn for turn in source.turns if focus.is_about(turn.files)]
     left = [turn for turn in {turn.id: turn for turn in [*near, *source.turns]}.values() if not is_bare_question(turn)]
+    rules = {row.turn_number for row in source.rows if layout.section_of(row) == layout.INSTRUCTIONS}
+    later = LaterTurns(left, source.over, kept={number for number in rules if number is not None})
+    left = [turn for turn in left if not later.is_folded(turn)]
     room = selection.chars_left
     for side_chars, share in ((SIDE_CHARS, 0.7), (SHORT_CHARS, 0.9)):
         rest: list[SessionTurn] = []
         for turn in left:
             is_room = not rest and selection.chars_left > room * (1 - share)
-            if not is_room or not selection.add_turn(layout.turn_row(turn, render_turn(turn, before.get(turn.id), side_chars))):
+            marked, mark = later.mark(turn)
+            line = render_turn(marked, before.get(turn.id), side_chars, mark)
+            if not is_room or not selection.add_turn(layout.turn_row(turn, line), later.render_folded(turn)):
                 rest.append(turn)
         left = rest
     for turns in sorted(_by_session(left), key=lambda turns: turns[-1].created_at, reverse=True):
-        if not selection.add_turn(layout.turn_row(turns[-1], render_session(turns), first=turns[0])):
+        marked = [later.mark(turn) for turn in turns]
+        line = render_session([turn for turn, _ in marked], marked[-1][1])
+        if not selection.add_turn(layout.turn_row(turns[-1], line, first=turns[0])):
             break
 
 
@@ -186,12 +197,12 @@ class IndexSelection:
     def chars_left(self) -> int:
         return self._chars_left
 
-    def add_turn(self, row: model.IndexRow) -> bool:
-        """Add the line of a turn; whether there was room for it."""
+    def add_turn(self, row: model.IndexRow, below: str = "") -> bool:
+        """Add the line of a turn, and what stands below it; whether there was room for it."""
         if row.number in self._shown_numbers:
             return True
         scored = model.ScoredRow(row=row, score=0.0, parts={})
-        omission = self._add_line(scored, layout.render_line, reserved=0, is_full=False)
+        omission = self._add_line(scored, lambda it: layout.render_line(it) + below, reserved=0, is_full=False)
         if omission is None:
             self._selected_numbers.add(row.number)
             self._omitted.pop(row.number, None)

@@ -1,0 +1,107 @@
+"""Reads the lines that a tool call took out of each file and put into it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+
+import msgspec
+
+from cmserver.base.tolerant_json import field
+from cmserver.reading.edit_tokens import Place, read_place
+from cmserver.reading.file_changes import PATCH_FILE, PATCH_MOVE, read_hunks
+from cmserver.reading.model import EventReading, FileEdit
+from cmserver.tooluse.commands import read_command_line
+from cmserver.tooluse.model import SimpleCommand, ToolUse
+from cmserver.tooluse.read import BEGIN_PATCH
+
+_MAX_FILES, _MAX_PLACES = 50, 40
+_MAX_WHOLE = 200_000
+"""Characters of a file that is looked through for what an edit has left in it."""
+_MAX_RUNS = 200
+_SED = re.compile(r"s([/|#,])((?:(?!\1).){2,200})\1((?:(?!\1).){0,200})\1")
+
+
+class FileLines(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call did to one file, place by place."""
+
+    path: str
+    places: list[Place] = []
+    old_path: str = ""
+    """What the file was called before."""
+    is_removed: bool = False
+
+
+def read_edit_lines(reading: EventReading) -> list[FileLines]:
+    """What the call did to each file; empty for one that changed none, or of which no line is known."""
+    use = reading.tool_use
+    if use is None or not isinstance(reading.act, FileEdit):
+        return []
+    if BEGIN_PATCH in use.patch:
+        return [
+            msgspec.structs.replace(
+                it, path=reading.folder.relative(it.path), old_path=it.old_path and reading.folder.relative(it.old_path)
+            )
+            for it in _read_patch(use.patch)
+        ][:_MAX_FILES]
+    if use.command:
+        return [it for it in _read_commands(reading, use) if it.path][:_MAX_FILES]
+    path = reading.folder.relative(use.path)
+    return [FileLines(path=path, places=_read_edit(use))] if path else []
+
+
+def _read_edit(use: ToolUse) -> list[Place]:
+    before = field(use.answer, "originalFile")[:_MAX_WHOLE]
+    if hunks := read_hunks(use.fields, use.answer):
+        old, new = field(use.fields, "old_string", "old_str", "oldText"), field(use.fields, "new_string", "new_str", "newText")
+        after = before.replace(old, new, -1 if use.fields.get("replace_all") is True else 1) if old and old in before else ""
+        rest = before.replace(old, "", -1 if after else 0) if old and old in before else ""
+        return [place for hunk in hunks[:_MAX_PLACES] for place in _read_lines(hunk.lines, before=rest, after=after)]
+    content = field(use.fields, "content", "file_text", "contents", "text", "new_source")
+    return [read_place(before.splitlines(), content.splitlines())] if content else []
+
+
+def _read_lines(lines: list[str], *, before: str = "", after: str = "") -> Iterator[Place]:
+    """Each run of changed lines of a diff."""
+    removed, added = list[str](), list[str]()
+    for line in chain(lines[: 5 * _MAX_RUNS], " "):
+        if line[:1] == "-":
+            removed.append(line[1:])
+        elif line[:1] == "+":
+            added.append(line[1:])
+        elif removed or added:
+            yield read_place(removed, added, before=before, after=after)
+            removed, added = [], []
+
+
+def _read_patch(patch: str) -> Iterator[FileLines]:
+    pieces = PATCH_FILE.split(patch)
+    for action, name, body in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+        lines = [" " if line[:2] == "@@" else line for line in body.splitlines()]
+        places = list(_read_lines(lines))[:_MAX_PLACES]
+        moved = PATCH_MOVE.search(body)
+        path = moved[1].strip() if moved else name.strip()
+        yield FileLines(path=path, places=places, old_path=name.strip() if moved else "", is_removed=action == "Delete")
+
+
+def _read_commands(reading: EventReading, use: ToolUse) -> Iterator[FileLines]:
+    """Files that a shell's command line writes, moves, removes, or edits in place."""
+    line = read_command_line(use.command)
+    for command in line.commands:
+        program = command.label.removeprefix("git ")
+        paths = [reading.folder.relative(word) for word in _arguments(command)]
+        if command.output_path:
+            content = line.heredocs[0] if line.heredocs else " ".join(command.words[1:])
+            yield FileLines(path=reading.folder.relative(command.output_path), places=[read_place([], content.splitlines())])
+        elif program == "mv" and len(paths) == 2:
+            yield FileLines(path=paths[1], old_path=paths[0])
+        elif program == "rm":
+            yield from (FileLines(path=path, is_removed=True) for path in paths)
+        elif program == "sed" and (script := next(filter(None, map(_SED.search, command.words)), None)):
+            place = read_place([script[2]], [script[3]])
+            yield from (FileLines(path=path, places=[place]) for path in paths[1:])
+
+
+def _arguments(command: SimpleCommand) -> list[str]:
+    return [word for word in command.words[len(command.label.split()) :] if not word.startswith("-")]

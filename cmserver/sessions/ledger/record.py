@@ -1,0 +1,211 @@
+"""Notes what a turn did, and what of earlier turns is over with it; or what of it is over by later ones that are known already.
+
+Turns may be noted in any order: what comes of them is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+import msgspec
+
+from cmserver.base.sql import Conn
+from cmserver.reading.edit_tokens import Place
+from cmserver.reading.model import CommandResult
+from cmserver.rules.failures import Passes
+from cmserver.sessions.ledger import repository
+from cmserver.sessions.ledger.model import CheckRun, NewEntry, Taken, Trace, TracedTurn, TurnTraces, decode_places, encode_places
+
+_MAX_TOKENS = 500
+"""Of one side of a turn's edits: some 4 kB together."""
+_MAX_TURNS = 200
+"""So many turns that did something to a file are compared."""
+_MAX_INSTEAD = 8
+_MAX_RUNS = 20
+_MAX_NAME = 300
+_STASH = "stash"
+_LAST_COMMIT = {"HEAD~", "HEAD~1", "HEAD^", "@~", "@~1", "@^"}
+"""Where `git reset --hard` goes that takes back the last commit."""
+
+
+async def note_turn(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: int, traces: TurnTraces) -> None:
+    """Note what events of the turn did. Call it once for each of them."""
+    turn = await repository.turn(conn, team_id, session_id, prompt_number)
+    if turn is None:
+        return
+    await repository.lock(conn, turn.project_id)
+    for old, new in traces.moved:
+        await repository.rename(conn, team_id, turn.project_id, old[:_MAX_NAME], new[:_MAX_NAME])
+    changed = await _note_edits(conn, team_id, turn, traces)
+    for commit in traces.commits:
+        await repository.commit(conn, team_id, turn.id, commit, traces.loose)
+    for name, tokens in changed.items():
+        await _compare_edits(conn, team_id, turn, name, tokens)
+    programs = {program for check in traces.checks for program in [_program(check)] if program}
+    for program in sorted(programs):
+        await _note_checks(conn, team_id, turn, program, [check for check in traces.checks if _program(check) == program])
+
+
+async def _note_edits(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnTraces) -> dict[str, set[int]]:
+    """Store what the turn did to each file; the tokens that it now puts in or takes out, and those that it did before, by file."""
+    if not (traces.edits or traces.removed or traces.taken):
+        return {}
+    before = {trace.name: trace for trace in await repository.of_turn(conn, team_id, turn.id, "edit")}
+    places = {name: decode_places(trace.put_in, trace.took_out) for name, trace in before.items()}
+    for name, added in traces.edits.items():
+        places.setdefault(name[:_MAX_NAME], []).extend(added)
+    stashed = await _add_taken(conn, team_id, turn, traces, places)
+    net = _without_moved({name: _net(found) for name, found in places.items()})
+    changed: dict[str, set[int]] = {}
+    left = _MAX_TOKENS
+    for name, found in net.items():
+        put, took = encode_places(found)
+        is_room = max(len(put), len(took)) <= left
+        put, took = (put, took) if is_room else ([], [])
+        left -= max(len(put), len(took))
+        results = [_STASH] if name in stashed else before[name].results if name in before else []
+        await repository.put(conn, team_id, turn, "edit", name, put_in=put, took_out=took, results=results)
+        old = before.get(name)
+        changed[name] = {*put, *took, *(old.put_in if old else ()), *(old.took_out if old else ())} - {0}
+    return changed
+
+
+async def _add_taken(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnTraces, places: dict[str, list[Place]]) -> set[str]:
+    """Add what git took back of earlier turns of the session, or brought back, and what went with removed files.
+
+    Returns the files of which something was put away.
+    """
+    stashed: set[str] = set()
+    for path in traces.removed:
+        known = await repository.of_name(conn, team_id, turn.project_id, "edit", path[:_MAX_NAME], _MAX_TURNS)
+        if known:
+            _take_out(places, path[:_MAX_NAME], [trace for trace in known if trace.turn_id != turn.id])
+    if traces.taken:
+        earlier = await repository.of_session(conn, team_id, turn.id, _MAX_TURNS)
+        for taken in traces.taken:
+            if taken.verb == "pops":
+                await _bring_back(conn, team_id, turn, places, earlier)
+                continue
+            for trace in earlier:
+                if _is_taken(trace, taken, earlier):
+                    _take_out(places, trace.name, [trace])
+                    stashed |= {trace.name} if taken.verb == "stashes" else set()
+    return stashed
+
+
+def _take_out(places: dict[str, list[Place]], name: str, traces: Iterable[Trace]) -> None:
+    tokens = frozenset(token for trace in traces for token in trace.put_in if token)
+    if tokens:
+        places.setdefault(name, []).append(Place(took_out=tokens))
+
+
+async def _bring_back(
+    conn: Conn, team_id: UUID, turn: TracedTurn, places: dict[str, list[Place]], earlier: Sequence[Trace]
+) -> None:
+    """Put in again what the newest turn that put something away took out."""
+    newest = next((trace.turn_id for trace in earlier if _STASH in trace.results), None)
+    for trace in earlier:
+        if trace.turn_id == newest and _STASH in trace.results:
+            places.setdefault(trace.name, []).append(Place(put_in=frozenset(token for token in trace.took_out if token)))
+            old = msgspec.structs.replace(turn, id=trace.turn_id)
+            await repository.put(conn, team_id, old, "edit", trace.name, put_in=trace.put_in, took_out=trace.took_out)
+
+
+def _is_taken(trace: Trace, taken: Taken, earlier: Sequence[Trace]) -> bool:
+    """Whether git took back what an earlier turn had done to a file."""
+    if taken.verb == "reverts" or taken.commit in _LAST_COMMIT:
+        last = next((it.commit for it in earlier if it.commit is not None), "")
+        wanted = last if taken.commit in {"", "HEAD", "@", *_LAST_COMMIT} else taken.commit
+        if wanted and trace.commit is not None and trace.commit.startswith(wanted[:7]):
+            return True
+    is_below = any(path in {"", ".", trace.name} or trace.name.startswith(f"{path}/") for path in taken.paths)
+    return trace.commit is None and is_below
+
+
+def _net(places: Sequence[Place]) -> list[Place]:
+    """What places of one file come to: what a turn takes out again it has not put in, and what it puts back is not taken out."""
+    put: dict[int, int] = {}
+    took: dict[int, int] = {}
+    for at, place in enumerate(places):
+        for token in place.took_out:
+            if put.pop(token, None) is None:
+                took.setdefault(token, at)
+        for token in place.put_in:
+            if took.pop(token, None) is None:
+                put.setdefault(token, at)
+    return [
+        Place(
+            frozenset(token for token, where in put.items() if where == at),
+            frozenset(token for token, where in took.items() if where == at),
+        )
+        for at in sorted({*put.values(), *took.values()})
+    ]
+
+
+def _without_moved(places: dict[str, list[Place]]) -> dict[str, list[Place]]:
+    """What is taken out of one file and put into another one was only moved."""
+    put = {token: name for name, found in places.items() for place in found for token in place.put_in}
+    return {
+        name: [Place(place.put_in, frozenset(token for token in place.took_out if put.get(token, name) == name)) for place in found]
+        for name, found in places.items()
+    }
+
+
+async def _compare_edits(conn: Conn, team_id: UUID, turn: TracedTurn, name: str, tokens: set[int]) -> None:
+    """Write anew what is over of these tokens in the file."""
+    traces = await repository.of_name(conn, team_id, turn.project_id, "edit", name, _MAX_TURNS)
+    await repository.forget(conn, team_id, [trace.turn_id for trace in traces], "edit", name, tokens)
+    history: dict[int, list[tuple[UUID, Place, bool]]] = {}
+    for trace in traces:
+        for place in decode_places(trace.put_in, trace.took_out):
+            for token in tokens & place.took_out:
+                history.setdefault(token, []).append((trace.turn_id, place, False))
+            for token in tokens & place.put_in:
+                history.setdefault(token, []).append((trace.turn_id, place, True))
+    for token, steps in history.items():
+        if steps[-1][2]:
+            continue  # it is there again
+        for at, (earlier_id, _, is_put) in enumerate(steps):
+            later = next(((id_, place) for id_, place, puts in steps[at + 1 :] if not puts and id_ != earlier_id), None)
+            if is_put and later is not None:
+                instead = sorted(later[1].put_in)[:_MAX_INSTEAD]
+                entry = NewEntry(earlier_id=earlier_id, later_id=later[0], kind="edit", name=name, token=token, instead=instead)
+                await repository.add(conn, team_id, entry)
+
+
+def _program(check: CheckRun) -> str:
+    return check.results[0].command.partition(" ")[0][:_MAX_NAME] if check.results else ""
+
+
+async def _note_checks(conn: Conn, team_id: UUID, turn: TracedTurn, program: str, checks: Sequence[CheckRun]) -> None:
+    """Store how the turn's checks by that program ended, and write anew which failures of earlier turns are over."""
+    known = [trace for trace in await repository.of_turn(conn, team_id, turn.id, "check") if trace.name == program]
+    runs = [run for trace in known for run in _runs(trace)]
+    await repository.put(
+        conn, team_id, turn, "check", program, results=[msgspec.to_builtins(run) for run in [*runs, *checks][-_MAX_RUNS:]]
+    )
+    traces = await repository.of_name(conn, team_id, turn.project_id, "check", program, _MAX_TURNS)
+    await repository.forget(conn, team_id, [trace.turn_id for trace in traces], "check", None, [0])
+    passes = Passes()
+    failed: list[tuple[UUID, str, list[CommandResult]]] = []
+    for trace in traces:
+        for run in _runs(trace):
+            for result in run.results:
+                passes.add(result)
+            over = [it for it in failed if all(map(passes.cover, it[2]))]
+            failed = [it for it in failed if it not in over]
+            for earlier_id, text, _ in over:
+                if earlier_id != trace.turn_id:
+                    await repository.add(
+                        conn, team_id, NewEntry(earlier_id=earlier_id, later_id=trace.turn_id, kind="check", name=text)
+                    )
+            if wrong := [result for result in run.results if not result.passed]:
+                failed.append((trace.turn_id, run.text, wrong))
+
+
+def _runs(trace: Trace) -> list[CheckRun]:
+    try:
+        return msgspec.convert(trace.results, list[CheckRun])
+    except msgspec.ValidationError:
+        return []

@@ -1,0 +1,222 @@
+"""All SQL on what turns did and on what is over of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from cmserver.base.sql import Conn, Query
+from cmserver.sessions.ledger.model import Entry, NewEntry, Trace, TracedTurn, TraceKind
+
+OWNS = {"turn_traces", "turn_ledger"}
+
+# Two sessions that end turns at the same time must see each other's traces.
+LOCK = Query(object, "SELECT pg_advisory_xact_lock(hashtextextended('turn_traces ' || %(project_id)s::text, 0)) AS locked")
+
+TURN = Query(
+    TracedTurn,
+    """
+    SELECT id, project_id, server_session_id FROM turns
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND prompt_number = %(prompt_number)s
+    """,
+)
+
+OF_TURN = Query(
+    Trace,
+    """
+    SELECT turn_id, name, put_in, took_out, results, commit FROM turn_traces
+     WHERE turn_id = %(turn_id)s AND team_id = %(team_id)s AND kind = %(kind)s ORDER BY name
+    """,
+)
+
+# The newest turns that did something to it, oldest first.
+OF_NAME = Query(
+    Trace,
+    """
+    SELECT n.turn_id, n.name, n.put_in, n.took_out, n.results, n.commit
+      FROM (SELECT r.*, t.created_at, t.number
+              FROM turn_traces r JOIN turns t ON t.id = r.turn_id AND t.team_id = r.team_id
+             WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = %(kind)s AND r.name = %(name)s
+             ORDER BY t.created_at DESC, t.number DESC LIMIT %(limit)s) n
+     ORDER BY n.created_at, n.number
+    """,
+)
+
+# Of the session before that turn, newest first.
+OF_SESSION = Query(
+    Trace,
+    """
+    SELECT r.turn_id, r.name, r.put_in, r.took_out, r.results, r.commit
+      FROM turns n
+      JOIN turns t ON t.server_session_id = n.server_session_id AND t.team_id = n.team_id
+      JOIN turn_traces r ON r.turn_id = t.id AND r.team_id = t.team_id
+     WHERE n.id = %(turn_id)s AND n.team_id = %(team_id)s AND r.kind = 'edit' AND t.prompt_number < n.prompt_number
+     ORDER BY t.prompt_number DESC, r.name LIMIT %(limit)s
+    """,
+)
+
+PUT = Query(
+    int,
+    """
+    INSERT INTO turn_traces (team_id, project_id, turn_id, kind, name, put_in, took_out, results)
+    VALUES (%(team_id)s, %(project_id)s, %(turn_id)s, %(kind)s, %(name)s, %(put_in)s, %(took_out)s, %(results)s)
+    ON CONFLICT (turn_id, kind, name)
+    DO UPDATE SET put_in = EXCLUDED.put_in, took_out = EXCLUDED.took_out, results = EXCLUDED.results
+    """,
+)
+
+# A turn that has done something to both names keeps them apart.
+RENAME = Query(
+    int,
+    """
+    UPDATE turn_traces r SET name = %(new)s
+     WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = 'edit' AND r.name = %(old)s
+       AND NOT EXISTS (SELECT FROM turn_traces o WHERE o.turn_id = r.turn_id AND o.kind = 'edit' AND o.name = %(new)s)
+    """,
+)
+RENAME_ENTRIES = Query(
+    int,
+    """
+    UPDATE turn_ledger l SET name = %(new)s
+      FROM turn_traces r
+     WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = 'edit' AND r.name = %(new)s
+       AND l.earlier_id = r.turn_id AND l.team_id = r.team_id AND l.kind = 'edit' AND l.name = %(old)s
+       AND NOT EXISTS (SELECT FROM turn_ledger o
+                        WHERE o.earlier_id = l.earlier_id AND o.kind = 'edit' AND o.name = %(new)s AND o.token = l.token)
+    """,
+)
+
+COMMIT = Query(
+    int,
+    """
+    UPDATE turn_traces r SET commit = %(commit)s
+      FROM turns n, turns t
+     WHERE n.id = %(turn_id)s AND n.team_id = %(team_id)s
+       AND t.server_session_id = n.server_session_id AND t.team_id = n.team_id AND t.prompt_number <= n.prompt_number
+       AND r.turn_id = t.id AND r.team_id = t.team_id AND r.kind = 'edit' AND r.commit IS NULL
+       AND NOT (t.id = n.id AND r.name = ANY(%(loose)s::text[]))
+    """,
+)
+
+FORGET = Query(
+    int,
+    """
+    DELETE FROM turn_ledger
+     WHERE team_id = %(team_id)s AND earlier_id = ANY(%(turn_ids)s) AND kind = %(kind)s
+       AND (%(name)s::text IS NULL OR name = %(name)s::text) AND token = ANY(%(tokens)s::integer[])
+    """,
+)
+
+ADD = Query(
+    int,
+    """
+    INSERT INTO turn_ledger (team_id, earlier_id, later_id, kind, name, token, instead)
+    VALUES (%(team_id)s, %(earlier_id)s, %(later_id)s, %(kind)s, %(name)s, %(token)s, %(instead)s)
+    ON CONFLICT (earlier_id, kind, name, token) DO UPDATE SET later_id = EXCLUDED.later_id, instead = EXCLUDED.instead
+    """,
+)
+
+# What stands in several files is over when it is out of each. Later is what is later in the order of all.
+OF_TURNS = Query(
+    Entry,
+    """
+    SELECT l.earlier_id, l.later_id, l.kind, l.name, l.token, l.instead, n.number AS later_number, n.created_at AS later_at
+      FROM turn_ledger l
+      JOIN turns t ON t.id = l.earlier_id AND t.team_id = l.team_id
+      JOIN turns n ON n.id = l.later_id AND n.team_id = l.team_id AND n.project_id = t.project_id
+     WHERE l.team_id = %(team_id)s AND l.earlier_id = ANY(%(turn_ids)s) AND (t.created_at, t.number) < (n.created_at, n.number)
+       AND NOT EXISTS (SELECT FROM turn_traces r
+                        WHERE l.kind = 'edit' AND r.turn_id = l.earlier_id AND r.team_id = l.team_id AND r.kind = 'edit'
+                          AND l.token = ANY(r.put_in)
+                          AND NOT EXISTS (SELECT FROM turn_ledger o
+                                           WHERE o.earlier_id = l.earlier_id AND o.team_id = l.team_id AND o.kind = 'edit'
+                                             AND o.name = r.name AND o.token = l.token))
+     ORDER BY n.created_at, n.number
+    """,
+)
+
+
+async def lock(conn: Conn, project_id: UUID) -> None:
+    """Let other turns of the project wait with their traces until the transaction ends."""
+    await LOCK.first(conn, project_id=project_id)
+
+
+async def turn(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: int) -> TracedTurn | None:
+    return await TURN.first(conn, team_id=team_id, session_id=session_id, prompt_number=prompt_number)
+
+
+async def of_turn(conn: Conn, team_id: UUID, turn_id: UUID, kind: TraceKind) -> list[Trace]:
+    return await OF_TURN.all(conn, team_id=team_id, turn_id=turn_id, kind=kind)
+
+
+async def of_name(conn: Conn, team_id: UUID, project_id: UUID, kind: TraceKind, name: str, limit: int) -> list[Trace]:
+    """The newest traces of that file or program in the project, oldest first."""
+    return await OF_NAME.all(conn, team_id=team_id, project_id=project_id, kind=kind, name=name, limit=limit)
+
+
+async def of_session(conn: Conn, team_id: UUID, turn_id: UUID, limit: int) -> list[Trace]:
+    """What the turns before that one did to files, in its session, newest first."""
+    return await OF_SESSION.all(conn, team_id=team_id, turn_id=turn_id, limit=limit)
+
+
+async def put(
+    conn: Conn,
+    team_id: UUID,
+    turn: TracedTurn,
+    kind: TraceKind,
+    name: str,
+    *,
+    put_in: Sequence[int] = (),
+    took_out: Sequence[int] = (),
+    results: Sequence[object] = (),
+) -> None:
+    """Note what the turn did to a file or how it ran a program's checks, in the place of what is noted of that."""
+    await PUT.run(
+        conn,
+        team_id=team_id,
+        project_id=turn.project_id,
+        turn_id=turn.id,
+        kind=kind,
+        name=name,
+        put_in=list(put_in),
+        took_out=list(took_out),
+        results=Jsonb(list(results)),
+    )
+
+
+async def rename(conn: Conn, team_id: UUID, project_id: UUID, old: str, new: str) -> None:
+    """Note that a file has another name now."""
+    await RENAME.run(conn, team_id=team_id, project_id=project_id, old=old, new=new)
+    await RENAME_ENTRIES.run(conn, team_id=team_id, project_id=project_id, old=old, new=new)
+
+
+async def commit(conn: Conn, team_id: UUID, turn_id: UUID, commit: str, loose: Collection[str]) -> None:
+    """Note that a commit has what its session did until then, but for the `loose` files of the turn itself."""
+    await COMMIT.run(conn, team_id=team_id, turn_id=turn_id, commit=commit, loose=list(loose))
+
+
+async def forget(
+    conn: Conn, team_id: UUID, turn_ids: Collection[UUID], kind: TraceKind, name: str | None, tokens: Collection[int]
+) -> None:
+    """Delete the entries about these tokens of the turns, of one file or of all."""
+    await FORGET.run(conn, team_id=team_id, turn_ids=list(turn_ids), kind=kind, name=name, tokens=list(tokens))
+
+
+async def add(conn: Conn, team_id: UUID, entry: NewEntry) -> None:
+    await ADD.run(
+        conn,
+        team_id=team_id,
+        earlier_id=entry.earlier_id,
+        later_id=entry.later_id,
+        kind=entry.kind,
+        name=entry.name,
+        token=entry.token,
+        instead=entry.instead,
+    )
+
+
+async def of_turns(conn: Conn, team_id: UUID, turn_ids: Collection[UUID]) -> list[Entry]:
+    """What is over of these turns, in the order of the later ones."""
+    return await OF_TURNS.all(conn, team_id=team_id, turn_ids=list(turn_ids))
