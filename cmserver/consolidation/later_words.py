@@ -11,12 +11,12 @@ from uuid import UUID
 import msgspec
 
 from cmserver.base.sql import Conn
+from cmserver.base.words import content_words
 from cmserver.consolidation.difference import find_difference
 from cmserver.consolidation.marks import load_words, read_marks
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.observations.model import MAY_REPLACE, Observation
-from cmserver.reading.conclusions import content_words
 
 _FEW, _MIN_SHARE, _MIN_SHARE_IN_DOUBT = 2, 0.4, 0.5
 _MAX_CHARS = 600

@@ -14,6 +14,7 @@ import msgspec
 
 from cmserver.base.sentences import split_line
 from cmserver.base.text import UNSEGMENTED, shorten
+from cmserver.base.words import COMMON_WORDS, content_words
 from cmserver.reading.model import Conclusion, Kind
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -45,7 +46,6 @@ _IDENTIFIER = re.compile(
 )
 _NO_FILE = re.compile(r"^(?:e\.g|i\.e|z\.B|p\.ex|d\.h|u\.a|\d[\d.]*[a-z%]*|\w+\.\w+\(.*)$", re.IGNORECASE)
 _RUN = re.compile(f"[{UNSEGMENTED}]{{2,}}")
-_KANA = re.compile("[ぁ-ゖ]{2}")
 _MIN_COMMON = 0.06
 _WORD = re.compile(r"[^\W\d_][\w-]{2,}|\d{2,}")
 _ASKS = re.compile(  # for one of several
@@ -184,19 +184,6 @@ def is_guess(sentence: str) -> bool:
     return matches("hedge", sentence) and not any(matches(kind, sentence) for kind in ("refuted", "open", "done"))
 
 
-def content_words(text: str) -> set[str]:
-    """The words that carry a text, cut to their first five letters, so that inflected forms are the same.
-
-    Of a script without spaces they are pairs of characters.
-    """
-    runs = _RUN.findall(text)
-    pairs = {run[at : at + 2] for run in runs for at in range(len(run) - 1)}
-    words = _WORD.findall(_RUN.sub(" ", text) if runs else text)
-    return {word.casefold()[:5] for word in words if not phrases()["stop"].phrase.fullmatch(word)} | {
-        pair for pair in pairs if not _KANA.fullmatch(pair)
-    }
-
-
 def count_words(text: str) -> int:
     """About how many words a text has, also in a script without spaces."""
     return len(text.split()) + sum(map(len, _RUN.findall(text))) // 3
@@ -205,7 +192,7 @@ def count_words(text: str) -> int:
 def is_foreign(text: str) -> bool:
     """Whether it is in a language whose phrases are not known: few of its words are among the common ones."""
     words = _WORD.findall(_RUN.sub(" ", _CODE.sub(" ", text)))
-    common = sum(phrases()["stop"].phrase.fullmatch(word) is not None for word in words)
+    common = sum(word.casefold() in COMMON_WORDS for word in words)
     return count_words(text) > 2 * FEW_WORDS and common <= len(words) * _MIN_COMMON
 
 

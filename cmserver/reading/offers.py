@@ -8,7 +8,8 @@ import msgspec
 
 from cmserver.base.sentences import split_line
 from cmserver.base.text import shorten
-from cmserver.reading.conclusions import FEW_WORDS, MAX_QUOTE, content_words, count_words, is_vague, list_items, matches
+from cmserver.base.words import content_words
+from cmserver.reading.conclusions import FEW_WORDS, MAX_QUOTE, count_words, is_vague, list_items, matches
 from cmserver.reading.standing import read_standing_instructions, split_prompt
 from cmserver.reading.text import MAX_LAID_DOWN, capitalize
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from cmserver.base.text import shorten
-from cmserver.reading.conclusions import FEW_WORDS, MAX_QUOTE, content_words, count_words, matches, phrases
+from cmserver.base.words import content_words
+from cmserver.reading.conclusions import FEW_WORDS, MAX_QUOTE, count_words, matches, phrases
 
 _MAX_TEXT = 8_000
 _MAX_INSTRUCTIONS = 5

@@ -10,8 +10,9 @@ from unicodedata import combining, normalize
 
 import msgspec
 
+from cmserver.base.words import COMMON_WORDS, content_words
 from cmserver.providers.model import DraftObservation, PriorObservation
-from cmserver.reading.conclusions import FEW_WORDS, content_words, matches, phrases
+from cmserver.reading.conclusions import FEW_WORDS, matches
 from cmserver.reading.model import Conclusion
 from cmserver.reading.standing import split_prompt
 
@@ -49,7 +50,7 @@ def find_terms(text: str) -> set[str]:
     """The words that carry a text, cut to their first letters so that inflected forms are the same; names whole and in parts."""
     text = "".join(char for char in normalize("NFD", text) if not combining(char))
     parts = {part.casefold() for part in _PART.findall(text) if len(part) > 2 or part.isdigit()}
-    stems = {part[:_STEM_CHARS] for part in parts if not phrases()["stop"].phrase.fullmatch(part)}
+    stems = {part[:_STEM_CHARS] for part in parts if part not in COMMON_WORDS}
     return stems | {_name_term(name) for name in _NAME.findall(text)}
 
 

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from cmserver.base.text import shorten
+from cmserver.base.words import content_words
 from cmserver.providers.model import DraftObservation
-from cmserver.reading.conclusions import FEW_WORDS, choose_quotes, content_words, is_vague, matches
+from cmserver.reading.conclusions import FEW_WORDS, choose_quotes, is_vague, matches
 from cmserver.reading.model import Conclusion
 from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, capitalize
 
