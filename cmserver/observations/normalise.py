@@ -11,7 +11,8 @@ import msgspec
 from cmserver.base.text import shorten, storable, strip_bullet
 from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, TYPES
 from cmserver.providers.model import SUMMARY_FIELDS, Answer, DraftObservation, DraftSummary, Skip
-from cmserver.reading.conclusions import MAX_QUOTE, conclude
+from cmserver.reading.names import find_names
+from cmserver.reading.text import MAX_QUOTE
 from cmserver.redaction.redact import may_change, redact
 
 MAX_OBSERVATIONS = 1_000
@@ -71,7 +72,7 @@ def normalise_observation(draft: DraftObservation, changed: Sequence[str]) -> Dr
         files_read=_normalise_list(draft.files_read, _clean_file),
         files_modified=_normalise_list(draft.files_modified, _clean_file),
         quote=_normalise_quote(draft.quote),
-        anchors=_normalise_list(draft.anchors or _find_anchors(_normalise_quote(draft.quote)), str.strip),
+        anchors=_normalise_list(draft.anchors or find_names(_normalise_quote(draft.quote) or ""), str.strip),
         entities=_normalise_list(draft.entities, strip_bullet)[:ENTITIES_MOST],
         state=draft.state,
         closes=draft.closes[:ITEMS_MOST],
@@ -169,11 +170,6 @@ def _redact_draft(draft: DraftObservation) -> DraftObservation:
 def _normalise_quote(text: str | None) -> str | None:
     """The quote on one line and of its greatest length; it is cut between words."""
     return shorten(text, MAX_QUOTE) if text and text.strip() else None
-
-
-def _find_anchors(quote: str | None) -> list[str]:
-    conclusion = conclude("finding", quote or "")
-    return [*conclusion.files, *conclusion.identifiers]
 
 
 def _redact_text(text: str | None, max_chars: int = TEXT_MOST) -> str | None:

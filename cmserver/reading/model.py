@@ -10,9 +10,6 @@ from cmserver.base.text import join_names, shorten
 from cmserver.reading.branches import UNKNOWN_BRANCH, Branch
 from cmserver.tooluse.model import CommandLine, ToolKind, ToolUse, WorkingFolder
 
-Kind = Literal["rejected", "open", "cause", "decision", "limitation", "next", "command", "finding", "change"]
-"""In the order in which they are tried. `open` is not done; `next` is to be done; `rejected` was tried or weighed, and is not done;
-`change` is what was done."""
 Verb = Literal["added", "changed", "removed", "renamed", "moved", "rewrote", "wrote"]
 CommandKind = Literal["check", "commit", "deed", "other"]
 
@@ -77,24 +74,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         if len(self.failing_tests) > 1:
             return f"{len(self.failing_tests)} failing tests"
         return shorten(self.failing_tests[0] if self.failing_tests else self.error, 50)
-
-
-class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
-    """One sentence that somebody will want to read again."""
-
-    kind: Kind
-    text: str
-    """As it was written, at most MAX_QUOTE characters."""
-    files: list[str]
-    identifiers: list[str]
-    point: str = ""
-    """The sentence of `text` that says it, where there are several."""
-    is_listed: bool = False
-    """Whether it is an item of a list of what is open: however short, its heading says what it is."""
-
-    @property
-    def is_open(self) -> bool:
-        return self.kind in {"open", "next"}
 
 
 class Phrase(msgspec.Struct, frozen=True):

@@ -7,10 +7,12 @@ import re
 from cmserver.base.text import shorten
 
 MAX_TITLE = 80
-MAX_LAID_DOWN = 120
-"""Of what a user laid down or decided, whose second half says as much as the first."""
+MAX_LAID_DOWN = 200
+"""The title of what a user laid down or decided, whose second half says as much as the first."""
+MAX_QUOTE = 400
 _MAX_OUTPUT = 16_000
 _LEFT_OUT = re.compile(r"^\[\.\.\. \d[\d,]{0,19} characters in (\d[\d,]{0,19}) lines left out", re.MULTILINE)
+_NAME = re.compile(r"\w+[./_(-]\w|[a-z]+[A-Z0-9]")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`])")
 
 
@@ -37,8 +39,8 @@ def first_line(text: str) -> str:
 
 
 def capitalize(text: str) -> str:
-    """Upper case for the first letter only: the rest may hold names."""
-    return text[:1].upper() + text[1:]
+    """Upper case for the first letter only, unless it begins a name: the rest may hold names."""
+    return text if _NAME.match(text) else text[:1].upper() + text[1:]
 
 
 def count_noun(count: int, noun: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from cmserver.base.sentences import split_sentences
 from cmserver.base.text import UNSEGMENTED
 from cmserver.observations.plain import one_line
+from cmserver.reading.own_words import BULLET, FENCED, HEADING, own_words
 from cmserver.sessions.turns.model import SessionTurn
 
 Marks = Callable[[str], str]
@@ -24,10 +25,6 @@ _FILES, _CHECKS = 3, 2
 _NAME_CHARS, _CHECK_CHARS = 60, 90
 _SHORT_WORDS, _SHORT_SIGNS = 14, 30
 
-_FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-_MATERIAL_LINE = re.compile(r"[ \t]*(?:>|#{1,6} |\||\s+at \S+\(|File \"|\+\+\+ |--- |@@ |[\d-]{8,10}[T ]\d\d:\d\d)")
-_HEADING = re.compile(r"[ \t]*(?:#{1,6} |\||>|[-=*_]{3,}\s*$)")
-_BULLET = re.compile(r"^[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]+")
 _CODE = re.compile(r"`[^`]+`|\b\w+(?:[._/]\w+)+|\b\w+_\w+")
 _MARKS = re.compile(r"\*\*|__|^#+\s+", re.MULTILINE)
 _QUOTES = str.maketrans(dict.fromkeys('"\u201c\u201d\u201e\u00ab\u00bb\uff02', "'"))
@@ -70,29 +67,6 @@ def _quote(text: str, max_chars: int, mark: Marks = str) -> str:
     return f'"{marked.translate(_QUOTES)}"'
 
 
-def own_words(prompt: str) -> str:
-    """What of a prompt the user said: without code, quotations, tables, logs, and what stands below a heading or is pasted."""
-    text = _FENCED.sub("\n", prompt)
-    blocks = [block for block in re.split(r"\n\s*\n", text) if block.strip()]
-    own: list[str] = []
-    for place, block in enumerate(blocks):
-        lines = block.splitlines()
-        if _HEADING.match(lines[0]) and (place > 0 or len(lines) > 1):
-            if lines[0].lstrip().startswith("#"):
-                break  # what follows a heading is a document
-            continue
-        kept = [line for line in lines if not _MATERIAL_LINE.match(line)]
-        own += kept
-        if (
-            place + 1 < len(blocks)
-            and kept
-            and kept[-1].rstrip().endswith(":")
-            and len("\n".join(blocks[place + 1 :])) > len(block)
-        ):
-            break  # "this report:" and the report
-    return " ".join(" ".join(own).split()) or " ".join(prompt.split())
-
-
 def is_short(prompt: str) -> bool:
     """Whether a prompt is so short that it may only be an answer."""
     signs = len(_SIGN.findall(prompt))
@@ -101,7 +75,7 @@ def is_short(prompt: str) -> bool:
 
 def find_answered(prompt: str, reply: str) -> str:
     """What a short prompt answers: the option that it names, else the last question, else the first sentence."""
-    lines = [line for line in _FENCED.sub("\n", reply).splitlines() if line.strip()]
+    lines = [line for line in FENCED.sub("\n", reply).splitlines() if line.strip()]
     option = _OPTION.match(prompt.split(",", maxsplit=1)[0].split(".", maxsplit=1)[0].strip())
     sentences = _prose(reply)
     questions = [sentence for sentence in sentences if is_question(sentence)]
@@ -148,8 +122,8 @@ def _score(sentence: str, place: int, count: int) -> float:
 
 def _prose(reply: str) -> list[str]:
     """The sentences of a reply, without code, tables, quotations and headings."""
-    lines = [line for line in _FENCED.sub("\n", reply).splitlines() if not _HEADING.match(line)]
-    sentences = split_sentences("\n".join(_BULLET.sub("", line) for line in lines))
+    lines = [line for line in FENCED.sub("\n", reply).splitlines() if not HEADING.match(line)]
+    sentences = split_sentences("\n".join(BULLET.sub("", line) for line in lines))
     return [text for sentence in sentences if len(text := _MARKS.sub("", sentence).strip()) > 2]
 
 

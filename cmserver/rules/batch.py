@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
 
 import msgspec
 
 from cmserver.base.tolerant_json import field, record
 from cmserver.providers.model import Answer, DraftObservation, Skip, Verbosity, event_tag
-from cmserver.reading.conclusions import conclude
 from cmserver.reading.model import CommandRun, EventReading, FileChange, FileEdit, IgnoredEvent
-from cmserver.reading.offers import UserAnswer, read_answer, read_offer
+from cmserver.reading.open_ends import OpenEnd, make_title, read_reports_by_number
+from cmserver.reading.phrases import find_phrase
 from cmserver.reading.work_tree import Edit, Effect, WorkTree
 from cmserver.rules import drafts
-from cmserver.rules.closing import DoneWork, OpenEnds, describe, find_agent_reports, find_user_reports, is_agreement, is_calling_off
 from cmserver.rules.drafts import ChangeSet, ChangeStep, FailedRun
 from cmserver.rules.failures import RecordedFailures
 from cmserver.rules.findings import read_finding
-from cmserver.rules.model import SessionRecord, StandingInstructions, TodoList, TurnEnd
-from cmserver.rules.turns import Turn, draft_open_end, gather_turn
+from cmserver.rules.model import LaidDown, SessionRecord, TodoList, TurnEnd
+from cmserver.rules.turns import gather_work
 from cmserver.tooluse.model import Purpose
-from cmserver.tooluse.own_tool_use import reads_own_memory
 
 _MAX_FILES = 6
 _MAX_FACTS, _MAX_FACTS_VERBOSE = 8, 20
 _INSTALLED = re.compile(r"already satisfied|already the newest")
-_IS_QUESTION = re.compile(r"[?？]\s*$|[?？]\s")  # noqa: RUF001 - Japanese
-_WORK_TYPES = {"change", "bugfix", "feature", "refactor"}
 _MAX_TODOS = 10
 _ESSENTIAL_TYPES = {"bugfix", "feature", "decision", "security_alert", "security_note", "sensitive"}
 
@@ -68,17 +63,9 @@ class _Batch:
         """The agent's last messages, with their tags."""
         self.todos: tuple[str, TodoList] | None = None
         """The agent's own list as it was last, with its tag."""
-        self.turn_reads: dict[str, list[str]] = {}
-        """What was read before them, as far as no change names it."""
-        self.prompts: list[tuple[str, str]] = []
-        """Tags and texts of what the user typed."""
         self.instructions: list[DraftObservation] = []
         self.unfixed: list[DraftObservation] = []
         """Checks that fail: observations of their own, unless the agent says what is open about them."""
-        self.last_message = session.last_message or ""
-        """What the agent said before the next event."""
-        self.answers: dict[str, tuple[DraftObservation, UserAnswer, str]] = {}
-        """What the user decided, by the tag of the prompt, with the question that it answers."""
         self.tag_by_content: dict[bytes, str] = {}
         self.ends = {key: event_tag(place) for place, event in enumerate(events) if (key := _tool_use_key(event))}
         """The event that tells last of a tool use, by the tool use's id, tool and input."""
@@ -89,7 +76,7 @@ class _Batch:
         tag = event_tag(place)
         self.places[tag] = place
         use = event.tool_use
-        self._read_prompt(tag, event.prompt)
+        self._close_by_number(tag, event.prompt)
         content = msgspec.json.encode([use.tool, use.input, use.output, use.error] if use else event.payload)
         last = self.ends.get(_tool_use_key(event), tag)
         if last != tag:
@@ -107,14 +94,13 @@ class _Batch:
             self._ignore(tag, act)
         elif isinstance(act, TurnEnd):
             self.turn_ends.append((tag, act))
-            self.last_message = act.message
-            self.turn_reads[tag], self.files_read = self.files_read, []
+            self.files_read = []
         elif isinstance(act, TodoList):
             self._take_todos(tag, act)
-        elif isinstance(act, StandingInstructions):
-            self._keep_instructions(tag, act)
+        elif isinstance(act, LaidDown):
+            self._keep_rules(tag, act)
         elif isinstance(act, DraftObservation):
-            self._keep(act, is_essential=event.is_by_user)
+            self._keep(act, is_essential=event.is_by_user or event.tool_use is None)
             self.instructions += [act] if event.is_by_user else []
         elif isinstance(act, FileEdit):
             self._change_set(act.changes).steps.append(ChangeStep(tag=tag, place=place, changes=act.changes))
@@ -123,7 +109,7 @@ class _Batch:
 
     def _ignore(self, tag: str, act: IgnoredEvent) -> None:
         self.files_read += act.files_read
-        if tag not in self.answers:
+        if all(tag not in draft.events for draft in self.drafts):
             self._skip(tag, act.reason)
 
     def _take_todos(self, tag: str, todos: TodoList) -> None:
@@ -131,19 +117,13 @@ class _Batch:
             self._skip(self.todos[0], "the agent's own plan")
         self.todos = tag, todos
 
-    def _read_prompt(self, tag: str, text: str) -> None:
-        """Keep what a prompt decides about what the agent's last message left to the user."""
-        if not text:
-            return
-        self.prompts.append((tag, text))
-        offer = read_offer(self.last_message) if self.last_message else None
-        answer = read_answer(offer, text) if offer else None
-        if offer and answer:
-            draft = drafts.draft_answer(tag, answer)
-            self.answers[tag] = draft, answer, offer.question
-            self.instructions.append(draft)
-            self._keep(draft, is_essential=True)
-        self.last_message = ""
+    def _close_by_number(self, tag: str, prompt: str) -> None:
+        """Keep what the user says of open ends by their numbers: that they are over."""
+        numbers = {end.number for end in [*self.session.open_ends, *self.session.recorded] if end.state == "open"}
+        for sentence, named in read_reports_by_number(prompt):
+            if closed := [number for number in named if number in numbers]:
+                self.instructions.append(drafts.draft_report(tag, sentence, closed))
+                self._keep(self.instructions[-1], is_essential=True)
 
     def _add_run(self, tag: str, place: int, run: CommandRun, *, has_undone: bool) -> None:
         if run.command.compares or (self.tree.stashed and run.command.is_check):
@@ -167,8 +147,8 @@ class _Batch:
         if self.turn_ends:
             self._gather_turns()
         self._keep_todos()
-        self._drop_refused()
-        self._close_open_ends()
+        for tag, numbers in self.passed.items():
+            self._add_closed(next((draft for draft in self.drafts if tag in draft.events), None), numbers)
         if self.verbosity == "minimal":
             self._drop_inessential()
         for draft in self.drafts:
@@ -319,11 +299,10 @@ class _Batch:
         for failure in failures:
             self._skip(failure.tag, f"repeats #{number}")
 
-    def _keep_instructions(self, tag: str, act: StandingInstructions) -> None:
-        for text in [*act.texts, *([] if tag in self.answers else act.choices)]:
-            draft = drafts.draft_instruction(tag, text, concept="pattern" if text in act.texts else "trade-off")
-            self.instructions.append(draft)
-            self._keep(draft, is_essential=True)
+    def _keep_rules(self, tag: str, act: LaidDown) -> None:
+        for rule in act.rules:
+            self.instructions.append(drafts.draft_rule(tag, rule))
+            self._keep(self.instructions[-1], is_essential=True)
 
     def _gather_turns(self) -> None:
         """Make of each turn's drafts the few that are worth a line; what comes after the last turn's end stays as it is."""
@@ -332,22 +311,22 @@ class _Batch:
         for tag, end in self.turn_ends:
             in_turn = [draft for draft in rest if max(self.places[source] for source in draft.events) <= self.places[tag]]
             rest = rest[len(in_turn) :]
-            named = [*self.commits, *self.instructions, *self.unfixed]
-            turn = Turn(
-                tag=tag,
-                request=self._find_request(tag),
-                files_read=self.turn_reads.get(tag, []),
-                conclusions=[] if self._only_answers(tag) else end.conclusions,
-                commits=[draft for draft in in_turn if _is_in(draft, self.commits)],
-                unfixed=[draft for draft in in_turn if _is_in(draft, self.unfixed)],
-                work=[draft for draft in in_turn if not _is_in(draft, named)],
-            )
-            made = [*(draft for draft in in_turn if _is_in(draft, self.instructions)), *gather_turn(turn)]
-            if not any(tag in draft.events for draft in made):
-                self._skip(tag, "says nothing to keep")
-            self.essential += [draft for draft in made if draft.state == "open" or draft.quote]
-            gathered += made
+            by_user = [draft for draft in in_turn if _is_in(draft, self.instructions)]
+            commits = [draft for draft in in_turn if _is_in(draft, self.commits)]
+            failed = [draft for draft in in_turn if draft.state == "open"]
+            work = [draft for draft in in_turn if not _is_in(draft, [*by_user, *commits, *failed])]
+            open_ends = [drafts.draft_open_end(tag, open_end) for open_end in end.open_ends if not self._is_failure(open_end.text)]
+            if not open_ends:
+                self._skip(tag, "kept with its turn")
+            self.essential += open_ends
+            gathered += [*by_user, *gather_work(work, commits, end.message), *failed, *open_ends]
         self.drafts = [*gathered, *rest]
+
+    def _is_failure(self, text: str) -> bool:
+        """Whether a text is about a failure that is kept by itself, until the run that shows it to be over."""
+        failures = [*self.unfixed, *self.earlier.lines]
+        is_named = any(name in text for failure in failures for name in failure.anchors)
+        return is_named or (bool(failures) and find_phrase("failing", text) is not None)
 
     def _keep_todos(self) -> None:
         """Keep what is unfinished in the agent's list when its turn has ended, and close what is no longer."""
@@ -356,84 +335,20 @@ class _Batch:
         tag, todos = self.todos
         has_ended = bool(self.turn_ends) and self.places[self.turn_ends[-1][0]] > self.places[tag]
         known = {line.title for line in self.session.recorded} | {draft.title for draft in self.drafts}
-        made = [draft_open_end(conclude("next", item), tag) for item in todos.unfinished[:_MAX_TODOS] if has_ended]
+        made = [drafts.draft_open_end(tag, OpenEnd(item, make_title(item))) for item in todos.unfinished[:_MAX_TODOS] if has_ended]
         made = [draft for draft in made if draft.title not in known]
         for draft in made:
             self._keep(draft, is_essential=True)
         if not made:
             self._skip(tag, "the agent's own plan")
-        finished = {draft_open_end(conclude("next", item), tag).title for item in todos.finished}
+        finished = {make_title(item) for item in todos.finished}
         over = [line.number for line in self.session.recorded if line.state == "open" and line.title in finished]
         self._add_closed(next((draft for draft in self.drafts if draft.state != "open"), None), over)
-
-    def _find_request(self, tag: str) -> str:
-        """What the user typed before that event."""
-        typed = [text for source, text in self.prompts if self.places[source] < self.places[tag]]
-        return typed[-1] if typed else self.session.requests[-1] if self.session.requests else ""
-
-    def _only_answers(self, tag: str) -> bool:
-        """Whether the turn answers a question, in a session that looked at nothing but what is remembered already."""
-        start = max((self.places[source] for source, _ in self.prompts if self.places[source] < self.places[tag]), default=None)
-        if start is None or self.session.recorded or not _IS_QUESTION.search(self._find_request(tag)):
-            return False
-        between = self.events[start + 1 : self.places[tag]]
-        return all(event.tool_use is None or reads_own_memory(event.tool_use) for event in between)
-
-    def _drop_refused(self) -> None:
-        """Let a decision drop what the agent had proposed in the message before, and the user did not choose."""
-        for draft, answer, question in self.answers.values():
-            if answer.is_assent:
-                continue
-            ends = [end.number for end in self.session.recorded if end.state == "open" and (end.quote or end.title) in question]
-            self._add_closed(draft, ends)
-            refused = [end for end in self.drafts if end.state == "open" and end.quote and end.quote in question]
-            self.drafts = [end for end in self.drafts if not _is_in(end, refused)]
-            named = {tag for kept in self.drafts for tag in kept.events}
-            for tag in dict.fromkeys(tag for end in refused for tag in end.events if tag not in named):
-                self._skip(tag, "the user decided otherwise")
-
-    def _close_open_ends(self) -> None:
-        """Let the work, the agent's words and the user's name the open ends that are done; each is closed once, by the last."""
-        recorded = {end.number: end for end in [*self.session.open_ends, *self.session.recorded]}
-        texts = [*(f"{prior.title} {' '.join(prior.facts)}" for prior in recorded.values()), *map(describe, self.drafts)]
-        recent = [prior.number for prior in takewhile(lambda prior: prior.state == "open", reversed(self.session.recorded))]
-        last_request = self.session.requests[-1] if self.session.requests else ""
-        is_agreed = any(is_agreement(text) for text in [last_request, *(text for _, text in self.prompts)])
-        ends = OpenEnds(recorded.values(), texts, recent if is_agreed else [])
-        work = [draft for draft in self.drafts if draft.state != "open" and not _is_in(draft, self.instructions)]
-        for draft in reversed([draft for draft in work if draft.files_modified or draft.type in _WORK_TYPES]):
-            after = [other for other in self.drafts if other.state == "open" and self._end_of(other) >= self._end_of(draft)]
-            request = next((text for tag, text in reversed(self.prompts) if self.places[tag] < self._end_of(draft)), last_request)
-            self._add_closed(
-                draft, ends.find_done(DoneWork(text=describe(draft), request=request, left_open=list(map(describe, after))))
-            )
-        for tag, numbers in self.passed.items():
-            self._add_closed(next((draft for draft in self.drafts if tag in draft.events), None), numbers)
-        for tag, end in self.turn_ends:
-            for sentence in find_agent_reports(end.conclusions):
-                self._add_closed(next((draft for draft in work if tag in draft.events), None), ends.find_named(sentence))
-        for tag, text in self.prompts:
-            for sentence in find_user_reports(text):
-                numbers = ends.find_named(sentence, recent)
-                if numbers or is_calling_off(sentence):
-                    self._add_closed(self._find_report(tag, sentence), numbers)
-
-    def _end_of(self, draft: DraftObservation) -> int:
-        return max(self.places[tag] for tag in draft.events)
 
     def _add_closed(self, draft: DraftObservation | None, numbers: list[int]) -> None:
         others = {number for other in self.drafts for number in other.closes}
         if draft is not None:
             draft.closes = [*draft.closes, *(number for number in numbers if number not in others)]
-
-    def _find_report(self, tag: str, sentence: str) -> DraftObservation:
-        """The draft of what the user says that something has come to: the instruction that holds it, else one of its own."""
-        report = next((draft for draft in self.instructions if tag in draft.events and sentence in (draft.quote or "")), None)
-        if report is None:
-            report = drafts.draft_report(tag, sentence)
-            self.drafts.append(report)
-            self.skipped = [skip for skip in self.skipped if skip.event != tag]
-        return report
 
     def _drop_inessential(self) -> None:
         """Leave what changes how one works on, each with its title and one fact."""

@@ -11,12 +11,11 @@ import msgspec
 from cmserver.base.text import join_names, shorten
 from cmserver.providers.model import DraftObservation, PriorObservation
 from cmserver.reading import symbols
-from cmserver.reading.conclusions import conclude, phrases
 from cmserver.reading.file_changes import merge_by_path, short_path
+from cmserver.reading.laid_down import Rule
 from cmserver.reading.model import CommandRun, FileChange
-from cmserver.reading.offers import UserAnswer
-from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, capitalize, count_noun
-from cmserver.rules.closing import is_calling_off
+from cmserver.reading.open_ends import OpenEnd
+from cmserver.reading.text import MAX_TITLE, capitalize, count_noun
 from cmserver.tooluse.commands import arguments_of, packages
 
 _MAX_READS = 8
@@ -203,39 +202,42 @@ def draft_recovery(tag: str, run: CommandRun, earlier: PriorObservation, recorde
     )
 
 
-def draft_instruction(tag: str, text: str, concept: str = "pattern") -> DraftObservation:
-    """What the user laid down for good, or decided for now (trade-off), in their own words."""
-    conclusion = conclude("decision", text)
-    point = phrases()["lead_in"].phrase.sub("", text, count=1)
+def draft_rule(tag: str, rule: Rule) -> DraftObservation:
+    """What the user laid down for good, in their own words."""
     return DraftObservation(
         type="decision",
-        title=shorten(capitalize(point if len(point.split()) > 2 else text), MAX_LAID_DOWN),
+        title=rule.title,
+        narrative=f'The user: "{rule.text}"',
+        concepts=["pattern"],
+        events=[tag],
+        quote=rule.text,
+    )
+
+
+def draft_report(tag: str, text: str, closes: list[int]) -> DraftObservation:
+    """What the user says of open ends by their numbers, in their own words: that they are over."""
+    return DraftObservation(
+        type="change",
+        title=shorten(capitalize(text), MAX_TITLE),
         narrative=f'The user: "{text}"',
-        concepts=[concept],
+        concepts=["what-changed"],
         events=[tag],
         quote=text,
-        anchors=[*conclusion.files, *conclusion.identifiers],
+        closes=closes,
     )
 
 
-def draft_answer(tag: str, answer: UserAnswer) -> DraftObservation:
-    """What the user decided about what the agent had left to them, quoting both."""
-    conclusion = conclude("decision", f"{answer.about} {answer.words}")
+def draft_open_end(tag: str, end: OpenEnd) -> DraftObservation:
+    """Something not done yet, in the agent's words."""
     return DraftObservation(
-        type="decision",
-        title=answer.title,
-        narrative=f'Asked: "{answer.about}" The user: "{answer.words}"',
-        concepts=["trade-off"],
+        type="discovery",
+        title=end.title,
+        narrative=end.text if end.text.rstrip(".") != end.title else None,
+        concepts=["gotcha"],
         events=[tag],
-        quote=answer.quote,
-        anchors=[*conclusion.files, *conclusion.identifiers],
+        state="open",
+        quote=end.text,
     )
-
-
-def draft_report(tag: str, text: str) -> DraftObservation:
-    """What the user says has become of something open, in their own words: that it is done, or called off."""
-    draft = draft_instruction(tag, text)
-    return msgspec.structs.replace(draft, type="decision" if is_calling_off(text) else "change", concepts=["what-changed"])
 
 
 def draft_commit(

@@ -11,33 +11,25 @@ from collections.abc import Callable
 from cmserver.base.text import shorten
 from cmserver.base.tolerant_json import array, field, number, record, texts
 from cmserver.providers.model import DraftObservation
-from cmserver.reading.conclusions import read_conclusions
+from cmserver.reading.laid_down import read_rules
 from cmserver.reading.model import PROMPT_TYPES, EventReading, IgnoredEvent
-from cmserver.reading.offers import title_answer
-from cmserver.reading.standing import read_choices, read_standing_instructions
-from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, bounded, count_noun, first_line, first_sentence
-from cmserver.rules.model import StandingInstructions, TodoList, TurnEnd
-from cmserver.rules.turns import conclude_report
+from cmserver.reading.open_ends import read_open_ends
+from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, bounded, capitalize, count_noun, first_line, first_sentence
+from cmserver.rules.model import LaidDown, TodoList, TurnEnd
 from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.text import prose
 
-Finding = DraftObservation | TurnEnd | TodoList | StandingInstructions | IgnoredEvent
+Finding = DraftObservation | TurnEnd | TodoList | LaidDown | IgnoredEvent
 
-_FEW_WORDS = 8
+_FEW_WORDS_OF_PAGE, _FEW_WORDS, _FEW_CHARS = 8, 3, 24
 _MAX_REPLY = 750
 _MAX_NARRATIVE = 1_500
-_WEIGHED = re.compile(r"\b(?:instead of|rather than|trade-?offs?|over|versus|vs)\b", re.IGNORECASE)
-_WARNED = re.compile(r"\b(?:gotcha|caveat|careful|beware|never|must not|root cause|turns out|workaround)\b", re.IGNORECASE)
 _MCP_LOOKS = re.compile(
     r"(?:^|_)(?:search|find|list|get|read|fetch|query|lookup|look|show|describe|resolve|browse|check|status|context|"
     r"timeline|observations?|snapshot|screenshot|navigate|logs?|help|view)(?:_|$)"
 )
 _MCP_DEEDS = re.compile(
     r"(?:^|_)(?:create|update|delete|merge|add|post|send|set|save|move|close|assign|publish|upload|deploy|run|apply)(?:_|$)"
-)
-_DECIDED = re.compile(r"\b(?:decid(?:ed|es)|decision|chose|chosen|agreed|settled on|opted for|will use)\b", re.IGNORECASE)
-_TELLING = re.compile(
-    r"\b(?:root cause|turns out|turned out|because|learned|discovered|important|gotcha|caveat|workaround)\b", re.IGNORECASE
 )
 _EMPTY_REPORT = re.compile(r"(?:\w+[ -]){0,3}(?:done|finished|completed?|ok|okay|success(?:ful(?:ly)?)?)\W*", re.IGNORECASE)
 _ANSWERED = re.compile(r'"([^"\n]{1,500})"="([^"\n]{1,500})"')
@@ -61,7 +53,7 @@ def _read_web(tag: str, use: ToolUse) -> Finding:
     text = _TAG.sub("", bounded(prose(use.output))).strip()
     if not query:
         return IgnoredEvent(f"look-up failed: {use.tool}")
-    if len(text.split()) < _FEW_WORDS:
+    if len(text.split()) < _FEW_WORDS_OF_PAGE:
         return IgnoredEvent(f"nothing found: {use.tool}")
     is_url = bool(field(use.fields, "url"))
     source = re.sub(r"^https?://(?:www\.)?|/$", "", query) if is_url else f'"{shorten(query, 60)}"'
@@ -91,7 +83,7 @@ def _read_report(tag: str, use: ToolUse) -> Finding:
     else:
         effort = f", {count_noun(use_count, 'tool use')}" if use_count else ""
         fact = f"Found by a sub-agent ({agent}{effort})"
-    draft = DraftObservation(
+    return DraftObservation(
         type="change" if edit_count else "discovery",
         title=shorten(f"{task}: {first_sentence(report, MAX_TITLE)}" if task else report, MAX_TITLE),
         narrative=shorten(report, _MAX_NARRATIVE),
@@ -99,8 +91,6 @@ def _read_report(tag: str, use: ToolUse) -> Finding:
         concepts=["what-changed" if edit_count else "how-it-works"],
         events=[tag],
     )
-    conclude_report(draft, read_conclusions(report), tag)
-    return draft
 
 
 def _read_reply(tag: str, use: ToolUse) -> Finding:
@@ -115,7 +105,7 @@ def _read_reply(tag: str, use: ToolUse) -> Finding:
         if not pairs:
             return IgnoredEvent(f"nothing answered: {use.tool}")
         answers = [(shorten(question, 200), shorten(prose(answer) or ", ".join(texts(answer)), 300)) for question, answer in pairs]
-        title = "; ".join(title_answer(answer, question) for question, answer in answers)
+        title = "; ".join(_title_answer(answer, question) for question, answer in answers)
         quotes = [f'Asked: "{question}" The user: "{answer}"' for question, answer in answers]
     return DraftObservation(
         type="decision",
@@ -124,6 +114,12 @@ def _read_reply(tag: str, use: ToolUse) -> Finding:
         concepts=["trade-off"],
         events=[tag],
     )
+
+
+def _title_answer(words: str, about: str) -> str:
+    """The answer first, then what it answers."""
+    about = shorten(about, max(MAX_LAID_DOWN // 3, MAX_LAID_DOWN - len(words) - 3))
+    return capitalize(f"{shorten(words, MAX_LAID_DOWN - len(about) - 3)} ({about})")
 
 
 def _read_todos(_tag: str, use: ToolUse) -> Finding:
@@ -161,27 +157,21 @@ def _read_mcp(tag: str, use: ToolUse) -> Finding:
 def _read_note(tag: str, event: EventReading) -> Finding:
     """An event that is no tool use: kept when it carries words of some substance."""
     event_type, payload, fields = event.event_type, event.payload, record(event.payload)
-    instructions, choices = read_standing_instructions(event.prompt), read_choices(event.prompt)
-    if instructions or choices:
-        return StandingInstructions(instructions, choices)
+    if rules := read_rules(event.prompt):
+        return LaidDown(rules)
     if event_type in _KEPT_WITH_SESSION:
         return IgnoredEvent(f"kept with the session: {event_type}")
     if message := field(fields, "last_assistant_message"):
-        return TurnEnd(message, read_conclusions(message))
+        return TurnEnd(message, read_open_ends(message))
     text = payload if isinstance(payload, str) and not fields else ""
     text = (text or field(fields, "text", "content", "note", "message", "summary")).strip()
-    is_decision = _DECIDED.search(text) is not None
-    has_substance = len(text.split()) >= 3 or len(text) >= 24
-    if "assistant" in event_type.lower():  # most of what an agent says is talk
-        has_substance = len(text.split()) >= _FEW_WORDS and (is_decision or _TELLING.search(text) is not None)
-    if not has_substance:
+    if "assistant" in event_type.lower() or (len(text.split()) < _FEW_WORDS and len(text) < _FEW_CHARS):
         return IgnoredEvent(f"nothing to keep: {shorten(event_type, 60)}")
-    concept = "why-it-exists" if is_decision else "gotcha" if _WARNED.search(text) else "how-it-works"
     return DraftObservation(
-        type="decision" if is_decision else "discovery",
+        type="discovery",
         title=first_sentence(text, MAX_TITLE).rstrip("."),
         narrative=shorten(" ".join(text.split()), _MAX_NARRATIVE),
-        concepts=[concept, "trade-off"] if _WEIGHED.search(text) else [concept],
+        concepts=["how-it-works"],
         events=[tag],
     )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from cmserver.providers.model import PriorObservation
-from cmserver.reading.model import Conclusion
+from cmserver.reading.laid_down import Rule
+from cmserver.reading.open_ends import OpenEnd
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,10 +23,10 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnEnd(msgspec.Struct, frozen=True):
-    """The agent's last message of a turn, and what it concludes."""
+    """The agent's last message of a turn, and what it leaves open."""
 
     message: str
-    conclusions: list[Conclusion]
+    open_ends: list[OpenEnd]
 
 
 class TodoList(msgspec.Struct, frozen=True):
@@ -35,9 +36,7 @@ class TodoList(msgspec.Struct, frozen=True):
     finished: list[str]
 
 
-class StandingInstructions(msgspec.Struct, frozen=True):
+class LaidDown(msgspec.Struct, frozen=True):
     """What the user laid down for good in a prompt, in their own words."""
 
-    texts: list[str]
-    choices: list[str] = []
-    """What they decided for now."""
+    rules: list[Rule]

@@ -7,7 +7,7 @@ import pytest
 from cmserver.answers.text_fields import read_numbers
 from cmserver.observations.normalise import normalise_observation
 from cmserver.providers.model import DraftObservation
-from cmserver.reading.conclusions import MAX_QUOTE
+from cmserver.reading.text import MAX_QUOTE
 from tests.table import try_rows
 
 

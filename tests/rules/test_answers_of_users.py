@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 from cmserver.providers.model import DraftObservation, PriorObservation
 from cmserver.reading.model import EventReading
-from cmserver.reading.offers import read_answer, read_offer
-from tests.rules.offline import edit, note, observe, record, tool_use
+from tests.rules.offline import edit, note, observe, tool_use
 
 QUESTION = "Which key should refunds have?"
 OPTIONS = [{"label": "Intent and sequence"}, {"label": "A queue with a dedupe table"}]
@@ -56,45 +53,6 @@ async def test_what_was_not_answered_decides_nothing():
     assert (await observe(refused)).observations == []
 
 
-OFFERED = """I see three ways:
-1. Key on the payment intent id
-2. Move refunds into an async queue with a dedupe table
-3. Round the amount before hashing
-
-Which one do you want?"""
-
-
-def test_a_prompt_after_an_offer_decides():
-    rows = [
-        (
-            OFFERED,
-            "option 1, and no async: the pooler caps us at 60",
-            "Key on the payment intent id; no async: the pooler caps us at 60",
-        ),
-        (OFFERED, "2", "Move refunds into an async queue with a dedupe table"),
-        (OFFERED, "rounding, the others are too much", "Round the amount before hashing; rounding, the others are too much"),
-        (
-            "Should I also backfill the nine refunds?",
-            "no, support does those",
-            "No, support does those (Should I also backfill the nine refunds?)",
-        ),
-        ("Which port should it have?", "8443, nginx has 443", "8443, nginx has 443 (Which port should it have?)"),
-        ("Proponuję `localdate()`. Mam to zrobić?", "tak, zrób to", "Tak, zrób to (Proponuję `localdate()`. Mam to zrobić?)"),
-        ("1. 自動で締める\n2. 手動のまま\nどちらにしますか。", "1で、手動だと忘れる", "自動で締める; で、手動だと忘れる"),
-        ("Should I also run the linter?", "ok thanks", None),
-        ("Should I also run the linter?", "what does it check?", None),
-        ("Should I also run the linter on the client?", "update the footer please", None),
-        ("Fixed, the tests pass.", "now add the export", None),
-    ]
-
-    def decide(said: str, prompt: str) -> str | None:
-        offer = read_offer(said)
-        answer = read_answer(offer, prompt) if offer else None
-        return answer.title if answer else None
-
-    assert [(said, prompt, decide(said, prompt)) for said, prompt, _ in rows] == rows
-
-
 async def test_unfinished_items_of_the_agents_list_are_open_until_they_are_done():
     def todos(status: str) -> EventReading:
         items = [{"content": "Write the docs", "status": status}, {"content": "Add the cap", "status": "completed"}]
@@ -112,16 +70,19 @@ async def test_unfinished_items_of_the_agents_list_are_open_until_they_are_done(
     assert [number for draft in second.observations for number in draft.closes] == [7]
 
 
-async def test_work_closes_an_item_of_the_agents_list_in_a_later_session():
-    names = ("Retry `send_invoice` after a timeout", "Cap the batch")
-    items = [{"content": name, "status": "pending"} for name in names]
-    stop = note("assistant_message", {"last_assistant_message": "Paused here, more tomorrow."})
-    first = await observe(edit("a.py"), tool_use("TodoWrite", {"todos": items}, {}), stop)
-    ends = record(first, [], count(1))
-    said = "I added the retry to `send_invoice` in `invoices.py`, because the bank times out at night."
+async def test_a_user_closes_an_open_end_by_its_number():
+    end = PriorObservation(number=7, type="discovery", title="The importer is not tested yet", state="open")
 
-    reply = note("assistant_message", {"last_assistant_message": said})
-    later = await observe(edit("invoices.py"), reply, open_ends=ends)
+    answer = await observe(note("user_prompt", {"text": "#7 is done, and #8 too. What is next"}), open_ends=[end])
 
-    closed = {number for draft in later.observations for number in draft.closes}
-    assert [end.title for end in ends if end.number in closed] == [names[0]]
+    (report,) = answer.observations
+    assert (report.title, report.closes) == ("#7 is done, and #8 too.", [7])
+
+
+async def test_shared_words_close_nothing():
+    end = PriorObservation(number=7, type="discovery", title="Nothing purges `webhook_events` yet", state="open")
+    said = "Added purge_webhook_events: it purges the `webhook_events` after 30 days."
+
+    answer = await observe(edit("worker.py"), note("assistant_message", {"last_assistant_message": said}), open_ends=[end])
+
+    assert [draft.closes for draft in answer.observations] == [[]]

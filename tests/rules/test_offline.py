@@ -61,7 +61,7 @@ async def test_the_recorded_session_gives_one_change_and_one_failure():
     }
 
 
-async def test_the_recorded_session_is_summed_up_in_six_fields():
+async def test_the_recorded_session_is_summed_up():
     batch = await observe(*read_payloads(RECORDED))
 
     end = await summarise(
@@ -72,10 +72,8 @@ async def test_the_recorded_session_is_summed_up_in_six_fields():
 
     assert end.summary == DraftSummary(
         request="MARKER-ONE please echo and write",
-        investigated="Ran `echo oops >&2; exit 3`.",
-        completed="#1 Added note.txt; changed `line 5` to `line five` in big.txt",
+        completed="2 files changed: note.txt and big.txt.",
         next_steps="#2 `echo oops >&2; exit 3` failed: oops",
-        notes="2 files changed: note.txt and big.txt. Last words: All done: echoed and wrote note.txt.",
     )
 
 
@@ -230,39 +228,20 @@ async def test_a_commit_tells_why_what_failed_before_and_what_passes_now():
     ]
 
 
-async def test_the_long_session_is_summed_up_in_six_fields():
+async def test_the_long_session_is_summed_up():
     _, recorded = await long_story()
 
     end = await summarise(requests=REQUESTS, recorded=recorded, last_message=LAST_MESSAGE)
 
     assert end.summary == DraftSummary(
-        request=(
-            "Some orders are charged one cent too little, please find out why and fix it. "
-            "Last: Start with the refunds table (4 requests in all)."
-        ),
-        investigated=(
-            "Read orders/pricing.py, orders/coupons.py, tests/test_pricing.py, orders/retry.py, orders/api.py, "
-            'README.md and 1 more; ran `pytest`, `python -c "import orders.payments"`, `ruff check` and `mypy`.'
-        ),
-        learned=(
-            "- #2 Find callers of PaymentClient.charge: `PaymentClient.charge` is called from…\n"
-            "- #3 tenacity.readthedocs.io/en/latest: Tenacity retries on every exception by…\n"
-            "- #9 Passes on a second run without a change: test_webhook_arrives_late"
-        ),
+        request="Some orders are charged one cent too little, please find out why and fix it.",
         completed=(
-            "- #1 fix: round totals and coupons half up\n"
-            "- #4 Added dependency tenacity>=9 (pip); changed orders/payments.py; 1 more file\n"
-            "- #5 Fixed test_a_refused_card_is_not_tried_again: changed orders/retry.py\n"
-            "- #6 feat: retry charges on timeouts\n"
-            "- #7 refactor: compute_total is order_total\n"
-            '- #8 Added "Retries" in README.md; added docs/retries.md ("Why charges are retried")\n'
-            "- #10 Describe retries\n"
-            "- #11 Added migrations/0007_refunds.sql (refunds)"
-        ),
-        next_steps='#12 test_refund_is_stored fails: relation "refunds" does not exist',
-        notes=(
             "11 files changed: orders/pricing.py, orders/coupons.py, pyproject.toml, orders/retry.py, "
-            f"orders/payments.py, tests/test_retry.py and 5 more. Last words: {LAST_MESSAGE}"
+            "orders/payments.py, tests/test_retry.py and 5 more."
+        ),
+        next_steps=(
+            '- #12 test_refund_is_stored fails: relation "refunds" does not exist\n'
+            "- Apply migration 0007 so that test_refund_is_stored can pass"
         ),
     )
 
@@ -463,14 +442,32 @@ async def test_a_sub_agents_report_is_kept():
     assert observation.narrative == "charge() is called twice. Only the worker catches timeouts."
 
 
-async def test_a_note_sent_by_a_rest_client_is_kept_and_a_decision_is_called_one():
+async def test_a_note_sent_by_a_rest_client_is_kept():
     text = "We decided to use Postgres for the queue instead of Redis because one system is easier to run than two."
 
     answer = await observe(note("note", {"text": text}), note("finding", {"content": "The staging host has no swap."}))
 
-    decision, finding = answer.observations
-    assert (decision.type, decision.narrative, decision.concepts) == ("decision", text, ["why-it-exists", "trade-off"])
-    assert (finding.type, finding.title) == ("discovery", "The staging host has no swap")
+    assert [(draft.type, draft.narrative) for draft in answer.observations] == [
+        ("discovery", text),
+        ("discovery", "The staging host has no swap."),
+    ]
+
+
+async def test_the_last_of_a_turns_work_says_what_the_agent_said():
+    said = "The cap is 60 now, because the pooler has no more.\n```sh\nmake deploy\n```"
+
+    answer = await observe(edit("a.py"), edit("b.py"), note("assistant_message", {"last_assistant_message": said}))
+
+    assert [draft.narrative for draft in answer.observations] == ["The cap is 60 now, because the pooler has no more."]
+
+
+async def test_an_open_end_about_a_failure_is_told_by_the_failure():
+    failure = failed_run("pytest -q", "FAILED tests/test_a.py::test_b - KeyError: 1\n1 failed in 0.1s")
+    said = "One test still fails. The importer is not tested yet."
+
+    answer = await observe(failure, note("assistant_message", {"last_assistant_message": said}))
+
+    assert [draft.title for draft in answer.observations] == ["test_b fails: KeyError: 1", "The importer is not tested yet"]
 
 
 async def test_tools_of_other_agents_are_understood():

@@ -47,7 +47,7 @@ async def test_minimal_keeps_fixes_commits_decisions_and_what_still_fails_with_o
     assert [(draft.type, draft.subtitle, len(draft.facts)) for draft in answer.observations] == [
         ("bugfix", None, 1),
         ("discovery", None, 1),
-        ("decision", None, 0),
+        ("discovery", None, 0),
     ]
     assert [draft.narrative for draft in answer.observations] == [None, None, "We decided to use PostgreSQL rather than Redis."]
     assert answer.observations[0].files_modified == ["a.py"]
@@ -169,14 +169,14 @@ async def test_a_session_that_only_looked_has_no_summary():
     assert [skip.reason for skip in end.skipped] == ["nothing was changed, found or decided"]
 
 
-async def test_the_last_message_of_an_unfinished_session_is_its_next_steps():
+async def test_what_the_last_message_leaves_open_is_a_next_step():
     change = PriorObservation(number=1, type="change", title="Added a in a.py", files_modified=["a.py"])
     said = "The cap is in.\n\nNot done yet:\n1. The import of old rows\n2. The docs"
 
     end = await summarise(recorded=[change], last_message=said)
 
     assert end.summary is not None
-    assert end.summary.next_steps == said
+    assert end.summary.next_steps == "- The import of old rows\n- The docs"
 
 
 async def test_what_was_recorded_is_not_called_nothing():
@@ -185,10 +185,10 @@ async def test_what_was_recorded_is_not_called_nothing():
     end = await summarise(recorded=[change])
 
     assert end.summary is not None
-    assert end.summary.notes == "1 file changed: a.py."
+    assert end.summary.completed == "1 file changed: a.py."
 
 
-async def test_a_summary_names_what_was_read_and_run_and_what_still_fails():
+async def test_a_summary_says_what_was_asked_for_first_and_what_still_fails():
     failure = PriorObservation(
         number=1,
         type="discovery",
@@ -200,7 +200,5 @@ async def test_a_summary_names_what_was_read_and_run_and_what_still_fails():
     end = await summarise(recorded=[failure], requests=["One", "Two", "Three"], last_message="Done.")
 
     assert end.summary is not None
-    assert end.summary.request == "One. Last: Three (3 requests in all)."
-    assert end.summary.investigated == "Read a.py and b.py; ran `pytest`."
+    assert end.summary.request == "One"
     assert end.summary.next_steps == "#1 test_a fails: KeyError: 1"
-    assert end.summary.notes is None
