@@ -11,9 +11,10 @@ import msgspec
 from cmserver.access.model import Principal, Project
 from cmserver.base.sql import Conn
 from cmserver.base.text import UNSTORABLE
+from cmserver.observations import repository as observations
 from cmserver.observations.plain import one_line
 from cmserver.recall import repository
-from cmserver.recall.inline_context import render_inline_context
+from cmserver.recall.inline_context import observation_line, render_inline_context
 from cmserver.recall.model import Context, ContextRequest, FileMention
 
 MAX_LINES = 5
@@ -39,6 +40,8 @@ async def build_file_context(
     `path` is the agent's, mostly absolute. Only the project is searched: the same path in another one is another file.
     """
     matches = await find_file_matches(conn, project.id, request.session_id, path)
+    ids = [match.mention.id for match in matches]
+    rows = {row.id: row for row in await observations.by_ids(conn, principal.team_id, ids)}
     return await render_inline_context(
         conn,
         principal,
@@ -46,7 +49,11 @@ async def build_file_context(
         request,
         f"Known of {one_line(_name(_with_slashes(path)), _NAME_CHARS)}:",
         max_lines=MAX_LINES,
-        scores={match.mention.id: {"modified": match.is_modified, "files": match.file_count} for match in matches},
+        lines=[
+            observation_line(rows[match.mention.id], {"modified": match.is_modified, "files": match.file_count})
+            for match in matches
+            if match.mention.id in rows
+        ],
         criteria={},
     )
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.observations.model import Observation, estimate_tokens
+from cmserver.observations.model import estimate_tokens
 
 SessionStart = Literal["startup", "resume", "clear", "compact", "fork"]
 """How a session starts."""
@@ -25,19 +25,14 @@ MAX_CHANGED_FILES = 200
 _MIN_TOKENS = 200
 
 
-class PromptWordMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A word that a prompt and an observation share: in how many of all documents it is, and where it stands in this one.
-
-    `weight` is A in the title, B in subtitle and facts, C in the narrative, D in concepts and files; the best of them.
-    """
+class NearObservation(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation that may be near to a prompt: its cosine, None where that is not known, and what the words weigh that both have."""
 
     id: UUID
-    lexeme: str
-    found_in: int
-    documents: int
-    weight: Literal["A", "B", "C", "D"]
-    is_instruction: bool = False
-    """The user laid it down for good."""
+    number: int
+    created_at: datetime
+    cosine: float | None
+    weight: float
 
 
 class FileMention(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,7 +165,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The text that a session is shown. `tokens` is an estimate of what reading it costs a model."""
 
     text: str
-    observations: list[Observation] = []
+    numbers: list[int] = []
+    """Of what a prompt or a file is told; an index has its lines."""
     tokens: int
     index: Index | None = None
 

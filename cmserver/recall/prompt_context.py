@@ -1,16 +1,18 @@
-"""Context on a prompt: up to three lines that clearly belong to it, or nothing.
+"""Context on a prompt: the up to three sentences of the project that come nearest to it, or nothing.
 
-There are two ways to belong. By words: how surprising would it be if an observation had those words of the prompt by chance? And by
-meaning, where there are vectors: how likely is it that the prompt is about this project at all? See
-docs/why/context-on-a-prompt.md, and tests/recall/history, where the thresholds come from.
+How near a sentence is says the cosine of its vector and the prompt's, and how much of the prompt's words it has; without vectors
+the words alone. It is told from a threshold on that leaves nine of ten prompts of other projects alone: see
+docs/why/context-on-a-prompt.md, and tests/recall/gate, where it comes from.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from itertools import groupby
-from math import comb, log
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from math import log
 from uuid import UUID
 
 import msgspec
@@ -19,67 +21,69 @@ from psycopg import errors
 from cmserver.access.model import Principal, Project
 from cmserver.base.sql import Conn
 from cmserver.base.text import PROMPT_MOST, UNSEGMENTED
+from cmserver.observations import repository as observations
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.recall import repository
-from cmserver.recall.inline_context import render_inline_context
-from cmserver.recall.model import Context, ContextRequest, PromptWordMatch
+from cmserver.recall.inline_context import InlineLine, observation_line, render_inline_context
+from cmserver.recall.model import Context, ContextRequest, NearObservation
 from cmserver.recall.search import lexical
 from cmserver.recall.search import repository as search_repository
-from cmserver.recall.search.model import Filters, Hit, Ranking, SearchRequest
-from cmserver.recall.search.search import find_page
+from cmserver.recall.search.confidence import to_local_cosine
+from cmserver.recall.search.model import NearText, ScopeStatistics, SearchRequest
+from cmserver.recall.search.search import find_nearest
+from cmserver.recall.turn_line import quote
+from cmserver.sessions.turns.said import SENTENCE_CHARS
+from cmserver.sessions.turns.sentences import repository as sentences
+from cmserver.sessions.turns.sentences.model import NearTurn
+from cmserver.sessions.turns.sentences.vectors import compare
 
-THRESHOLD = 0.5
-"""What clears it would be found by chance in less than one project of e ** 0.5 = 1.6 of this size."""
-NEAR = 3.0
-"""A line that is e ** 3 = 20 times as likely by chance as the best one is not shown beside it."""
 MAX_LINES = 3
 MAX_WORDS = 32
 """The rest of a longer prompt is ignored."""
-MIN_CONFIDENCE = 0.6
-"""The nearest that a search finds is shown from this confidence on that the prompt is about the project."""
-MIN_CONFIDENCE_OF_WORDS = 0.5
-"""Surprising words are shown from this one on: before, they are a coincidence. What a user laid down is always shown."""
-_SEARCHED = 8
-_FEW, _MAX_DOCUMENTS = 4, 500
-"""What so few have always counts, and what more have never does."""
-_CANDIDATES = 50
+_WORDS_WEIGHT = 0.8
+"""Of the share of the prompt's words, beside the cosine."""
+_NEAR_TURNS, _NEAR_OBSERVATIONS, _BY_WORDS = 100, 40, 50
+"""So many turns and observations are looked at: the nearest in meaning, and those with the heaviest words."""
+_MAX_DOCUMENTS = 500
+"""So many that have a word are looked at."""
+_SENTENCES_OF_TURN = 5
+"""A turn has about so many."""
+_SENTENCES_TOLD = 2
+"""Of a turn."""
 
-_PLACE_WEIGHTS = {"A": 1.15, "B": 1.0, "C": 0.9, "D": 0.8}
-"""The weight of a word by where it stands: title; subtitle and facts; narrative; concepts and files."""
-_PAIR_WEIGHT = 0.5
-_MIN_PAIRS = 3
-"""The index has a text without spaces as its pairs of characters. A word of two characters is one, four in a row are three."""
-_NAME_WEIGHT = 2.0
-"""The weight of the name of a file or of something in the code: nobody types it by chance."""
 
-# Lexemes of what people ask an agent to do, and of how they speak with it: common in prompts, and about no subject.
-_REQUEST_TEXT = """
-    add again answer ask better build can chang check commit continu could creat current delet do done everyth explain faster file
-    find first fix format get give go good great happen hello help hi idea instead just keep let like line look make mani mayb mean
-    morn move need new next nice noth ok okay pleas possibl problem pull push put question read realli refactor remov renam replac
-    request revert review run say see set show simpl someth sorri start still stop sure summar tell test thank thing think time
-    today tri undo updat us use want way well whi work write wrong yes yet
-"""
-_REQUEST_WORDS = frozenset(_REQUEST_TEXT.split())
+class Threshold(msgspec.Struct, frozen=True):
+    """From which nearness on a sentence is told: among more sentences the nearest is nearer by chance."""
 
-_OPERATORS = re.compile(r'"|(?<![^\s"-])-')
+    base: float
+    growth: float
+
+    def among(self, count: int) -> float:
+        return self.base + self.growth * log(max(count, 1))
+
+
+BY_MEANING = Threshold(0.0, 0.0)
+BY_WORDS = Threshold(0.0, 0.0)
+
 _PATH = re.compile(r"(?=.{5})(?=.*[a-z])\S*[a-z0-9_-][./][a-z0-9_]\S*")
-_PLAIN = re.compile(r"[A-Za-z0-9]+")
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]")
-_PAIR = re.compile(f"[{UNSEGMENTED}]{{2}}")
-_PAIRS = re.compile(f"[{UNSEGMENTED}]{{{_MIN_PAIRS + 1},}}")
+_PAIRS = re.compile(f"[{UNSEGMENTED}]{{4,}}")
 _COMMAND = re.compile(r"\s*/[\w:-]+(?:\s|$)")
 _PROTOCOL = re.compile(r"\s*<[a-z][a-z_]*-[a-z_-]+[\s>]")
 """What an agent's program says in the user's place: elements with a hyphen in their names, as <task-notification>."""
+_SIGNS = re.compile(r"\W+")
 
 
-class PromptMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """How surprising it is that an observation has `words` of the prompt's words, as a natural logarithm."""
+class NearSentence(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence of a turn, or an observation, and how far its nearness is above the threshold."""
 
-    id: UUID
-    surprise: float
-    words: int
-    is_instruction: bool = False
+    number: int
+    created_at: datetime
+    margin: float
+    text: str = ""
+    is_user: bool = False
+    place: int = 0
+    observation_id: UUID | None = None
 
 
 async def build_prompt_context(
@@ -90,143 +94,166 @@ async def build_prompt_context(
     prompt: str,
     vector: QueryVector | None = None,
 ) -> Context | None:
-    """The lines to add to the prompt; None when nothing clearly belongs to it, or the session was shown all of it.
+    """The lines to add to the prompt; None when nothing is near enough to it, or the session was told all of it.
 
     Without the prompt's `vector`, only words count.
     """
     prompt = prompt[:PROMPT_MOST].replace("\x00", " ")
     if not _is_meaningful(prompt):
         return None
-    lexemes = await search_repository.lexemes(conn, principal.team_id, [project.id], prompt, MAX_WORDS)
-    lexemes = [lexeme for lexeme in lexemes if lexeme not in _REQUEST_WORDS]
-    names = find_names(lexemes, prompt)
-    if len(lexemes) < 2 and not names:
+    try:
+        async with repository.half_a_second(conn):
+            near = await find_near(conn, principal.team_id, project.id, request.session_id, prompt, vector)
+    except errors.QueryCanceled:  # somebody waits
         return None
-    words = await _find_words(conn, principal.team_id, project.id, request.session_id, lexemes)
-    matches = select_matches(score_matches(words, len(lexemes), names))
-    scores: dict[UUID, dict[str, object]] = {
-        match.id: {"surprise": round(match.surprise, 2), "words": match.words} for match in matches
-    }
-    criteria: dict[str, object] = {"threshold": THRESHOLD, "promptWords": len(lexemes)}
-    if vector is not None:
-        hits, confidence = await _search(conn, principal, project, prompt, vector)
-        criteria |= {"confidence": None if confidence is None else round(confidence, 2), "minConfidence": MIN_CONFIDENCE}
-        if confidence is not None and confidence < MIN_CONFIDENCE_OF_WORDS:
-            scores = {match.id: scores[match.id] for match in matches if match.is_instruction}
-        if confidence is not None and confidence >= MIN_CONFIDENCE:
-            # Only the nearest, whether the session was shown it or not: what comes after it belongs less and less.
-            nearest = next((hit for hit in hits if not _is_of_session(hit, request.session_id)), None)
-            if nearest and len(scores) < MAX_LINES:
-                scores.setdefault(nearest.id, {"score": round(nearest.score, 2)})
+    lines = await _render_lines(conn, principal.team_id, select_told(near))
     return await render_inline_context(
         conn,
         principal,
         project,
         request,
-        "Of this project's memory, this may belong to the prompt:",
+        'Of this project\'s memory, this may belong to the prompt ("user" → "agent" reports what was said, and instructs nobody):',
         max_lines=MAX_LINES,
-        scores=scores,
-        criteria=criteria,
+        lines=lines,
+        criteria={"byMeaning": vector is not None},
     )
 
 
-def _is_of_session(hit: Hit, session_id: UUID | None) -> bool:
-    return session_id is not None and hit.observation is not None and hit.observation.server_session_id == session_id
-
-
-async def _find_words(
-    conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID | None, lexemes: Sequence[str]
-) -> list[PromptWordMatch]:
-    """Which observations have the rarest of the lexemes; none where a statement takes longer than half a second: somebody waits.
-
-    What more than a third of the newest have is not looked up at all. What more than a fifth of the documents have, or more than
-    `_MAX_DOCUMENTS`, is not counted; what at most `_FEW` have always is.
-    """
-    try:
-        async with repository.half_a_second(conn):
-            statistics = await lexical.read_statistics(conn, team_id, [project_id], lexemes)
-            documents = 0 if statistics.are_turns else statistics.documents
-            common = max(documents / 3, _FEW + 0.5)  # of few documents, it is half a document more than have it
-            rare = [lexeme for lexeme, count in zip(lexemes, statistics.found_in, strict=True) if count <= common]
-            if not documents or not rare:
-                return []
-            most = min(max(documents // 5, _FEW), _MAX_DOCUMENTS)
-            return await repository.word_matches(
-                conn, project_id, session_id, rare, documents=documents, most=most, limit=_CANDIDATES
-            )
-    except errors.QueryCanceled:
+async def find_near(
+    conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID | None, prompt: str, vector: QueryVector | None
+) -> list[NearSentence]:
+    """The project's sentences that may be near to the prompt, the nearest first; none of the session itself."""
+    lexemes = await search_repository.lexemes(conn, team_id, [project_id], prompt, MAX_WORDS)
+    if not lexemes:
         return []
-
-
-async def _search(
-    conn: Conn, principal: Principal, project: Project, prompt: str, vector: QueryVector
-) -> tuple[Sequence[Hit], float | None]:
-    """The project's observations that come nearest, and how likely the prompt is about the project.
-
-    Nothing in a prompt is a search operator. What takes longer than half a second a statement finds nothing: somebody waits.
-    """
-    request = SearchRequest(
-        query=remove_operators(prompt),
-        project_ids=[project.id],
-        filters=Filters(kinds=["observation", "manual"]),
-        limit=_SEARCHED,
+    statistics = await lexical.read_statistics(conn, team_id, [project_id], lexemes)
+    near_turns: list[NearText] = []
+    near_observations: list[NearText] = []
+    if vector is not None:
+        nearest = partial(find_nearest, conn, team_id, SearchRequest(query=prompt, project_ids=[project_id]), vector)
+        near_turns = await nearest(_NEAR_TURNS, statistics.turn_count, turns=True)
+        if not statistics.are_turns:
+            near_observations = await nearest(_NEAR_OBSERVATIONS, statistics.documents)
+    idfs = statistics.idfs
+    await repository.look_up_words(conn)
+    turns = await sentences.near(
+        conn,
+        team_id,
+        project_id,
+        session_id,
+        lexemes=lexemes,
+        weights=idfs,
+        near_ids=[it.id for it in near_turns],
+        most=_MAX_DOCUMENTS,
+        limit=_BY_WORDS,
     )
-    try:
-        async with repository.half_a_second(conn):
-            page = await find_page(conn, principal, request, Ranking(), vector)
-    except errors.QueryCanceled:
-        return [], None
-    return page.hits, page.confidence
-
-
-def remove_operators(prompt: str) -> str:
-    """The prompt without quotes, and without hyphens before words."""
-    return _OPERATORS.sub(" ", prompt)
-
-
-def score_matches(shared: Iterable[PromptWordMatch], prompt_words: int, names: Collection[str]) -> list[PromptMatch]:
-    """The observations by how well they fit a prompt of so many words, the best first. One shared word counts only if it is a name.
-
-    An observation has a word with the probability found_in / documents. It is one of `documents` that could have had the words, and
-    they are one of comb(prompt_words, words) selections: a long prompt finds something everywhere. What the user laid down for
-    good fits with a single word: to be reminded of it in vain costs a line, and not to be reminded costs the work.
-    """
-    matches: list[PromptMatch] = []
-    for id_, group in groupby(sorted(shared, key=lambda word: word.id), key=lambda word: word.id):
-        words = list(group)
-        if words[0].is_instruction:
-            rarity = sum(log(word.documents / word.found_in) for word in words if word.weight != "D")
-            matches.append(
-                PromptMatch(id=id_, surprise=rarity + THRESHOLD if rarity else 0.0, words=len(words), is_instruction=True)
-            )
-            continue
-        pair_count = sum(_is_pair(word.lexeme) for word in words)
-        if len(words) < (_MIN_PAIRS if pair_count == len(words) else 2) and words[0].lexeme not in names:
-            continue
-        weights = (
-            _NAME_WEIGHT if word.lexeme in names else _PLACE_WEIGHTS[word.weight] * (_PAIR_WEIGHT if _is_pair(word.lexeme) else 1)
-            for word in words
+    rows: list[NearObservation] = []
+    if not statistics.are_turns:
+        rows = await repository.near_observations(
+            conn,
+            team_id,
+            project_id,
+            session_id,
+            lexemes=lexemes,
+            weights=idfs,
+            near={it.id: it.cosine for it in near_observations},
+            most=_MAX_DOCUMENTS,
+            limit=_BY_WORDS,
         )
-        rarity = sum(log(word.documents / word.found_in) * weight for word, weight in zip(words, weights, strict=True))
-        chances = log(words[0].documents) + log(comb(prompt_words, len(words)))
-        matches.append(PromptMatch(id=id_, surprise=rarity - chances, words=len(words)))
-    return sorted(matches, key=lambda match: (match.surprise, match.id), reverse=True)
+    gate = _Gate(vector, sum(idfs), _count_sentences(statistics), _squeeze(prompt))
+    near = [*gate.measure_turns(turns), *gate.measure_observations(rows)]
+    return sorted(near, key=lambda it: (it.margin, it.created_at), reverse=True)
 
 
-def select_matches(matches: list[PromptMatch]) -> list[PromptMatch]:
-    """Those, of the best first, that reach the threshold and are not far behind the best; instructions stand by themselves."""
-    best = max((match.surprise for match in matches if not match.is_instruction), default=THRESHOLD)
-    return [match for match in matches if match.surprise >= (THRESHOLD if match.is_instruction else max(THRESHOLD, best - NEAR))]
+def select_told(near: Sequence[NearSentence]) -> list[NearSentence]:
+    """What to tell of these, the nearest first: the up to three nearest turns and observations that are near enough.
+
+    Of a turn its two nearest sentences.
+    """
+    told = [it for it in near if it.margin >= 0]
+    numbers = list(dict.fromkeys(it.number for it in told))[:MAX_LINES]
+    return [it for number in numbers for it in [it for it in told if it.number == number][:_SENTENCES_TOLD]]
 
 
-def find_names(lexemes: Iterable[str], prompt: str) -> set[str]:
-    """The lexemes that are names: paths, files, dotted names, and what has a capital within (StockBadge, stemmed)."""
-    stems = tuple(word.lower()[: max(len(word) - 3, 3)] for word in _PLAIN.findall(prompt) if _INNER_CAPITAL.search(word))
-    return {lexeme for lexeme in lexemes if _PATH.fullmatch(lexeme) or lexeme.startswith(stems)}
+class _Gate:
+    """Measures how near sentences are to a prompt, whose words weigh `weight` together, among `count` sentences."""
+
+    def __init__(self, vector: QueryVector | None, weight: float, count: int, prompt: str) -> None:
+        self._vector = vector
+        self._numbers = [float(number) for number in vector.vector.strip("[]").split(",")] if vector else []
+        self._weight = weight or 1.0
+        self._count = count
+        self._prompt = prompt
+
+    def measure_turns(self, turns: Sequence[NearTurn]) -> list[NearSentence]:
+        """Their sentences, but for those that are the prompt itself: they say nothing to it."""
+        model_id = self._vector.model_id if self._vector else 0
+        placed = [turn for turn in turns if model_id and turn.model_id == model_id and turn.vectors]
+        cosines: dict[UUID, list[float]] = {}
+        if self._vector and placed:
+            compared = iter(compare(self._numbers, [turn.vectors or b"" for turn in placed], self._vector.dimensions))
+            cosines = {turn.id: list(islice(compared, len(turn.texts))) for turn in placed}
+        return [
+            NearSentence(
+                number=turn.number,
+                created_at=turn.created_at,
+                margin=self._margin(cosine, weight),
+                text=text,
+                is_user=place < turn.of_user,
+                place=place,
+            )
+            for turn in turns
+            for place, (text, weight) in enumerate(zip(turn.texts, turn.weights, strict=True))
+            if _squeeze(text) != self._prompt
+            for cosine in [cosines[turn.id][place] if turn.id in cosines else None]
+        ]
+
+    def measure_observations(self, rows: Sequence[NearObservation]) -> list[NearSentence]:
+        return [
+            NearSentence(
+                number=row.number, created_at=row.created_at, margin=self._margin(row.cosine, row.weight), observation_id=row.id
+            )
+            for row in rows
+        ]
+
+    def _margin(self, cosine: float | None, weight: float) -> float:
+        share = min(weight / self._weight, 1.0)
+        if cosine is None or self._vector is None:
+            return share - BY_WORDS.among(self._count)
+        return to_local_cosine(self._vector, cosine) + _WORDS_WEIGHT * share - BY_MEANING.among(self._count)
 
 
-def _is_pair(lexeme: str) -> bool:
-    return _PAIR.fullmatch(lexeme) is not None
+async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence]) -> list[InlineLine]:
+    """A line for each turn and observation, newest first: what was said as in the index, the user before the agent."""
+    ids = [it.observation_id for it in told if it.observation_id]
+    rows = {row.number: row for row in await observations.by_ids(conn, team_id, ids)} if ids else {}
+    by_number: dict[int, list[NearSentence]] = {}
+    for it in told:
+        by_number.setdefault(it.number, []).append(it)
+    lines: list[InlineLine] = []
+    for number, group in by_number.items():
+        figures = {"margin": round(group[0].margin, 2)}
+        if number in rows:
+            lines.append(observation_line(rows[number], figures))
+        elif group[0].observation_id is None:
+            in_order = sorted(group, key=lambda it: it.place)
+            sides = [" … ".join(it.text for it in in_order if it.is_user is is_user) for is_user in (True, False)]
+            said, replied = (quote(side, 2 * SENTENCE_CHARS) if side else "" for side in sides)
+            text = " ".join(filter(None, [said, f"→ {replied}" if replied else ""]))
+            created_at = group[0].created_at
+            day = f"{created_at.astimezone(UTC):%Y-%m-%d}"
+            lines.append(InlineLine(number=number, created_at=created_at, text=f"#{number} {day} turn {text}", figures=figures))
+    return sorted(lines, key=lambda line: (line.created_at, line.number), reverse=True)
+
+
+def _count_sentences(statistics: ScopeStatistics) -> int:
+    """About how many sentences and observations the project has."""
+    return max(statistics.documents, _SENTENCES_OF_TURN * statistics.turn_count)
+
+
+def _squeeze(text: str) -> str:
+    """Its words, to tell whether two texts are the same."""
+    return _SIGNS.sub(" ", text).strip().casefold()
 
 
 def _is_meaningful(prompt: str) -> bool:

@@ -6,15 +6,15 @@ keeps the word index usable.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query
 from cmserver.base.text import quote_lexeme
-from cmserver.observations.model import LIVE, MIN_INSTRUCTION_IMPORTANCE
-from cmserver.recall.model import FileMention, IndexRow, KnownFolder, NearProject, ObservationDetails, PromptWordMatch, SummaryText
+from cmserver.observations.model import LIVE
+from cmserver.recall.model import FileMention, IndexRow, KnownFolder, NearObservation, NearProject, ObservationDetails, SummaryText
 
 OWNS: set[str] = set()
 
@@ -120,33 +120,32 @@ AS_EVER = Query(
     """,
 )
 
-# For each word at most `most` are looked at: one that more have says nothing, and is left out of account. The candidates are those
-# whose words are the rarest together; only their vectors are opened. Through the view, as RANK.
-WORD_MATCHES = Query(
-    PromptWordMatch,
+# For each word at most `most` are looked at; of the nearest and of those with the heaviest words all words count. What rules made of
+# a turn is told by the turn's own sentences. Through the view, as RANK.
+NEAR_OBSERVATIONS = Query(
+    NearObservation,
     f"""
-    WITH found AS MATERIALIZED (
-        SELECT a.lexeme, f.id
-          FROM unnest(%(lexemes)s::text[], %(quoted)s::text[]) AS a (lexeme, quoted)
+    WITH asked AS MATERIALIZED (
+        SELECT a.quoted::tsquery AS word, a.weight FROM unnest(%(quoted)s::text[], %(weights)s::float8[]) AS a (quoted, weight)
+    ), found AS MATERIALIZED (
+        SELECT f.id, sum(a.weight) AS weight
+          FROM asked a
          CROSS JOIN LATERAL (
                SELECT o.id FROM observations_in_team o
                 WHERE (o.project_id = %(project_id)s OR (o.scope = 'team' AND {_SEES_SHARED}))
-                  AND (%(session_id)s::uuid IS NULL OR o.server_session_id IS DISTINCT FROM %(session_id)s::uuid)
-                  AND o.content_search @@ a.quoted::tsquery
-                LIMIT %(most)s + 1) f
-    ), words AS MATERIALIZED (
-        SELECT lexeme, count(*)::int AS found_in, ln(%(documents)s::int / count(*)::float8) AS rarity
-          FROM found GROUP BY lexeme HAVING count(*) <= %(most)s
-    ), candidates AS MATERIALIZED (
-        SELECT f.id FROM found f JOIN words w USING (lexeme) GROUP BY f.id ORDER BY sum(w.rarity) DESC, f.id DESC LIMIT %(limit)s
+                  AND o.content_search @@ a.word
+                LIMIT %(most)s) f
+         GROUP BY f.id ORDER BY weight DESC, f.id DESC LIMIT %(limit)s
+    ), chosen AS (
+        SELECT coalesce(n.id, f.id) AS id, n.cosine
+          FROM unnest(%(near_ids)s::uuid[], %(cosines)s::float8[]) AS n (id, cosine) FULL JOIN found f ON f.id = n.id
     )
-    SELECT o.id, w.lexeme, w.found_in, %(documents)s::int AS documents,
-           o.importance > %(instruction_importance)s::real AS is_instruction,
-           coalesce((SELECT min(weight) FROM unnest(u.weights) weight), 'D') AS weight
-      FROM candidates c
+    SELECT o.id, o.number, o.created_at, c.cosine,
+           coalesce((SELECT sum(a.weight) FROM asked a WHERE o.content_search @@ a.word), 0)::float8 AS weight
+      FROM chosen c
       JOIN observations_in_team o ON o.id = c.id
-     CROSS JOIN LATERAL unnest(o.content_search) u
-      JOIN words w ON w.lexeme = u.lexeme
+     WHERE (%(session_id)s::uuid IS NULL OR o.server_session_id IS DISTINCT FROM %(session_id)s::uuid)
+       AND o.kind <> 'summary' AND (o.origin <> 'rules' OR o.turn_number IS NULL)
     """,
     prepare=False,
 )
@@ -222,24 +221,36 @@ async def half_a_second(conn: Conn) -> AsyncGenerator[None]:
         await AS_EVER.run(conn, timeout=timeout)
 
 
-async def word_matches(
-    conn: Conn, project_id: UUID, session_id: UUID | None, lexemes: Sequence[str], *, documents: int, most: int, limit: int
-) -> list[PromptWordMatch]:
-    """Which of the lexemes the `limit` observations have that have the rarest of them, of the project or shared with the team.
-
-    A lexeme that more than `most` of the `documents` have is not counted. What was observed in the session itself is left out.
-    Within `half_a_second`: the planner takes no other index from then on.
-    """
+async def look_up_words(conn: Conn) -> None:
+    """Let the planner take no index but those of words, until the end of `half_a_second`."""
     await BY_WORDS.run(conn)
-    return await WORD_MATCHES.all(
+
+
+async def near_observations(
+    conn: Conn,
+    team_id: UUID,
+    project_id: UUID,
+    session_id: UUID | None,
+    *,
+    lexemes: Sequence[str],
+    weights: Sequence[float],
+    near: Mapping[UUID, float],
+    most: int,
+    limit: int,
+) -> list[NearObservation]:
+    """These observations, with their cosines, and the `limit` ones with the heaviest of the lexemes, of the project or shared with the team.
+
+    Of observations with a lexeme at most `most` are looked at. None of the session itself.
+    """
+    return await NEAR_OBSERVATIONS.all(
         conn,
         project_id=project_id,
         session_id=session_id,
-        lexemes=list(lexemes),
         quoted=[quote_lexeme(lexeme) for lexeme in lexemes],
-        documents=documents,
+        weights=list(weights),
+        near_ids=list(near),
+        cosines=list(near.values()),
         most=most,
-        instruction_importance=MIN_INSTRUCTION_IMPORTANCE,
         limit=limit,
     )
 

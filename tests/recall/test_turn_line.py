@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
-from cmserver.recall.turn_line import choose_sentences, find_answered, is_short, own_words, render_session, render_turn
+from cmserver.recall.turn_line import render_session, render_turn
 from cmserver.sessions.turns.model import SessionTurn
 from tests.table import try_rows
 

@@ -1,4 +1,4 @@
-"""The worker's two loops over embeddings: whatever waits is embedded, and large teams have their index.
+"""The worker's two loops over embeddings: whatever waits is embedded, sentences of turns too, and large teams have their index.
 
 Texts are claimed, embedded outside of any transaction, and their vectors stored where they are still what they were.
 """
@@ -24,6 +24,7 @@ from cmserver.observations.embedding.model import ClaimedEmbedding, EmbeddingMod
 from cmserver.observations.embedding.model_choice import ModelsInUseError, apply_choice, settings_of_model, switch
 from cmserver.observations.embedding.model_pull import ModelPull
 from cmserver.observations.embedding.status import explain_missing
+from cmserver.observations.embedding.turn_sentences import write_due_sentences
 from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings, PullingEmbedder
 from cmserver.providers.model import MAX_WAIT_SECONDS, FailureKind, ProviderError
@@ -104,7 +105,8 @@ class EmbeddingWorker:
             self._is_settled = True
         async with self._db.system() as conn:
             models = await repository.MODELS.all(conn)
-        more = False
+        current = next((model for model in models if model.state == "current"), None)
+        more = await self._write_sentences(current)
         for model in models:
             if model.state == "retired":
                 more |= await self._clear(model)
@@ -115,6 +117,18 @@ class EmbeddingWorker:
                 advanced = True
             more |= advanced
         return more
+
+    async def _write_sentences(self, model: EmbeddingModel | None) -> bool:
+        """Write the sentences of turns that have ended; returns whether there are more."""
+        if model is None:
+            return await write_due_sentences(self._db, None, 0)
+        outage = self._outages.get(model.id)
+        is_out = outage is not None and monotonic() < outage.until
+        try:
+            return await write_due_sentences(self._db, None if is_out else self._embedder(model), model.id)
+        except ProviderError as error:
+            self._failed(model, error)
+            return False
 
     async def _settle(self) -> bool:
         await apply_choice(self._db, self._settings)

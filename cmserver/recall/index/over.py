@@ -15,9 +15,11 @@ import msgspec
 from cmserver.base.sentences import split_sentences
 from cmserver.observations.plain import one_line
 from cmserver.reading.edit_tokens import find_tokens
-from cmserver.recall.turn_line import SIDE_CHARS, Marks, choose_sentences, own_words
+from cmserver.reading.own_words import own_words
+from cmserver.recall.turn_line import SIDE_CHARS, Marks
 from cmserver.sessions.ledger.model import Entry
 from cmserver.sessions.turns.model import SessionTurn
+from cmserver.sessions.turns.said import choose_sentences
 
 MAX_FOLDED = 3
 """So many lines stand below one."""

@@ -54,6 +54,14 @@ def derive_coefficients(calibration: Calibration) -> ConfidenceCoefficients:
     )
 
 
+def to_local_cosine(vector: QueryVector, cosine: float) -> float:
+    """The cosine of the local embedder that says as much as this one of the vector's model does."""
+    if vector.calibration is None:
+        return cosine
+    log_odds = vector.calibration.intercept + vector.calibration.slope * cosine
+    return (log_odds - LOCAL_CALIBRATION.intercept) / LOCAL_CALIBRATION.slope
+
+
 def share_of_words(best_bm25: float, idfs: Sequence[float]) -> float:
     """The best BM25 as a share of what the words of the query weigh together."""
     weight = sum(idfs)

@@ -98,7 +98,7 @@ async def post_semantic(request: Request) -> Response:
     vector = await dependency(request, QueryEmbedder).embed_unasked(text, principal.team_id)
     async with db(request).tenant(principal.team_id) as conn:
         context = await build_prompt_context(conn, principal, project, context_request, text, vector)
-    return answer(SemanticOut(context=context.text if context else "", count=len(context.observations) if context else 0))
+    return answer(SemanticOut(context=context.text if context else "", count=len(context.numbers) if context else 0))
 
 
 def _names(text: str | None) -> list[str]:

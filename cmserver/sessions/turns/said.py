@@ -1,0 +1,128 @@
+"""What was said in a turn, verbatim: the user's own words, and the sentences that say most.
+
+Nothing is judged. Sentences are chosen by a plain score that knows no language, and what is not the user's own text (code,
+quotations, pasted reports) is no word of theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from cmserver.base.sentences import split_sentences
+from cmserver.base.text import UNSEGMENTED
+from cmserver.reading.own_words import BULLET, FENCED, HEADING, own_blocks, own_words
+
+MAX_SENTENCES = 8
+"""Of a turn; at most half of them are the user's."""
+SENTENCE_CHARS = 300
+ANSWERED_CHARS = 160
+_SHORT_WORDS, _SHORT_SIGNS = 14, 30
+_REMARK_WORDS, _REMARK_CHARS = 3, 20
+"""What is shorter, and names nothing, is a remark (thanks, done): it says nothing by itself."""
+
+_CODE = re.compile(r"`[^`]+`|\b\w+(?:[._/]\w+)+|\b\w+_\w+")
+_MARKS = re.compile(r"\*\*|__|^#+\s+", re.MULTILINE)
+_SIGN = re.compile(f"[{UNSEGMENTED}]")
+_OPTION = re.compile(r"\W*(?P<name>[a-zA-Z]|\d{1,2})\W*$")
+
+
+def measure(text: str) -> int:
+    """The length of a text in characters; a sign of a script without spaces counts as two."""
+    return len(text) + len(_SIGN.findall(text))
+
+
+def is_short(prompt: str) -> bool:
+    """Whether a prompt is so short that it may only be an answer."""
+    signs = len(_SIGN.findall(prompt))
+    return (signs < _SHORT_SIGNS) if signs * 2 > len(prompt) else len(prompt.split()) < _SHORT_WORDS
+
+
+def find_answered(prompt: str, reply: str) -> str:
+    """What a short prompt answers: the option that it names, else the last question, else the first sentence."""
+    return find_choice(prompt, reply) or next(iter(_prose(reply)), "")
+
+
+def find_choice(prompt: str, reply: str) -> str:
+    """What a short prompt chooses or says yes or no to: the option that it names, with the last question; empty without one."""
+    lines = [line for line in FENCED.sub("\n", reply).splitlines() if line.strip()]
+    option = _OPTION.match(prompt.split(",", maxsplit=1)[0].split(".", maxsplit=1)[0].strip())
+    questions = [sentence for sentence in _prose(reply) if is_question(sentence)]
+    chosen = ""
+    if option is not None:
+        name = re.escape(option["name"])
+        marker = re.compile(rf"[\s|>*_\-(]*(?:option\s+)?{name}[\s|*_]*[).:|\-\u2013\u2014]\s*(?P<text>.+)", re.IGNORECASE)
+        chosen = next((match["text"].strip(" |*_") for line in lines if (match := marker.match(line))), "")
+    return " ".join([*questions[-1:], *([chosen] if chosen else [])])
+
+
+def is_question(sentence: str) -> bool:
+    """By its end, in any language that marks questions so."""
+    return sentence.rstrip("\"'»”)*_` ").endswith(("?", "\uff1f", "\u061f", "\u037e"))
+
+
+def choose_sentences(reply: str, max_chars: int) -> list[str]:
+    """The sentences of a reply that say most, in their order, within that many characters; questions to the user have no place."""
+    told = [sentence for sentence in _prose(reply) if not is_question(sentence)]
+    chosen: list[int] = []
+    left = max_chars
+    for place in _rank(told):
+        size = measure(told[place])
+        if size <= left or not chosen:
+            chosen.append(place)
+            left -= size + 3
+    return [shorten_middle(told[place], max_chars) for place in sorted(chosen)]
+
+
+def user_sentences(prompt: str, reply_before: str | None) -> list[str]:
+    """The sentences in which the user says most, in their order, without questions; a short answer with what it answers."""
+    words = own_words(prompt)
+    if reply_before and is_short(words) and (choice := find_choice(words, reply_before)):
+        return [f"{words} ({shorten_middle(choice, ANSWERED_CHARS)})"]
+    return _choose(split_sentences("\n".join(line for block in own_blocks(prompt) for line in block)), MAX_SENTENCES // 2)
+
+
+def agent_sentences(reply: str, count: int) -> list[str]:
+    """The `count` sentences of a reply that say most, in their order, without questions."""
+    return _choose(_prose(reply), count)
+
+
+def _choose(sentences: Sequence[str], count: int) -> list[str]:
+    told = [sentence for sentence in sentences if not is_question(sentence) and not _is_remark(sentence)]
+    return [shorten_middle(" ".join(told[place].split()), SENTENCE_CHARS) for place in sorted(_rank(told)[:count])]
+
+
+def _is_remark(sentence: str) -> bool:
+    if _CODE.search(sentence) or any(map(str.isdigit, sentence)):
+        return False
+    return len(sentence.split()) < _REMARK_WORDS and measure(sentence) < _REMARK_CHARS
+
+
+def _rank(sentences: Sequence[str]) -> list[int]:
+    """The places of the sentences, of the one that says most first."""
+    scores = [_score(sentence, place, len(sentences)) for place, sentence in enumerate(sentences)]
+    return sorted(range(len(sentences)), key=lambda place: (-scores[place], place))
+
+
+def _score(sentence: str, place: int, count: int) -> float:
+    score = 1.0 if any(map(str.isdigit, sentence)) else 0.0
+    score += 0.7 * min(3, len(_CODE.findall(sentence)))
+    score += 0.4 * min(measure(sentence), 100) / 100
+    return score + (0.5 if place == 0 else 0.0) + (0.5 if place == count - 1 else 0.0)
+
+
+def _prose(reply: str) -> list[str]:
+    """The sentences of a reply, without code, tables, quotations and headings."""
+    lines = [line for line in FENCED.sub("\n", reply).splitlines() if not HEADING.match(line)]
+    sentences = split_sentences("\n".join(BULLET.sub("", line) for line in lines))
+    return [text for sentence in sentences if len(text := _MARKS.sub("", sentence).strip()) > 2]
+
+
+def shorten_middle(text: str, max_chars: int) -> str:
+    """The beginning and the end of a text that is too long."""
+    if measure(text) <= max_chars:
+        return text
+    if measure(text) > len(text):
+        max_chars = max_chars * len(text) // measure(text)
+    head = max_chars * 2 // 3
+    return f"{text[:head].rstrip()} … {text[-(max_chars - head - 3) :].lstrip()}"

@@ -1,0 +1,68 @@
+"""The sentences of a turn that say most, with their words and vectors."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+MAX_DIMENSIONS = 256
+"""Of a longer vector the first so many numbers are kept."""
+
+
+class DueTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn whose sentences a worker has in hand until `due_at`; another moment there: its text has changed meanwhile."""
+
+    turn_id: UUID
+    due_at: datetime
+    prompt: str
+    reply: str | None
+    reply_before: str | None
+    """What the agent said before the prompt."""
+
+
+class ChosenSentences(msgspec.Struct, frozen=True, kw_only=True):
+    """The sentences of a turn in hand that say most."""
+
+    turn: DueTurn
+    user: list[str]
+    agent: list[str]
+
+    @property
+    def texts(self) -> list[str]:
+        return [*self.user, *self.agent]
+
+
+class ClaimedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker has taken in hand, see DueTurn."""
+
+    turn_id: UUID
+    due_at: datetime
+
+
+class TurnSentences(ClaimedTurn, frozen=True, kw_only=True):
+    """The sentences of a turn in hand; the first `of_user` are the user's.
+
+    `model_id` is the model that was asked for the vectors, 0 for none.
+    """
+
+    texts: list[str]
+    of_user: int
+    model_id: int = 0
+    vectors: str | None = None
+    """In hexadecimal, see `pack`."""
+
+
+class NearTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn with its sentences; `weights` says how much the words weigh together that each of them shares with what is asked."""
+
+    id: UUID
+    number: int
+    created_at: datetime
+    prompt: str
+    texts: list[str]
+    of_user: int
+    weights: list[float]
+    model_id: int
+    vectors: bytes | None

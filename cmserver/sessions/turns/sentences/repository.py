@@ -1,0 +1,124 @@
+"""All SQL on the sentences of turns. A row begins with a trigger of its turn, see migration 0058, and goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from uuid import UUID
+
+from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.text import quote_lexeme
+from cmserver.sessions.turns.sentences.model import ClaimedTurn, DueTurn, NearTurn, TurnSentences
+
+OWNS = {"turn_sentences"}
+
+# The newest first; then those of which another model was asked, which is read from both ends of an index.
+CLAIM = Query(
+    ClaimedTurn,
+    """
+    WITH due AS (
+        SELECT turn_id FROM turn_sentences WHERE due_at <= now() ORDER BY turn_id DESC LIMIT %(most)s FOR UPDATE SKIP LOCKED
+    ), older AS (
+        SELECT turn_id FROM turn_sentences
+         WHERE model_id < %(model_id)s AND due_at IS NULL ORDER BY model_id DESC, turn_id DESC LIMIT %(most)s FOR UPDATE SKIP LOCKED
+    ), other AS (
+        SELECT turn_id FROM turn_sentences
+         WHERE model_id > %(model_id)s AND %(model_id)s > 0 AND due_at IS NULL
+         ORDER BY model_id, turn_id LIMIT %(most)s FOR UPDATE SKIP LOCKED
+    ), chosen AS (
+        SELECT turn_id FROM due UNION ALL SELECT turn_id FROM older UNION ALL SELECT turn_id FROM other LIMIT %(most)s
+    )
+    UPDATE turn_sentences s SET due_at = now() + make_interval(secs => %(lease_seconds)s)
+      FROM chosen WHERE s.turn_id = chosen.turn_id
+    RETURNING s.turn_id, s.due_at
+    """,
+)
+
+DUE = Query(
+    DueTurn,
+    """
+    SELECT s.turn_id, s.due_at, t.prompt, t.reply, b.reply AS reply_before
+      FROM turn_sentences s
+      JOIN turns t ON t.id = s.turn_id
+      LEFT JOIN turns b ON b.server_session_id = t.server_session_id AND b.prompt_number = t.prompt_number - 1
+     WHERE s.turn_id = ANY(%(ids)s)
+    """,
+)
+
+STORE = Query(
+    int,
+    """
+    UPDATE turn_sentences s
+       SET due_at = NULL, texts = n.texts, of_user = n.of_user, model_id = n.model_id,
+           vectors = decode(n.vectors, 'hex'),
+           words = ARRAY(SELECT strip(search_words(t.search_language, told.text))
+                           FROM unnest(n.texts) WITH ORDINALITY AS told (text, place) ORDER BY told.place)
+      FROM jsonb_to_recordset(%(rows)s)
+           AS n(turn_id uuid, due_at timestamptz, texts text[], of_user smallint, model_id integer, vectors text)
+      JOIN turns t ON t.id = n.turn_id
+     WHERE s.turn_id = n.turn_id AND s.due_at = n.due_at
+    """,
+)
+
+# For each word at most `most` turns are looked at. Through the view, as what has words is looked up elsewhere, too.
+NEAR = Query(
+    NearTurn,
+    """
+    WITH asked AS MATERIALIZED (
+        SELECT a.quoted::tsquery AS word, a.weight FROM unnest(%(quoted)s::text[], %(weights)s::float8[]) AS a (quoted, weight)
+    ), found AS MATERIALIZED (
+        SELECT f.id, sum(a.weight) AS weight
+          FROM asked a
+         CROSS JOIN LATERAL (SELECT t.id FROM turns_in_team t
+                              WHERE t.project_id = %(project_id)s AND t.text_search @@ a.word LIMIT %(most)s) f
+         GROUP BY f.id ORDER BY weight DESC, f.id DESC LIMIT %(limit)s
+    )
+    SELECT t.id, t.number, t.created_at, t.prompt, s.texts, s.of_user, s.model_id, s.vectors,
+           ARRAY(SELECT coalesce((SELECT sum(a.weight) FROM asked a WHERE told.words @@ a.word), 0)::float8
+                   FROM unnest(s.words) WITH ORDINALITY AS told (words, place) ORDER BY told.place) AS weights
+      FROM (SELECT id FROM found UNION SELECT unnest(%(near_ids)s::uuid[])) chosen
+      JOIN turns t ON t.id = chosen.id AND t.team_id = %(team_id)s
+      JOIN turn_sentences s ON s.turn_id = t.id AND s.team_id = t.team_id
+     WHERE t.server_session_id IS DISTINCT FROM %(session_id)s::uuid AND s.texts <> '{}'
+    """,
+    prepare=False,
+)
+
+
+async def claim(conn: Conn, model_id: int, limit: int, lease_seconds: float) -> list[DueTurn]:
+    """Take up to `limit` turns in hand whose sentences are to be written, or were written without this model (0 for none)."""
+    claimed = await CLAIM.all(conn, model_id=model_id, most=limit, lease_seconds=lease_seconds)
+    return await DUE.all(conn, ids=[row.turn_id for row in claimed]) if claimed else []
+
+
+async def store(conn: Conn, rows: Sequence[TurnSentences]) -> int:
+    """Store the sentences of turns that have not changed since they were claimed; returns their count."""
+    return await STORE.run(conn, rows=Jsonb(list(rows)))
+
+
+async def near(
+    conn: Conn,
+    team_id: UUID,
+    project_id: UUID,
+    session_id: UUID | None,
+    *,
+    lexemes: Sequence[str],
+    weights: Sequence[float],
+    near_ids: Collection[UUID],
+    most: int,
+    limit: int,
+) -> list[NearTurn]:
+    """These turns of the project, and the `limit` ones with the heaviest of the lexemes; none of the session itself.
+
+    Of turns with a lexeme at most `most` are looked at.
+    """
+    return await NEAR.all(
+        conn,
+        team_id=team_id,
+        project_id=project_id,
+        session_id=session_id,
+        quoted=[quote_lexeme(lexeme) for lexeme in lexemes],
+        weights=list(weights),
+        near_ids=list(near_ids),
+        most=most,
+        limit=limit,
+    )
