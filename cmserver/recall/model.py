@@ -31,8 +31,12 @@ class NearObservation(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     number: int
     created_at: datetime
+    turn_number: int | None
     cosine: float | None
     weight: float
+    title: str
+    narrative: str
+    facts: list[str]
 
 
 class FileMention(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ import msgspec
 from psycopg import errors
 
 from cmserver.access.model import Principal, Project
+from cmserver.base.sentences import split_sentences
 from cmserver.base.sql import Conn
 from cmserver.base.text import PROMPT_MOST, UNSEGMENTED
 from cmserver.observations import repository as observations
@@ -59,11 +60,13 @@ class Threshold(msgspec.Struct, frozen=True):
     growth: float
 
     def among(self, count: int) -> float:
-        return self.base + self.growth * log(max(count, 1))
+        """The threshold in a project of so many sentences. It is known of ten to 700; of few and of very many it is a guess."""
+        return self.base + self.growth * log(min(max(count, _FEWEST), _MOST))
 
 
-BY_MEANING = Threshold(0.0, 0.0)
-BY_WORDS = Threshold(0.0, 0.0)
+_FEWEST, _MOST = 10, 2_000
+BY_MEANING = Threshold(0.12, 0.08)
+BY_WORDS = Threshold(-0.13, 0.09)
 
 _PATH = re.compile(r"(?=.{5})(?=.*[a-z])\S*[a-z0-9_-][./][a-z0-9_]\S*")
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]")
@@ -72,10 +75,16 @@ _COMMAND = re.compile(r"\s*/[\w:-]+(?:\s|$)")
 _PROTOCOL = re.compile(r"\s*<[a-z][a-z_]*-[a-z_-]+[\s>]")
 """What an agent's program says in the user's place: elements with a hyphen in their names, as <task-notification>."""
 _SIGNS = re.compile(r"\W+")
+_WORD = re.compile(r"\w+")
+_MIN_STEM = 4
+"""The last letter of a longer lexeme may be the stemmer's (deploy, deploi)."""
 
 
 class NearSentence(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence of a turn, or an observation, and how far its nearness is above the threshold."""
+    """A sentence of a turn, or an observation, and how far its nearness is above the threshold.
+
+    `text` of an observation is the sentence beside its title that has more of the prompt's words; empty without one.
+    """
 
     number: int
     created_at: datetime
@@ -151,7 +160,6 @@ async def find_near(
     if not statistics.are_turns:
         rows = await repository.near_observations(
             conn,
-            team_id,
             project_id,
             session_id,
             lexemes=lexemes,
@@ -160,7 +168,7 @@ async def find_near(
             most=_MAX_DOCUMENTS,
             limit=_BY_WORDS,
         )
-    gate = _Gate(vector, sum(idfs), _count_sentences(statistics), _squeeze(prompt))
+    gate = _Gate(vector, lexemes, sum(idfs), _count_sentences(statistics), _squeeze(prompt))
     near = [*gate.measure_turns(turns), *gate.measure_observations(rows)]
     return sorted(near, key=lambda it: (it.margin, it.created_at), reverse=True)
 
@@ -168,25 +176,27 @@ async def find_near(
 def select_told(near: Sequence[NearSentence]) -> list[NearSentence]:
     """What to tell of these, the nearest first: the up to three nearest turns and observations that are near enough.
 
-    Of a turn its two nearest sentences.
+    Of a turn its two nearest sentences: one alone says little of what came of it.
     """
-    told = [it for it in near if it.margin >= 0]
-    numbers = list(dict.fromkeys(it.number for it in told))[:MAX_LINES]
-    return [it for number in numbers for it in [it for it in told if it.number == number][:_SENTENCES_TOLD]]
+    numbers = list(dict.fromkeys(it.number for it in near if it.margin >= 0))[:MAX_LINES]
+    return [it for number in numbers for it in [it for it in near if it.number == number][:_SENTENCES_TOLD]]
 
 
 class _Gate:
-    """Measures how near sentences are to a prompt, whose words weigh `weight` together, among `count` sentences."""
+    """Measures how near sentences are to a prompt, whose lexemes weigh `weight` together, among `count` sentences."""
 
-    def __init__(self, vector: QueryVector | None, weight: float, count: int, prompt: str) -> None:
+    def __init__(self, vector: QueryVector | None, lexemes: Sequence[str], weight: float, count: int, prompt: str) -> None:
         self._vector = vector
+        self._stems = tuple(lexeme[:-1] if len(lexeme) > _MIN_STEM else lexeme for lexeme in lexemes)
+        self._told: set[str] = set()
         self._numbers = [float(number) for number in vector.vector.strip("[]").split(",")] if vector else []
         self._weight = weight or 1.0
         self._count = count
         self._prompt = prompt
 
     def measure_turns(self, turns: Sequence[NearTurn]) -> list[NearSentence]:
-        """Their sentences, but for those that are the prompt itself: they say nothing to it."""
+        """Their sentences, but for those that are the prompt itself: they say nothing to it. Before observations."""
+        self._told.update(_squeeze(text) for turn in turns for text in turn.texts)
         model_id = self._vector.model_id if self._vector else 0
         placed = [turn for turn in turns if model_id and turn.model_id == model_id and turn.vectors]
         cosines: dict[UUID, list[float]] = {}
@@ -209,12 +219,29 @@ class _Gate:
         ]
 
     def measure_observations(self, rows: Sequence[NearObservation]) -> list[NearSentence]:
-        return [
-            NearSentence(
-                number=row.number, created_at=row.created_at, margin=self._margin(row.cosine, row.weight), observation_id=row.id
+        """Those whose sentence is none of the turns'."""
+        near: list[NearSentence] = []
+        for row in rows:
+            margin = self._margin(row.cosine, row.weight)
+            sentence = self._find_sentence(row) if margin >= 0 else ""
+            if row.turn_number is not None and _squeeze(sentence or row.title) in self._told:
+                continue
+            near.append(
+                NearSentence(
+                    number=row.number, created_at=row.created_at, margin=margin, text=sentence, observation_id=row.id
+                )
             )
-            for row in rows
-        ]
+        return near
+
+    def _find_sentence(self, row: NearObservation) -> str:
+        """The sentence of the observation that has most of the prompt's words, if the title has fewer."""
+        texts = [row.title, *split_sentences(row.narrative), *row.facts]
+        best = max(texts, key=self._count_words)
+        return best if self._count_words(best) > self._count_words(row.title) else ""
+
+    def _count_words(self, text: str) -> int:
+        words = _WORD.findall(text.casefold())
+        return sum(any(word.startswith(stem) for word in words) for stem in self._stems)
 
     def _margin(self, cosine: float | None, weight: float) -> float:
         share = min(weight / self._weight, 1.0)
@@ -234,7 +261,9 @@ async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence])
     for number, group in by_number.items():
         figures = {"margin": round(group[0].margin, 2)}
         if number in rows:
-            lines.append(observation_line(rows[number], figures))
+            line = observation_line(rows[number], figures)
+            more = f" {quote(group[0].text, SENTENCE_CHARS)}" if group[0].text else ""
+            lines.append(msgspec.structs.replace(line, text=line.text + more))
         elif group[0].observation_id is None:
             in_order = sorted(group, key=lambda it: it.place)
             sides = [" … ".join(it.text for it in in_order if it.is_user is is_user) for is_user in (True, False)]

@@ -120,13 +120,14 @@ AS_EVER = Query(
     """,
 )
 
-# For each word at most `most` are looked at; of the nearest and of those with the heaviest words all words count. What rules made of
-# a turn is told by the turn's own sentences. Through the view, as RANK.
+# For each word at most `most` are looked at; of the nearest and of those with the heaviest words all words count, half where they stand
+# in narrative, concepts and files. Through the view, as RANK.
 NEAR_OBSERVATIONS = Query(
     NearObservation,
     f"""
     WITH asked AS MATERIALIZED (
-        SELECT a.quoted::tsquery AS word, a.weight FROM unnest(%(quoted)s::text[], %(weights)s::float8[]) AS a (quoted, weight)
+        SELECT a.quoted::tsquery AS word, (a.quoted || ':AB')::tsquery AS main, a.weight
+          FROM unnest(%(quoted)s::text[], %(weights)s::float8[]) AS a (quoted, weight)
     ), found AS MATERIALIZED (
         SELECT f.id, sum(a.weight) AS weight
           FROM asked a
@@ -140,12 +141,14 @@ NEAR_OBSERVATIONS = Query(
         SELECT coalesce(n.id, f.id) AS id, n.cosine
           FROM unnest(%(near_ids)s::uuid[], %(cosines)s::float8[]) AS n (id, cosine) FULL JOIN found f ON f.id = n.id
     )
-    SELECT o.id, o.number, o.created_at, c.cosine,
-           coalesce((SELECT sum(a.weight) FROM asked a WHERE o.content_search @@ a.word), 0)::float8 AS weight
+    SELECT o.id, o.number, o.created_at, o.turn_number, c.cosine, left(coalesce(nullif(o.title, ''), o.content), 640) AS title,
+           left(coalesce(o.narrative, ''), 2000) AS narrative, ARRAY(SELECT left(fact, 640) FROM unnest(o.facts[1:6]) fact) AS facts,
+           coalesce((SELECT sum(CASE WHEN o.content_search @@ a.main THEN a.weight ELSE a.weight / 2 END)
+                       FROM asked a WHERE o.content_search @@ a.word), 0)::float8 AS weight
       FROM chosen c
       JOIN observations_in_team o ON o.id = c.id
      WHERE (%(session_id)s::uuid IS NULL OR o.server_session_id IS DISTINCT FROM %(session_id)s::uuid)
-       AND o.kind <> 'summary' AND (o.origin <> 'rules' OR o.turn_number IS NULL)
+       AND o.kind <> 'summary' AND (o.state IS NULL OR o.state = 'open')
     """,
     prepare=False,
 )
@@ -228,7 +231,6 @@ async def look_up_words(conn: Conn) -> None:
 
 async def near_observations(
     conn: Conn,
-    team_id: UUID,
     project_id: UUID,
     session_id: UUID | None,
     *,
@@ -238,9 +240,9 @@ async def near_observations(
     most: int,
     limit: int,
 ) -> list[NearObservation]:
-    """These observations, with their cosines, and the `limit` ones with the heaviest of the lexemes, of the project or shared with the team.
+    """These observations, with their cosines, and the `limit` ones with the heaviest of the lexemes.
 
-    Of observations with a lexeme at most `most` are looked at. None of the session itself.
+    They are of the project, or shared with the team. Of observations with a lexeme at most `most` are looked at. None of the session itself.
     """
     return await NEAR_OBSERVATIONS.all(
         conn,

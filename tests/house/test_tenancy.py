@@ -49,6 +49,7 @@ ROWS: dict[str, LiteralString] = {
         INSERT INTO turns (id, number, team_id, project_id, server_session_id, agent_event_id, prompt_number, prompt)
         VALUES (%(id)s, 1, %(team)s, %(project)s, %(server_sessions)s, %(agent_events)s, 1, 'add a retry')
     """,
+    "turn_sentences": "INSERT INTO turn_sentences (turn_id, team_id, project_id) VALUES (%(turns)s, %(team)s, %(project)s)",
     "steward_modes": "INSERT INTO steward_modes (team_id, mode, changed_by) VALUES (%(team)s, 'dry_run', 'alice')",
     "steward_jobs": """
         INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason)

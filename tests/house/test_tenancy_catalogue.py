@@ -101,6 +101,7 @@ GRANTS = {
     "steward_modes": ALL,
     "steward_policy_history": ADD,
     "steward_runs": CHANGE,
+    "turn_sentences": CHANGE,
     "turns": ALL,
     "turns_in_team": READ,
     "team_members": ALL,

@@ -30,6 +30,7 @@ from cmserver.graph.read_observations import read_new_observations
 from cmserver.ingest import record
 from cmserver.observations.model import ManualObservation
 from cmserver.observations.write import write
+from cmserver.observations.embedding.turn_sentences import write_due_sentences
 from cmserver.ops.erasure import erase
 from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, FailureKind, Prompt, ProviderError
 from cmserver.sessions.model import NewSession
@@ -117,6 +118,7 @@ async def live(client: AsyncClient, db: Db, notifier: JobNotifier, person: Perso
     assert (await client.post("/api/v1/memories/recall", json=recall, headers=person.headers)).status_code == 200
     await read_new_observations(db)
     await make_due_overviews(db, OverviewWriter(db, Settings(data_dir=Path())))
+    await write_due_sentences(db, None, 0)
     entity = {"projectId": project, "type": "concept", "name": f"{WORD} fairness", "notes": f"of {WORD}s"}
     assert (await client.post("/v1/entities", json=entity, headers=person.headers)).status_code == 201
 
@@ -190,6 +192,7 @@ async def test_the_word_is_in_many_places_before(client: AsyncClient, cast: Cast
         "observation_generation_jobs",
         "observations",
         "server_sessions",
+        "turn_sentences",
         "turns",
     }
     assert set(rows_of(database, "project_id", cast.alice.project.id)) >= {"generation_lanes", "observation_sources"}

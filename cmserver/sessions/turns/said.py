@@ -76,10 +76,13 @@ def choose_sentences(reply: str, max_chars: int) -> list[str]:
 
 def user_sentences(prompt: str, reply_before: str | None) -> list[str]:
     """The sentences in which the user says most, in their order, without questions; a short answer with what it answers."""
-    words = own_words(prompt)
-    if reply_before and is_short(words) and (choice := find_choice(words, reply_before)):
+    words, sentences = own_words(prompt), split_sentences("\n".join(line for block in own_blocks(prompt) for line in block))
+    choice = find_choice(words, reply_before) if reply_before else ""
+    if choice and is_short(words):
         return [f"{words} ({shorten_middle(choice, ANSWERED_CHARS)})"]
-    return _choose(split_sentences("\n".join(line for block in own_blocks(prompt) for line in block)), MAX_SENTENCES // 2)
+    if choice and sentences and _OPTION.match(sentences[0].rstrip(".")):
+        sentences[0] += f" ({shorten_middle(choice, ANSWERED_CHARS)})"
+    return _choose(sentences, MAX_SENTENCES // 2)
 
 
 def agent_sentences(reply: str, count: int) -> list[str]:
@@ -93,6 +96,8 @@ def _choose(sentences: Sequence[str], count: int) -> list[str]:
 
 
 def _is_remark(sentence: str) -> bool:
+    if sentence.endswith(":"):  # what it leads to is said elsewhere
+        return True
     if _CODE.search(sentence) or any(map(str.isdigit, sentence)):
         return False
     return len(sentence.split()) < _REMARK_WORDS and measure(sentence) < _REMARK_CHARS

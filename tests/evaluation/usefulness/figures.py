@@ -8,7 +8,7 @@ import msgspec
 
 from tests.evaluation.usefulness.corpus import Fact, session_hooks
 from tests.evaluation.usefulness.playback import ProjectMemory, PromptContext, SessionMemory
-from tests.evaluation.usefulness.recognize import RememberedItem, find_wrong, keeps, read_numbers
+from tests.evaluation.usefulness.recognize import RememberedItem, find_wrong, keeps, read_lines, read_numbers
 
 MAX_LINES = 5
 """So many lines are looked at of a session's index, and of a prompt's context."""
@@ -155,7 +155,7 @@ def _measure_session(of_session: SessionMemory, keepers: _Keepers) -> Usefulness
             of=len(of_session.hits),
         ),
         prompts_with_their_fact=Share(
-            count=sum(_is_answered(of_session, [it.prompt.fact], _first_numbers(it), keepers) for it in related),
+            count=sum(_is_told(of_session, it, keepers) for it in related),
             of=len(related),
         ),
         unrelated_prompts_left_alone=Share(count=sum(not context.text for context in unrelated), of=len(unrelated)),
@@ -165,6 +165,14 @@ def _measure_session(of_session: SessionMemory, keepers: _Keepers) -> Usefulness
 def _is_answered(of_session: SessionMemory, fact_ids: Sequence[str], numbers: Sequence[int], keepers: _Keepers) -> bool:
     """Whether one of the numbers keeps one of the facts."""
     return any(keepers.numbers(of_session, fact_id) & set(numbers) for fact_id in fact_ids)
+
+
+def _is_told(of_session: SessionMemory, context: PromptContext, keepers: _Keepers) -> bool:
+    """Whether one of the first lines keeps the prompt's fact, or stands for what does."""
+    fact = of_session.session.fact(context.prompt.fact)
+    lines = [line for text in (context.index, context.text) for line in read_lines(text)[:MAX_LINES]]
+    said = any(keeps(RememberedItem(id="", number=0, title=line), fact) for line in lines)
+    return said or _is_answered(of_session, [fact.id], _first_numbers(context), keepers)
 
 
 def _wrong_statements(of_session: SessionMemory) -> Iterator[str]:
@@ -177,7 +185,7 @@ def _wrong_statements(of_session: SessionMemory) -> Iterator[str]:
 def _failed_prompts(of_session: SessionMemory, keepers: _Keepers) -> Iterator[str]:
     for context in of_session.contexts:
         numbers, fact_id = _first_numbers(context), context.prompt.fact
-        if fact_id and not _is_answered(of_session, [fact_id], numbers, keepers):
+        if fact_id and not _is_told(of_session, context, keepers):
             yield f"{context.prompt.prompt} ({fact_id}; shown {_name_numbers(numbers)})"
         if not fact_id and context.text:
             yield f"{context.prompt.prompt} (unrelated; shown {_name_numbers(read_numbers(context.text))})"
