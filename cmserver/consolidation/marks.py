@@ -56,10 +56,6 @@ class _Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     opposites: list[tuple[list[str], list[str]]]
     numbers: dict[str, int]
     units: dict[str, tuple[str, float]]
-    later: list[str]
-    given_up_before: list[str]
-    given_up_after: list[str]
-    general: list[str]
 
 
 class Token(msgspec.Struct, frozen=True):

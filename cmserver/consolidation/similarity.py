@@ -8,21 +8,17 @@ from typing import Literal
 import msgspec
 
 from cmserver.access.model import RetentionPolicy
-from cmserver.consolidation.difference import Difference
+from cmserver.consolidation.difference import Difference, find_difference
 from cmserver.consolidation.marks import TextMarks
 from cmserver.consolidation.model import SuggestionReason
 
 Decision = Literal["merge", "suggest", "none"]
 
-_SHORT_WORDS = 8
-"""A text with fewer different words has too few trigrams to compare."""
+SHORT_WORDS = 10
+"""A text with fewer different words is one rule: two that share a few may be about two things."""
 
-_SAME_WORDING = 0.25
-"""From this lexical similarity on, two texts that differ in a fact contradict each other; below, they may be worded apart."""
-
-
-WORDS_SUGGEST = 0.3
-"""From this lexical similarity on a pair is suggested, with every embedder and without one."""
+_SAME_SUBJECT = 0.6
+"""From this share of common words on, two texts that differ in a fact are about one subject, and contradict each other."""
 
 
 class Thresholds(msgspec.Struct, frozen=True):
@@ -30,8 +26,10 @@ class Thresholds(msgspec.Struct, frozen=True):
 
     suggest: float
     near: float
-    words: float = WORDS_SUGGEST
-    """For the lexical similarity."""
+    words: float = 0.3
+    """For the lexical similarity, with every embedder and without one."""
+    short_words: float = 0.55
+    """For that of short texts, whose cosine must be `near`."""
     reads_all_scripts: bool = True
     """Whether the embedder knows scripts without spaces; for one that does not, their texts are all alike."""
 
@@ -42,6 +40,14 @@ class Verdict(msgspec.Struct, frozen=True):
     decision: Decision
     reason: SuggestionReason | None = None
     difference: Difference | None = None
+
+
+class TextComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """How alike two texts are, from 0 to 1, by which measure, and what becomes of the pair."""
+
+    similarity: float
+    measured_by: Literal["vector", "words"]
+    verdict: Verdict
 
 
 USUAL = Thresholds(suggest=0.75, near=0.835)
@@ -63,39 +69,47 @@ def find_thresholds(provider: str, model: str, policy: RetentionPolicy) -> Thres
     if policy.suggest_above is None:
         return measured
     suggest = policy.suggest_above
-    return msgspec.structs.replace(measured, suggest=suggest, near=max(suggest, measured.near), words=suggest)
+    return msgspec.structs.replace(measured, suggest=suggest, near=max(suggest, measured.near), words=suggest, short_words=suggest)
 
 
 def lexical_similarity(left: TextMarks, right: TextMarks) -> float:
-    """The share of common word trigrams, 0 to 1 (Dice); of common words, where one text has few."""
-    if min(len(left.words), len(right.words)) < _SHORT_WORDS:
-        return _dice(left.words, right.words)
-    return _dice(left.trigrams, right.trigrams)
+    """The share of common word trigrams, 0 to 1 (Dice); of common words, where one text is short and has too few trigrams."""
+    return _share_of_words(left, right) if _is_short(left, right) else _dice(left.trigrams, right.trigrams)
 
 
-def readable_cosine(cosine: float | None, left: TextMarks, right: TextMarks, thresholds: Thresholds) -> float | None:
-    """The cosine; None where one of the texts is mostly in a script that the embedder does not know."""
-    is_readable = thresholds.reads_all_scripts or not (left.is_unsegmented or right.is_unsegmented)
-    return cosine if is_readable else None
+def compare_texts(
+    left: TextMarks, right: TextMarks, cosine: float | None, thresholds: Thresholds, *, is_equal: bool
+) -> TextComparison:
+    """How alike two observations are, and what becomes of them: equal texts merge, by their hashes; others are suggested, or left.
 
-
-def judge_pair(
-    cosine: float | None, lexical: float, difference: Difference | None, thresholds: Thresholds, *, is_equal: bool
-) -> Verdict:
-    """What becomes of two observations: equal texts merge, by their hashes; others are suggested, or left.
-
-    `thresholds` has one for the cosine and one for the lexical similarity, and one is enough. Without a cosine the words alone
-    decide.
+    `thresholds` has one for the cosine and one for the lexical similarity, and one is enough. Without a cosine, or where one text
+    is mostly in a script that the embedder does not know, the words alone decide.
     """
+    if not thresholds.reads_all_scripts and (left.is_unsegmented or right.is_unsegmented):
+        cosine = None
+    lexical, nearness, is_short = lexical_similarity(left, right), cosine or 0.0, _is_short(left, right)
+    difference = find_difference(left, right)
+    verdict = Verdict("none", None, difference)
     if is_equal:
-        return Verdict("merge")
-    cosine = 0.0 if cosine is None else cosine
-    if cosine < thresholds.suggest and lexical < thresholds.words:
-        return Verdict("none", None, difference)
-    if difference is not None and lexical >= _SAME_WORDING:
-        return Verdict("suggest", "contradicts", difference)
-    is_near = difference is None or cosine >= thresholds.near
-    return Verdict("suggest", "same" if is_near else "related", difference)
+        verdict = Verdict("merge")
+    elif nearness >= (thresholds.near if is_short else thresholds.suggest) or lexical >= (
+        thresholds.short_words if is_short else thresholds.words
+    ):
+        is_near = difference is None or nearness >= thresholds.near
+        contradicts = difference is not None and _share_of_words(left, right) >= _SAME_SUBJECT
+        verdict = Verdict("suggest", "contradicts" if contradicts else "same" if is_near else "related", difference)
+    by_vector = cosine is not None and nearness >= lexical
+    return TextComparison(
+        similarity=min(1.0, max(nearness, lexical)), measured_by="vector" if by_vector else "words", verdict=verdict
+    )
+
+
+def _is_short(left: TextMarks, right: TextMarks) -> bool:
+    return min(len(left.words), len(right.words)) < SHORT_WORDS
+
+
+def _share_of_words(left: TextMarks, right: TextMarks) -> float:
+    return _dice(left.words, right.words)
 
 
 def _dice(left: AbstractSet[object], right: AbstractSet[object]) -> float:

@@ -20,12 +20,11 @@ from cmserver.base.structs import reshape
 from cmserver.consolidation import repository
 from cmserver.consolidation.combine import combine
 from cmserver.consolidation.comparison import repository as comparison
-from cmserver.consolidation.difference import differs_in_form, find_difference
-from cmserver.consolidation.later_words import mark_later_words
+from cmserver.consolidation.difference import differs_in_form
 from cmserver.consolidation.marks import compared_text, read_marks
 from cmserver.consolidation.merge import MergeTooLong
 from cmserver.consolidation.model import NewSuggestion, Suggestion
-from cmserver.consolidation.similarity import Verdict, find_thresholds, judge_pair, lexical_similarity, readable_cosine
+from cmserver.consolidation.similarity import TextComparison, compare_texts, find_thresholds
 from cmserver.events.model import Origin
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding import repository as embeddings
@@ -59,17 +58,15 @@ class _Match(msgspec.Struct, frozen=True, kw_only=True):
     """A stored observation that was compared with a new one."""
 
     observation: Observation
-    similarity: float
-    measured_by: Literal["vector", "words"]
-    verdict: Verdict
+    comparison: TextComparison
 
     @property
     def is_equal(self) -> bool:
-        return self.verdict.decision == "merge"
+        return self.comparison.verdict.decision == "merge"
 
     def is_near(self, text: str, above: float | None) -> bool:
         """Whether the text is nearer than that, and nothing in it differs from the stored one's."""
-        if above is None or self.similarity < above or self.verdict.difference is not None:
+        if above is None or self.comparison.similarity < above or self.comparison.verdict.difference is not None:
             return False
         return not differs_in_form(text, compared_text(self.observation))
 
@@ -135,8 +132,7 @@ async def _store(
     origin: Origin,
 ) -> list[StoreResult]:
     """One transaction: locks in their order are the projects, the rows that are merged into, the counter."""
-    compared = {new[place].project_id for place in vectors}
-    for project_id in sorted(compared | {observation.project_id for observation in new if _words_of(observation)}):
+    for project_id in sorted({new[place].project_id for place in vectors}):
         await history.lock_project(conn, project_id)
     plans = [_Plan(new=observation, vector=vectors.get(place)) for place, observation in enumerate(new)]
     for place, plan in enumerate(plans):
@@ -152,8 +148,7 @@ async def _store(
         elif plan.same_as is not None:
             plans[plan.same_as].new = _join(plans[plan.same_as].new, plan.new)
     to_write = [plan for plan in plans if plan.repeats is None and plan.same_as is None]
-    rows = await _write(conn, principal, to_write, origin)
-    written = iter(rows)
+    written = iter(await write(conn, principal, [plan.new for plan in to_write], origin=origin) if to_write else [])
     results: list[StoreResult] = []
     for plan in plans:
         there = plan.repeats if plan.same_as is None else results[plan.same_as].observation
@@ -190,24 +185,6 @@ def _join(first: ManualObservation, again: ManualObservation) -> ManualObservati
     )
 
 
-async def _write(conn: Conn, principal: Principal, plans: Sequence[_Plan], origin: Origin) -> list[Observation]:
-    """Write what is new; what somebody writes down as decided says which earlier words of users it may replace."""
-    if not plans:
-        return []
-    marks: dict[int, dict[str, object]] = {}
-    for project_id in sorted({plan.new.project_id for plan in plans}):
-        places = [place for place, plan in enumerate(plans) if plan.new.project_id == project_id]
-        words = [_words_of(plans[place].new) for place in places]
-        marks.update(zip(places, await mark_later_words(conn, principal.team_id, project_id, words), strict=True))
-    new = [msgspec.structs.replace(plan.new, metadata={**plan.new.metadata, **marks[place]}) for place, plan in enumerate(plans)]
-    return await write(conn, principal, new, origin=origin)
-
-
-def _words_of(new: ManualObservation) -> str:
-    """What somebody writes down as decided for the project; empty for everything else."""
-    return (new.title or new.content or "") if new.type == "decision" and new.scope == "project" else ""
-
-
 async def _decide(
     conn: Conn, principal: Principal, plan: _Plan, earlier: Sequence[_Plan], *, is_merging: bool, merge_above: float | None
 ) -> None:
@@ -226,7 +203,7 @@ async def _decide(
     if is_merging:
         text = compared_text(plan.new)
         plan.merge_into = next((match for match in matches if match.is_equal or match.is_near(text, merge_above)), None)
-    plan.near = [match for match in matches if match.verdict.decision != "none" and match is not plan.merge_into]
+    plan.near = [match for match in matches if match.comparison.verdict.decision != "none" and match is not plan.merge_into]
 
 
 async def find_matches(
@@ -246,16 +223,10 @@ async def find_matches(
     hashes = await comparison.hashes(conn, team_id, found)
     matches: list[_Match] = []
     for row in await observations.by_ids(conn, team_id, list(found)):
-        others = read_marks(compared_text(row))
-        cosine = readable_cosine(cosines.get(row.id), marks, others, thresholds)
-        lexical = lexical_similarity(marks, others)
-        difference = find_difference(marks, others)
-        verdict = judge_pair(cosine, lexical, difference, thresholds, is_equal=hashes.get(row.id) == text_hash)
-        by_vector = cosine is not None and cosine >= lexical
-        similarity = cosine if by_vector and cosine is not None else lexical
-        measure: Literal["vector", "words"] = "vector" if by_vector else "words"
-        matches.append(_Match(observation=row, similarity=min(1.0, similarity), measured_by=measure, verdict=verdict))
-    return sorted(matches, key=lambda match: (-match.similarity, match.observation.number))
+        is_equal = hashes.get(row.id) == text_hash
+        compared = compare_texts(marks, read_marks(compared_text(row)), cosines.get(row.id), thresholds, is_equal=is_equal)
+        matches.append(_Match(observation=row, comparison=compared))
+    return sorted(matches, key=lambda match: (-match.comparison.similarity, match.observation.number))
 
 
 async def _finish(conn: Conn, principal: Principal, plan: _Plan, stored: Observation, strategy: MergeStrategy) -> StoreResult:
@@ -270,8 +241,8 @@ async def _finish(conn: Conn, principal: Principal, plan: _Plan, stored: Observa
             performed_by=SYSTEM if match.is_equal else principal.actor_id,
             source_ids=[stored.id],
             strategy=strategy,
-            similarity=1.0 if match.is_equal else match.similarity,
-            measured_by="text" if match.is_equal else match.measured_by,
+            similarity=1.0 if match.is_equal else match.comparison.similarity,
+            measured_by="text" if match.is_equal else match.comparison.measured_by,
         )
         try:
             merged = await combine(conn, target, [stored], change)
@@ -307,9 +278,9 @@ async def _suggest(conn: Conn, principal: Principal, stored: Observation, matche
         NewSuggestion(
             left_id=stored.id,
             right_id=near.observation.id,
-            similarity=near.similarity,
-            measured_by=near.measured_by,
-            reason=near.verdict.reason or "same",
+            similarity=near.comparison.similarity,
+            measured_by=near.comparison.measured_by,
+            reason=near.comparison.verdict.reason or "same",
         )
         for near in matches
     ]

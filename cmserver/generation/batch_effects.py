@@ -13,7 +13,6 @@ from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
 from cmserver.generation.record import NOTHING_FOUND, SettledAnswer, store_observations
 from cmserver.generation.turn_work import add_turn_work
 from cmserver.graph.read_turn import keep_turn_names
-from cmserver.observations.history import repository as history
 from cmserver.providers.model import FailureKind
 from cmserver.reading.model import EventReading
 from cmserver.sessions import repository as sessions
@@ -34,9 +33,6 @@ async def write_batch_effects(
     as cancelled, and observations that cite it are dropped.
     """
     drawn = [observation for call in answered for observation in call.observations]
-    if any(observation.words for observation in drawn):
-        # Moves and joins take the project's lock before the rows of sessions and jobs.
-        await history.lock_project(conn, claim.project_id)
     # A turn's job says nothing of how its session was worded.
     session_ids = sorted({job.server_session_id for job in jobs if job.server_session_id and job.source_type != "turn"})
     failed = any(end.status == "failed" for end in ends)

@@ -17,7 +17,6 @@ from cmserver.access.audit import repository as audit_log
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.calls.model import StoredAnswer
-from cmserver.consolidation.later_words import mark_later_words
 from cmserver.generation.model import Claim, ClaimedJob
 from cmserver.graph.model import EntityName
 from cmserver.observations import repository as observations
@@ -55,8 +54,6 @@ class CitedObservation(msgspec.Struct, frozen=True, kw_only=True):
     closes: list[int] = []
     """Numbers of open observations that are done with it, or dropped: by the user's decision, or for a newer one in their place."""
     drops: bool = False
-    words: str = ""
-    """What a user laid down or decided with it."""
 
 
 class SettledAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,8 +157,7 @@ class _AnswerRows:
             importance=_importance(draft, by_user=by_user),
         )
         drops = by_user or draft.state == "open"
-        words = (draft.quote or draft.title or content) if by_user else ""
-        self.rows.append(CitedObservation(row=row, jobs=jobs, closes=draft.closes, drops=drops, words=words))
+        self.rows.append(CitedObservation(row=row, jobs=jobs, closes=draft.closes, drops=drops))
 
     def add_summary(self, summary: DraftSummary, job: ClaimedJob) -> None:
         title = " ".join((summary.request or summary.completed or "Session summary").split())[:200]
@@ -273,13 +269,8 @@ async def store_observations(conn: Conn, claim: Claim, cited: Sequence[CitedObse
         },
     )
     # The counter's row stays locked until the commit: everything else comes first.
-    words = [observation.words for observation in cited]
-    marks = await mark_later_words(conn, claim.team_id, claim.project_id, words)
     numbers = await observations.take_numbers(conn, claim.team_id, len(cited))
-    rows = [
-        msgspec.structs.replace(observation.row, number=number, metadata={**observation.row.metadata, **mark})
-        for observation, number, mark in zip(cited, numbers, marks, strict=True)
-    ]
+    rows = [msgspec.structs.replace(observation.row, number=number) for observation, number in zip(cited, numbers, strict=True)]
     inserted = await observations.insert(conn, claim.team_id, claim.project_id, rows)
     stored = {observation.generation_key: observation for observation in inserted}
     sources = [

@@ -26,8 +26,6 @@ TYPES: frozenset[str] = frozenset(ObservationType.__args__)
 
 BY_USER = "byUser"
 """The mark, in an observation's metadata, that a user laid it down or decided it."""
-MAY_REPLACE = "mayReplace"
-"""There, the number of what it may take the place of."""
 
 TYPE_FAMILIES: tuple[frozenset[str], ...] = (
     frozenset({"bugfix", "feature", "refactor", "change", "discovery"}),

@@ -343,17 +343,6 @@ CLOSE = Query(
 )
 
 # What users laid down or decided, the newest first.
-LAID_DOWN = Query(
-    model.Observation,
-    f"""
-    SELECT {model.OBSERVATION_COLUMNS} FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND type = 'decision' AND scope = 'project' AND {model.LIVE}
-       AND created_at > '-infinity' -- all are: the index of types says it
-       AND (importance > %(importance)s OR kind = 'manual' OR metadata -> %(by_user)s = 'true')
-     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
-    """,
-)
-
 LAST_SUMMARY = Query(
     str,
     f"""
@@ -646,18 +635,6 @@ async def close(
 async def project_summary(conn: Conn, team_id: UUID, project_id: UUID) -> model.Observation | None:
     """The newest summary of the project itself, which somebody wrote."""
     return await PROJECT_SUMMARY.first(conn, team_id=team_id, project_id=project_id)
-
-
-async def laid_down(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[model.Observation]:
-    """What users laid down or decided in the project, the newest first."""
-    return await LAID_DOWN.all(
-        conn,
-        team_id=team_id,
-        project_id=project_id,
-        importance=model.MIN_INSTRUCTION_IMPORTANCE,
-        by_user=model.BY_USER,
-        limit=limit,
-    )
 
 
 async def last_summary(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> str | None:

@@ -53,6 +53,31 @@ async def test_no_later_rule_takes_an_earlier_one_away(client: AsyncClient, cast
     assert wrong == []
 
 
+async def test_of_two_rules_none_leaves_index_list_or_search(client: AsyncClient, cast: Cast):
+    wrong: list[Json] = []
+    for place, pair in enumerate(read_labels("two_rules", "dev")):
+        project = await new_project(client, cast.alice, f"two-rules-{place}")
+        both = [pair["first"], pair["second"]]
+        for title in both:
+            await store(client, cast.alice, projectId=project, title=title, type="decision", importance=0.9, onDuplicate="merge")
+        index = (await told(client, cast.alice, project)).replace("`", "")
+        found = [await searched(client, cast.alice, project, text) for text in both]
+        if (
+            await titles(client, cast.alice, project) != both[::-1]
+            or any(text.replace("`", "")[:40] not in index for text in both)
+            or any(text not in hits for text, hits in zip(both, found, strict=True))
+        ):
+            wrong.append(pair | {"index": index, "found": found})
+
+    assert wrong == []
+
+
+async def searched(client: AsyncClient, person: Person, project: str, query: str) -> list[str]:
+    body = {"query": query, "projectId": project}
+    hits = (await client.post("/v1/search", json=body, headers=person.headers)).json()["observations"]
+    return [hit["title"] for hit in hits]
+
+
 @pytest.mark.parametrize("half", HALVES)
 async def test_only_what_is_equal_but_for_space_markdown_and_ends_is_there_already(client: AsyncClient, cast: Cast, half: Half):
     wrong: list[Json] = []

@@ -49,26 +49,6 @@ async def test_an_exact_repeat_returns_the_one_that_is_there(client: AsyncClient
     assert await ask(db, "SELECT count(*) FROM observation_versions") == [(0,)]
 
 
-async def test_both_decisions_of_one_request_name_the_earlier_and_all_are_shown(client: AsyncClient, cast: Cast):
-    old = await store(client, cast.alice, type="decision", title="Release with `make ship`")
-    newer = [
-        {
-            "projectId": cast.alice.project.canonical_id,
-            "type": "decision",
-            "title": f"Release with `{tool} ship` instead of `make ship`",
-        }
-        for tool in ("task", "just")
-    ]
-
-    response = await client.post("/v1/observations/batch", json=newer, headers=cast.alice.headers)
-
-    assert response.status_code == 201, response.text
-    named = [row["metadata"].get("mayReplace") for row in response.json()["observations"]]
-    assert named == [old["observation"]["number"]] * 2
-    listed = await client.get("/v1/observations", params={"type": "decision"}, headers=cast.alice.headers)
-    assert [row["title"].split()[2] for row in listed.json()["observations"]] == ["`just", "`task", "`make"]
-
-
 async def test_who_says_nothing_of_duplicates_stores_them(client: AsyncClient, cast: Cast, db: Db):
     for _ in range(2):
         await store(client, cast.alice, title="Retry", onDuplicate="keep")

@@ -201,23 +201,6 @@ async def test_an_answer_is_a_decision_and_drops_what_was_not_chosen(agent: Agen
     assert rows[1]["closed_by"] == rows[2]["number"]
 
 
-async def test_later_words_of_a_user_name_the_earlier_and_both_are_shown(agent: Agent):
-    await agent.prompt("from now on release with `make ship`, never with npm publish")
-    await agent.stop("Noted.")
-    await agent.prompt("from now on release with `task ship` instead of `make ship`")
-    await agent.stop("Noted.")
-    await agent.prompt("from now on every release gets a line in the changelog")
-    await agent.stop("Noted.")
-
-    async def shown() -> list[object]:
-        return [row["title"] for row in await agent.observations() if row["superseded_by"] is None]
-
-    assert (await shown())[1:] == ["Release with `task ship` instead of `make ship`", "Every release gets a line in the changelog"]
-    older, newer, other = await agent.observations()
-    assert cast("dict[str, object]", newer["metadata"])["mayReplace"] == older["number"]
-    assert "mayReplace" not in cast("dict[str, object]", other["metadata"])
-
-
 async def test_a_quote_that_nobody_said_is_not_stored_as_one(agent: Agent):
     def reply(prompt: Prompt) -> Answer:
         said, invented = (DraftObservation(title=text, quote=text, events=["e1"]) for text in (ROOT_CAUSE, "Nobody said this."))

@@ -77,7 +77,7 @@ LOCK_OF_MAKER = Query(
     f"""
     SELECT {_COLUMNS}
       FROM api_keys
-     WHERE made_by = %(user_id)s AND (%(team_id)s::uuid IS NULL OR team_id = %(team_id)s::uuid) AND revoked_at IS NULL
+     WHERE made_by = %(user_id)s AND (%(team_id)s::uuid IS NULL OR team_id = %(team_id)s) AND revoked_at IS NULL
      ORDER BY id FOR NO KEY UPDATE
     """,
     prepare=False,

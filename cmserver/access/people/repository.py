@@ -159,7 +159,7 @@ WITHDRAW_OF_MAKER = Query(
     """
     DELETE FROM invitations
      WHERE made_by = %(user_id)s AND used_at IS NULL
-       AND CASE WHEN %(team_id)s::uuid IS NULL THEN makes_operator ELSE team_id = %(team_id)s::uuid END
+       AND CASE WHEN %(team_id)s::uuid IS NULL THEN makes_operator ELSE team_id = %(team_id)s END
     RETURNING id, team_id
     """,
     prepare=False,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -21,11 +20,10 @@ from cmserver.consolidation import repository as consolidation
 from cmserver.consolidation.combine import combine
 from cmserver.consolidation.comparison import repository
 from cmserver.consolidation.comparison.model import NearPair, NewRow
-from cmserver.consolidation.difference import find_difference
 from cmserver.consolidation.marks import TextMarks, compared_text, read_marks
 from cmserver.consolidation.merge import MergeTooLong
 from cmserver.consolidation.model import NewSuggestion
-from cmserver.consolidation.similarity import Thresholds, Verdict, find_thresholds, judge_pair, lexical_similarity, readable_cosine
+from cmserver.consolidation.similarity import Decision, TextComparison, Thresholds, compare_texts, find_thresholds
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.embedding.model import EmbeddingModel
@@ -53,9 +51,11 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
     newer: UUID
     older: UUID
-    similarity: float
-    measured_by: Literal["vector", "words"]
-    verdict: Verdict
+    comparison: TextComparison
+
+    @property
+    def decision(self) -> Decision:
+        return self.comparison.verdict.decision
 
 
 async def compare_new(db: Db) -> int:
@@ -157,21 +157,9 @@ def _judge_all(
     for pair in pairs:
         if pair.newer not in marks or pair.older not in marks:
             continue
-        left, right = marks[pair.newer], marks[pair.older]
-        lexical = lexical_similarity(left, right)
-        cosine = readable_cosine(pair.cosine, left, right, thresholds)
         is_equal = hashes.get(pair.newer, b"") == hashes.get(pair.older)
-        verdict = judge_pair(cosine, lexical, find_difference(left, right), thresholds, is_equal=is_equal)
-        by_vector = cosine is not None and cosine >= lexical
-        judgements.append(
-            Judgement(
-                newer=pair.newer,
-                older=pair.older,
-                similarity=max(cosine or 0.0, lexical),
-                measured_by="vector" if by_vector else "words",
-                verdict=verdict,
-            )
-        )
+        comparison = compare_texts(marks[pair.newer], marks[pair.older], pair.cosine, thresholds, is_equal=is_equal)
+        judgements.append(Judgement(newer=pair.newer, older=pair.older, comparison=comparison))
     return judgements
 
 
@@ -180,18 +168,18 @@ async def _apply(conn: Conn, team_id: UUID, project_id: UUID, mode: Consolidatio
     await history.lock_project(conn, project_id)
     suggested: list[Judgement] = []
     for judgement in judgements:
-        if judgement.verdict.decision == "none":
+        if judgement.decision == "none":
             continue
-        if mode == "merge" and judgement.verdict.decision == "merge" and await _merge(conn, team_id, judgement):
+        if mode == "merge" and judgement.decision == "merge" and await _merge(conn, team_id, judgement):
             continue
         suggested.append(judgement)
     pairs = [
         NewSuggestion(
             left_id=judgement.newer,
             right_id=judgement.older,
-            similarity=judgement.similarity,
-            measured_by=judgement.measured_by,
-            reason=judgement.verdict.reason or "same",
+            similarity=judgement.comparison.similarity,
+            measured_by=judgement.comparison.measured_by,
+            reason=judgement.comparison.verdict.reason or "same",
         )
         for judgement in suggested
     ]

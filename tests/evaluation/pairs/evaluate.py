@@ -8,9 +8,8 @@ from operator import mul
 
 import msgspec
 
-from cmserver.consolidation.difference import find_difference
 from cmserver.consolidation.marks import read_marks
-from cmserver.consolidation.similarity import THRESHOLDS, USUAL, Thresholds, Verdict, judge_pair, lexical_similarity
+from cmserver.consolidation.similarity import THRESHOLDS, USUAL, Thresholds, Verdict, compare_texts, lexical_similarity
 from cmserver.providers.embedding.model import Embedder
 from tests.evaluation.pairs.load import Pair
 
@@ -70,9 +69,8 @@ def count_figures(judged: Sequence[JudgedPair]) -> PairFigures:
 
 def _judge(pair: Pair, cosine: float | None, thresholds: Thresholds) -> JudgedPair:
     left, right = read_marks(pair.left.text), read_marks(pair.right.text)
-    lexical = lexical_similarity(left, right)
-    verdict = judge_pair(cosine, lexical, find_difference(left, right), thresholds, is_equal=False)
-    return JudgedPair(pair=pair, cosine=cosine, lexical=lexical, verdict=verdict)
+    verdict = compare_texts(left, right, cosine, thresholds, is_equal=False).verdict
+    return JudgedPair(pair=pair, cosine=cosine, lexical=lexical_similarity(left, right), verdict=verdict)
 
 
 async def _compute_cosines(pairs: Sequence[Pair], embedder: Embedder) -> list[float]:
