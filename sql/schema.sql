@@ -4208,6 +4208,10 @@ CREATE INDEX observation_versions_sources ON public.observation_versions USING g
 
 CREATE INDEX observation_versions_team ON public.observation_versions USING btree (team_id, created_at, id);
 
+-- Name: observations_closed; Type: INDEX
+
+CREATE INDEX observations_closed ON public.observations USING btree (team_id, closed_at) WHERE (closed_by IS NOT NULL);
+
 -- Name: observations_content_search; Type: INDEX
 
 CREATE INDEX observations_content_search ON public.observations USING gin (content_search) WITH (gin_pending_list_limit='128');

@@ -21,7 +21,7 @@ from cmserver.cli.corrections import close, edit, list_observations
 from cmserver.cli.doctor import doctor
 from cmserver.cli.embeddings import embeddings
 from cmserver.cli.exit_codes import ExitCode, exit_code
-from cmserver.cli.history import history, merge, readers, review, undo
+from cmserver.cli.history import acts, history, merge, readers, review, undo
 from cmserver.cli.jobs import jobs
 from cmserver.cli.keys import keys
 from cmserver.cli.licenses import licenses
@@ -98,6 +98,7 @@ for command in (
     history,
     readers,
     undo,
+    acts,
     review,
     context,
     jobs,

@@ -171,7 +171,9 @@ async def _hold_again(conn: Conn, principal: Principal, there: Observation, agai
         ttl_seconds=again.ttl_seconds if lives_longer else UNSET,
         scope="team" if (there.scope, again.scope) == ("project", "team") else UNSET,
     )
-    return await correct(conn, principal, str(there.id), correction) if correction.fields else there
+    if not correction.fields:
+        return there
+    return await correct(conn, principal, str(there.id), correction, measured_by="text")
 
 
 def _join(first: ManualObservation, again: ManualObservation) -> ManualObservation:

@@ -24,7 +24,7 @@ from cmserver.base.structs import reshape
 from cmserver.events.model import Origin
 from cmserver.observations import model, repository
 from cmserver.observations.history import repository as history
-from cmserver.observations.history.model import SYSTEM, Change
+from cmserver.observations.history.model import SYSTEM, Change, Measure
 from cmserver.observations.lifetime import repository as lifetime
 from cmserver.observations.lifetime.extend import record_promotion
 from cmserver.observations.read import NO_SUCH, find_observation
@@ -110,8 +110,13 @@ async def write_summary(
     return stored
 
 
-async def correct(conn: Conn, principal: Principal, name: str, correction: model.Correction) -> model.Observation:
-    """Change the fields that are set in the correction; returns the stored observation. Its former state becomes a version."""
+async def correct(
+    conn: Conn, principal: Principal, name: str, correction: model.Correction, *, measured_by: Measure | None = None
+) -> model.Observation:
+    """Change the fields that are set in the correction; returns the stored observation. Its former state becomes a version.
+
+    `measured_by` is of a change that nobody asked for: by what it was found.
+    """
     old = await _lock_writable(conn, principal, name)
     if correction.scope == "team":
         if principal.project_id is not None:
@@ -126,7 +131,8 @@ async def correct(conn: Conn, principal: Principal, name: str, correction: model
         corrected = await repository.correct(conn, principal.team_id, new)
     except errors.ProgramLimitExceeded:
         _too_many_words()
-    await history.add(conn, old, corrected, Change(action="corrected", performed_by=principal.actor_id))
+    change = Change(action="corrected", performed_by=principal.actor_id, measured_by=measured_by)
+    await history.add(conn, old, corrected, change)
     is_raised = old.importance < model.PROMOTE_IMPORTANCE <= corrected.importance
     if is_raised and correction.ttl_seconds is UNSET and corrected.ttl_seconds is not None:
         corrected = await _make_permanent(conn, principal, corrected, performed_by=SYSTEM)

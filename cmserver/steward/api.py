@@ -13,7 +13,7 @@ from cmserver.base.http.wire import answer, caller, db, dependency, query, read
 from cmserver.base.ids import named_id
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
-from cmserver.steward import operate, wire
+from cmserver.steward import operate, repository, wire
 from cmserver.steward.policies import repository as policies
 from cmserver.steward.policies import thresholds
 from cmserver.steward.undo import undo_run
@@ -25,6 +25,16 @@ async def get_status(request: Request) -> Response:
     async with db(request).tenant(principal.team_id) as conn:
         status = await operate.read_status(conn, principal)
     return answer(wire.status_out(status))
+
+
+async def get_acts(request: Request) -> Response:
+    """What happened by itself in the last seven days: merges, repeats, closed open ends, and what the steward wrote."""
+    principal = await caller(request, Principal)
+    wanted = query(request, wire.ActsQuery)
+    project_id = await dependency(request, Projects).within(principal, wanted.project)
+    async with db(request).tenant(principal.team_id) as conn:
+        acts = await repository.automatic_acts(conn, principal.team_id, project_id, wanted.limit)
+    return answer(wire.ActsOut(acts=[reshape(act, wire.ActOut, why=act.why) for act in acts]))
 
 
 async def put_mode(request: Request) -> Response:
@@ -153,6 +163,7 @@ routes = [
     get("/v1/steward", get_status, "observations:read", wire.StewardStatusOut),
     put("/v1/steward/mode", put_mode, "admin", wire.StewardStatusOut, body=wire.ModeIn),
     post("/v1/steward/run", post_run, "admin", wire.QueuedJobsOut, status=202, body=wire.RunNowIn),
+    get("/v1/acts", get_acts, "observations:read", wire.ActsOut, query=wire.ActsQuery),
     get("/v1/steward/runs", get_runs, "observations:read", wire.StewardRunsOut, query=wire.RunsQuery),
     get("/v1/steward/runs/{id}", get_run, "observations:read", wire.StewardRunDetailOut),
     post("/v1/steward/runs/{id}/undo", post_undo, "admin", wire.UndoneRunOut),

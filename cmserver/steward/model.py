@@ -14,6 +14,9 @@ from cmserver.access.model import Principal
 JobType = Literal["auto_merge", "derive", "recheck", "policy_tune"]
 JOB_TYPES: tuple[JobType, ...] = get_args(JobType)
 Mode = Literal["off", "dry_run", "write"]
+ActKind = Literal["merged", "repeated", "promoted", "done", "dropped", "steward"]
+ACT_DAYS = 7
+"""What happened by itself is listed for so long."""
 JobStatus = Literal["queued", "running", "succeeded", "failed", "dead_letter", "cancelled"]
 RunStatus = Literal["running", "succeeded", "failed", "skipped"]
 EventType = Literal[
@@ -184,6 +187,42 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int = 0
     error: str | None = None
     message: str | None = None
+
+
+class AutomaticAct(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened by itself: what, by which evidence, and whether undoing it is still possible.
+
+    `number` and `title` are of the observation that it was done to; a run of the steward has its `run_id`, and its job type as
+    title. `by_numbers` are the sources of a merge, what closed an open end, or what a run wrote. `similarity` is of merges.
+    """
+
+    at: datetime
+    project_id: UUID | None
+    kind: ActKind
+    number: int | None
+    title: str
+    by_numbers: list[int]
+    measured_by: Literal["text", "vector", "words"] | None
+    similarity: float | None
+    run_id: UUID | None
+    can_undo: bool
+
+    @property
+    def why(self) -> str:
+        """The end of a sentence that begins with `by_numbers`."""
+        match self.kind:
+            case "merged" if self.measured_by == "text":
+                return "said the same"
+            case "merged":
+                return f"was as near as the team wants it ({self.similarity or 0:.2f} by {self.measured_by})"
+            case "repeated":
+                return "the same text was written down again"
+            case "promoted":
+                return "it matters, or was read, as much as the policy says"
+            case "done" | "dropped":
+                return "shows it"
+            case "steward":
+                return "was written" if self.by_numbers else "a threshold was moved"
 
 
 class Effect(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):

@@ -34,6 +34,47 @@ _MAY_RUN: LiteralString = """EXISTS (
            AND NOT EXISTS (
                SELECT FROM projects p WHERE p.id = j.project_id AND p.team_id = j.team_id AND p.archived_at IS NOT NULL)"""
 
+# -- what happened by itself
+
+# Each merge, repeat and promotion that nobody asked for, what was closed by an event, and the steward's runs that wrote something.
+AUTOMATIC_ACTS = Query(
+    model.AutomaticAct,
+    f"""
+    SELECT act.* FROM (
+        SELECT v.created_at AS at, v.project_id,
+               CASE v.action WHEN 'corrected' THEN 'repeated' ELSE v.action END AS kind, o.number,
+               left(coalesce(o.title, o.content), 200) AS title,
+               ARRAY(SELECT s.number FROM observations s
+                      WHERE s.id = ANY(v.source_ids) AND s.team_id = v.team_id ORDER BY s.number) AS by_numbers,
+               v.measured_by, v.similarity, NULL::uuid AS run_id,
+               o.superseded_at IS NULL AND NOT EXISTS (
+                   SELECT FROM observation_versions later
+                    WHERE later.observation_id = v.observation_id AND later.team_id = v.team_id AND later.version > v.version
+                      AND later.undone_at IS NULL) AS can_undo
+          FROM observation_versions v JOIN observations o ON o.id = v.observation_id AND o.team_id = v.team_id
+         WHERE v.team_id = %(team_id)s AND v.created_at > now() - make_interval(days => %(days)s) AND v.undone_at IS NULL
+           AND v.performed_by <> 'steward' AND (v.measured_by IS NOT NULL OR v.performed_by = 'system')
+        UNION ALL
+        SELECT o.closed_at, o.project_id, o.state, o.number, left(coalesce(o.title, o.content), 200), ARRAY[o.closed_by],
+               NULL, NULL, NULL, true
+          FROM observations o
+         WHERE o.team_id = %(team_id)s AND o.closed_by IS NOT NULL AND o.closed_at > now() - make_interval(days => %(days)s)
+           AND {LIVE_O}
+        UNION ALL
+        SELECT r.created_at, r.project_id, 'steward', NULL, r.job_type,
+               ARRAY(SELECT (e ->> 'number')::bigint FROM jsonb_array_elements(r.output_snapshot -> 'effects') e
+                      WHERE e -> 'number' IS NOT NULL),
+               NULL, NULL, r.id, true
+          FROM steward_runs r
+         WHERE r.team_id = %(team_id)s AND r.created_at > now() - make_interval(days => %(days)s)
+           AND r.status = 'succeeded' AND r.undone_at IS NULL
+           AND jsonb_array_length(coalesce(r.output_snapshot -> 'effects', '[]')) > 0) act
+     WHERE {IN_REACH} OR (act.project_id IS NULL AND %(project_id)s::uuid IS NULL)
+     ORDER BY act.at DESC, act.number DESC LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
 # -- what a team allows
 
 MODE = Query(
@@ -368,6 +409,11 @@ ERASE = Query(
     """,
     prepare=False,
 )
+
+
+async def automatic_acts(conn: Conn, team_id: UUID, project_id: UUID | None, limit: int) -> list[model.AutomaticAct]:
+    """What happened by itself in the last days and was not taken back, newest first; None for all projects."""
+    return await AUTOMATIC_ACTS.all(conn, team_id=team_id, project_id=project_id, days=model.ACT_DAYS, limit=limit)
 
 
 async def mode(conn: Conn, team_id: UUID) -> model.TeamMode:

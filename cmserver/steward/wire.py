@@ -191,6 +191,41 @@ class StewardRunsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     next_cursor: str | None
 
 
+class ActsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What happened by itself, newest first: in a project, or in all that the key sees."""
+
+    project: Key | None = None
+    limit: Limit = 50
+
+
+class ActOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Something that happened by itself.
+
+    `kind` is what: `merged`, `repeated` (written down again, so it holds), `promoted`, `done` or `dropped` (an open end), or
+    `steward`. `number` is of the observation that it was done to, and `title` its title, or which job of the steward it was.
+    `byNumbers` are the sources of a merge, what closed an open end, or what a run of the steward wrote. `why` is the evidence in
+    words. `similarity` is of merges, from 0 to 1. `canUndo` is whether nothing came after it.
+    """
+
+    at_epoch: int
+    project_id: UUID | None
+    kind: steward_model.ActKind
+    number: int | None
+    title: str
+    why: str
+    by_numbers: list[int]
+    measured_by: str | None
+    similarity: float | None
+    run_id: UUID | None
+    can_undo: bool
+
+
+class ActsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the last seven days, newest first."""
+
+    acts: list[ActOut]
+
+
 class StewardEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A step in the life of a job or run: `eventType` is what happened; `schemaVersion` is the version of the form of `data`."""
 

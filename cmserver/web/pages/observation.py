@@ -306,6 +306,15 @@ async def post_expire(visit: Visit) -> Response:
     return visit.redirect(f"/ui/observations/{expired.number}", "It has expired: agents are not told it any more.")
 
 
+async def post_reopen(visit: Visit) -> Response:
+    """Open an end again that was closed."""
+    name = visit.parameter("observation")
+    reopened = await visit.db.in_tenant(
+        visit.team_id, lambda conn: correct(conn, visit.principal, name, observations_model.Correction(state="open"))
+    )
+    return visit.redirect(f"/ui/observations/{reopened.number}", "It is open again.")
+
+
 async def post_forget(visit: Visit) -> Response:
     """Delete an observation for ever."""
     name = visit.parameter("observation")
@@ -406,6 +415,7 @@ routes = [
     Page("POST", "/ui/observations/{observation}/edit", post_edit, scope=_WRITE, form_of=get_edit),
     Page("POST", "/ui/observations/{observation}/promote", post_promote, scope=_WRITE, form_of=get_observation),
     Page("POST", "/ui/observations/{observation}/expire", post_expire, scope=_WRITE, form_of=get_observation),
+    Page("POST", "/ui/observations/{observation}/reopen", post_reopen, scope=_WRITE, form_of=get_observation),
     Page("POST", "/ui/observations/{observation}/forget", post_forget, scope=_WRITE, form_of=get_observation),
     Page("POST", "/ui/observations/{observation}/undo", post_undo, scope=_WRITE, form_of=get_observation),
     Page("POST", "/ui/observations/{observation}/merge", post_merge, scope=_WRITE, form_of=get_observation),

@@ -24,6 +24,7 @@ from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import list_summaries
 from cmserver.observations.wire import ObservationIn
 from cmserver.ops.provider_pauses import list_providers
+from cmserver.steward import repository as steward
 from cmserver.web.page import Page
 from cmserver.web.pages.memory import SessionItem, list_projects, list_sessions
 from cmserver.web.templates import plural, project_names
@@ -31,6 +32,7 @@ from cmserver.web.visit import Visit
 
 _HOURS = 24
 _MAX_COUNTED = 100
+_MAX_ACTS = 50
 _SUMMARY_CHARS = 280
 _PARTS = ("completed", "learned", "investigated", "request")
 """Of a summary, the one that says most first."""
@@ -94,12 +96,14 @@ async def get_today(visit: Visit) -> Response:
             next_cursor = None
         page = [item for item in page if item.session.started_at >= since or item.session.ended_at is None]
         summaries = await list_summaries(conn, principal, [item.session for item in page])
+        acts = await steward.automatic_acts(conn, principal.team_id, project_id, _MAX_ACTS)
     waiting = await _find_waiting(visit, project_id)
     return visit.render(
         "today.html",
         title="Today",
         days=_by_project([_today_item(item, summaries.get(item.session.id)) for item in page], project_names(projects)),
         waiting=waiting,
+        acts=acts,
         projects=projects,
         filters=filters,
         parameters=msgspec.structs.asdict(filters),
