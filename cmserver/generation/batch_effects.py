@@ -13,6 +13,7 @@ from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
 from cmserver.generation.record import NOTHING_FOUND, SettledAnswer, store_observations
 from cmserver.generation.turn_work import add_turn_work
 from cmserver.graph.read_turn import keep_turn_names
+from cmserver.observations import repository as observations
 from cmserver.providers.model import FailureKind
 from cmserver.reading.model import EventReading
 from cmserver.sessions import repository as sessions
@@ -53,6 +54,9 @@ async def write_batch_effects(
     for call in answered:
         if call.jobs[0].source_type == "turn" and call.jobs[0].id in held:
             await keep_turn_names(conn, claim.team_id, call.jobs[0].source_id, call.names)
+    worded = [job.id for call in answered if call.run_id and call.is_usable for job in call.jobs if job.id in held & observed]
+    if worded:
+        await observations.remove_rules_rows(conn, claim.team_id, worded)
     numbers = await store_observations(conn, claim, cited)
     is_single = all(job.lane == job.id for job in jobs) and all(end.status != "queued" for end in ends)
     still_ours = (

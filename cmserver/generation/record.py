@@ -66,6 +66,8 @@ class SettledAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reasons: dict[UUID, str]
     provider: str
     tokens: int
+    skipped: set[UUID] = set()
+    """The jobs for which the answer has a reason of their own."""
     remarks: dict[UUID, str] = {}
     """The reasons of jobs that end as observed."""
     ends_jobs: bool = True
@@ -113,6 +115,7 @@ def settle_answer(
         jobs=list(jobs),
         observations=settled.rows,
         reasons=reasons,
+        skipped={job_id for tag, job_id in ids_by_tag.items() if marks.get(tag)},
         provider=name,
         tokens=tokens,
         remarks={job.id: remark for job in jobs} if remark else {},

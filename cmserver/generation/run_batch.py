@@ -338,10 +338,12 @@ class BatchRunner:
     async def _add_rules(self, batch: Batch, jobs: list[ClaimedJob], call: SettledAnswer) -> SettledAnswer:
         """The call with what the rules make of those events that the model passed over without a word.
 
-        Those are the events that no observation cites and no skip mark names; all of them where the answer holds no observation.
+        Those are the events that no observation cites and no skip mark is for. Where the answer holds no observation, a reason for
+        each of the events is an answer, too; a mark for all of them at once is none.
         """
         told = {job.id for observation in call.observations for job in observation.jobs}
-        left = [job for job in jobs if job.id not in told and not (told and job.id in call.reasons)]
+        silent = [] if {job.id for job in jobs} <= call.skipped else jobs
+        left = [job for job in jobs if job.id not in told and job.id not in call.reasons] if told else silent
         if not left:
             return call
         by_rules = await self._answer_by_rules(batch, jobs)

@@ -342,6 +342,16 @@ CLOSE = Query(
     """,
 )
 
+# Not what a person changed since, nor what something was merged into.
+REMOVE_RULES_ROWS = Query(
+    int,
+    """
+    DELETE FROM observations o
+     WHERE o.created_by_job_id = ANY(%(job_ids)s) AND o.team_id = %(team_id)s AND o.origin = 'rules' AND o.version = 1
+       AND NOT EXISTS (SELECT FROM observations s WHERE s.superseded_by = o.id AND s.team_id = o.team_id)
+    """,
+)
+
 # What users laid down or decided, the newest first.
 LAST_SUMMARY = Query(
     str,
@@ -630,6 +640,11 @@ async def close(
 ) -> None:
     """Mark those of them that are open as done or dropped by the observation of the number `closed_by`."""
     await CLOSE.run(conn, team_id=team_id, project_id=project_id, numbers=list(numbers), closed_by=closed_by, state=state)
+
+
+async def remove_rules_rows(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> None:
+    """Delete what rules had made of these jobs when a model's call failed: the model has worded them since."""
+    await REMOVE_RULES_ROWS.run(conn, team_id=team_id, job_ids=list(job_ids))
 
 
 async def project_summary(conn: Conn, team_id: UUID, project_id: UUID) -> model.Observation | None:

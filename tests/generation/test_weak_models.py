@@ -166,3 +166,31 @@ async def test_the_doctor_and_today_say_that_answers_could_not_be_used(
         "1 of 1 answers of models in 24 hours could not be used."
     ]
     assert "1 of 1 answer of models in 24 hours could not be used" in page.text
+
+
+async def test_a_reason_for_each_event_is_an_answer(outbox: Outbox, client: httpx.AsyncClient, cast: Cast):
+    marks = [Skip(event=f"e{place}", reason="a try that was given up") for place in (1, 2, 3)]
+
+    await put_work(outbox, "honest")
+    await (await outbox.hand(Scripted(lambda _prompt: completion(Answer(skipped=marks))))).work()
+
+    assert await titles(outbox, "honest") == set()
+    assert {str(row["outcome_reason"]) for row in await outbox.rows("SELECT outcome_reason FROM observation_generation_jobs")} == {
+        "a try that was given up"
+    }
+    info = (await client.get("/v1/info", headers=cast.alice.headers)).json()
+    assert info["answers"] == {"usable": 1, "unusable": 0}
+
+
+async def test_what_rules_made_of_a_failed_job_goes_when_a_model_words_it_later(outbox: Outbox):
+    await put_work(outbox, "again")
+    await (await outbox.hand(Scripted(refuse))).work()
+    by_rules = await titles(outbox, "again")
+    await outbox.rows(
+        "UPDATE observation_generation_jobs SET status = 'queued', attempts = 0, completed_at = NULL, failed_at = NULL RETURNING id"
+    )
+
+    await (await outbox.hand(Scripted())).work()
+
+    assert by_rules
+    assert await titles(outbox, "again") == {"saw e1", "saw e2", "saw e3"}
