@@ -227,9 +227,7 @@ class _Gate:
             if row.turn_number is not None and _squeeze(sentence or row.title) in self._told:
                 continue
             near.append(
-                NearSentence(
-                    number=row.number, created_at=row.created_at, margin=margin, text=sentence, observation_id=row.id
-                )
+                NearSentence(number=row.number, created_at=row.created_at, margin=margin, text=sentence, observation_id=row.id)
             )
         return near
 

@@ -28,9 +28,9 @@ from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.ingest import record
+from cmserver.observations.embedding.turn_sentences import write_due_sentences
 from cmserver.observations.model import ManualObservation
 from cmserver.observations.write import write
-from cmserver.observations.embedding.turn_sentences import write_due_sentences
 from cmserver.ops.erasure import erase
 from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, FailureKind, Prompt, ProviderError
 from cmserver.sessions.model import NewSession

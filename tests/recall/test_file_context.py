@@ -34,7 +34,7 @@ async def file_context(db: Db, person: Person, path: str, session_id: UUID | Non
 
 
 def numbers(context: Context | None) -> list[int]:
-    return [observation.number for observation in context.observations] if context else []
+    return context.numbers if context else []
 
 
 async def test_what_is_known_of_a_file_is_told_in_a_few_lines(db: Db, cast: Cast, make: Make):

@@ -7,23 +7,13 @@ import pytest
 
 from cmserver.access.model import Project
 from cmserver.base.db import Db
-from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn, Query
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding.model import QueryVector
-from cmserver.recall import prompt_context, repository
-from cmserver.recall.model import Context, ContextReason, ContextRequest, NewReceipt, PromptWordMatch
-from cmserver.recall.prompt_context import (
-    NEAR,
-    THRESHOLD,
-    PromptMatch,
-    build_prompt_context,
-    find_names,
-    score_matches,
-    select_matches,
-)
+from cmserver.recall import repository
+from cmserver.recall.model import Context, ContextReason, ContextRequest, NearObservation, NewReceipt
+from cmserver.recall.prompt_context import build_prompt_context
 from cmserver.recall.receipts import repository as receipts
-from cmserver.recall.search.model import Hit, SearchPage
 from cmserver.sessions.model import NewSession
 from cmserver.sessions.write import find_or_make
 from tests.conftest import Cast, Person, bound_to
@@ -62,7 +52,7 @@ async def get_prompt_context(
 
 
 def numbers(context: Context | None) -> list[int]:
-    return [observation.number for observation in context.observations] if context else []
+    return context.numbers if context else []
 
 
 async def traces(db: Db) -> list[tuple[object, ...]]:
@@ -112,8 +102,8 @@ async def test_what_is_set_for_it_ends_with_it(db: Db, shop: Person):
 async def test_a_search_that_takes_too_long_is_given_up_and_the_transaction_goes_on(
     db: Db, shop: Person, monkeypatch: pytest.MonkeyPatch
 ):
-    slow = "SELECT NULL::uuid AS id, '' AS lexeme, 0 AS found_in, 0 AS documents, 'A' AS weight FROM pg_sleep(60)"
-    monkeypatch.setattr(repository, "WORD_MATCHES", Query(PromptWordMatch, slow))
+    slow = "SELECT NULL::uuid AS id FROM pg_sleep(60)"
+    monkeypatch.setattr(repository, "NEAR_OBSERVATIONS", Query(NearObservation, slow))
     monkeypatch.setattr(repository, "IN_TIME", Query(str, "SELECT set_config('statement_timeout', '200', true)"))
 
     async with db.tenant(shop.team_id) as conn:
@@ -140,26 +130,6 @@ async def test_no_line_is_told_twice_in_a_session(db: Db, shop: Person):
     assert numbers(once) == [91, 135]
     assert again is None
     assert numbers(elsewhere) == [91, 135]
-
-
-async def test_what_comes_after_what_was_told_is_not_told_instead(db: Db, shop: Person, monkeypatch: pytest.MonkeyPatch):
-    """The search by meaning always finds something; only its best belongs to the prompt."""
-    session_id = await session(db, shop, "a")
-    nearest = [20, 21, 22, 23, 24]
-
-    async def find(conn: Conn, *_: object) -> SearchPage:
-        found = {row.number: row for row in await observations.by_numbers(conn, shop.team_id, nearest)}
-        hits = [Hit(id=found[number].id, source=found[number], score=0.5) for number in nearest]
-        return SearchPage(hits=hits, next=None, total=len(hits), is_estimate=False, terms={}, confidence=0.9)
-
-    monkeypatch.setattr(prompt_context, "find_page", find)
-    vector = QueryVector(model_id=1, provider="local", dimensions=2, vector="[1,0]")
-
-    once = await get_prompt_context(db, shop, REFUND, session_id, vector)
-    again = await get_prompt_context(db, shop, f"{REFUND} or not?", session_id, vector)
-
-    assert numbers(once) == [91, 135, 20]
-    assert again is None
 
 
 @pytest.mark.parametrize(("reason", "expected"), [("startup", [124]), ("prompt", [124])])
@@ -308,65 +278,6 @@ async def test_commands_and_protocol_are_told_nothing_without_asking_the_databas
     )
 
 
-def fit(surprise: float) -> PromptMatch:
-    return PromptMatch(id=new_id(), surprise=surprise, words=2)
-
-
-def test_what_is_below_the_threshold_or_far_behind_the_best_is_not_told():
-    at, below = fit(THRESHOLD), fit(THRESHOLD - 0.001)
-    best, near, far = fit(9.0), fit(9.0 - NEAR), fit(9.0 - NEAR - 0.001)
-
-    assert select_matches([at, below]) == [at]
-    assert select_matches([below]) == []
-    assert select_matches([]) == []
-    assert select_matches([best, near, far]) == [best, near]
-
-
-def shared(id_: UUID, lexeme: str, found_in: int, weight: str = "B") -> PromptWordMatch:
-    return PromptWordMatch(id=id_, lexeme=lexeme, found_in=found_in, documents=100, weight=weight)  # pyright: ignore[reportArgumentType]
-
-
-def test_two_rare_words_of_a_short_prompt_are_a_surprise_and_of_a_long_one_they_are_not():
-    observation_id = new_id()
-    matches = [shared(observation_id, "walrus", 5), shared(observation_id, "giraffe", 5)]
-
-    (short,), (long,) = score_matches(matches, 2, ()), score_matches(matches, 30, ())
-
-    assert short.surprise == pytest.approx(1.386, abs=0.001)  # ln(20 * 20 / 100)
-    assert short.surprise > THRESHOLD > long.surprise
-
-
-def test_a_word_of_the_title_says_more_than_one_of_the_files():
-    title, files = new_id(), new_id()
-    matches = [
-        shared(title, "walrus", 5, "A"),
-        shared(title, "giraffe", 5, "A"),
-        shared(files, "walrus", 5, "D"),
-        shared(files, "giraffe", 5, "D"),
-    ]
-
-    assert [match.id for match in score_matches(matches, 2, ())] == [title, files]
-
-
-def test_a_single_word_fits_only_when_it_is_a_name():
-    observation_id = new_id()
-
-    assert score_matches([shared(observation_id, "walrus", 1)], 1, ()) == []
-    assert [match.id for match in score_matches([shared(observation_id, "walrus.tsx", 1)], 1, {"walrus.tsx"})] == [observation_id]
-
-
-def test_names_are_paths_files_and_what_has_a_capital_within():
-    lexemes = ["stockbadg", "shop/cart/api.py", "refund.py", "/auth/link", "walrus", "e.g", "3.14", "github"]
-
-    assert find_names(lexemes, "StockBadges and GitHub, not Walrus") == {
-        "stockbadg",
-        "shop/cart/api.py",
-        "refund.py",
-        "/auth/link",
-        "github",
-    }
-
-
 TITLES = {
     "zh": [
         "用户登录失败的原因",
@@ -446,12 +357,3 @@ async def test_what_is_said_without_spaces_and_belongs_to_nothing_is_told_nothin
     assert await get_prompt_context(db, cast.alice, prompt) is None
 
 
-def test_pairs_of_characters_say_less_than_words():
-    observation_id = new_id()
-    pairs = [shared(observation_id, pair, 1) for pair in ("报表", "表超", "超时")]
-
-    assert score_matches(pairs[:2], 2, ()) == []
-    assert (
-        score_matches(pairs, 3, ())[0].surprise
-        < score_matches([shared(observation_id, word, 1) for word in "abc"], 3, ())[0].surprise
-    )

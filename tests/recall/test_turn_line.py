@@ -7,6 +7,7 @@ from uuid import UUID
 
 from cmserver.recall.turn_line import render_session, render_turn
 from cmserver.sessions.turns.model import SessionTurn
+from cmserver.sessions.turns.said import choose_sentences, find_answered, is_short, own_words
 from tests.table import try_rows
 
 NOBODY = UUID(int=0)

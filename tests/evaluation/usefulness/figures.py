@@ -8,7 +8,7 @@ import msgspec
 
 from tests.evaluation.usefulness.corpus import Fact, session_hooks
 from tests.evaluation.usefulness.playback import ProjectMemory, PromptContext, SessionMemory
-from tests.evaluation.usefulness.recognize import RememberedItem, find_wrong, keeps, read_lines, read_numbers
+from tests.evaluation.usefulness.recognize import RememberedItem, find_wrong, keeps, read_numbers
 
 MAX_LINES = 5
 """So many lines are looked at of a session's index, and of a prompt's context."""
@@ -81,12 +81,20 @@ class _Keepers:
             for of_session in memory.sessions
             for fact in of_session.session.facts
         }
+        self._turns: dict[tuple[str, str], set[int]] = {
+            (of_session.session.name, fact.id): {turn.number for turn in memory.turns if keeps(turn, fact)}
+            for of_session in memory.sessions
+            for fact in of_session.session.facts
+        }
         self._summaries = {item.number for item in memory.items if item.is_summary}
         self.useful = set[int]().union(*self._by_fact.values())
 
     def numbers(self, of_session: SessionMemory, fact_id: str) -> set[int]:
         """Observations and summaries."""
         return self._by_fact[of_session.session.name, fact_id]
+
+    def turns(self, of_session: SessionMemory, fact_id: str) -> set[int]:
+        return self._turns[of_session.session.name, fact_id]
 
     def has_observation(self, of_session: SessionMemory, fact: Fact) -> bool:
         """A summary is not enough: the next one takes its place."""
@@ -168,11 +176,10 @@ def _is_answered(of_session: SessionMemory, fact_ids: Sequence[str], numbers: Se
 
 
 def _is_told(of_session: SessionMemory, context: PromptContext, keepers: _Keepers) -> bool:
-    """Whether one of the first lines keeps the prompt's fact, or stands for what does."""
-    fact = of_session.session.fact(context.prompt.fact)
-    lines = [line for text in (context.index, context.text) for line in read_lines(text)[:MAX_LINES]]
-    said = any(keeps(RememberedItem(id="", number=0, title=line), fact) for line in lines)
-    return said or _is_answered(of_session, [fact.id], _first_numbers(context), keepers)
+    """Whether one of the first lines stands for an observation or a turn that keeps the prompt's fact."""
+    fact_id, numbers = context.prompt.fact, _first_numbers(context)
+    turns = keepers.turns(of_session, fact_id)
+    return _is_answered(of_session, [fact_id], numbers, keepers) or not turns.isdisjoint(numbers)
 
 
 def _wrong_statements(of_session: SessionMemory) -> Iterator[str]:

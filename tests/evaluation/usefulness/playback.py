@@ -71,6 +71,8 @@ class ProjectMemory(msgspec.Struct, frozen=True, kw_only=True):
 
     project: CorpusProject
     items: list[RememberedItem]
+    turns: list[RememberedItem]
+    """What was said, whole."""
     sessions: list[SessionMemory]
 
 
@@ -99,7 +101,7 @@ class _ProjectPlayer:
             indexes.append(self._play_session(session, start))
             items.append(self._read_items(session))
         last = sessions[-1]
-        everything = self._read_items()
+        everything, turns = self._read_items(), self._read_turns()
         self._wait_until_embedded()
         hits = [[self._search(question) for question in session.questions] for session in sessions]
         start = build_start_payload(last.agent, f"{last.id}-next", last.cwd)
@@ -111,6 +113,7 @@ class _ProjectPlayer:
         return ProjectMemory(
             project=self._project,
             items=everything,
+            turns=turns,
             sessions=[
                 SessionMemory(session=session, items=items[at], next_index=indexes[at + 1], hits=hits[at], contexts=contexts[at])
                 for at, session in enumerate(sessions)
@@ -173,6 +176,15 @@ class _ProjectPlayer:
                 return items[::-1]
             params["cursor"] = page.next_cursor
 
+    def _read_turns(self) -> list[RememberedItem]:
+        """The newest 200."""
+        answer = self._server.client.get("/v1/turns", params={"project": self._name, "limit": "200"}).raise_for_status()
+        turns = msgspec.json.decode(answer.content, type=_TurnsPage).turns
+        return [
+            RememberedItem(id="", number=turn.number, type="turn", title=turn.prompt, narrative=turn.reply, files_modified=turn.files)
+            for turn in turns
+        ]
+
     def _find_session(self, session: LabelledSession) -> str:
         """The server's id of it."""
         answer = self._server.client.get("/v1/sessions", params={"project": self._name, "limit": "200"}).raise_for_status()
@@ -226,6 +238,17 @@ class _Hits(msgspec.Struct, frozen=True, kw_only=True):
 class _ItemsPage(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     observations: list[RememberedItem]
     next_cursor: str | None = None
+
+
+class _Turn(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    prompt: str
+    reply: str | None = None
+    files: list[str] = []
+
+
+class _TurnsPage(msgspec.Struct, frozen=True, kw_only=True):
+    turns: list[_Turn]
 
 
 class _Session(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

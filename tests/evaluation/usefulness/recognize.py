@@ -80,12 +80,7 @@ def find_wrong(item: RememberedItem, statement: FalseStatement) -> str:
 
 def read_numbers(text: str) -> list[int]:
     """The numbers of the lines that stand for an observation, a turn or a summary (`#12 ...`), in their order."""
-    return [int(found[1]) for line in read_lines(text) if (found := _LINE.match(line))]
-
-
-def read_lines(text: str) -> list[str]:
-    """The lines that stand for an observation, a turn or a summary (`#12 ...`), in their order."""
-    return [line for line in text.splitlines() if _LINE.match(line)]
+    return [int(found[1]) for line in text.splitlines() if (found := _LINE.match(line))]
 
 
 def _summary_lines(item: RememberedItem) -> Iterator[tuple[str, str]]:

@@ -232,7 +232,7 @@ async def typed(conn: Conn, principal: Principal, project: Project, embed: Embed
         for prompt in session.prompts:
             vector = await embed(prompt.text) if embed else None
             context = await build_prompt_context(conn, principal, project, ContextRequest(reason="prompt"), prompt.text, vector)
-            numbers = [observation.number for observation in context.observations] if context else []
+            numbers = context.numbers if context else []
             done.append(Typed(half=session.half, prompt=prompt, shown=numbers))
     return done
 

@@ -45,7 +45,7 @@ async def show(
 
 
 def first_number(context: Context | None) -> int | None:
-    return context.observations[0].number if context else None
+    return context.numbers[0] if context else None
 
 
 async def test_what_is_near_in_meaning_is_shown(db: Db, cast: Cast, bounce: Observation, vectors: Vectors):
@@ -58,7 +58,7 @@ async def test_only_the_nearest_is_shown(db: Db, cast: Cast, make: Make, bounce:
     context = await show(db, cast.alice, vectors.near(1, 0))
 
     assert context is not None
-    assert [line.number for line in context.observations] == [bounce.number]
+    assert context.numbers == [bounce.number]
 
 
 @pytest.mark.usefixtures("bounce")
