@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from typing import cast
 from uuid import UUID
 
 import pytest
@@ -70,18 +71,17 @@ async def test_a_prompt_is_told_the_lines_that_belong_to_it(db: Db, shop: Person
     assert context is not None
     lines = context.text.splitlines()
     assert lines[0] == "<cmserver-context>"
-    assert lines[1] == "Of this project's memory, this may belong to the prompt:"
-    assert re.fullmatch(r"#91 2026-06-05 feature Refunds by line in the admin, with a credit note for each ~\d+", lines[2])
-    assert re.match(r"#135 2026-07-10 bugfix Double orders by impatient customers", lines[3])
-    assert "/v1/observations/NUMBER" in lines[4]
-    assert lines[5:] == ["</cmserver-context>"]
-    assert numbers(context) == [91, 135]
+    assert lines[1].startswith("Of this project's memory, this may belong to the prompt; ")
+    assert re.match(r"#135 2026-07-10 bugfix Double orders by impatient customers.* ~\d+", lines[2])
+    assert "/v1/observations/NUMBER" in lines[3]
+    assert lines[4:] == ["</cmserver-context>"]
+    assert numbers(context) == [135]
     assert context.tokens == -(-len(context.text) // 4)
 
 
 @pytest.mark.parametrize(
     "prompt",
-    ["good morning! what should we do first today?", "run the tests", "what is the capital of Mongolia", "order", "the shop"],
+    ["good morning! what should we do first today?", "what is the capital of Mongolia", "order", "write a limerick about pigeons"],
 )
 async def test_nothing_is_told_and_nothing_noted_when_nothing_belongs_to_it(db: Db, shop: Person, prompt: str):
     assert await get_prompt_context(db, shop, prompt) is None
@@ -117,7 +117,7 @@ async def test_a_search_that_takes_too_long_is_given_up_and_the_transaction_goes
 async def test_a_file_s_name_is_enough(db: Db, shop: Person):
     context = await get_prompt_context(db, shop, "PausePicker.tsx please")
 
-    assert set(numbers(context)) == {123, 124}
+    assert numbers(context) == [123]
 
 
 async def test_no_line_is_told_twice_in_a_session(db: Db, shop: Person):
@@ -127,13 +127,13 @@ async def test_no_line_is_told_twice_in_a_session(db: Db, shop: Person):
     again = await get_prompt_context(db, shop, f"{REFUND} or not?", first)
     elsewhere = await get_prompt_context(db, shop, REFUND, second)
 
-    assert numbers(once) == [91, 135]
+    assert numbers(once) == [135]
     assert again is None
-    assert numbers(elsewhere) == [91, 135]
+    assert numbers(elsewhere) == [135]
 
 
-@pytest.mark.parametrize(("reason", "expected"), [("startup", [124]), ("prompt", [124])])
-async def test_a_line_of_the_index_is_not_told_again(db: Db, shop: Person, reason: ContextReason, expected: list[int]):
+@pytest.mark.parametrize(("reason", "expected"), [("startup", [124, 123]), ("prompt", [124])])
+async def test_a_line_of_a_prompt_is_not_told_again_and_one_of_the_index_may_be(db: Db, shop: Person, reason: ContextReason, expected: list[int]):
     session_id = await session(db, shop, "a")
     async with db.tenant(shop.team_id) as conn:
         index = NewReceipt(reason=reason, server_session_id=session_id, numbers=[123, 7])
@@ -149,7 +149,7 @@ async def test_what_was_compacted_away_may_be_told_again(db: Db, shop: Person):
         index = NewReceipt(reason="compact", server_session_id=session_id, numbers=[7])
         await receipts.insert(conn, shop.team_id, shop.project.id, index)
 
-    assert numbers(await get_prompt_context(db, shop, REFUND, session_id)) == [91, 135]
+    assert numbers(await get_prompt_context(db, shop, REFUND, session_id)) == [135]
 
 
 async def test_a_session_is_not_told_what_it_has_found_out_itself(db: Db, shop: Person, make: Make):
@@ -168,30 +168,24 @@ async def test_the_receipt_says_what_was_told_and_by_what_figures_and_no_text(db
     assert context is not None
     async with db.tenant(shop.team_id) as conn:
         (receipt,) = await receipts.of_session(conn, shop.team_id, session_id, before=None, before_id=None, limit=2)
-    assert (receipt.reason, receipt.numbers, receipt.left_out_count) == ("prompt", [91, 135], 0)
+    assert (receipt.reason, receipt.numbers, receipt.left_out_count) == ("prompt", [135], 0)
     assert (receipt.tokens, receipt.chars) == (context.tokens, len(context.text))
-    assert receipt.details == {
-        "threshold": THRESHOLD,
-        "promptWords": 7,
-        "lines": [{"number": 91, "surprise": 4.97, "words": 4}, {"number": 135, "surprise": 4.31, "words": 3}],
-    }
+    assert receipt.details.keys() == {"byMeaning", "lines"}
+    assert receipt.details["byMeaning"] is False
+    assert [set(line) for line in cast("list[dict[str, object]]", receipt.details["lines"])] == [{"number", "margin"}]
 
 
-async def test_at_most_three_lines_are_told_and_the_receipt_names_the_others(db: Db, shop: Person, make: Make):
+async def test_at_most_three_lines_are_told_newest_first_and_nothing_instead_of_what_was_told(db: Db, shop: Person, make: Make):
     session_id = await session(db, shop, "a")
-    made = [
-        await make.observation(project=shop.project, title=f"Walrus {word} for the giraffe") for word in ("one", "b", "c", "d", "e")
-    ]
+    for word in ("one", "b", "c", "d", "e"):
+        await make.observation(project=shop.project, title=f"Walrus {word} for the giraffe")
 
     first = await get_prompt_context(db, shop, "which walrus is for the giraffe?", session_id)
     second = await get_prompt_context(db, shop, "which walrus is for the giraffe?", session_id)
 
     assert len(numbers(first)) == 3
-    assert len(numbers(second)) == 2
-    assert sorted(numbers(first) + numbers(second)) == [observation.number for observation in made]
-    async with db.tenant(shop.team_id) as conn:
-        shown = await receipts.of_session(conn, shop.team_id, session_id, before=None, before_id=None, limit=3)
-    assert sorted(shown[-1].left_out) == sorted(numbers(second))
+    assert numbers(first) == sorted(numbers(first), reverse=True)
+    assert second is None
 
 
 async def test_nothing_of_other_teams_and_other_projects_is_told(db: Db, cast: Cast):
@@ -200,7 +194,7 @@ async def test_nothing_of_other_teams_and_other_projects_is_told(db: Db, cast: C
     await remember(db, billing.project)
 
     assert await get_prompt_context(db, cast.alice, REFUND) is None
-    assert numbers(await get_prompt_context(db, billing, REFUND)) == [91, 135]
+    assert numbers(await get_prompt_context(db, billing, REFUND)) == [135]
 
 
 async def test_what_a_team_shares_is_told_in_its_other_projects_and_nowhere_else(db: Db, shop: Person, cast: Cast, make: Make):
@@ -240,7 +234,7 @@ async def test_a_hostile_prompt_is_told_nothing_and_breaks_nothing(db: Db, shop:
 
 
 async def test_words_among_hostile_ones_are_found(db: Db, shop: Person):
-    assert numbers(await get_prompt_context(db, shop, f"\x00'!&| {REFUND} \\ <-> :*")) == [91, 135]
+    assert numbers(await get_prompt_context(db, shop, f"\x00'!&| {REFUND} \\ <-> :*")) == [135]
 
 
 async def test_a_title_can_neither_end_the_block_nor_forge_a_line(db: Db, shop: Person, make: Make):
@@ -331,16 +325,17 @@ TITLES = {
 
 
 async def test_a_prompt_without_spaces_is_told_its_title(db: Db, cast: Cast, make: Make):
+    by_number: dict[int, str] = {}
     for titles in TITLES.values():
         for title in titles:
-            await make.observation(project=cast.alice.project, title=title)
+            by_number[(await make.observation(project=cast.alice.project, title=title)).number] = title
 
-    wrong: list[tuple[str, str, list[str | None]]] = []
+    wrong: list[tuple[str, str, list[str]]] = []
     for script, titles in TITLES.items():
         for title in titles:
             context = await get_prompt_context(db, cast.alice, title)
-            shown = [observation.title for observation in context.observations] if context else []
-            if shown[:1] != [title] or len(shown) > 1:
+            shown = [by_number[number] for number in numbers(context)]
+            if shown != [title]:
                 wrong.append((script, title, shown))
 
     assert wrong == []

@@ -18,13 +18,15 @@ MAX_SENTENCES = 8
 SENTENCE_CHARS = 300
 ANSWERED_CHARS = 160
 _SHORT_WORDS, _SHORT_SIGNS = 14, 30
-_REMARK_WORDS, _REMARK_CHARS = 3, 20
-"""What is shorter, and names nothing, is a remark (thanks, done): it says nothing by itself."""
+_REMARK_WORDS, _REMARK_CHARS = 3, 16
+"""What is shorter, and names nothing, is a remark (great, thanks!): it says nothing by itself."""
 
+_LEADS_ON = (":", "\uff1a")
+"""What a sentence ends with that leads to others and says nothing itself."""
 _CODE = re.compile(r"`[^`]+`|\b\w+(?:[._/]\w+)+|\b\w+_\w+")
 _MARKS = re.compile(r"\*\*|__|^#+\s+", re.MULTILINE)
 _SIGN = re.compile(f"[{UNSEGMENTED}]")
-_OPTION = re.compile(r"\W*(?P<name>[a-zA-Z]|\d{1,2})\W*$")
+_OPTION = re.compile(r"\W*(?:option\s+)?(?P<name>[a-zA-Z]|\d{1,2})\W*$", re.IGNORECASE)
 
 
 def measure(text: str) -> int:
@@ -82,21 +84,22 @@ def user_sentences(prompt: str, reply_before: str | None) -> list[str]:
         return [f"{words} ({shorten_middle(choice, ANSWERED_CHARS)})"]
     if choice and sentences and _OPTION.match(sentences[0].rstrip(".")):
         sentences[0] += f" ({shorten_middle(choice, ANSWERED_CHARS)})"
-    return _choose(sentences, MAX_SENTENCES // 2)
+    told = [sentence for sentence in sentences if not sentence.endswith(_LEADS_ON)]
+    return [] if _is_remark(words) else _choose(told, MAX_SENTENCES // 2)
 
 
 def agent_sentences(reply: str, count: int) -> list[str]:
     """The `count` sentences of a reply that say most, in their order, without questions."""
-    return _choose(_prose(reply), count)
+    return _choose([sentence for sentence in _prose(reply) if not _is_remark(sentence)], count)
 
 
 def _choose(sentences: Sequence[str], count: int) -> list[str]:
-    told = [sentence for sentence in sentences if not is_question(sentence) and not _is_remark(sentence)]
+    told = [sentence for sentence in sentences if not is_question(sentence)]
     return [shorten_middle(" ".join(told[place].split()), SENTENCE_CHARS) for place in sorted(_rank(told)[:count])]
 
 
 def _is_remark(sentence: str) -> bool:
-    if sentence.endswith(":"):  # what it leads to is said elsewhere
+    if sentence.endswith(_LEADS_ON):
         return True
     if _CODE.search(sentence) or any(map(str.isdigit, sentence)):
         return False
