@@ -1,4 +1,4 @@
-"""`cmserver merge`, `history`, `acts`, `undo` and `review`: observations that say the same become one, and every change can be undone."""
+"""`cmserver merge`, `history`, `acts`, `undo` and `review`: what says the same becomes one, and every change can be undone."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _version_cells(version: consolidation_wire.ObservationVersionOut) -> list[Ce
 @api_command
 async def acts(client: ApiClient, project: str | None, limit: int | None) -> None:
     """Show what happened by itself in the last seven days, and why: merges, repeats, closed open ends, the steward's runs."""
-    answer = await client.get("/v1/acts", present({"project": project, "limit": limit}))
+    answer = await client.get("/v1/acts", {"project": project, "limit": limit})
     client.show(answer, ActsOut, _render_acts)
 
 

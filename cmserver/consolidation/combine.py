@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
+from psycopg import errors
 
 from cmserver.access import announce, audit
 from cmserver.access.model import Principal
@@ -152,7 +153,9 @@ async def combine(
 ) -> Observation:
     """Write the merged observation (`text` if known) and supersede the sources: all locked, live, and of one project."""
     text = text or merge_fields(target, sources, change.strategy or "smart_merge")
-    states = [row.state for row in (target, *sources) if row.state is not None]
+    # What is said again by itself holds again, as a repeat does; a person who merges says by the target what holds.
+    is_open_again = change.measured_by is not None and any(row.state is None for row in sources)
+    states = [] if is_open_again else [row.state for row in (target, *sources) if row.state is not None]
     merged = msgspec.structs.replace(
         target,
         title=text.title,
@@ -164,8 +167,9 @@ async def combine(
         merged_from=list(dict.fromkeys([*target.merged_from, *(source.id for source in sources)])),
         read_tokens=estimate_tokens(text.content),
         scope="team" if any(row.scope == "team" for row in (target, *sources)) else target.scope,
-        state=target.state or (states[0] if states else None),
-        closed_at=target.closed_at or next((row.closed_at for row in sources if row.state == (states or [None])[0]), None),
+        state=states[0] if states else None,
+        closed_at=next((row.closed_at for row in (target, *sources) if states and row.state == states[0]), None),
+        closed_by=target.closed_by if states and target.state == states[0] else None,
         stale=target.stale if all(row.stale for row in (target, *sources)) else None,
         **_longest_life([target, *sources]),
     )
@@ -186,6 +190,29 @@ async def combine(
     await repository.accept_among(conn, target.team_id, [stored.id, *source_ids], change.performed_by)
     metrics().merges.labels("steward" if change.performed_by == "steward" else "others").inc(len(sources))
     return stored
+
+
+async def merge_alike(
+    conn: Conn, principal: Principal, target: Observation, source: Observation, change: Change
+) -> Observation | None:
+    """Merge what nobody asked for into what is like it; None, and nothing changed, where the texts are too long together."""
+    try:
+        async with conn.transaction():
+            merged = await combine(conn, target, [source], change)
+    except (MergeTooLong, errors.ProgramLimitExceeded):  # over a field's limit, or too many words to index
+        return None
+    await audit.record(
+        conn,
+        principal,
+        "observation.merged",
+        "observation",
+        merged.id,
+        project_id=merged.project_id,
+        sources=[source.number],
+        strategy=change.strategy,
+    )
+    await announce.notify_stream(conn)
+    return merged
 
 
 async def undo(conn: Conn, principal: Principal, name: str) -> Undo:

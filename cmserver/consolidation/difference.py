@@ -6,9 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Literal
-
-import msgspec
+from typing import Literal, get_args
 
 from cmserver.base.sentences import split_sentences
 from cmserver.consolidation.marks import (
@@ -16,7 +14,6 @@ from cmserver.consolidation.marks import (
     SentenceMarks,
     TextMarks,
     Token,
-    TokenKind,
     load_words,
     opposites_by_word,
 )
@@ -26,15 +23,9 @@ DifferenceKind = Literal["number", "version", "path", "identifier", "name", "neg
 SAME_PLACE_SHARE = 0.5
 """Two sentences with this share of common words say something of the same thing; where they differ, they differ in a fact."""
 
-_KINDS: tuple[tuple[TokenKind, DifferenceKind], ...] = (
-    ("number", "number"),
-    ("version", "version"),
-    ("path", "path"),
-    ("identifier", "identifier"),
-    ("name", "name"),
-    ("word", "word"),
-)
-_EXACT_KINDS: tuple[TokenKind, ...] = ("number", "version", "path", "identifier")
+_ExactKind = Literal["number", "version", "path", "identifier"]
+_EXACT_KINDS: tuple[_ExactKind, ...] = get_args(_ExactKind)
+_KINDS: tuple[DifferenceKind, ...] = (*_EXACT_KINDS, "name", "word")
 _UNIT = re.compile(r"\w+|[^\w\s]")
 _MARKDOWN = str.maketrans("", "", "*`")
 _PUNCTUATION = ".,;:!?()\"'\u2019\u201c\u201d\u201e\u00ab\u00bb\u3002\u3001"
@@ -44,28 +35,17 @@ _REMEMBERED_NAMES = 20_000
 _SEPARATORS = str.maketrans({":": ".", "#": ".", "\\": "/"})
 
 
-class Difference(msgspec.Struct, frozen=True):
-    """Where two texts differ in a fact. `left` and `right` are as they are written; one is empty where only the other has it."""
-
-    kind: DifferenceKind
-    left: str
-    right: str
-
-
-def find_difference(left: TextMarks, right: TextMarks) -> Difference | None:
-    """The first fact in which two texts differ, or None. One that only says more than the other does not differ from it.
+def find_difference(left: TextMarks, right: TextMarks) -> DifferenceKind | None:
+    """In what kind of fact two texts differ, or None: the first that is found. One that only says more than the other has none.
 
     It means to find all: a paraphrase may differ by it, a text in which a number, name or negation was changed never agrees.
     """
     return next(_differences(left, right), None)
 
 
-def find_reversal(left: TextMarks, right: TextMarks) -> Difference | None:
+def find_reversal(left: TextMarks, right: TextMarks) -> DifferenceKind | None:
     """The first opposite, negation or change by which one of two sentences about one thing turns the other's sense, or None."""
-    return next(
-        (difference for compare in (_compare_opposites, _compare_negations, _compare_times) for difference in compare(left, right)),
-        None,
-    )
+    return next(_reversals(left, right), None)
 
 
 def only_adds(left: str, right: str) -> bool:
@@ -100,42 +80,45 @@ def _count_units(text: str) -> Counter[str]:
     return units
 
 
-def _differences(left: TextMarks, right: TextMarks) -> Iterator[Difference]:
+def _differences(left: TextMarks, right: TextMarks) -> Iterator[DifferenceKind]:
     left_only, right_only = _unmatched(left, right), _unmatched(right, left)
     for mine, others in _places(left, right):
         yield from _compare_place(mine, others, left, right)
-    yield from _compare_opposites(left, right)
+    if _has_opposites(left, right):
+        yield "opposite"
+    changes = load_words().changes
     for kind in _EXACT_KINDS:
         mine, others = left_only[kind], right_only[kind]
-        if mine and others:
-            yield Difference(_difference_kind(kind), left.tokens[min(mine)].text, right.tokens[min(others)].text)
-        elif (mine and _tells_change(left)) or (others and _tells_change(right)):
-            left_text, right_text = (
-                texts[min(values)].text if values else "" for texts, values in ((left.tokens, mine), (right.tokens, others))
-            )
-            yield Difference(_difference_kind(kind), left_text, right_text)
-    yield from _compare_negations(left, right)
-    yield from _compare_times(left, right)
+        if (mine and others) or (mine and changes & left.plain_words) or (others and changes & right.plain_words):
+            yield kind
+    yield from _reversals(left, right)
 
 
-def _compare_place(mine: SentenceMarks, others: SentenceMarks, left: TextMarks, right: TextMarks) -> Iterator[Difference]:
-    """What differs in two sentences about the same thing: other words on both sides, a negation, or the order."""
+def _reversals(left: TextMarks, right: TextMarks) -> Iterator[DifferenceKind]:
+    """An opposite; a negation that only one has; or one holds for the time being or tells of a change, and the other does not."""
+    if _has_opposites(left, right):
+        yield "opposite"
+    if bool(left.whole.negation_count) != bool(right.whole.negation_count):
+        yield "negation"
+    words = load_words()
+    if any(group.isdisjoint(left.plain_words) != group.isdisjoint(right.plain_words) for group in (words.temporary, words.changes)):
+        yield "change"
+
+
+def _compare_place(mine: SentenceMarks, others: SentenceMarks, left: TextMarks, right: TextMarks) -> Iterator[DifferenceKind]:
+    """What differs in two sentences about the same thing: other words on both sides, a negation, or the order.
+
+    A character that only one has, of a script without spaces, may be another word (เปิด, ไม่เปิด), so it is no mere detail.
+    """
     mine_only, others_only = _without_same_names(mine.counts - others.counts, others.counts - mine.counts, left, right)
     if mine_only and others_only:
         yield _replaced(mine_only, others_only, left, right)
-    else:
-        yield from _added_characters(mine_only, others_only)
+    elif any(map(IS_CHARACTER.fullmatch, [*mine_only, *others_only])):
+        yield "word"
     if mine.negation_count != others.negation_count:
-        yield _negation(mine.negation_count > others.negation_count)
-    if mine.counts == others.counts and mine.values != others.values and mine.negation_count == others.negation_count:
-        place = next(place for place, (a, b) in enumerate(zip(mine.values, others.values, strict=False)) if a != b)
-        yield Difference("order", mine.values[place], others.values[place])
-
-
-def _added_characters(mine: Counter[str], others: Counter[str]) -> Iterator[Difference]:
-    """A character that only one has, of a script without spaces: it may be another word (เปิด, ไม่เปิด), so it is no mere detail."""
-    if character := next(filter(IS_CHARACTER.fullmatch, [*mine, *others]), None):
-        yield Difference("word", character if mine else "", "" if mine else character)
+        yield "negation"
+    elif mine.counts == others.counts and mine.values != others.values:
+        yield "order"
 
 
 def _without_same_names(
@@ -152,15 +135,15 @@ def _without_same_names(
     return mine, others
 
 
-def _replaced(mine: Counter[str], others: Counter[str], left: TextMarks, right: TextMarks) -> Difference:
-    """The words of a kind that both sides have, else the first of each."""
-    for kind, name in _KINDS:
-        my_word = next((value for value in mine if left.tokens[value].kind == kind), None)
-        other_word = next((value for value in others if right.tokens[value].kind == kind), None)
+def _replaced(mine: Counter[str], others: Counter[str], left: TextMarks, right: TextMarks) -> DifferenceKind:
+    """The first kind of words that both sides have."""
+    for kind in _KINDS:
+        my_word = next((left.tokens[value].text for value in mine if left.tokens[value].kind == kind), None)
+        other_word = next((right.tokens[value].text for value in others if right.tokens[value].kind == kind), None)
         if my_word is not None and other_word is not None:
-            is_opposite = kind == "word" and _is_opposite(left.tokens[my_word].text, right.tokens[other_word].text)
-            return Difference("opposite" if is_opposite else name, left.tokens[my_word].text, right.tokens[other_word].text)
-    return Difference("word", left.tokens[next(iter(mine))].text, right.tokens[next(iter(others))].text)
+            is_opposite = other_word.casefold() in opposites_by_word().get(my_word.casefold(), ())
+            return "opposite" if kind == "word" and is_opposite else kind
+    return "word"
 
 
 def _places(left: TextMarks, right: TextMarks) -> Iterator[tuple[SentenceMarks, SentenceMarks]]:
@@ -185,54 +168,25 @@ def _share(left: SentenceMarks, right: SentenceMarks) -> float:
     return 2 * (left.counts & right.counts).total() / total if total else 0.0
 
 
-def _compare_opposites(left: TextMarks, right: TextMarks) -> Iterator[Difference]:
-    for word in left.plain_words - right.plain_words:
-        for opposite in opposites_by_word().get(word, ()):
-            if opposite in right.plain_words and opposite not in left.plain_words:
-                yield Difference("opposite", word, opposite)
+def _has_opposites(left: TextMarks, right: TextMarks) -> bool:
+    return any(
+        opposite in right.plain_words and opposite not in left.plain_words
+        for word in left.plain_words - right.plain_words
+        for opposite in opposites_by_word().get(word, ())
+    )
 
 
-def _is_opposite(left: str, right: str) -> bool:
-    return right.casefold() in opposites_by_word().get(left.casefold(), ())
-
-
-def _compare_negations(left: TextMarks, right: TextMarks) -> Iterator[Difference]:
-    if bool(left.whole.negation_count) != bool(right.whole.negation_count):
-        yield _negation(left.whole.negation_count > 0)
-
-
-def _compare_times(left: TextMarks, right: TextMarks) -> Iterator[Difference]:
-    """One holds for the time being or tells of a change, and the other does not."""
-    words = load_words()
-    for group in (words.temporary, words.changes):
-        mine, others = group & left.plain_words, group & right.plain_words
-        if bool(mine) != bool(others):
-            yield Difference("change", min(mine, default=""), min(others, default=""))
-
-
-def _tells_change(marks: TextMarks) -> bool:
-    return not load_words().changes.isdisjoint(marks.plain_words)
-
-
-def _unmatched(texts: TextMarks, others: TextMarks) -> dict[TokenKind, set[str]]:
+def _unmatched(texts: TextMarks, others: TextMarks) -> dict[_ExactKind, set[str]]:
     """The values of the exact kinds that the other text lacks; `presence.ex` is in a text that has `lib/presence.ex`."""
     full_names = {names[0] for token in others.tokens.values() if (names := _names(token))}
     all_names = {name for token in others.tokens.values() for name in _names(token)}
-    unmatched: dict[TokenKind, set[str]] = {kind: set() for kind in _EXACT_KINDS}
+    unmatched: dict[_ExactKind, set[str]] = {kind: set() for kind in _EXACT_KINDS}
     for value, token in texts.tokens.items():
         if token.kind in unmatched and value not in others.tokens:
             names = _names(token)
             if not names or (names[0] not in all_names and full_names.isdisjoint(names)):
                 unmatched[token.kind].add(value)
     return unmatched
-
-
-def _difference_kind(kind: TokenKind) -> DifferenceKind:
-    return next(name for known, name in _KINDS if known == kind)
-
-
-def _negation(is_left: bool) -> Difference:
-    return Difference("negation", "not" if is_left else "", "" if is_left else "not")
 
 
 def _names(token: Token) -> tuple[str, ...]:

@@ -52,6 +52,12 @@ async def find_suggestion(conn: Conn, principal: Principal, suggestion_id: UUID)
     return suggestion
 
 
+async def _lock_suggestion(conn: Conn, principal: Principal, suggestion_id: UUID) -> Suggestion:
+    """The suggestion as it is when nobody else decides in its project."""
+    await history.lock_project(conn, (await find_suggestion(conn, principal, suggestion_id)).project_id)
+    return await find_suggestion(conn, principal, suggestion_id)
+
+
 async def resolve_suggestion(
     conn: Conn,
     principal: Principal,
@@ -67,9 +73,7 @@ async def resolve_suggestion(
     `wording` is a model's, for that merge. What is resolved in the same way already stays as it is.
     Conflict when it is resolved the other way, or when either observation is not shown any more.
     """
-    suggestion = await find_suggestion(conn, principal, suggestion_id)
-    await history.lock_project(conn, suggestion.project_id)
-    suggestion = await find_suggestion(conn, principal, suggestion_id)
+    suggestion = await _lock_suggestion(conn, principal, suggestion_id)
     if suggestion.status == status:
         return suggestion, None
     if suggestion.status != "open":
@@ -87,9 +91,7 @@ async def resolve_suggestion(
 
 async def reopen_suggestion(conn: Conn, principal: Principal, suggestion_id: UUID) -> Suggestion:
     """Suggest a dismissed pair again; an open one stays. Conflict for a merged one: undoing the merge dismisses it first."""
-    suggestion = await find_suggestion(conn, principal, suggestion_id)
-    await history.lock_project(conn, suggestion.project_id)
-    suggestion = await find_suggestion(conn, principal, suggestion_id)
+    suggestion = await _lock_suggestion(conn, principal, suggestion_id)
     if suggestion.status == "open":
         return suggestion
     if suggestion.status == "accepted":

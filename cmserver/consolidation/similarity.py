@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from cmserver.access.model import RetentionPolicy
-from cmserver.consolidation.difference import Difference, find_difference
+from cmserver.consolidation.difference import DifferenceKind, find_difference
 from cmserver.consolidation.marks import TextMarks
 from cmserver.consolidation.model import SuggestionReason
 
@@ -39,7 +39,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     decision: Decision
     reason: SuggestionReason | None = None
-    difference: Difference | None = None
+    difference: DifferenceKind | None = None
 
 
 class TextComparison(msgspec.Struct, frozen=True, kw_only=True):

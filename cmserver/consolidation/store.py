@@ -10,7 +10,6 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET
 
-from cmserver.access import audit
 from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
@@ -18,11 +17,10 @@ from cmserver.base.db import Db
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.consolidation import repository
-from cmserver.consolidation.combine import combine
+from cmserver.consolidation.combine import merge_alike
 from cmserver.consolidation.comparison import repository as comparison
 from cmserver.consolidation.difference import differs_in_form
 from cmserver.consolidation.marks import compared_text, read_marks
-from cmserver.consolidation.merge import MergeTooLong
 from cmserver.consolidation.model import NewSuggestion, Suggestion
 from cmserver.consolidation.similarity import TextComparison, compare_texts, find_thresholds
 from cmserver.events.model import Origin
@@ -246,21 +244,9 @@ async def _finish(conn: Conn, principal: Principal, plan: _Plan, stored: Observa
             similarity=1.0 if match.is_equal else match.comparison.similarity,
             measured_by="text" if match.is_equal else match.comparison.measured_by,
         )
-        try:
-            merged = await combine(conn, target, [stored], change)
-        except MergeTooLong:
-            return await _suggest(conn, principal, stored, [match, *plan.near])
-        await audit.record(
-            conn,
-            principal,
-            "observation.merged",
-            "observation",
-            merged.id,
-            project_id=merged.project_id,
-            sources=[stored.number],
-            strategy=strategy,
-        )
-        return StoreResult(observation=merged, action="merged", similarity=change.similarity, measured_by=change.measured_by)
+        merged = await merge_alike(conn, principal, target, stored, change)
+        if merged is not None:
+            return StoreResult(observation=merged, action="merged", similarity=change.similarity, measured_by=change.measured_by)
     return await _suggest(conn, principal, stored, [match, *plan.near] if match is not None else plan.near)
 
 

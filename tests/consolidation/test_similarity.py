@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cmserver.consolidation.marks import read_marks
@@ -67,12 +69,11 @@ def test_equal_texts_are_merged_whatever_else_is_said_of_them():
 @pytest.mark.parametrize("half", HALVES)
 def test_of_what_is_suggested_of_rules_most_is_about_one_thing(half: Half):
     """Else a person waves the suggestions away."""
-    suggested = [
-        pair
-        for pair in read_labels("rule_pairs", half)
-        if compare_texts(*(read_marks(pair[name]) for name in ("older", "newer")), None, USUAL, is_equal=False).verdict.decision
-        == "suggest"
-    ]
+    suggested: list[dict[str, Any]] = []
+    for pair in read_labels("rule_pairs", half):
+        older, newer = read_marks(pair["older"]), read_marks(pair["newer"])
+        if compare_texts(older, newer, None, USUAL, is_equal=False).verdict.decision == "suggest":
+            suggested.append(pair)
 
     about_one = [pair for pair in suggested if pair["about"] == "same"]
     assert len(about_one) >= 6

@@ -78,6 +78,18 @@ async def test_the_same_text_of_another_type_is_merged_and_can_be_undone(client:
     assert undone.json()["restored"] == [2]
 
 
+async def test_what_was_dropped_and_is_merged_with_what_is_said_again_holds_again(client: AsyncClient, cast: Cast):
+    first = await store(client, cast.alice, title="Deploys need two people", type="bugfix")
+    path = f"/v1/observations/{first['observation']['number']}"
+    await client.patch(path, json={"state": "dropped"}, headers=cast.alice.headers)
+
+    again = await store(client, cast.alice, title="Deploys need two people", type="discovery")
+    undone = await client.post(f"{path}/undo", headers=cast.alice.headers)
+
+    assert (again["action"], again["observation"]["state"], again["observation"]["closedAtEpoch"]) == ("merged", None, None)
+    assert undone.json()["observation"]["state"] == "dropped"
+
+
 async def test_what_says_more_in_the_same_words_is_suggested(client: AsyncClient, cast: Cast):
     await store(client, cast.alice, title="Refunds retry", narrative=LONG)
 

@@ -7,28 +7,24 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 import msgspec
-from psycopg import errors
 
-from cmserver.access import announce
 from cmserver.access import repository as access
-from cmserver.access.audit import repository as audit_log
-from cmserver.access.model import Consolidation
+from cmserver.access.model import Consolidation, Principal
 from cmserver.base.db import Db
 from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
 from cmserver.consolidation import repository as consolidation
-from cmserver.consolidation.combine import combine
+from cmserver.consolidation.combine import merge_alike
 from cmserver.consolidation.comparison import repository
 from cmserver.consolidation.comparison.model import NearPair, NewRow
 from cmserver.consolidation.marks import TextMarks, compared_text, read_marks
-from cmserver.consolidation.merge import MergeTooLong
 from cmserver.consolidation.model import NewSuggestion
 from cmserver.consolidation.similarity import Decision, TextComparison, Thresholds, compare_texts, find_thresholds
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.embedding.model import EmbeddingModel
 from cmserver.observations.history import repository as history
-from cmserver.observations.history.model import Change
+from cmserver.observations.history.model import SYSTEM, Change
 from cmserver.observations.model import Observation
 
 log = get_logger(__name__)
@@ -208,29 +204,7 @@ async def _merge(conn: Conn, team_id: UUID, judgement: Judgement) -> bool:
     if not await repository.are_equal(conn, team_id, newer.id, older.id):
         return False
     change = Change(
-        action="merged",
-        performed_by="system",
-        source_ids=[newer.id],
-        strategy="smart_merge",
-        similarity=1.0,
-        measured_by="text",
+        action="merged", performed_by=SYSTEM, source_ids=[newer.id], strategy="smart_merge", similarity=1.0, measured_by="text"
     )
-    try:
-        async with conn.transaction():
-            merged = await combine(conn, older, [newer], change)
-    except (MergeTooLong, errors.ProgramLimitExceeded):  # over a field's limit, or too many words to index
-        return False
-    await audit_log.append(
-        conn,
-        team_id=team_id,
-        project_id=merged.project_id,
-        actor_id="system",
-        api_key_id=None,
-        action="observation.merged",
-        resource_type="observation",
-        resource_id=str(merged.id),
-        request_id=None,
-        details={"sources": [newer.number], "strategy": "smart_merge"},
-    )
-    await announce.notify_stream(conn)
-    return True
+    system = Principal(kind="operator", team_id=team_id, project_id=None, key_id=None, actor_id=SYSTEM, scopes=frozenset())
+    return await merge_alike(conn, system, older, newer, change) is not None

@@ -104,7 +104,7 @@ class AutoMerge(Executor[AutoMergePayload]):
             return ["same_text"], 1.0, None
         texts = [compared_text(row) for row in pair]
         if (difference := find_difference(*map(read_marks, texts))) is not None:
-            return ["differs", difference.kind], None, None
+            return ["differs", difference], None, None
         if not is_near and not only_adds(*texts):
             return ["differs", "word"], None, None
         if not is_near and suggestion.similarity < context.policies["auto_merge.threshold"]:

@@ -89,7 +89,7 @@ def _figures_row(name: str, figures: PairFigures) -> tuple[Cell, ...]:
 
 def _pair_row(row: JudgedPair) -> tuple[Cell, ...]:
     verdict = row.verdict
-    difference = f"{verdict.difference.kind}: {verdict.difference.left} / {verdict.difference.right}" if verdict.difference else ""
+    difference = verdict.difference or ""
     return (
         row.pair.label,
         verdict.decision,
