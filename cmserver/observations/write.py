@@ -13,6 +13,7 @@ from msgspec import UNSET
 from psycopg import errors
 
 from cmserver.access import announce, audit
+from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.access.projects import NO_SUCH as NO_SUCH_PROJECT
 from cmserver.access.projects import Projects
@@ -110,6 +111,15 @@ async def write_summary(
     return stored
 
 
+async def _begins_to_matter(conn: Conn, old: model.Observation, new: model.Observation) -> bool:
+    """Whether its importance is raised to that of what does not expire."""
+    if old.importance >= new.importance:
+        return False
+    policy = await access.retention_of(conn, new.team_id, new.project_id)
+    least = model.PROMOTE_IMPORTANCE if policy.promote_importance is None else policy.promote_importance
+    return old.importance < least <= new.importance
+
+
 async def correct(
     conn: Conn, principal: Principal, name: str, correction: model.Correction, *, measured_by: Measure | None = None
 ) -> model.Observation:
@@ -133,8 +143,8 @@ async def correct(
         _too_many_words()
     change = Change(action="corrected", performed_by=principal.actor_id, measured_by=measured_by)
     await history.add(conn, old, corrected, change)
-    is_raised = old.importance < model.PROMOTE_IMPORTANCE <= corrected.importance
-    if is_raised and correction.ttl_seconds is UNSET and corrected.ttl_seconds is not None:
+    expires = correction.ttl_seconds is UNSET and corrected.ttl_seconds is not None
+    if expires and await _begins_to_matter(conn, old, corrected):
         corrected = await _make_permanent(conn, principal, corrected, performed_by=SYSTEM)
     await audit.record(
         conn, principal, "observation.corrected", "observation", old.id, project_id=old.project_id, fields=correction.fields

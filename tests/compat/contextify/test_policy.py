@@ -32,8 +32,11 @@ async def test_lifetimes_are_those_of_the_team(visitor: Contextify, client: http
 
     short = await visitor.memory("Short", "Lives as long as the team says.")
     permanent = await visitor.memory("Long", "Matters enough.", importance=0.6)
+    raised = await visitor.memory("Raised", "Matters more and more.")
+    await visitor.call("PUT", f"/memories/{raised['id']}", {"importance": 0.6})
     await visitor.call("GET", f"/memories/{short['id']}")
 
+    assert await remaining(db, raised["id"]) == (None, None)
     assert await remaining(db, short["id"]) == (1100.0, 1000)
     assert await remaining(db, permanent["id"]) == (None, None)
 
