@@ -1403,25 +1403,6 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Name: turn_waits_for_sentences(); Type: FUNCTION
-
-CREATE FUNCTION public.turn_waits_for_sentences() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    IF TG_OP = 'UPDATE' AND OLD.ended_at IS NOT NULL AND (OLD.prompt, OLD.reply) IS NOT DISTINCT FROM (NEW.prompt, NEW.reply) THEN
-        RETURN NULL;
-    END IF;
-    INSERT INTO turn_sentences (turn_id, team_id, project_id) VALUES (NEW.id, NEW.team_id, NEW.project_id)
-    ON CONFLICT (turn_id) DO UPDATE SET due_at = now(), texts = '{}', of_user = 0, words = '{}', model_id = 0, vectors = NULL;
-    -- A short answer is kept with what it answers.
-    UPDATE turn_sentences s SET due_at = now()
-      FROM turns t
-     WHERE t.server_session_id = NEW.server_session_id AND t.team_id = NEW.team_id AND t.prompt_number = NEW.prompt_number + 1
-       AND s.turn_id = t.id;
-    RETURN NULL;
-END $$;
-
 -- Name: turn_words(); Type: FUNCTION
 
 CREATE FUNCTION public.turn_words() RETURNS trigger
@@ -3322,44 +3303,79 @@ CREATE TABLE public.team_members (
 
 COMMENT ON TABLE public.team_members IS 'Who belongs to a team, as owner or member.';
 
--- Name: turn_sentences; Type: TABLE
+-- Name: turn_ledger; Type: TABLE
 
-CREATE TABLE public.turn_sentences (
-    turn_id uuid NOT NULL,
+CREATE TABLE public.turn_ledger (
+    team_id uuid NOT NULL,
+    earlier_id uuid NOT NULL,
+    earlier_project_id uuid NOT NULL,
+    later_id uuid NOT NULL,
+    later_project_id uuid NOT NULL,
+    kind text NOT NULL,
+    name text NOT NULL,
+    token integer NOT NULL,
+    instead integer[] DEFAULT '{}'::integer[] NOT NULL,
+    CONSTRAINT turn_ledger_kind_check CHECK ((kind = ANY (ARRAY['edit'::text, 'check'::text])))
+);
+
+-- Name: TABLE turn_ledger; Type: COMMENT
+
+COMMENT ON TABLE public.turn_ledger IS 'What of an earlier turn is over, by which later one. Made of turn_traces.';
+
+-- Name: COLUMN turn_ledger.kind; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_ledger.kind IS 'The evidence: an edit, or git, took out what was put in; or the check passes.';
+
+-- Name: COLUMN turn_ledger.name; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_ledger.name IS 'The file, or the check as its turn names it.';
+
+-- Name: COLUMN turn_ledger.token; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_ledger.token IS 'What was taken out, as a hash; 0 for a check.';
+
+-- Name: COLUMN turn_ledger.instead; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_ledger.instead IS 'What the same place of the file got instead.';
+
+-- Name: turn_traces; Type: TABLE
+
+CREATE TABLE public.turn_traces (
     team_id uuid NOT NULL,
     project_id uuid NOT NULL,
-    due_at timestamp with time zone DEFAULT now(),
-    texts text[] DEFAULT '{}'::text[] NOT NULL,
-    of_user smallint DEFAULT 0 NOT NULL,
-    words tsvector[] DEFAULT '{}'::tsvector[] NOT NULL,
-    model_id integer DEFAULT 0 NOT NULL,
-    vectors bytea
-)
-WITH (toast_tuple_target='8160');
+    turn_id uuid NOT NULL,
+    kind text NOT NULL,
+    name text NOT NULL,
+    put_in integer[] DEFAULT '{}'::integer[] NOT NULL,
+    took_out integer[] DEFAULT '{}'::integer[] NOT NULL,
+    results jsonb DEFAULT '[]'::jsonb NOT NULL,
+    commit text,
+    CONSTRAINT turn_traces_kind_check CHECK ((kind = ANY (ARRAY['edit'::text, 'check'::text])))
+);
 
--- Name: TABLE turn_sentences; Type: COMMENT
+-- Name: TABLE turn_traces; Type: COMMENT
 
-COMMENT ON TABLE public.turn_sentences IS 'The sentences of a turn that say most, the user''s first.';
+COMMENT ON TABLE public.turn_traces IS 'What a turn''s edits put into each file and took out of it, and how its checks ended. Made of its events.';
 
--- Name: COLUMN turn_sentences.due_at; Type: COMMENT
+-- Name: COLUMN turn_traces.name; Type: COMMENT
 
-COMMENT ON COLUMN public.turn_sentences.due_at IS 'When the worker shall write them, or at the latest, while it has them in hand. NULL when they are written.';
+COMMENT ON COLUMN public.turn_traces.name IS 'The file of an edit, the program of a check.';
 
--- Name: COLUMN turn_sentences.of_user; Type: COMMENT
+-- Name: COLUMN turn_traces.put_in; Type: COMMENT
 
-COMMENT ON COLUMN public.turn_sentences.of_user IS 'How many of the first are the user''s; the others are the agent''s.';
+COMMENT ON COLUMN public.turn_traces.put_in IS 'Telling words and numbers of the new lines, as hashes; 0 stands between two places of the file.';
 
--- Name: COLUMN turn_sentences.words; Type: COMMENT
+-- Name: COLUMN turn_traces.took_out; Type: COMMENT
 
-COMMENT ON COLUMN public.turn_sentences.words IS 'The words of each, as search knows them.';
+COMMENT ON COLUMN public.turn_traces.took_out IS 'The same of the old lines, with a 0 for each of put_in.';
 
--- Name: COLUMN turn_sentences.model_id; Type: COMMENT
+-- Name: COLUMN turn_traces.results; Type: COMMENT
 
-COMMENT ON COLUMN public.turn_sentences.model_id IS 'The embedding model that was asked for their vectors; 0 without one.';
+COMMENT ON COLUMN public.turn_traces.results IS 'How the runs of a check ended, in order.';
 
--- Name: COLUMN turn_sentences.vectors; Type: COMMENT
+-- Name: COLUMN turn_traces.commit; Type: COMMENT
 
-COMMENT ON COLUMN public.turn_sentences.vectors IS 'A vector of length 127 for each, one after the other, a signed byte a number. NULL where the model made none.';
+COMMENT ON COLUMN public.turn_traces.commit IS 'The commit that has the edit, empty where its hash is not known; NULL until there is one.';
 
 -- Name: turns; Type: TABLE
 
@@ -3875,10 +3891,15 @@ ALTER TABLE ONLY public.team_members
 ALTER TABLE ONLY public.teams
     ADD CONSTRAINT teams_pkey PRIMARY KEY (id);
 
--- Name: turn_sentences turn_sentences_pkey; Type: CONSTRAINT
+-- Name: turn_ledger turn_ledger_pkey; Type: CONSTRAINT
 
-ALTER TABLE ONLY public.turn_sentences
-    ADD CONSTRAINT turn_sentences_pkey PRIMARY KEY (turn_id);
+ALTER TABLE ONLY public.turn_ledger
+    ADD CONSTRAINT turn_ledger_pkey PRIMARY KEY (earlier_id, kind, name, token);
+
+-- Name: turn_traces turn_traces_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.turn_traces
+    ADD CONSTRAINT turn_traces_pkey PRIMARY KEY (turn_id, kind, name);
 
 -- Name: turns turns_of_project; Type: CONSTRAINT
 
@@ -4355,13 +4376,13 @@ CREATE INDEX steward_runs_with_proposals ON public.steward_runs USING btree (tea
 
 CREATE UNIQUE INDEX teams_name ON public.teams USING btree (name) WHERE (archived_at IS NULL);
 
--- Name: turn_sentences_due; Type: INDEX
+-- Name: turn_ledger_later; Type: INDEX
 
-CREATE INDEX turn_sentences_due ON public.turn_sentences USING btree (turn_id) WHERE (due_at IS NOT NULL);
+CREATE INDEX turn_ledger_later ON public.turn_ledger USING btree (later_id);
 
--- Name: turn_sentences_model; Type: INDEX
+-- Name: turn_traces_name; Type: INDEX
 
-CREATE INDEX turn_sentences_model ON public.turn_sentences USING btree (model_id, turn_id);
+CREATE INDEX turn_traces_name ON public.turn_traces USING btree (project_id, kind, name);
 
 -- Name: turns_event; Type: INDEX
 
@@ -4550,10 +4571,6 @@ CREATE TRIGGER turns_are_read_again AFTER UPDATE OF prompt, reply, ended_at ON p
 -- Name: turns turns_to_embed; Type: TRIGGER
 
 CREATE TRIGGER turns_to_embed AFTER INSERT OR UPDATE OF prompt, reply, ended_at ON public.turns FOR EACH ROW WHEN ((new.ended_at IS NOT NULL)) EXECUTE FUNCTION public.turn_waits_for_embedding();
-
--- Name: turns turns_to_sentences; Type: TRIGGER
-
-CREATE TRIGGER turns_to_sentences AFTER INSERT OR UPDATE OF prompt, reply, ended_at ON public.turns FOR EACH ROW WHEN (((new.ended_at IS NOT NULL) AND (new.agent_id IS NULL))) EXECUTE FUNCTION public.turn_waits_for_sentences();
 
 -- Name: turns turns_words; Type: TRIGGER
 
@@ -4964,10 +4981,30 @@ ALTER TABLE ONLY public.steward_runs
 ALTER TABLE ONLY public.team_members
     ADD CONSTRAINT team_members_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
--- Name: turn_sentences turn_sentences_turn_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+-- Name: turn_ledger turn_ledger_earlier_id_earlier_project_id_team_id_fkey; Type: FK CONSTRAINT
 
-ALTER TABLE ONLY public.turn_sentences
-    ADD CONSTRAINT turn_sentences_turn_id_project_id_team_id_fkey FOREIGN KEY (turn_id, project_id, team_id) REFERENCES public.turns(id, project_id, team_id) ON UPDATE CASCADE ON DELETE CASCADE;
+ALTER TABLE ONLY public.turn_ledger
+    ADD CONSTRAINT turn_ledger_earlier_id_earlier_project_id_team_id_fkey FOREIGN KEY (earlier_id, earlier_project_id, team_id) REFERENCES public.turns(id, project_id, team_id) ON UPDATE CASCADE ON DELETE CASCADE DEFERRABLE;
+
+-- Name: turn_ledger turn_ledger_later_id_later_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.turn_ledger
+    ADD CONSTRAINT turn_ledger_later_id_later_project_id_team_id_fkey FOREIGN KEY (later_id, later_project_id, team_id) REFERENCES public.turns(id, project_id, team_id) ON UPDATE CASCADE ON DELETE CASCADE DEFERRABLE;
+
+-- Name: turn_ledger turn_ledger_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.turn_ledger
+    ADD CONSTRAINT turn_ledger_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: turn_traces turn_traces_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.turn_traces
+    ADD CONSTRAINT turn_traces_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: turn_traces turn_traces_turn_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.turn_traces
+    ADD CONSTRAINT turn_traces_turn_id_project_id_team_id_fkey FOREIGN KEY (turn_id, project_id, team_id) REFERENCES public.turns(id, project_id, team_id) ON UPDATE CASCADE ON DELETE CASCADE DEFERRABLE;
 
 -- Name: turns turns_agent_event_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
@@ -5335,9 +5372,13 @@ CREATE POLICY team ON public.team_members USING ((team_id = (NULLIF(current_sett
 
 CREATE POLICY team ON public.teams USING ((id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: turn_sentences team; Type: POLICY
+-- Name: turn_ledger team; Type: POLICY
 
-CREATE POLICY team ON public.turn_sentences USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+CREATE POLICY team ON public.turn_ledger USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: turn_traces team; Type: POLICY
+
+CREATE POLICY team ON public.turn_traces USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
 -- Name: turns team; Type: POLICY
 
@@ -5355,9 +5396,13 @@ ALTER TABLE public.team_members ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.teams ENABLE ROW LEVEL SECURITY;
 
--- Name: turn_sentences; Type: ROW SECURITY
+-- Name: turn_ledger; Type: ROW SECURITY
 
-ALTER TABLE public.turn_sentences ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.turn_ledger ENABLE ROW LEVEL SECURITY;
+
+-- Name: turn_traces; Type: ROW SECURITY
+
+ALTER TABLE public.turn_traces ENABLE ROW LEVEL SECURITY;
 
 -- Name: turns; Type: ROW SECURITY
 
@@ -5575,9 +5620,13 @@ GRANT SELECT,INSERT,UPDATE ON TABLE public.steward_runs TO cmserver_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.team_members TO cmserver_tenant;
 
--- Name: TABLE turn_sentences; Type: ACL
+-- Name: TABLE turn_ledger; Type: ACL
 
-GRANT SELECT,INSERT,UPDATE ON TABLE public.turn_sentences TO cmserver_tenant;
+GRANT SELECT ON TABLE public.turn_ledger TO cmserver_tenant;
+
+-- Name: TABLE turn_traces; Type: ACL
+
+GRANT SELECT ON TABLE public.turn_traces TO cmserver_tenant;
 
 -- Name: TABLE turns; Type: ACL
 

@@ -4,9 +4,7 @@
 -- passes since. A worker notes at a turn's end, file by file, what its edits put in and took out, and how its checks ended; where a later
 -- turn takes out what an earlier one had put in, or passes the check that had failed, there is an entry. Tokens are numbers of 32 bits that
 -- nothing can be read from. All of it goes with its turns, whoever deletes them. Turns of before have none.
--- How long: a unique index of turns, a second per million rows.
-
-ALTER TABLE turns ADD CONSTRAINT turns_of_team UNIQUE (id, team_id);
+-- How long: two new tables, at once.
 
 CREATE TABLE turn_traces (
     team_id    uuid NOT NULL REFERENCES teams (id) ON DELETE CASCADE,
@@ -33,14 +31,18 @@ COMMENT ON COLUMN turn_traces.commit IS 'The commit that has the edit, empty whe
 CREATE TABLE turn_ledger (
     team_id    uuid NOT NULL REFERENCES teams (id) ON DELETE CASCADE,
     earlier_id uuid NOT NULL,
+    earlier_project_id uuid NOT NULL,
     later_id   uuid NOT NULL,
+    later_project_id uuid NOT NULL,
     kind       text NOT NULL CHECK (kind IN ('edit', 'check')),
     name       text NOT NULL,
     token      integer NOT NULL,
     instead    integer[] NOT NULL DEFAULT '{}',
     PRIMARY KEY (earlier_id, kind, name, token),
-    FOREIGN KEY (earlier_id, team_id) REFERENCES turns (id, team_id) ON DELETE CASCADE,
-    FOREIGN KEY (later_id, team_id) REFERENCES turns (id, team_id) ON DELETE CASCADE
+    FOREIGN KEY (earlier_id, earlier_project_id, team_id) REFERENCES turns (id, project_id, team_id)
+        ON UPDATE CASCADE ON DELETE CASCADE DEFERRABLE,
+    FOREIGN KEY (later_id, later_project_id, team_id) REFERENCES turns (id, project_id, team_id)
+        ON UPDATE CASCADE ON DELETE CASCADE DEFERRABLE
 );
 CREATE INDEX turn_ledger_later ON turn_ledger (later_id);
 COMMENT ON TABLE turn_ledger IS 'What of an earlier turn is over, by which later one. Made of turn_traces.';

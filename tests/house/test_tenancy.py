@@ -50,6 +50,13 @@ ROWS: dict[str, LiteralString] = {
         VALUES (%(id)s, 1, %(team)s, %(project)s, %(server_sessions)s, %(agent_events)s, 1, 'add a retry')
     """,
     "turn_sentences": "INSERT INTO turn_sentences (turn_id, team_id, project_id) VALUES (%(turns)s, %(team)s, %(project)s)",
+    "turn_traces": """
+        INSERT INTO turn_traces (team_id, project_id, turn_id, kind, name) VALUES (%(team)s, %(project)s, %(turns)s, 'edit', 'a.py')
+    """,
+    "turn_ledger": """
+        INSERT INTO turn_ledger (team_id, earlier_id, earlier_project_id, later_id, later_project_id, kind, name, token)
+        VALUES (%(team)s, %(turns)s, %(project)s, %(turns)s, %(project)s, 'edit', 'a.py', 1)
+    """,
     "steward_modes": "INSERT INTO steward_modes (team_id, mode, changed_by) VALUES (%(team)s, 'dry_run', 'alice')",
     "steward_jobs": """
         INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason)

@@ -102,6 +102,8 @@ GRANTS = {
     "steward_policy_history": ADD,
     "steward_runs": CHANGE,
     "turn_sentences": CHANGE,
+    "turn_ledger": READ,
+    "turn_traces": READ,
     "turns": ALL,
     "turns_in_team": READ,
     "team_members": ALL,

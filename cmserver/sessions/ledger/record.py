@@ -171,7 +171,7 @@ async def _compare_edits(conn: Conn, team_id: UUID, turn: TracedTurn, name: str,
             if is_put and later is not None:
                 instead = sorted(later[1].put_in)[:_MAX_INSTEAD]
                 entry = NewEntry(earlier_id=earlier_id, later_id=later[0], kind="edit", name=name, token=token, instead=instead)
-                await repository.add(conn, team_id, entry)
+                await repository.add(conn, team_id, turn.project_id, entry)
 
 
 def _program(check: CheckRun) -> str:
@@ -183,7 +183,12 @@ async def _note_checks(conn: Conn, team_id: UUID, turn: TracedTurn, program: str
     known = [trace for trace in await repository.of_turn(conn, team_id, turn.id, "check") if trace.name == program]
     runs = [run for trace in known for run in _runs(trace)]
     await repository.put(
-        conn, team_id, turn, "check", program, results=[msgspec.to_builtins(run) for run in [*runs, *checks][-_MAX_RUNS:]]
+        conn,
+        team_id,
+        turn,
+        "check",
+        program,
+        results=[msgspec.to_builtins(_without_words(run)) for run in [*runs, *checks][-_MAX_RUNS:]],
     )
     traces = await repository.of_name(conn, team_id, turn.project_id, "check", program, _MAX_TURNS)
     await repository.forget(conn, team_id, [trace.turn_id for trace in traces], "check", None, [0])
@@ -198,10 +203,18 @@ async def _note_checks(conn: Conn, team_id: UUID, turn: TracedTurn, program: str
             for earlier_id, text, _ in over:
                 if earlier_id != trace.turn_id:
                     await repository.add(
-                        conn, team_id, NewEntry(earlier_id=earlier_id, later_id=trace.turn_id, kind="check", name=text)
+                        conn,
+                        team_id,
+                        turn.project_id,
+                        NewEntry(earlier_id=earlier_id, later_id=trace.turn_id, kind="check", name=text),
                     )
             if wrong := [result for result in run.results if not result.passed]:
                 failed.append((trace.turn_id, run.text, wrong))
+
+
+def _without_words(run: CheckRun) -> CheckRun:
+    """The run without what its output says: nobody compares that."""
+    return msgspec.structs.replace(run, results=[msgspec.structs.replace(result, failure="") for result in run.results])
 
 
 def _runs(trace: Trace) -> list[CheckRun]:

@@ -13,7 +13,7 @@ from cmserver.sessions.ledger.model import Entry, NewEntry, Trace, TracedTurn, T
 OWNS = {"turn_traces", "turn_ledger"}
 
 # Two sessions that end turns at the same time must see each other's traces.
-LOCK = Query(object, "SELECT pg_advisory_xact_lock(hashtextextended('turn_traces ' || %(project_id)s::text, 0)) AS locked")
+LOCK = Query(str, "SELECT pg_advisory_xact_lock(hashtextextended('turn_traces:' || %(project_id)s::text, 0))::text")
 
 TURN = Query(
     TracedTurn,
@@ -112,9 +112,10 @@ FORGET = Query(
 ADD = Query(
     int,
     """
-    INSERT INTO turn_ledger (team_id, earlier_id, later_id, kind, name, token, instead)
-    VALUES (%(team_id)s, %(earlier_id)s, %(later_id)s, %(kind)s, %(name)s, %(token)s, %(instead)s)
-    ON CONFLICT (earlier_id, kind, name, token) DO UPDATE SET later_id = EXCLUDED.later_id, instead = EXCLUDED.instead
+    INSERT INTO turn_ledger (team_id, earlier_id, earlier_project_id, later_id, later_project_id, kind, name, token, instead)
+    VALUES (%(team_id)s, %(earlier_id)s, %(project_id)s, %(later_id)s, %(project_id)s, %(kind)s, %(name)s, %(token)s, %(instead)s)
+    ON CONFLICT (earlier_id, kind, name, token)
+    DO UPDATE SET later_id = EXCLUDED.later_id, later_project_id = EXCLUDED.later_project_id, instead = EXCLUDED.instead
     """,
 )
 
@@ -125,8 +126,9 @@ OF_TURNS = Query(
     SELECT l.earlier_id, l.later_id, l.kind, l.name, l.token, l.instead, n.number AS later_number, n.created_at AS later_at
       FROM turn_ledger l
       JOIN turns t ON t.id = l.earlier_id AND t.team_id = l.team_id
-      JOIN turns n ON n.id = l.later_id AND n.team_id = l.team_id AND n.project_id = t.project_id
-     WHERE l.team_id = %(team_id)s AND l.earlier_id = ANY(%(turn_ids)s) AND (t.created_at, t.number) < (n.created_at, n.number)
+      JOIN turns n ON n.id = l.later_id AND n.team_id = l.team_id
+     WHERE l.team_id = %(team_id)s AND l.earlier_id = ANY(%(turn_ids)s) AND l.earlier_project_id = l.later_project_id
+       AND (t.created_at, t.number) < (n.created_at, n.number)
        AND NOT EXISTS (SELECT FROM turn_traces r
                         WHERE l.kind = 'edit' AND r.turn_id = l.earlier_id AND r.team_id = l.team_id AND r.kind = 'edit'
                           AND l.token = ANY(r.put_in)
@@ -204,10 +206,12 @@ async def forget(
     await FORGET.run(conn, team_id=team_id, turn_ids=list(turn_ids), kind=kind, name=name, tokens=list(tokens))
 
 
-async def add(conn: Conn, team_id: UUID, entry: NewEntry) -> None:
+async def add(conn: Conn, team_id: UUID, project_id: UUID, entry: NewEntry) -> None:
+    """Add an entry about two turns of the project."""
     await ADD.run(
         conn,
         team_id=team_id,
+        project_id=project_id,
         earlier_id=entry.earlier_id,
         later_id=entry.later_id,
         kind=entry.kind,
