@@ -30,7 +30,7 @@ from cmserver.recall.model import Context, ContextRequest, NearObservation
 from cmserver.recall.search import lexical
 from cmserver.recall.search import repository as search_repository
 from cmserver.recall.search.confidence import to_local_cosine
-from cmserver.recall.search.model import NearText, ScopeStatistics, SearchRequest
+from cmserver.recall.search.model import NearText, SearchRequest
 from cmserver.recall.search.search import find_nearest
 from cmserver.recall.turn_line import quote
 from cmserver.sessions.turns.said import SENTENCE_CHARS
@@ -67,7 +67,7 @@ class Threshold(msgspec.Struct, frozen=True):
 
 
 _FEWEST, _MOST = 10, 2_000
-BY_MEANING = Threshold(0.095, 0.08)
+BY_MEANING = Threshold(0.07, 0.08)
 BY_WORDS = Threshold(-0.1, 0.08)
 
 _PATH = re.compile(r"(?=.{5})(?=.*[a-z])\S*[a-z0-9_-][./][a-z0-9_]\S*")
@@ -170,7 +170,8 @@ async def find_near(
             most=_MAX_DOCUMENTS,
             limit=_BY_WORDS,
         )
-    gate = _Gate(vector, lexemes, sum(idfs), _count_sentences(statistics), _squeeze(prompt))
+    count = _SENTENCES_OF_TURN * await sentences.count_turns(conn, team_id, project_id, _MOST // _SENTENCES_OF_TURN)
+    gate = _Gate(vector, lexemes, sum(idfs), max(count, 0 if statistics.are_turns else statistics.documents), _squeeze(prompt))
     near = [*gate.measure_turns(turns), *gate.measure_observations(rows)]
     return sorted(near, key=lambda it: (it.margin, it.created_at), reverse=True)
 
@@ -275,11 +276,6 @@ async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence])
             day = f"{created_at.astimezone(UTC):%Y-%m-%d}"
             lines.append(InlineLine(number=number, created_at=created_at, text=f"#{number} {day} turn {text}", figures=figures))
     return sorted(lines, key=lambda line: (line.created_at, line.number), reverse=True)
-
-
-def _count_sentences(statistics: ScopeStatistics) -> int:
-    """About how many sentences and observations the project has."""
-    return max(statistics.documents, _SENTENCES_OF_TURN * statistics.turn_count)
 
 
 def _squeeze(text: str) -> str:

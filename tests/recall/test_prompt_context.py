@@ -133,7 +133,9 @@ async def test_no_line_is_told_twice_in_a_session(db: Db, shop: Person):
 
 
 @pytest.mark.parametrize(("reason", "expected"), [("startup", [124, 123]), ("prompt", [124])])
-async def test_a_line_of_a_prompt_is_not_told_again_and_one_of_the_index_may_be(db: Db, shop: Person, reason: ContextReason, expected: list[int]):
+async def test_a_line_of_a_prompt_is_not_told_again_and_one_of_the_index_may_be(
+    db: Db, shop: Person, reason: ContextReason, expected: list[int]
+):
     session_id = await session(db, shop, "a")
     async with db.tenant(shop.team_id) as conn:
         index = NewReceipt(reason=reason, server_session_id=session_id, numbers=[123, 7])
@@ -350,5 +352,3 @@ async def test_what_is_said_without_spaces_and_belongs_to_nothing_is_told_nothin
             await make.observation(project=cast.alice.project, title=title)
 
     assert await get_prompt_context(db, cast.alice, prompt) is None
-
-

@@ -29,10 +29,10 @@ async def test_prompts_are_told_what_helps_and_mostly_nothing_else(db: Db, cast:
     done = await type_prompts(db, cast)
     print(f"\n{table(done)}")  # noqa: T201 - shown by pytest -s
 
-    for of, helped in ((figures(done, "test"), 0.6), (figures(done, "second"), 0.5), (figures(done), 0.6)):
+    for of, helped in ((figures(done, "test"), 0.6), (figures(done, "second"), 0.5), (figures(done), 0.55)):
         assert of.unrelated >= 27
         assert of.related >= 27
-        assert of.silent >= 0.9
+        assert of.silent >= 0.85
         assert of.helped >= helped
 
 
@@ -53,8 +53,8 @@ async def test_with_meaning_more_prompts_are_told_what_helps(db: Db, cast: Cast,
     done = await type_prompts(db, cast, embed)
     print(f"\n{table(done)}")  # noqa: T201 - shown by pytest -s
 
-    for of, helped in ((figures(done, "development"), 0.73), (figures(done, "test"), 0.73), (figures(done, "second"), 0.55)):
-        assert of.silent >= 0.93
+    for of, helped in ((figures(done, "development"), 0.7), (figures(done, "test"), 0.75), (figures(done, "second"), 0.6)):
+        assert of.silent >= 0.8
         assert of.helped >= helped
 
 

@@ -15,10 +15,17 @@ from tests.table import try_rows
         (
             "Option 2. And keep the shim for billing until the first quarter of next year, they do still need it.",
             "1. a lock\n2. a queue\n\nWhich one?",
-            ["Option 2. (Which one? a queue)", "And keep the shim for billing until the first quarter of next year, they do still need it."],
+            [
+                "Option 2. (Which one? a queue)",
+                "And keep the shim for billing until the first quarter of next year, they do still need it.",
+            ],
         ),
         ("Before we start:\nuse uv", None, ["use uv"]),
-        ("看日志：\n```\nfatal: x\n```\n缓存时间改为三十分钟。以后都用这个值。", None, ["缓存时间改为三十分钟。", "以后都用这个值。"]),
+        (
+            "看日志：\n```\nfatal: x\n```\n缓存时间改为三十分钟。以后都用这个值。",
+            None,
+            ["缓存时间改为三十分钟。", "以后都用这个值。"],
+        ),
     ],
 )
 def test_the_user_s_sentences_are_his_own_without_questions_and_remarks(prompt: str, before: str | None, expected: list[str]):
@@ -26,11 +33,17 @@ def test_the_user_s_sentences_are_his_own_without_questions_and_remarks(prompt: 
 
 
 def test_of_a_long_reply_the_sentences_that_say_most_are_kept_in_their_order():
-    reply = "\n".join(["Let me explain:", *(f"This is some plain sentence number {n}." for n in range(20)), "`cache.py` holds it for 30 s."])
+    reply = "\n".join(
+        ["Let me explain:", *(f"This is some plain sentence number {n}." for n in range(20)), "`cache.py` holds it for 30 s."]
+    )
 
     kept = agent_sentences(reply, 3)
 
-    assert kept == ["This is some plain sentence number 0.", "This is some plain sentence number 10.", "`cache.py` holds it for 30 s."]
+    assert kept == [
+        "This is some plain sentence number 0.",
+        "This is some plain sentence number 10.",
+        "`cache.py` holds it for 30 s.",
+    ]
 
 
 def test_neither_side_takes_more_than_its_room():

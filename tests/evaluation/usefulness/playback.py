@@ -181,7 +181,9 @@ class _ProjectPlayer:
         answer = self._server.client.get("/v1/turns", params={"project": self._name, "limit": "200"}).raise_for_status()
         turns = msgspec.json.decode(answer.content, type=_TurnsPage).turns
         return [
-            RememberedItem(id="", number=turn.number, type="turn", title=turn.prompt, narrative=turn.reply, files_modified=turn.files)
+            RememberedItem(
+                id="", number=turn.number, type="turn", title=turn.prompt, narrative=turn.reply, files_modified=turn.files
+            )
             for turn in turns
         ]
 

@@ -93,9 +93,7 @@ async def test_a_turn_that_is_refused_leaves_its_neighbours_their_vectors(db: Db
     ]
 
 
-async def test_what_is_changed_in_a_turn_is_gone_at_once_and_what_is_deleted_too(
-    db: Db, cast: Cast, make: Make, stored: Stored
-):
+async def test_what_is_changed_in_a_turn_is_gone_at_once_and_what_is_deleted_too(db: Db, cast: Cast, make: Make, stored: Stored):
     turn = await make.turn(project=cast.alice.project, prompt=PROMPT, reply=REPLY)
     await write_due_sentences(db, Fake(), 7)
 
@@ -107,9 +105,7 @@ async def test_what_is_changed_in_a_turn_is_gone_at_once_and_what_is_deleted_too
     assert await stored.rows() == []
 
 
-async def test_a_text_that_changes_while_it_is_embedded_keeps_nothing_of_before(
-    db: Db, cast: Cast, make: Make, stored: Stored
-):
+async def test_a_text_that_changes_while_it_is_embedded_keeps_nothing_of_before(db: Db, cast: Cast, make: Make, stored: Stored):
     turn = await make.turn(project=cast.alice.project, prompt=PROMPT, reply=REPLY)
 
     class Slow(Fake):

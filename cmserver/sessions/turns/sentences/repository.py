@@ -59,6 +59,14 @@ STORE = Query(
     """,
 )
 
+COUNT_TURNS = Query(
+    int,
+    """
+    SELECT count(*) FROM (SELECT FROM turns_in_team
+                           WHERE project_id = %(project_id)s AND team_id = %(team_id)s LIMIT %(most)s) AS counted
+    """,
+)
+
 # For each word at most `most` turns are looked at. Through the view, as what has words is looked up elsewhere, too.
 NEAR = Query(
     NearTurn,
@@ -93,6 +101,11 @@ async def claim(conn: Conn, model_id: int, limit: int, lease_seconds: float) -> 
 async def store(conn: Conn, rows: Sequence[TurnSentences]) -> int:
     """Store the sentences of turns that have not changed since they were claimed; returns their count."""
     return await STORE.run(conn, rows=Jsonb(list(rows)))
+
+
+async def count_turns(conn: Conn, team_id: UUID, project_id: UUID, most: int) -> int:
+    """How many turns the project has, counted up to `most`."""
+    return await COUNT_TURNS.one(conn, team_id=team_id, project_id=project_id, most=most)
 
 
 async def near(
