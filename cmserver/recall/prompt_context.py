@@ -67,7 +67,7 @@ class Threshold(msgspec.Struct, frozen=True):
 
 
 _FEWEST, _MOST = 10, 2_000
-BY_MEANING = Threshold(0.07, 0.08)
+BY_MEANING = Threshold(0.1, 0.08)
 BY_WORDS = Threshold(-0.1, 0.08)
 
 _PATH = re.compile(r"(?=.{5})(?=.*[a-z])\S*[a-z0-9_-][./][a-z0-9_]\S*")
@@ -171,7 +171,7 @@ async def find_near(
             limit=_BY_WORDS,
         )
     count = _SENTENCES_OF_TURN * await sentences.count_turns(conn, team_id, project_id, _MOST // _SENTENCES_OF_TURN)
-    gate = _Gate(vector, lexemes, sum(idfs), max(count, 0 if statistics.are_turns else statistics.documents), _squeeze(prompt))
+    gate = _Gate(vector, lexemes, idfs, max(count, 0 if statistics.are_turns else statistics.documents), _squeeze(prompt))
     near = [*gate.measure_turns(turns), *gate.measure_observations(rows)]
     return sorted(near, key=lambda it: (it.margin, it.created_at), reverse=True)
 
@@ -187,14 +187,17 @@ def select_told(near: Sequence[NearSentence]) -> list[NearSentence]:
 
 
 class _Gate:
-    """Measures how near sentences are to a prompt, whose lexemes weigh `weight` together, among `count` sentences."""
+    """Measures how near sentences are to a prompt, whose lexemes have these weights, among `count` sentences."""
 
-    def __init__(self, vector: QueryVector | None, lexemes: Sequence[str], weight: float, count: int, prompt: str) -> None:
+    def __init__(
+        self, vector: QueryVector | None, lexemes: Sequence[str], weights: Sequence[float], count: int, prompt: str
+    ) -> None:
         self._vector = vector
         self._stems = tuple(lexeme[:-1] if len(lexeme) > _MIN_STEM else lexeme for lexeme in lexemes)
         self._told: set[str] = set()
         self._numbers = [float(number) for number in vector.vector.strip("[]").split(",")] if vector else []
-        self._weight = weight or 1.0
+        self._weights = weights
+        self._weight = sum(weights) or 1.0
         self._count = count
         self._prompt = prompt
 
@@ -223,27 +226,31 @@ class _Gate:
         ]
 
     def measure_observations(self, rows: Sequence[NearObservation]) -> list[NearSentence]:
-        """Those whose sentence is none of the turns'."""
+        """Each by the sentence that has most of the prompt's words, if that is none of the turns'."""
         near: list[NearSentence] = []
         for row in rows:
-            margin = self._margin(row.cosine, row.weight)
-            sentence = self._find_sentence(row) if margin >= 0 else ""
-            if row.turn_number is not None and _squeeze(sentence or row.title) in self._told:
+            if self._margin(row.cosine, row.weight) < 0:
+                continue
+            texts = {text: self._weigh(text) for text in [row.title, *split_sentences(row.narrative), *row.facts]}
+            sentence = max(texts, key=texts.__getitem__)
+            if row.turn_number is not None and _squeeze(sentence) in self._told:
                 continue
             near.append(
-                NearSentence(number=row.number, created_at=row.created_at, margin=margin, text=sentence, observation_id=row.id)
+                NearSentence(
+                    number=row.number,
+                    created_at=row.created_at,
+                    margin=self._margin(row.cosine, texts[sentence]),
+                    text=sentence if texts[sentence] > texts[row.title] else "",
+                    observation_id=row.id,
+                )
             )
         return near
 
-    def _find_sentence(self, row: NearObservation) -> str:
-        """The sentence of the observation that has most of the prompt's words, if the title has fewer."""
-        texts = [row.title, *split_sentences(row.narrative), *row.facts]
-        best = max(texts, key=self._count_words)
-        return best if self._count_words(best) > self._count_words(row.title) else ""
-
-    def _count_words(self, text: str) -> int:
+    def _weigh(self, text: str) -> float:
+        """How much the words weigh together that it shares with the prompt."""
         words = _WORD.findall(text.casefold())
-        return sum(any(word.startswith(stem) for word in words) for stem in self._stems)
+        stems = zip(self._stems, self._weights, strict=True)
+        return sum(weight for stem, weight in stems if any(word.startswith(stem) for word in words))
 
     def _margin(self, cosine: float | None, weight: float) -> float:
         # As if one more word had not been found: of one or two words all are soon there.

@@ -231,7 +231,9 @@ def memory(half: Half, items: list[RememberedItem], context: str, numbers: list[
             PromptContext(prompt=LaterPrompt(prompt="Hello."), index="", text=context),
         ],
     )
-    return ProjectMemory(project=CorpusProject(half=half, name="orders", sessions=[session]), items=items, sessions=[remembered])
+    return ProjectMemory(
+        project=CorpusProject(half=half, name="orders", sessions=[session]), items=items, turns=[], sessions=[remembered]
+    )
 
 
 KEEPER = item("webhook.py never checks order.status", state="open")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import pytest
 
 from cmserver.access.model import Project
 from cmserver.base.db import Db

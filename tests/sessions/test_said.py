@@ -22,7 +22,7 @@ from tests.table import try_rows
         ),
         ("Before we start:\nuse uv", None, ["use uv"]),
         (
-            "看日志：\n```\nfatal: x\n```\n缓存时间改为三十分钟。以后都用这个值。",
+            "看日志\uff1a\n```\nfatal: x\n```\n缓存时间改为三十分钟。以后都用这个值。",
             None,
             ["缓存时间改为三十分钟。", "以后都用这个值。"],
         ),
