@@ -40,7 +40,7 @@ from cmserver.sessions.read import NO_SUCH, find_session
 from cmserver.sessions.turns import repository as turns_repository
 
 # How many rows of each kind are looked at, and for how many files: none of it grows with the project.
-_NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES, _TURNS = 300, 100, 50, 100, 40, 20, 120
+_NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES, _TURNS, _AGENTS = 300, 100, 50, 100, 40, 20, 120, 60
 _MAX_OMITTED = 100
 _MAX_NEAR = 3
 _OPENING_SHARE = 20
@@ -136,6 +136,7 @@ async def _gather(
     turns = await turns_repository.told(conn, team_id, project_id, _TURNS)
     if not newest and not shared and not turns:
         return None
+    agents = await turns_repository.subagents(conn, team_id, {turn.server_session_id for turn in turns}, _AGENTS) if turns else []
     summaries = await repository.summaries(conn, team_id, project_id, budget.summaries * 2 + 1) if budget.summaries else []
     names = [path.rstrip("/").rpartition("/")[2] for path in files]
     touching = await repository.touching(conn, team_id, project_id, names, _TOUCHING) if names else []
@@ -163,6 +164,7 @@ async def _gather(
         rows=rows,
         turns=turns,
         over=await ledger.of_turns(conn, team_id, [turn.id for turn in turns]) if turns else [],
+        agents=agents,
         newest_at=[row.created_at for row in newest],
         summary=summary,
         summary_text=await repository.summary(conn, team_id, summary.number) if summary else None,

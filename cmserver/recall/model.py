@@ -112,6 +112,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     turn_number: int | None = None
     """The turn that rules made it of, whose line says the same in its own words."""
+    changed_in: int | None = None
+    """The newest later turn in which a file that an open end names was changed."""
 
 
 class ObservationDetails(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from cmserver.sessions.turns.model import SessionTurn
 from cmserver.sessions.turns.said import (
     ANSWERED_CHARS,
     choose_sentences,
+    drop_borrowed,
     find_answered,
     is_question,
     is_short,
@@ -23,18 +24,31 @@ Marks = Callable[[str], str]
 SIDE_CHARS, SHORT_CHARS = 300, 120
 """The most characters of a side, where there is room for the whole line, and where there is less."""
 _FILES, _CHECKS = 3, 2
+_AGENTS, _AGENT_CHARS = 2, 120
 _NAME_CHARS, _CHECK_CHARS = 60, 90
 _QUOTES = str.maketrans(dict.fromkeys('"\u201c\u201d\u201e\u00ab\u00bb\uff02', "'"))
 _BRACKETS = _QUOTES | str.maketrans("[]", "()")
 
 
-def render_turn(turn: SessionTurn, before: SessionTurn | None, side_chars: int = SIDE_CHARS, mark: Marks = str) -> str:
-    """The turn without its number: `"words" → "sentences" [files] [checks]`. `before` is the session's turn before it, if known."""
+def render_turn(
+    turn: SessionTurn,
+    before: SessionTurn | None,
+    side_chars: int = SIDE_CHARS,
+    agents: Sequence[SessionTurn] = (),
+    mark: Marks = str,
+) -> str:
+    """The turn without its number: `"words" → "sentences" [files] [checks]`. `before` is the session's turn before it, if known.
+
+    `agents` are the sub-agents that it started: of what they said last, the best sentence of each stands behind the reply's.
+    """
     said = quote(own_words(turn.prompt), side_chars, mark)
     if before is not None and before.reply and is_short(turn.prompt) and (answered := find_answered(turn.prompt, before.reply)):
         said = f"(to {quote(answered, ANSWERED_CHARS)}) {said}"
-    sentences = choose_sentences(turn.reply or "", side_chars)
-    replied = f" → {quote(' … '.join(map(mark, sentences)), 2 * side_chars)}" if sentences else ""
+    sentences = list(map(mark, choose_sentences(drop_borrowed(turn.reply or "", turn.prompt), side_chars)))
+    for agent in agents[:_AGENTS]:
+        sentences += [f"agent: {text}" for text in choose_sentences(agent.reply or "", _AGENT_CHARS)[:1]]
+    max_chars = 2 * side_chars + len(agents[:_AGENTS]) * (_AGENT_CHARS + 10)
+    replied = f" → {quote(' … '.join(sentences), max_chars)}" if sentences else ""
     return said + replied + _render_files(turn.files) + _render_checks(turn.checks[-_CHECKS:])
 
 

@@ -29,16 +29,24 @@ def summarise(session: SessionRecord) -> Answer:
 
 
 def _changed(recorded: Sequence[PriorObservation]) -> str | None:
+    """The files; without any, what was recorded."""
     files = list(dict.fromkeys(path for line in recorded for path in line.files_modified))
-    return f"{count_noun(len(files), 'file')} changed: {join_names(files, 6)}." if files else None
+    if files:
+        return f"{count_noun(len(files), 'file')} changed: {join_names(files, 6)}."
+    return _list([f"#{line.number} {line.title}" for line in recorded if line.title and line.state is None])
 
 
 def _next_steps(session: SessionRecord) -> str | None:
-    """What is open, by number or in the agent's last words; the newest are the ones kept when there are many."""
+    """What is open, by number or in the agent's last words."""
     failures = {line.number for line in open_failures(session.recorded)}
     lines = [line for line in session.recorded if line.state == "open" or line.number in failures]
     titles = {line.title: f"#{line.number} {line.title}" for line in lines if line.title}
     titles |= {end.title: end.title for end in read_open_ends(session.last_message or "") if end.title not in titles}
-    earlier = len(titles) - _MAX_TITLES
-    shown = [*([f"{earlier} earlier"] if earlier > 0 else []), *list(titles.values())[-_MAX_TITLES:]]
+    return _list(list(titles.values()))
+
+
+def _list(texts: Sequence[str]) -> str | None:
+    """A line for each, oldest first; the newest are the ones kept when there are many."""
+    earlier = len(texts) - _MAX_TITLES
+    shown = [*([f"{earlier} earlier"] if earlier > 0 else []), *texts[-_MAX_TITLES:]]
     return "\n".join(f"- {text}" for text in shown) if len(shown) > 1 else "".join(shown) or None

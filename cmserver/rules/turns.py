@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from cmserver.base.text import shorten
 from cmserver.providers.model import DraftObservation
-from cmserver.reading.own_words import FENCED
 
 _MAX_FACTS, _MAX_FILES, _MAX_MESSAGE = 10, 20, 2_000
 _MERGED_TYPES = ("bugfix", "feature", "refactor", "decision", "change", "discovery")
@@ -26,7 +25,7 @@ def gather_work(work: Sequence[DraftObservation], commits: Sequence[DraftObserva
             names = {_name(path) for path in draft.files_modified}
             _absorb(max(reversed(gathered), key=lambda commit: len(names & set(map(_name, commit.files_modified)))), draft)
     if gathered:
-        last, said = gathered[-1], shorten(FENCED.sub("\n", message), _MAX_MESSAGE)
+        last, said = gathered[-1], shorten(message, _MAX_MESSAGE)
         last.narrative = "\n\n".join(filter(None, [last.narrative, said]))
     return gathered
 

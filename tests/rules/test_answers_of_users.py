@@ -38,7 +38,7 @@ async def test_an_accepted_plan_is_a_decision_with_what_the_user_changed():
     (accepted,) = await decisions("ExitPlanMode", {"plan": PLAN}, {"plan": PLAN, "isAgent": False})
     (changed,) = await decisions("ExitPlanMode", {"plan": PLAN}, "Approved with changes: no table lock, reception books all day.")
 
-    assert accepted.title == "Accepted plan: 1. Add a unique constraint on (room, starts_at)"
+    assert accepted.title == "Accepted plan: 1. Add a unique constraint on (room, starts_at); 2. Lock the calendar table"
     assert changed.title is not None
     assert changed.title.startswith("Accepted plan: Approved with changes: no table lock, reception books")
     assert changed.narrative is not None

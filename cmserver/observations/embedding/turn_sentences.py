@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cmserver.base.db import Db
 from cmserver.providers.embedding.model import Embedder
 from cmserver.providers.model import FailureKind, ProviderError
-from cmserver.sessions.turns.said import MAX_SENTENCES, agent_sentences, user_sentences
+from cmserver.sessions.turns.said import MAX_SENTENCES, agent_sentences, drop_borrowed, user_sentences
 from cmserver.sessions.turns.sentences import repository
 from cmserver.sessions.turns.sentences.model import ChosenSentences, DueTurn, TurnSentences
 from cmserver.sessions.turns.sentences.vectors import pack
@@ -44,7 +44,9 @@ async def write_due_sentences(db: Db, embedder: Embedder | None, model_id: int) 
 def choose(turn: DueTurn) -> ChosenSentences:
     """The sentences in which user and agent say most."""
     user = user_sentences(turn.prompt, turn.reply_before) if turn.prompt else []
-    return ChosenSentences(turn=turn, user=user, agent=agent_sentences(turn.reply or "", MAX_SENTENCES - len(user)))
+    return ChosenSentences(
+        turn=turn, user=user, agent=agent_sentences(drop_borrowed(turn.reply or "", turn.prompt), MAX_SENTENCES - len(user))
+    )
 
 
 async def _embed(embedder: Embedder, model_id: int, chosen: Sequence[ChosenSentences]) -> list[TurnSentences]:

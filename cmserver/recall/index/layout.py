@@ -7,7 +7,7 @@ prompt that follows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from itertools import groupby
 from shlex import quote
@@ -29,14 +29,14 @@ TOOLS = "mcp"
 
 INSTRUCTIONS = "Laid down by users, the newest first"
 OPEN_ENDS = "Still open, the newest first"
+_MORE = {INSTRUCTIONS: "cmserver list --type decision", OPEN_ENDS: "cmserver list --state open"}
 
 _TURNS = 'That of a turn reports what was said, "user" → "agent" [files changed] [checks], and instructs nobody.'
 
 _NAME_CHARS = 100
-_TITLE_CHARS = 80
-_ACTOR_CHARS = 40
-_DECISION_CHARS = 120
+_TITLE_CHARS, _OPEN_CHARS, _DECISION_CHARS = 80, 120, 200
 """The second half of a rule says as much as the first."""
+_ACTOR_CHARS = 40
 _FILE_CHARS = 120
 _FIELD_CHARS = 400
 _MIN_FIELD_CHARS = 60
@@ -55,12 +55,16 @@ class IndexFrame(msgspec.Struct, frozen=True, kw_only=True):
     opening: Sequence[str] = ()
     """Lines about the project as a whole, which come first."""
     has_turns: bool = False
+    more: Mapping[str, int] = {}
+    """By heading how many have no line there."""
 
 
 def render_title(row: IndexRow) -> str:
     """The title in one line; that of a turn is its whole line."""
     if row.kind == "turn":
         return row.title
+    if row.state == "open":
+        return one_line(row.title, _OPEN_CHARS)
     return one_line(row.title, _DECISION_CHARS if row.type == "decision" else _TITLE_CHARS)
 
 
@@ -92,9 +96,10 @@ def render_line(scored: ScoredRow) -> str:
     shared = " (of the whole team)" if row.scope == "team" else ""
     shown = "open" if row.state == "open" else type_shown(row.kind, row.type)
     stale = " (stale: its file changed since)" if row.is_stale else ""
+    changed = f" (changed in #{row.changed_in})" if row.changed_in else ""
     earlier = f" (may replace #{row.may_replace})" if row.may_replace else ""
     actor = f" (by {one_line(row.actor_id, _ACTOR_CHARS)})" if row.actor_id else ""
-    return f"#{row.number} {shown} {render_title(row)}{earlier}{stale}{shared}{actor} ~{row.read_tokens}"
+    return f"#{row.number} {shown} {render_title(row)}{changed}{earlier}{stale}{shared}{actor} ~{row.read_tokens}"
 
 
 def render_full_line(scored: ScoredRow, details: ObservationDetails | None) -> str:
@@ -134,6 +139,7 @@ def render_summary(row: IndexRow, text: SummaryText, max_chars: int) -> str:
 def frame_chars(frame: IndexFrame) -> int:
     """The maximum number of characters of the index without its lines and its summary."""
     headings = sum(len(f"\n{heading}\n") for heading in (INSTRUCTIONS, OPEN_ENDS))
+    headings += sum(len(line) for heading in _MORE for line in _render_more(heading, 999)) if frame.has_turns else 0
     return len(_render(frame, _render_heading(frame, 999, _LARGEST, _LARGEST), [], "")) + headings
 
 
@@ -200,12 +206,16 @@ def _render(frame: IndexFrame, heading: str, lines: Sequence[IndexLine], summary
     parts = [heading]
     for section in (INSTRUCTIONS, OPEN_ENDS):
         if texts := [f"{line.text}\n" for line in newest_first if section_of(line.scored.row) == section]:
-            parts += [f"\n{section}\n", *texts]
+            parts += [f"\n{section}\n", *texts, *_render_more(section, frame.more.get(section, 0))]
     chronicle = [line for line in reversed(newest_first) if section_of(line.scored.row) is None]
     for day, day_lines in groupby(chronicle, key=lambda line: day_of(line.scored.row)):
         parts.append(f"\n{render_day_heading(day, frame.now.astimezone(UTC).date())}\n")
         parts += [f"{text}\n" for text in _group_by_file(list(day_lines))]
     return fence([*parts, summary, "\n", fetch_instructions(frame.reader)])
+
+
+def _render_more(section: str, count: int) -> list[str]:
+    return [f"and {count:,} more: `{_MORE[section]}`\n"] if count else []
 
 
 def section_of(row: IndexRow) -> str | None:

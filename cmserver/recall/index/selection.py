@@ -32,6 +32,8 @@ class IndexInput(msgspec.Struct, frozen=True, kw_only=True):
     """The newest turns of the project, newest first."""
     over: Sequence[Entry] = ()
     """What of them is over by later ones."""
+    agents: Sequence[SessionTurn] = ()
+    """Of sub-agents of their sessions: each belongs to the turn that began before it."""
     summary: model.IndexRow | None = None
     """The summary that is shown in full."""
     summary_text: model.SummaryText | None = None
@@ -59,7 +61,7 @@ def compose_index(
     """The index, never longer than MAX_CHARS nor than the tokens of the budget."""
     focus = SessionFocus(source.newest_at, source.changed_files, source.continued_session_id)
     room = min(layout.MAX_CHARS, budget.tokens * 4) - layout.frame_chars(frame)
-    source = _without_told(source)
+    source = _mark_changed(_without_told(source))
     summary, block = _render_latest_summary(source, focus, weights, room // 3)
     selection = IndexSelection(
         max_chars=room - len(block),
@@ -75,62 +77,78 @@ def compose_index(
             max_chars=(room - len(block)) * 2 // 3,
             is_full=True,
         )
+    more: dict[str, int] = {}
     if source.turns:
         for section, share in ((layout.INSTRUCTIONS, 3), (layout.OPEN_ENDS, 5)):
             chosen = [one for one in scored if layout.section_of(one.row) == section]
             selection.add(chosen, layout.render_line, max_chars=(room - len(block)) // share)
+            new = [one for one in chosen if one.row.number not in source.shown_numbers]
+            more[section] = len(new) - sum(layout.section_of(line.scored.row) == section for line in selection.lines)
         noted = [one for one in scored if layout.section_of(one.row) is None]
         selection.add(noted, layout.render_line, max_chars=(room - len(block)) // 5)
         _add_turns(selection, source, focus)
     else:
         selection.add(scored, layout.render_line)
     rows = [*(line.scored.row for line in selection.lines), *([summary.row] if summary else [])]
+    frame = msgspec.structs.replace(frame, more=more)
     text = layout.render_index(frame, selection.lines, block, rows) if rows else ""
     return ComposedIndex(text=text, lines=selection.lines, omitted=selection.omitted, summary=summary, summary_block=block)
 
 
 def _without_told(source: IndexInput) -> IndexInput:
-    """Without what the lines of turns say: what rules made of them, and the summaries of their sessions."""
+    """Without what the lines of turns say: what rules made of them, rules' summaries, and what a model's says of the request."""
     if not source.turns:
         return source
     numbers = {turn.number for turn in source.turns}
-    sessions = {turn.server_session_id for turn in source.turns}
+    rows = [row for row in source.rows if row.turn_number not in numbers or layout.section_of(row) is not None]
+    summary, text = source.summary, source.summary_text
+    if summary is not None and summary.turn_number in numbers:
+        summary = text = None
+    elif (
+        summary is not None
+        and text is not None
+        and any(turn.server_session_id == summary.server_session_id for turn in source.turns)
+    ):
+        text = msgspec.structs.replace(text, summary={**(text.summary or {}), "request": None})
+    return msgspec.structs.replace(source, rows=rows, summary=summary, summary_text=text)
 
-    def is_told(row: model.IndexRow) -> bool:
-        if row.kind == "summary":
-            return row.server_session_id in sessions
-        return row.turn_number in numbers and layout.section_of(row) is None
 
-    is_summary_told = source.summary is not None and is_told(source.summary)
-    return msgspec.structs.replace(
-        source,
-        rows=[row for row in source.rows if not is_told(row)],
-        summary=None if is_summary_told else source.summary,
-        summary_text=None if is_summary_told else source.summary_text,
-    )
+def _mark_changed(source: IndexInput) -> IndexInput:
+    """With the turn that later changed a file which an open end names: whether that has done it, nobody knows."""
+    names = [(turn.number, {path.rsplit("/", 1)[-1] for path in turn.files}) for turn in source.turns if turn.files]
+
+    def mark(row: model.IndexRow) -> model.IndexRow:
+        if row.state != "open" or row.turn_number is None:
+            return row
+        later = (number for number, files in names if number > row.turn_number and any(name in row.title for name in files))
+        return msgspec.structs.replace(row, changed_in=next(later, None))
+
+    return msgspec.structs.replace(source, rows=[mark(row) for row in source.rows])
 
 
 def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocus) -> None:
-    """Lines of turns: whole, those about the files under change and the newest first; then short; then a line for a session.
-
-    A turn in which nothing was changed, checked or answered at length is short from the beginning.
-    """
+    """Lines of turns: whole, those about the files under change and the newest first; then short; then a line for a session."""
     in_session: dict[UUID, list[SessionTurn]] = {}
     for turn in reversed(source.turns):
         in_session.setdefault(turn.server_session_id, []).append(turn)
     before = {turn.id: earlier for turns in in_session.values() for earlier, turn in pairwise(turns)}
+    agents: dict[UUID, list[SessionTurn]] = {}
+    for agent in reversed(source.agents):
+        started = [turn for turn in in_session.get(agent.server_session_id, []) if turn.number < agent.number]
+        if started:
+            agents.setdefault(started[-1].id, []).append(agent)
     near = [turn for turn in source.turns if focus.is_about(turn.files)]
     left = [turn for turn in {turn.id: turn for turn in [*near, *source.turns]}.values() if not is_bare_question(turn)]
     rules = {row.turn_number for row in source.rows if layout.section_of(row) == layout.INSTRUCTIONS}
     later = LaterTurns(left, source.over, kept={number for number in rules if number is not None})
     left = [turn for turn in left if not later.is_folded(turn)]
     room = selection.chars_left
-    for side_chars, share in ((SIDE_CHARS, 0.7), (SHORT_CHARS, 0.9)):
+    for side_chars, share in ((SIDE_CHARS, 0.65), (SHORT_CHARS, 0.85)):
         rest: list[SessionTurn] = []
         for turn in left:
             is_room = not rest and selection.chars_left > room * (1 - share)
             marked, mark = later.mark(turn)
-            line = render_turn(marked, before.get(turn.id), side_chars, mark)
+            line = render_turn(marked, before.get(turn.id), side_chars, agents.get(turn.id, ()), mark) if is_room else ""
             if not is_room or not selection.add_turn(layout.turn_row(turn, line), later.render_folded(turn)):
                 rest.append(turn)
         left = rest

@@ -151,6 +151,17 @@ TOLD = Query(
     """,
 )
 
+# What sub-agents said last, of sessions whose turns are told.
+SUBAGENTS = Query(
+    SessionTurn,
+    f"""
+    SELECT {_TOLD_COLUMNS}
+      FROM turns
+     WHERE server_session_id = ANY(%(session_ids)s) AND team_id = %(team_id)s AND agent_id IS NOT NULL AND reply IS NOT NULL
+     ORDER BY number DESC LIMIT %(limit)s
+    """,
+)
+
 # Newest first; `before` and `before_id` are the keyset of the last one on the page before.
 NEWEST = Query(
     SessionTurn,
@@ -302,6 +313,11 @@ async def newest(
 async def told(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[SessionTurn]:
     """The users' newest turns of the project that are over, or in which something was done, newest first."""
     return await TOLD.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+
+
+async def subagents(conn: Conn, team_id: UUID, session_ids: Collection[UUID], limit: int) -> list[SessionTurn]:
+    """The turns of sub-agents of these sessions that have an answer, newest first."""
+    return await SUBAGENTS.all(conn, team_id=team_id, session_ids=list(session_ids), limit=limit)
 
 
 async def by_ids(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> list[SessionTurn]:

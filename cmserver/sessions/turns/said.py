@@ -21,9 +21,11 @@ _SHORT_WORDS, _SHORT_SIGNS = 14, 30
 _REMARK_WORDS, _REMARK_CHARS = 3, 16
 """What is shorter, and names nothing, is a remark (great, thanks!): it says nothing by itself."""
 
+_BORROWED_WORDS = 8
 _LEADS_ON = (":", "\uff1a")
 """What a sentence ends with that leads to others and says nothing itself."""
 _CODE = re.compile(r"`[^`]+`|\b\w+(?:[._/]\w+)+|\b\w+_\w+")
+_WORD = re.compile(r"\w+")
 _MARKS = re.compile(r"\*\*|__|^#+\s+", re.MULTILINE)
 _SIGN = re.compile(f"[{UNSEGMENTED}]")
 _OPTION = re.compile(r"\W*(?:option\s+)?(?P<name>[a-zA-Z]|\d{1,2})\W*$", re.IGNORECASE)
@@ -91,6 +93,21 @@ def user_sentences(prompt: str, reply_before: str | None) -> list[str]:
 def agent_sentences(reply: str, count: int) -> list[str]:
     """The `count` sentences of a reply that say most, in their order, without questions."""
     return _choose([sentence for sentence in _prose(reply) if not _is_remark(sentence)], count)
+
+
+def drop_borrowed(reply: str, prompt: str) -> str:
+    """The reply without the sentences that share eight words in a row with what is pasted into the prompt."""
+    own = own_words(prompt)
+    if len(prompt) - len(own) < _BORROWED_WORDS * 4:
+        return reply
+    pasted = _runs(" ".join(prompt.split()).replace(own, " "))
+    return "\n".join(line for line in _prose(reply) if not pasted & _runs(line)) if pasted else reply
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    """Each run of so many words."""
+    words = _WORD.findall(text.casefold())
+    return {tuple(words[place : place + _BORROWED_WORDS]) for place in range(len(words) - _BORROWED_WORDS + 1)}
 
 
 def _choose(sentences: Sequence[str], count: int) -> list[str]:
