@@ -26,7 +26,7 @@ _MIN_TOKENS = 200
 
 
 class NearObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """An observation that may be near to a prompt: its cosine, None where that is not known, and what the words weigh that both have."""
+    """An observation that may be near to a prompt: its cosine, None if unknown, and what the words weigh that both have."""
 
     id: UUID
     number: int

@@ -120,7 +120,7 @@ AS_EVER = Query(
     """,
 )
 
-# For each word at most `most` are looked at; of the nearest and of those with the heaviest words all words count, half where they stand
+# For each word at most `most` are looked at; of the nearest and those with the heaviest words all count, half where they stand
 # in narrative, concepts and files. Through the view, as RANK.
 NEAR_OBSERVATIONS = Query(
     NearObservation,
@@ -142,7 +142,8 @@ NEAR_OBSERVATIONS = Query(
           FROM unnest(%(near_ids)s::uuid[], %(cosines)s::float8[]) AS n (id, cosine) FULL JOIN found f ON f.id = n.id
     )
     SELECT o.id, o.number, o.created_at, o.turn_number, c.cosine, left(coalesce(nullif(o.title, ''), o.content), 640) AS title,
-           left(coalesce(o.narrative, ''), 2000) AS narrative, ARRAY(SELECT left(fact, 640) FROM unnest(o.facts[1:6]) fact) AS facts,
+           left(coalesce(o.narrative, ''), 2000) AS narrative,
+           ARRAY(SELECT left(fact, 640) FROM unnest(o.facts[1:6]) fact) AS facts,
            coalesce((SELECT sum(CASE WHEN o.content_search @@ a.main THEN a.weight ELSE a.weight / 2 END)
                        FROM asked a WHERE o.content_search @@ a.word), 0)::float8 AS weight
       FROM chosen c
@@ -242,7 +243,7 @@ async def near_observations(
 ) -> list[NearObservation]:
     """These observations, with their cosines, and the `limit` ones with the heaviest of the lexemes.
 
-    They are of the project, or shared with the team. Of observations with a lexeme at most `most` are looked at. None of the session itself.
+    They are of the project, or shared with the team, none of the session itself. With a lexeme at most `most` are looked at.
     """
     return await NEAR_OBSERVATIONS.all(
         conn,

@@ -1,11 +1,14 @@
-"""The sentences of turns: written when a turn has ended, with vectors as soon as there are any, and never those of an older text."""
+"""The sentences of turns: written when a turn has ended, with vectors as soon as there are any, never those of an older text."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 
 from cmserver.base.db import Db
 from cmserver.observations.embedding.turn_sentences import write_due_sentences
+from cmserver.providers.embedding.model import Purpose
 from cmserver.providers.model import FailureKind, ProviderError
 from cmserver.sessions.turns.sentences.vectors import compare, pack
 from tests.conftest import Cast
@@ -109,7 +112,7 @@ async def test_a_text_that_changes_while_it_is_embedded_keeps_nothing_of_before(
     turn = await make.turn(project=cast.alice.project, prompt=PROMPT, reply=REPLY)
 
     class Slow(Fake):
-        async def embed(self, texts, purpose):  # pyright: ignore # as Fake
+        async def embed(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
             await stored.run("UPDATE turns SET reply = 'The day is redacted.' WHERE id = %s", turn.id)
             return await super().embed(texts, purpose)
 

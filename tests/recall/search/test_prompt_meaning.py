@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
@@ -12,6 +13,7 @@ from cmserver.base.db import Db
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.embedding.turn_sentences import write_due_sentences
 from cmserver.observations.model import Observation
+from cmserver.providers.embedding.model import Purpose
 from cmserver.recall import prompt_context
 from cmserver.recall.model import Context, ContextRequest, NewReceipt
 from cmserver.recall.prompt_context import build_prompt_context
@@ -42,7 +44,7 @@ async def bounce(cast: Cast, make: Make, vectors: Vectors) -> Observation:
 class ByHand(Fake):
     """Finds RULE at [1, 0], and all else at [0, 1]."""
 
-    async def embed(self, texts, purpose):  # pyright: ignore # as Fake
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
         return [[1.0, 0.0] if text == RULE else [0.0, 1.0] for text in texts]
 
 
@@ -104,7 +106,7 @@ async def test_a_cosine_of_another_model_counts_as_the_local_one_that_says_as_mu
     near = vectors.near(1, 0)
     sure = msgspec.structs.replace(near, provider="ollama", calibration={"intercept": -7.3, "slope": 22.0})
     sure = msgspec.convert(msgspec.to_builtins(sure), QueryVector)
-    unsure = msgspec.structs.replace(sure, calibration=msgspec.structs.replace(sure.calibration, slope=4.0))  # pyright: ignore
+    unsure = msgspec.convert(msgspec.to_builtins(sure) | {"calibration": {"intercept": -7.3, "slope": 4.0}}, QueryVector)
 
     assert first_number(await show(db, cast.alice, sure)) == bounce.number
     assert await show(db, cast.alice, unsure) is None
