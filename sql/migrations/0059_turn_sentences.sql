@@ -1,7 +1,7 @@
 -- Keep the sentences of a turn that say most, with their words and their places among meanings.
 --
 -- Why: what belongs to a prompt was looked for among observations, whose titles say a part of what was said. Now the nearest sentences
--- are told. The worker writes them at a turn's end: at most eight, one row a turn, the vectors of all of them in one array of at most
+-- are told, and a sentence points to the nearest later one. The worker writes them at a turn's end: at most eight, one row a turn, the vectors of all of them in one array of at most
 -- 2 kB. A turn that ends, or whose text changes, waits in its row from the same transaction on; without the text it had, so that
 -- nothing of what was taken out of a turn stays here. Old turns wait too, and are read the newest first.
 -- How long: an index is made of turns, and a row for each: some ten seconds for a million. The worker then reads a thousand a second.
@@ -16,6 +16,9 @@ CREATE TABLE turn_sentences (
     words      tsvector[] NOT NULL DEFAULT '{}',
     model_id   integer NOT NULL DEFAULT 0,
     vectors    bytea,
+    later_ids  uuid[] NOT NULL DEFAULT '{}',
+    later_places smallint[] NOT NULL DEFAULT '{}',
+    nearness   real[] NOT NULL DEFAULT '{}',
     FOREIGN KEY (turn_id, project_id, team_id) REFERENCES turns (id, project_id, team_id) ON UPDATE CASCADE ON DELETE CASCADE
 ) WITH (toast_tuple_target = 8160); -- read by the hundred: in the row itself
 CREATE INDEX turn_sentences_due ON turn_sentences (turn_id) WHERE due_at IS NOT NULL;
@@ -26,6 +29,10 @@ COMMENT ON COLUMN turn_sentences.due_at IS
 COMMENT ON COLUMN turn_sentences.of_user IS 'How many of the first are the user''s; the others are the agent''s.';
 COMMENT ON COLUMN turn_sentences.words IS 'The words of each, as search knows them.';
 COMMENT ON COLUMN turn_sentences.model_id IS 'The embedding model that was asked for their vectors; 0 without one.';
+COMMENT ON COLUMN turn_sentences.later_ids IS
+    'For each sentence the later turn of the project in which the nearest later one was said, NULL without one. It may be gone.';
+COMMENT ON COLUMN turn_sentences.later_places IS 'Which of its sentences that is, from 0.';
+COMMENT ON COLUMN turn_sentences.nearness IS 'How near it is.';
 COMMENT ON COLUMN turn_sentences.vectors IS
     'A vector of length 127 for each, one after the other, a signed byte a number. NULL where the model made none.';
 ALTER TABLE turn_sentences ENABLE ROW LEVEL SECURITY;
@@ -38,7 +45,8 @@ BEGIN
         RETURN NULL;
     END IF;
     INSERT INTO turn_sentences (turn_id, team_id, project_id) VALUES (NEW.id, NEW.team_id, NEW.project_id)
-    ON CONFLICT (turn_id) DO UPDATE SET due_at = now(), texts = '{}', of_user = 0, words = '{}', model_id = 0, vectors = NULL;
+    ON CONFLICT (turn_id) DO UPDATE SET due_at = now(), texts = '{}', of_user = 0, words = '{}', model_id = 0, vectors = NULL,
+        later_ids = '{}', later_places = '{}', nearness = '{}';
     -- A short answer is kept with what it answers.
     UPDATE turn_sentences s SET due_at = now()
       FROM turns t

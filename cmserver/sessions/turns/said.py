@@ -86,7 +86,7 @@ def user_sentences(prompt: str, reply_before: str | None) -> list[str]:
         return [f"{words} ({shorten_middle(choice, ANSWERED_CHARS)})"]
     if choice and sentences and _OPTION.match(sentences[0].rstrip(".")):
         sentences[0] += f" ({shorten_middle(choice, ANSWERED_CHARS)})"
-    told = [sentence for sentence in sentences if not sentence.endswith(_LEADS_ON)]
+    told = [sentence for sentence in sentences if not sentence.endswith(_LEADS_ON) and (" " in sentence or measure(sentence) > 8)]
     return [] if _is_remark(words) else _choose(told, MAX_SENTENCES // 2)
 
 

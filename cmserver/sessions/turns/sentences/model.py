@@ -66,3 +66,34 @@ class NearTurn(msgspec.Struct, frozen=True, kw_only=True):
     weights: list[float]
     model_id: int
     vectors: bytes | None
+
+
+class PlacedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn with what its sentences point to, see LaterWords."""
+
+    turn_id: UUID
+    created_at: datetime
+    number: int
+    texts: list[str]
+    vectors: bytes | None
+    later_ids: list[UUID | None]
+    later_places: list[int | None]
+    nearness: list[float | None]
+
+
+class LaterWords(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sentences of a turn point to: for each the later turn with the nearest later sentence, its place, and how near."""
+
+    turn_id: UUID
+    later_ids: list[UUID | None]
+    later_places: list[int | None]
+    nearness: list[float | None]
+
+
+class Pointer(msgspec.Struct, frozen=True, kw_only=True):
+    """That something was said later that is near to a sentence: the numbers of both turns, and the sentence."""
+
+    number: int
+    place: int
+    text: str
+    later_number: int

@@ -7,9 +7,11 @@ from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.base.text import quote_lexeme
-from cmserver.sessions.turns.sentences.model import ClaimedTurn, DueTurn, NearTurn, TurnSentences
+from cmserver.sessions.turns.sentences.model import ClaimedTurn, DueTurn, LaterWords, NearTurn, PlacedTurn, Pointer, TurnSentences
 
 OWNS = {"turn_sentences"}
+
+_LONGEST_CHAIN = 20
 
 # The newest first; then those of which another model was asked, which is read from both ends of an index.
 CLAIM = Query(
@@ -59,6 +61,58 @@ STORE = Query(
     """,
 )
 
+# Whoever points in a project waits for whoever does: each reads what the other has written.
+LOCK_PROJECT = Query(str, "SELECT pg_advisory_xact_lock(hashtextextended('pointers ' || %(project_id)s::text, 0))::text")
+
+PROJECTS = Query(UUID, "SELECT DISTINCT project_id FROM turn_sentences WHERE turn_id = ANY(%(ids)s)")
+
+# The turns themselves, and the newest of the project beside them.
+TO_POINT = Query(
+    PlacedTurn,
+    """
+    SELECT s.turn_id, t.created_at, t.number, s.texts, s.vectors, s.later_ids, s.later_places, s.nearness
+      FROM turn_sentences s JOIN turns t ON t.id = s.turn_id
+     WHERE s.project_id = %(project_id)s AND s.texts <> '{}'
+       AND s.turn_id IN (SELECT unnest(%(ids)s::uuid[])
+                          UNION ALL
+                         (SELECT n.id FROM turns n WHERE n.project_id = %(project_id)s
+                           ORDER BY n.created_at DESC, n.id DESC LIMIT %(most)s))
+    """,
+)
+
+SAVE_POINTERS = Query(
+    int,
+    """
+    UPDATE turn_sentences s SET later_ids = n.later_ids, later_places = n.later_places, nearness = n.nearness
+      FROM jsonb_to_recordset(%(rows)s) AS n(turn_id uuid, later_ids uuid[], later_places smallint[], nearness real[])
+     WHERE s.turn_id = n.turn_id AND cardinality(s.texts) = cardinality(n.nearness)
+    """,
+)
+
+# Each to the end of its chain. Only forward, and only to what is still there and in the same project.
+POINTERS = Query(
+    Pointer,
+    """
+    WITH RECURSIVE chain AS (
+        SELECT s.turn_id, p.place::int AS place, s.texts[p.place] AS text, p.later_id, p.later_place, t.number,
+               t.created_at AS at, t.number AS at_number, 1 AS steps
+          FROM turn_sentences s JOIN turns t ON t.id = s.turn_id
+         CROSS JOIN LATERAL unnest(s.later_ids, s.later_places) WITH ORDINALITY AS p (later_id, later_place, place)
+         WHERE s.turn_id = ANY(%(ids)s::uuid[]) AND s.team_id = %(team_id)s AND p.later_id IS NOT NULL
+        UNION ALL
+        SELECT c.turn_id, c.place, c.text, s.later_ids[c.later_place + 1], s.later_places[c.later_place + 1], c.number,
+               t.created_at, t.number, c.steps + 1
+          FROM chain c
+          JOIN turn_sentences f ON f.turn_id = c.turn_id
+          JOIN turns t ON t.id = c.later_id AND t.team_id = %(team_id)s AND t.project_id = f.project_id
+          JOIN turn_sentences s ON s.turn_id = t.id
+         WHERE (t.created_at, t.number) > (c.at, c.at_number) AND c.steps <= %(most)s
+    )
+    SELECT DISTINCT ON (turn_id, place) number, place - 1 AS place, text, at_number AS later_number
+      FROM chain WHERE steps > 1 ORDER BY turn_id, place, steps DESC
+    """,
+)
+
 COUNT_TURNS = Query(
     int,
     """
@@ -101,6 +155,29 @@ async def claim(conn: Conn, model_id: int, limit: int, lease_seconds: float) -> 
 async def store(conn: Conn, rows: Sequence[TurnSentences]) -> int:
     """Store the sentences of turns that have not changed since they were claimed; returns their count."""
     return await STORE.run(conn, rows=Jsonb(list(rows)))
+
+
+async def projects(conn: Conn, turn_ids: Collection[UUID]) -> list[UUID]:
+    """The projects of the turns."""
+    return await PROJECTS.all(conn, ids=list(turn_ids))
+
+
+async def to_point(conn: Conn, project_id: UUID, turn_ids: Collection[UUID], most: int) -> list[PlacedTurn]:
+    """Those of the turns that are the project's, and its `most` newest; nobody else points in it until the transaction ends."""
+    await LOCK_PROJECT.run(conn, project_id=project_id)
+    return await TO_POINT.all(conn, project_id=project_id, ids=list(turn_ids), most=most)
+
+
+async def save_pointers(conn: Conn, rows: Sequence[LaterWords]) -> None:
+    if rows:
+        await SAVE_POINTERS.run(conn, rows=Jsonb(list(rows)))
+
+
+async def pointers(conn: Conn, team_id: UUID, turn_ids: Collection[UUID]) -> list[Pointer]:
+    """What the sentences of these turns point to, each the end of its chain; in their order."""
+    if not turn_ids:
+        return []
+    return await POINTERS.all(conn, team_id=team_id, ids=list(turn_ids), most=_LONGEST_CHAIN)
 
 
 async def count_turns(conn: Conn, team_id: UUID, project_id: UUID, most: int) -> int:
