@@ -67,8 +67,8 @@ class Threshold(msgspec.Struct, frozen=True):
 
 
 _FEWEST, _MOST = 10, 2_000
-BY_MEANING = Threshold(0.1, 0.08)
-BY_WORDS = Threshold(-0.1, 0.08)
+BY_MEANING = Threshold(0.16, 0.08)
+BY_WORDS = Threshold(-0.15, 0.08)
 
 _PATH = re.compile(r"(?=.{5})(?=.*[a-z])\S*[a-z0-9_-][./][a-z0-9_]\S*")
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]")
@@ -267,6 +267,10 @@ async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence])
     by_number: dict[int, list[NearSentence]] = {}
     for it in told:
         by_number.setdefault(it.number, []).append(it)
+    later = {
+        (pointer.number, pointer.text): pointer.later_number
+        for pointer in await sentences.pointers(conn, team_id, [number for number in by_number if number not in rows])
+    }
     lines: list[InlineLine] = []
     for number, group in by_number.items():
         figures = {"margin": round(group[0].margin, 2)}
@@ -279,6 +283,8 @@ async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence])
             sides = [" … ".join(it.text for it in in_order if it.is_user is is_user) for is_user in (True, False)]
             said, replied = (quote(side, 2 * SENTENCE_CHARS) if side else "" for side in sides)
             text = " ".join(filter(None, [said, f"→ {replied}" if replied else ""]))
+            if ends := sorted({end for it in group if (end := later.get((number, it.text)))}):
+                text += f" (later: {', '.join(f'#{end}' for end in ends)})"
             created_at = group[0].created_at
             day = f"{created_at.astimezone(UTC):%Y-%m-%d}"
             lines.append(InlineLine(number=number, created_at=created_at, text=f"#{number} {day} turn {text}", figures=figures))

@@ -97,7 +97,7 @@ async def test_a_chain_points_to_its_end_and_nothing_to_what_is_gone(db: Db, cas
 
     async def read() -> list[Pointer]:
         async with db.tenant(cast.alice.team_id) as conn:
-            return await repository.pointers(conn, cast.alice.team_id, [turn.id for turn in turns])
+            return await repository.pointers(conn, cast.alice.team_id, [turn.number for turn in turns])
 
     first, second, last = (turn.number for turn in turns)
     assert [(it.number, it.text, it.later_number) for it in await read()] == [(first, OLD, last), (second, NEW, last)]
@@ -105,4 +105,4 @@ async def test_a_chain_points_to_its_end_and_nothing_to_what_is_gone(db: Db, cas
         await conn.execute("DELETE FROM turns WHERE id = %s", [turns[2].id])
     assert [(it.number, it.later_number) for it in await read()] in ([(first, second)], [])
     async with db.tenant(cast.charlie.team_id) as conn:
-        assert await repository.pointers(conn, cast.charlie.team_id, [turn.id for turn in turns]) == []
+        assert await repository.pointers(conn, cast.charlie.team_id, [turn.number for turn in turns]) == []

@@ -276,7 +276,10 @@ class NearText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """An observation or a turn. `alike` are the numbers of hits with the same text, which are not listed."""
+    """An observation or a turn. `alike` are the numbers of hits with the same text, which are not listed.
+
+    `later` are the numbers of turns in which what it says was taken up later.
+    """
 
     id: UUID
     source: Observation | SessionTurn
@@ -284,6 +287,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     match_type: MatchType = "lexical"
     parts: Mapping[str, float] = {}
     alike: Sequence[int] = ()
+    later: Sequence[int] = ()
 
     @property
     def observation(self) -> Observation | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from uuid import UUID
 
@@ -26,8 +26,10 @@ from cmserver.observations.plain import index_line, observation_lines, one_line,
 from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import audit_read
 from cmserver.recall.file_paths import resolve_paths
+from cmserver.recall.search.later import name_later, put_later_first
 from cmserver.recall.search.model import OBSERVATION_KINDS, Filters, Hit, PagePosition, Ranking, SearchPage, SearchRequest
 from cmserver.recall.search.search import find_page
+from cmserver.recall.search.time_cues import find_time_cue
 from cmserver.recall.search.wire import TITLE_CHARS, ContextIn, SearchIn, render_parts
 from cmserver.sessions.read import audit_prompt_read
 
@@ -71,6 +73,10 @@ class Searcher:
                 request = await _limit_to_entity(conn, principal, request, query.entity)
             request = await _limit_to_files(conn, principal, request, query)
             page = await find_page(conn, principal, request, ranking, vector)
+            hits = await name_later(conn, principal.team_id, page.hits)
+            if request.order == "relevance" and find_time_cue(query.query, datetime.now(UTC)) is None:
+                hits = put_later_first(hits)
+            page = msgspec.structs.replace(page, hits=hits)
             await _audit(conn, principal, project_ids, page, via="search.full" if full else "search")
             is_single = project_ids is not None and len(project_ids) == 1
             names = (
@@ -173,6 +179,8 @@ def _render_hit(hit: Hit, names: Mapping[UUID, str], *, full: bool, explain: boo
     """A line with the score at its end, and the project's name where several are searched; `full` has all lines of the text."""
     name = names.get(hit.source.project_id)
     parts = f" ({render_parts(hit.parts)})" if explain else ""
+    if hit.later:
+        parts += f" (later: {', '.join(f'#{number}' for number in hit.later)})"
     end = f" {hit.score:.2f}{parts} {one_line(name, TITLE_CHARS)}\n" if name else f" {hit.score:.2f}{parts}\n"
     if isinstance(hit.source, Observation):
         first, *rest = observation_lines(hit.source) if full else [index_line(hit.source)]

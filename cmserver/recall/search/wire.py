@@ -80,7 +80,10 @@ class ContextIn(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class HitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A hit as one line. `type` is the type of the observation, or `summary` for a summary."""
+    """A hit as one line. `type` is the type of the observation, or `summary` for a summary.
+
+    `later` are the numbers of turns in which the matter was taken up later, the newest first: what is said there may hold instead.
+    """
 
     number: int
     type: str
@@ -92,14 +95,16 @@ class HitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     score: float
     match_type: MatchType
     alike: list[int]
+    later: list[int] = []
     parts: dict[str, float] | UnsetType = UNSET
 
 
 class FullHitOut(ObservationOut, rename="camel", frozen=True, kw_only=True):
-    """A hit as a whole observation."""
+    """A hit as a whole observation. `later` are the numbers of turns in which the matter was taken up later, the newest first."""
 
     match_type: MatchType
     alike: list[int]
+    later: list[int] = []
     parts: dict[str, float] | UnsetType = UNSET
 
 
@@ -108,7 +113,7 @@ class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     message, or null before it. In an index both are only beginnings.
 
     `eventId` is the event that brought the prompt, or null for one that was written by hand. `readTokens` are the tokens of both,
-    estimated.
+    estimated. `later` are the numbers of turns in which the matter was taken up later, the newest first.
     """
 
     number: int
@@ -123,6 +128,7 @@ class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     read_tokens: int
     score: float
     match_type: MatchType
+    later: list[int] = []
     parts: dict[str, float] | UnsetType = UNSET
 
 
@@ -173,7 +179,9 @@ class ContextOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 def full_hit_out(hit: Hit, observation: Observation, *, explain: bool) -> FullHitOut:
     fields = msgspec.structs.asdict(observation_out(observation, score=_rounded(hit.score)))
-    return FullHitOut(**fields, match_type=hit.match_type, alike=list(hit.alike), parts=_parts(hit, explain=explain))
+    return FullHitOut(
+        **fields, match_type=hit.match_type, alike=list(hit.alike), later=list(hit.later), parts=_parts(hit, explain=explain)
+    )
 
 
 def hit_out(hit: Hit, observation: Observation, *, explain: bool) -> HitOut:
@@ -188,6 +196,7 @@ def hit_out(hit: Hit, observation: Observation, *, explain: bool) -> HitOut:
         score=_rounded(hit.score),
         match_type=hit.match_type,
         alike=list(hit.alike),
+        later=list(hit.later),
         parts=_parts(hit, explain=explain),
     )
 
@@ -206,6 +215,7 @@ def turn_hit_out(hit: Hit, turn: SessionTurn, *, full: bool, explain: bool) -> P
         read_tokens=turn.cost,
         score=_rounded(hit.score),
         match_type=hit.match_type,
+        later=list(hit.later),
         parts=_parts(hit, explain=explain),
     )
 

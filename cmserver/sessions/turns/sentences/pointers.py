@@ -24,7 +24,7 @@ _WORDS_WEIGHT, _WORDS_ALONE = 0.5, 0.6
 """Of the share of words, beside the cosine, and where there are no vectors."""
 _FEW = 10
 """The mean of so few sentences is no mean of the project."""
-_WORD = re.compile(r"\w{2,}")
+_WORD = re.compile(r"\w{2,}|\d")
 _HAS_NUMPY = find_spec("numpy") is not None
 
 

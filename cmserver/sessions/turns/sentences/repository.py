@@ -98,7 +98,7 @@ POINTERS = Query(
                t.created_at AS at, t.number AS at_number, 1 AS steps
           FROM turn_sentences s JOIN turns t ON t.id = s.turn_id
          CROSS JOIN LATERAL unnest(s.later_ids, s.later_places) WITH ORDINALITY AS p (later_id, later_place, place)
-         WHERE s.turn_id = ANY(%(ids)s::uuid[]) AND s.team_id = %(team_id)s AND p.later_id IS NOT NULL
+         WHERE t.number = ANY(%(numbers)s::bigint[]) AND t.team_id = %(team_id)s AND p.later_id IS NOT NULL
         UNION ALL
         SELECT c.turn_id, c.place, c.text, s.later_ids[c.later_place + 1], s.later_places[c.later_place + 1], c.number,
                t.created_at, t.number, c.steps + 1
@@ -173,11 +173,11 @@ async def save_pointers(conn: Conn, rows: Sequence[LaterWords]) -> None:
         await SAVE_POINTERS.run(conn, rows=Jsonb(list(rows)))
 
 
-async def pointers(conn: Conn, team_id: UUID, turn_ids: Collection[UUID]) -> list[Pointer]:
-    """What the sentences of these turns point to, each the end of its chain; in their order."""
-    if not turn_ids:
+async def pointers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[Pointer]:
+    """What the sentences of the turns with these numbers point to, each the end of its chain."""
+    if not numbers:
         return []
-    return await POINTERS.all(conn, team_id=team_id, ids=list(turn_ids), most=_LONGEST_CHAIN)
+    return await POINTERS.all(conn, team_id=team_id, numbers=list(numbers), most=_LONGEST_CHAIN)
 
 
 async def count_turns(conn: Conn, team_id: UUID, project_id: UUID, most: int) -> int:
