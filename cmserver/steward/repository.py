@@ -47,13 +47,14 @@ AUTOMATIC_ACTS = Query(
                ARRAY(SELECT s.number FROM observations s
                       WHERE s.id = ANY(v.source_ids) AND s.team_id = v.team_id ORDER BY s.number) AS by_numbers,
                v.measured_by, v.similarity, NULL::uuid AS run_id,
-               o.superseded_at IS NULL AND NOT EXISTS (
+               NOT EXISTS (
                    SELECT FROM observation_versions later
                     WHERE later.observation_id = v.observation_id AND later.team_id = v.team_id AND later.version > v.version
                       AND later.undone_at IS NULL) AS can_undo
           FROM observation_versions v JOIN observations o ON o.id = v.observation_id AND o.team_id = v.team_id
          WHERE v.team_id = %(team_id)s AND v.created_at > now() - make_interval(days => %(days)s) AND v.undone_at IS NULL
            AND v.performed_by <> 'steward' AND (v.measured_by IS NOT NULL OR v.performed_by = 'system')
+           AND {LIVE_O}
         UNION ALL
         SELECT o.closed_at, o.project_id, o.state, o.number, left(coalesce(o.title, o.content), 200), ARRAY[o.closed_by],
                NULL, NULL, NULL, true

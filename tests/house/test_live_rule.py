@@ -21,6 +21,7 @@ ALL_ROWS = {
     "cmserver.observations.repository.CORRECT": "of a row that is locked",
     "cmserver.observations.repository.HOLDERS_OF_DERIVED": "what was derived and then merged stands in what it was merged into",
     "cmserver.observations.repository.DERIVED_FROM": "what was derived is erased with its sources, whatever became of it",
+    "cmserver.steward.repository.AUTOMATIC_ACTS": "of the sources of a merge only the numbers, for the undo",
     "cmserver.steward.repository.FORGET": "what is erased is forgotten, whatever became of it",
     "cmserver.observations.repository.ERASE": "what is not shown is erased, too",
     "cmserver.observations.repository.REINDEX": "words of a row that an undo may show again",
