@@ -538,13 +538,18 @@ CREATE FUNCTION public.is_retention_policy(policy jsonb) RETURNS boolean
     BEGIN ATOMIC
  SELECT
          CASE
-             WHEN (jsonb_typeof(policy) = 'object'::text) THEN (((policy - ARRAY['observationsDays'::text, 'minImportance'::text, 'promoteAccesses'::text, 'eventsDays'::text, 'jobLogDays'::text, 'receiptsDays'::text, 'auditDays'::text]) = '{}'::jsonb) AND ( SELECT bool_and(
+             WHEN (jsonb_typeof(policy) = 'object'::text) THEN (((policy - ARRAY['observationsDays'::text, 'minImportance'::text, 'promoteAccesses'::text, 'eventsDays'::text, 'jobLogDays'::text, 'receiptsDays'::text, 'auditDays'::text, 'defaultTtlSeconds'::text, 'extendFactor'::text, 'promoteImportance'::text, 'cleanupSeconds'::text, 'suggestAbove'::text, 'autoMergeAbove'::text, 'mergeStrategy'::text]) = '{}'::jsonb) AND ( SELECT bool_and(
                      CASE jsonb_typeof(COALESCE((is_retention_policy.policy -> field.name), 'null'::jsonb))
                          WHEN 'null'::text THEN true
-                         WHEN 'number'::text THEN (((((is_retention_policy.policy ->> field.name))::numeric >= (field."least")::numeric) AND (((is_retention_policy.policy ->> field.name))::numeric <= (field.most)::numeric)) AND ((field.name = 'minImportance'::text) OR (scale(((is_retention_policy.policy ->> field.name))::numeric) = 0)))
+                         WHEN 'number'::text THEN (((((is_retention_policy.policy ->> field.name))::numeric >= (field."least")::numeric) AND (((is_retention_policy.policy ->> field.name))::numeric <= (field.most)::numeric)) AND (field.is_share OR (scale(((is_retention_policy.policy ->> field.name))::numeric) = 0)))
                          ELSE false
                      END) AS bool_and
-                FROM ( VALUES ('observationsDays'::text,0,36500), ('minImportance'::text,0,1), ('promoteAccesses'::text,1,1000000), ('eventsDays'::text,0,36500), ('jobLogDays'::text,0,36500), ('receiptsDays'::text,0,36500), ('auditDays'::text,0,36500)) field(name, "least", most)))
+                FROM ( VALUES ('observationsDays'::text,0,36500,false), ('minImportance'::text,0,1,true), ('promoteAccesses'::text,1,1000000,false), ('eventsDays'::text,0,36500,false), ('jobLogDays'::text,0,36500,false), ('receiptsDays'::text,0,36500,false), ('auditDays'::text,0,36500,false), ('defaultTtlSeconds'::text,1,'3155760000'::bigint,false), ('extendFactor'::text,0,100,true), ('promoteImportance'::text,0,1,true), ('cleanupSeconds'::text,1,31536000,false), ('suggestAbove'::text,0,1,true), ('autoMergeAbove'::text,0,1,true)) field(name, "least", most, is_share)) AND
+             CASE jsonb_typeof(COALESCE((policy -> 'mergeStrategy'::text), 'null'::jsonb))
+                 WHEN 'null'::text THEN true
+                 WHEN 'string'::text THEN ((policy ->> 'mergeStrategy'::text) = ANY (ARRAY['latest_wins'::text, 'append'::text, 'smart_merge'::text]))
+                 ELSE false
+             END)
              ELSE false
          END AS "case";
 END;
@@ -1400,6 +1405,26 @@ BEGIN
     SELECT NEW.id, m.id, NEW.team_id, NEW.project_id FROM embedding_models m WHERE m.state <> 'retired'
     ON CONFLICT (turn_id, model_id) WHERE turn_id IS NOT NULL DO UPDATE
        SET is_outdated = e.embedding IS NOT NULL, attempts = 0, next_at = now(), last_error = NULL;
+    RETURN NULL;
+END $$;
+
+-- Name: turn_waits_for_sentences(); Type: FUNCTION
+
+CREATE FUNCTION public.turn_waits_for_sentences() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND OLD.ended_at IS NOT NULL AND (OLD.prompt, OLD.reply) IS NOT DISTINCT FROM (NEW.prompt, NEW.reply) THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO turn_sentences (turn_id, team_id, project_id) VALUES (NEW.id, NEW.team_id, NEW.project_id)
+    ON CONFLICT (turn_id) DO UPDATE SET due_at = now(), texts = '{}', of_user = 0, words = '{}', model_id = 0, vectors = NULL,
+        later_ids = '{}', later_places = '{}', nearness = '{}';
+    -- A short answer is kept with what it answers.
+    UPDATE turn_sentences s SET due_at = now()
+      FROM turns t
+     WHERE t.server_session_id = NEW.server_session_id AND t.team_id = NEW.team_id AND t.prompt_number = NEW.prompt_number + 1
+       AND s.turn_id = t.id;
     RETURN NULL;
 END $$;
 
@@ -3338,6 +3363,60 @@ COMMENT ON COLUMN public.turn_ledger.token IS 'What was taken out, as a hash; 0 
 
 COMMENT ON COLUMN public.turn_ledger.instead IS 'What the same place of the file got instead.';
 
+-- Name: turn_sentences; Type: TABLE
+
+CREATE TABLE public.turn_sentences (
+    turn_id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    due_at timestamp with time zone DEFAULT now(),
+    texts text[] DEFAULT '{}'::text[] NOT NULL,
+    of_user smallint DEFAULT 0 NOT NULL,
+    words tsvector[] DEFAULT '{}'::tsvector[] NOT NULL,
+    model_id integer DEFAULT 0 NOT NULL,
+    vectors bytea,
+    later_ids uuid[] DEFAULT '{}'::uuid[] NOT NULL,
+    later_places smallint[] DEFAULT '{}'::smallint[] NOT NULL,
+    nearness real[] DEFAULT '{}'::real[] NOT NULL
+)
+WITH (toast_tuple_target='8160');
+
+-- Name: TABLE turn_sentences; Type: COMMENT
+
+COMMENT ON TABLE public.turn_sentences IS 'The sentences of a turn that say most, the user''s first.';
+
+-- Name: COLUMN turn_sentences.due_at; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_sentences.due_at IS 'When the worker shall write them, or at the latest, while it has them in hand. NULL when they are written.';
+
+-- Name: COLUMN turn_sentences.of_user; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_sentences.of_user IS 'How many of the first are the user''s; the others are the agent''s.';
+
+-- Name: COLUMN turn_sentences.words; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_sentences.words IS 'The words of each, as search knows them.';
+
+-- Name: COLUMN turn_sentences.model_id; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_sentences.model_id IS 'The embedding model that was asked for their vectors; 0 without one.';
+
+-- Name: COLUMN turn_sentences.vectors; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_sentences.vectors IS 'A vector of length 127 for each, one after the other, a signed byte a number. NULL where the model made none.';
+
+-- Name: COLUMN turn_sentences.later_ids; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_sentences.later_ids IS 'For each sentence the later turn of the project in which the nearest later one was said, NULL without one. It may be gone.';
+
+-- Name: COLUMN turn_sentences.later_places; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_sentences.later_places IS 'Which of its sentences that is, from 0.';
+
+-- Name: COLUMN turn_sentences.nearness; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_sentences.nearness IS 'How near it is.';
+
 -- Name: turn_traces; Type: TABLE
 
 CREATE TABLE public.turn_traces (
@@ -3896,6 +3975,11 @@ ALTER TABLE ONLY public.teams
 ALTER TABLE ONLY public.turn_ledger
     ADD CONSTRAINT turn_ledger_pkey PRIMARY KEY (earlier_id, kind, name, token);
 
+-- Name: turn_sentences turn_sentences_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.turn_sentences
+    ADD CONSTRAINT turn_sentences_pkey PRIMARY KEY (turn_id);
+
 -- Name: turn_traces turn_traces_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.turn_traces
@@ -4200,6 +4284,10 @@ CREATE INDEX observation_versions_sources ON public.observation_versions USING g
 
 CREATE INDEX observation_versions_team ON public.observation_versions USING btree (team_id, created_at, id);
 
+-- Name: observations_closed; Type: INDEX
+
+CREATE INDEX observations_closed ON public.observations USING btree (team_id, closed_at) WHERE (closed_by IS NOT NULL);
+
 -- Name: observations_content_search; Type: INDEX
 
 CREATE INDEX observations_content_search ON public.observations USING gin (content_search) WITH (gin_pending_list_limit='128');
@@ -4379,6 +4467,14 @@ CREATE UNIQUE INDEX teams_name ON public.teams USING btree (name) WHERE (archive
 -- Name: turn_ledger_later; Type: INDEX
 
 CREATE INDEX turn_ledger_later ON public.turn_ledger USING btree (later_id);
+
+-- Name: turn_sentences_due; Type: INDEX
+
+CREATE INDEX turn_sentences_due ON public.turn_sentences USING btree (turn_id) WHERE (due_at IS NOT NULL);
+
+-- Name: turn_sentences_model; Type: INDEX
+
+CREATE INDEX turn_sentences_model ON public.turn_sentences USING btree (model_id, turn_id);
 
 -- Name: turn_traces_name; Type: INDEX
 
@@ -4571,6 +4667,10 @@ CREATE TRIGGER turns_are_read_again AFTER UPDATE OF prompt, reply, ended_at ON p
 -- Name: turns turns_to_embed; Type: TRIGGER
 
 CREATE TRIGGER turns_to_embed AFTER INSERT OR UPDATE OF prompt, reply, ended_at ON public.turns FOR EACH ROW WHEN ((new.ended_at IS NOT NULL)) EXECUTE FUNCTION public.turn_waits_for_embedding();
+
+-- Name: turns turns_to_sentences; Type: TRIGGER
+
+CREATE TRIGGER turns_to_sentences AFTER INSERT OR UPDATE OF prompt, reply, ended_at ON public.turns FOR EACH ROW WHEN (((new.ended_at IS NOT NULL) AND (new.agent_id IS NULL))) EXECUTE FUNCTION public.turn_waits_for_sentences();
 
 -- Name: turns turns_words; Type: TRIGGER
 
@@ -4996,6 +5096,11 @@ ALTER TABLE ONLY public.turn_ledger
 ALTER TABLE ONLY public.turn_ledger
     ADD CONSTRAINT turn_ledger_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
+-- Name: turn_sentences turn_sentences_turn_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.turn_sentences
+    ADD CONSTRAINT turn_sentences_turn_id_project_id_team_id_fkey FOREIGN KEY (turn_id, project_id, team_id) REFERENCES public.turns(id, project_id, team_id) ON UPDATE CASCADE ON DELETE CASCADE;
+
 -- Name: turn_traces turn_traces_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.turn_traces
@@ -5376,6 +5481,10 @@ CREATE POLICY team ON public.teams USING ((id = (NULLIF(current_setting('cmserve
 
 CREATE POLICY team ON public.turn_ledger USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
+-- Name: turn_sentences team; Type: POLICY
+
+CREATE POLICY team ON public.turn_sentences USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
 -- Name: turn_traces team; Type: POLICY
 
 CREATE POLICY team ON public.turn_traces USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
@@ -5399,6 +5508,10 @@ ALTER TABLE public.teams ENABLE ROW LEVEL SECURITY;
 -- Name: turn_ledger; Type: ROW SECURITY
 
 ALTER TABLE public.turn_ledger ENABLE ROW LEVEL SECURITY;
+
+-- Name: turn_sentences; Type: ROW SECURITY
+
+ALTER TABLE public.turn_sentences ENABLE ROW LEVEL SECURITY;
 
 -- Name: turn_traces; Type: ROW SECURITY
 
@@ -5623,6 +5736,10 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.team_members TO cmserver_tenan
 -- Name: TABLE turn_ledger; Type: ACL
 
 GRANT SELECT ON TABLE public.turn_ledger TO cmserver_tenant;
+
+-- Name: TABLE turn_sentences; Type: ACL
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.turn_sentences TO cmserver_tenant;
 
 -- Name: TABLE turn_traces; Type: ACL
 

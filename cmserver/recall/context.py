@@ -38,6 +38,7 @@ from cmserver.recall.wire import ContextQuery
 from cmserver.sessions.ledger import repository as ledger
 from cmserver.sessions.read import NO_SUCH, find_session
 from cmserver.sessions.turns import repository as turns_repository
+from cmserver.sessions.turns.sentences import repository as sentences
 
 # How many rows of each kind are looked at, and for how many files: none of it grows with the project.
 _NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES, _TURNS, _AGENTS = 300, 100, 50, 100, 40, 20, 120, 60
@@ -164,6 +165,7 @@ async def _gather(
         rows=rows,
         turns=turns,
         over=await ledger.of_turns(conn, team_id, [turn.id for turn in turns]) if turns else [],
+        pointers=await sentences.pointers(conn, team_id, [turn.number for turn in turns]),
         agents=agents,
         newest_at=[row.created_at for row in newest],
         summary=summary,

@@ -114,6 +114,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     """The turn that rules made it of, whose line says the same in its own words."""
     changed_in: int | None = None
     """The newest later turn in which a file that an open end names was changed."""
+    later: int | None = None
+    """A later turn that took up the matter of a rule or an open end."""
 
 
 class ObservationDetails(msgspec.Struct, frozen=True, kw_only=True):

@@ -174,11 +174,11 @@ def test_each_team_has_plans_of_its_own():
 
 @pytest.mark.usefixtures("million")
 async def test_each_word_of_a_prompt_is_found_by_the_index_of_words(db: Db, crowd: Cast):
-    values = {"project_id": crowd.alice.project.id, "session_id": None, "lexemes": ["wombat"], "quoted": ["'wombat'"]}
-    values |= {"documents": 20, "most": 4, "instruction_importance": 5.0, "limit": 50}
+    values = {"project_id": crowd.alice.project.id, "session_id": None, "quoted": ["'wombat'"], "weights": [1.0]}
+    values |= {"near_ids": list[UUID](), "cosines": list[float](), "most": 4, "limit": 50}
     async with db.tenant(crowd.alice.team_id) as conn:
         await prompts.BY_WORDS.run(conn)
-        cursor = await conn.execute("EXPLAIN " + prompts.WORD_MATCHES.text, values, prepare=False)
+        cursor = await conn.execute("EXPLAIN " + prompts.NEAR_OBSERVATIONS.text, values, prepare=False)
         text = "\n".join(str(row[0]) for row in await cursor.fetchall())
 
     assert "Bitmap Index Scan on observations_content_search" in text, text

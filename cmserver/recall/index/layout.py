@@ -96,7 +96,8 @@ def render_line(scored: ScoredRow) -> str:
     shared = " (of the whole team)" if row.scope == "team" else ""
     shown = "open" if row.state == "open" else type_shown(row.kind, row.type)
     stale = " (stale: its file changed since)" if row.is_stale else ""
-    changed = f" (changed in #{row.changed_in})" if row.changed_in else ""
+    later = f" (later: #{row.later})" if row.later else ""
+    changed = f" (changed in #{row.changed_in})" if row.changed_in else later
     earlier = f" (may replace #{row.may_replace})" if row.may_replace else ""
     actor = f" (by {one_line(row.actor_id, _ACTOR_CHARS)})" if row.actor_id else ""
     return f"#{row.number} {shown} {render_title(row)}{changed}{earlier}{stale}{shared}{actor} ~{row.read_tokens}"

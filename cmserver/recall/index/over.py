@@ -1,6 +1,7 @@
 """Marks in the lines of turns what is over by a later turn, and folds a turn of which all is over below the later one.
 
 It claims nothing but what the ledger has evidence for: an edit or git took out what the turn's edits had put in, or a check passes.
+For all else a sentence points to the nearest later one: `(later: #12)` says only that the matter was taken up again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from cmserver.recall.turn_line import SIDE_CHARS, Marks
 from cmserver.sessions.ledger.model import Entry
 from cmserver.sessions.turns.model import SessionTurn
 from cmserver.sessions.turns.said import choose_sentences
+from cmserver.sessions.turns.sentences.model import Pointer
 
 MAX_FOLDED = 3
 """So many lines stand below one."""
@@ -32,9 +34,21 @@ _ENDED = re.compile(r"(.*): (?:passed|failed)(?: \(.*\))?", re.DOTALL)
 class LaterTurns:
     """What is over of the turns that are shown."""
 
-    def __init__(self, turns: Sequence[SessionTurn], entries: Iterable[Entry], kept: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        turns: Sequence[SessionTurn],
+        entries: Iterable[Entry],
+        kept: Collection[int] = (),
+        pointers: Iterable[Pointer] = (),
+    ) -> None:
         """`kept` are the numbers of turns that are never folded: those in which somebody laid down a rule."""
         self._kept = kept
+        numbers = {turn.number for turn in turns}
+        self._later = {
+            (pointer.number, _squeeze(pointer.text)): pointer.later_number
+            for pointer in pointers
+            if pointer.later_number in numbers
+        }
         self._entries: dict[UUID, list[Entry]] = {}
         for entry in entries:
             self._entries.setdefault(entry.earlier_id, []).append(entry)
@@ -49,7 +63,13 @@ class LaterTurns:
         checks = {_name_of(check): check for check in turn.checks}
         checks = {name: f"{check} (passes since #{passes[name]})" if name in passes else check for name, check in checks.items()}
         changed = {entry.token: self._find_end(entry) for entry in entries if entry.kind == "edit"}
-        return msgspec.structs.replace(turn, checks=list(checks.values())), lambda sentence: _mark(sentence, changed)
+
+        def mark(sentence: str) -> str:
+            marked = _mark(sentence, changed)
+            later = self._later.get((turn.number, _squeeze(sentence)))
+            return f"{marked} (later: #{later})" if later is not None and marked == sentence else marked
+
+        return msgspec.structs.replace(turn, checks=list(checks.values())), mark
 
     def is_folded(self, turn: SessionTurn) -> bool:
         """Whether its line stands below that of a later one."""
@@ -99,6 +119,17 @@ def _mark(sentence: str, changed: Mapping[int, Entry]) -> str:
     """The sentence with the number of the last turn that took out something that it names."""
     ends = [changed[token] for token in find_tokens(sentence) & changed.keys()] if changed else []
     return f"{sentence} (changed in #{max(ends, key=_order).later_number})" if ends else sentence
+
+
+def find_later(number: int, title: str, pointers: Iterable[Pointer]) -> int | None:
+    """The turn to which the sentence of this turn points that the title says; the newest of several."""
+    said = _squeeze(title.rstrip("…"))
+    near = (it for it in pointers if it.number == number and (said in (text := _squeeze(it.text)) or text in said))
+    return max((it.later_number for it in near), default=None)
+
+
+def _squeeze(sentence: str) -> str:
+    return " ".join(sentence.casefold().split()).strip(" .!;,:")
 
 
 def _order(entry: Entry) -> tuple[datetime, int]:

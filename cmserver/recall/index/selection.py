@@ -12,11 +12,12 @@ import msgspec
 
 from cmserver.recall import model
 from cmserver.recall.index import layout
-from cmserver.recall.index.over import LaterTurns
+from cmserver.recall.index.over import LaterTurns, find_later
 from cmserver.recall.index.relevance import WEIGHTS, SessionFocus, Weights, score_row
 from cmserver.recall.turn_line import SHORT_CHARS, SIDE_CHARS, is_bare_question, render_session, render_turn
 from cmserver.sessions.ledger.model import Entry
 from cmserver.sessions.turns.model import SessionTurn
+from cmserver.sessions.turns.sentences.model import Pointer
 
 _WORD = re.compile(r"\w+")
 _SIMILARITY = 0.8
@@ -32,6 +33,8 @@ class IndexInput(msgspec.Struct, frozen=True, kw_only=True):
     """The newest turns of the project, newest first."""
     over: Sequence[Entry] = ()
     """What of them is over by later ones."""
+    pointers: Sequence[Pointer] = ()
+    """Where the matter of their sentences was taken up later."""
     agents: Sequence[SessionTurn] = ()
     """Of sub-agents of their sessions: each belongs to the turn that began before it."""
     summary: model.IndexRow | None = None
@@ -61,7 +64,7 @@ def compose_index(
     """The index, never longer than MAX_CHARS nor than the tokens of the budget."""
     focus = SessionFocus(source.newest_at, source.changed_files, source.continued_session_id)
     room = min(layout.MAX_CHARS, budget.tokens * 4) - layout.frame_chars(frame)
-    source = _mark_changed(_without_told(source))
+    source = _mark_later(_without_told(source))
     summary, block = _render_latest_summary(source, focus, weights, room // 3)
     selection = IndexSelection(
         max_chars=room - len(block),
@@ -113,15 +116,18 @@ def _without_told(source: IndexInput) -> IndexInput:
     return msgspec.structs.replace(source, rows=rows, summary=summary, summary_text=text)
 
 
-def _mark_changed(source: IndexInput) -> IndexInput:
-    """With the turn that later changed a file which an open end names: whether that has done it, nobody knows."""
+def _mark_later(source: IndexInput) -> IndexInput:
+    """With the turn that later changed a file which an open end names, or took the matter up: whether that is it, nobody knows."""
     names = [(turn.number, {path.rsplit("/", 1)[-1] for path in turn.files}) for turn in source.turns if turn.files]
 
     def mark(row: model.IndexRow) -> model.IndexRow:
-        if row.state != "open" or row.turn_number is None:
+        if row.turn_number is None or layout.section_of(row) is None:
             return row
-        later = (number for number, files in names if number > row.turn_number and any(name in row.title for name in files))
-        return msgspec.structs.replace(row, changed_in=next(later, None))
+        later = find_later(row.turn_number, row.title, source.pointers)
+        if row.state != "open":
+            return msgspec.structs.replace(row, later=later)
+        changed = (number for number, files in names if number > row.turn_number and any(name in row.title for name in files))
+        return msgspec.structs.replace(row, changed_in=next(changed, None), later=later)
 
     return msgspec.structs.replace(source, rows=[mark(row) for row in source.rows])
 
@@ -140,7 +146,7 @@ def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocu
     near = [turn for turn in source.turns if focus.is_about(turn.files)]
     left = [turn for turn in {turn.id: turn for turn in [*near, *source.turns]}.values() if not is_bare_question(turn)]
     rules = {row.turn_number for row in source.rows if layout.section_of(row) == layout.INSTRUCTIONS}
-    later = LaterTurns(left, source.over, kept={number for number in rules if number is not None})
+    later = LaterTurns(left, source.over, {number for number in rules if number is not None}, source.pointers)
     left = [turn for turn in left if not later.is_folded(turn)]
     room = selection.chars_left
     for side_chars, share in ((SIDE_CHARS, 0.65), (SHORT_CHARS, 0.85)):

@@ -104,7 +104,7 @@ class FullHitOut(ObservationOut, rename="camel", frozen=True, kw_only=True):
 
     match_type: MatchType
     alike: list[int]
-    later: list[int] = []
+    later: list[int] = msgspec.field(default_factory=list[int])
     parts: dict[str, float] | UnsetType = UNSET
 
 
