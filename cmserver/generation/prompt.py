@@ -18,8 +18,7 @@ from cmserver.generation.skip_rules import find_skip_rule
 from cmserver.observations.model import Observation
 from cmserver.providers.model import PriorObservation, Prompt, RecordingPreferences, Verbosity
 from cmserver.reading.background import BackgroundShells
-from cmserver.reading.branches import UNKNOWN_BRANCH, Branch
-from cmserver.reading.model import CommandResult, EventReading
+from cmserver.reading.model import UNKNOWN_BRANCH, Branch, CommandResult, EventReading
 from cmserver.reading.read import read_event
 from cmserver.rules.model import SessionRecord
 from cmserver.sessions.turns.model import SessionPrompt

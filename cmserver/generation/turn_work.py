@@ -14,7 +14,7 @@ from cmserver.generation.model import ClaimedJob
 from cmserver.reading.edit_lines import FileLines, read_edit_lines
 from cmserver.reading.model import CommandRun, EventReading, FileEdit
 from cmserver.reading.work_tree import WorkTree
-from cmserver.sessions.ledger.model import CheckRun, Taken, TurnTraces
+from cmserver.sessions.ledger.model import CheckRun, EarlierUndo, TurnTraces
 from cmserver.sessions.ledger.record import note_turn
 from cmserver.sessions.turns import repository as turns
 from cmserver.tooluse.model import Purpose
@@ -119,4 +119,4 @@ def _add_takings(traces: TurnTraces, run: CommandRun) -> None:
             traces.loose.clear()
         elif taking.verb != "adds" and taking.tracked and (taking.verb == "reverts" or not traces.commits):
             paths = [run.folder.relative(join(command.place.folder, path)) if path else "" for path in taking.paths]
-            traces.taken.append(Taken(verb=taking.verb, paths=paths, commit=taking.commit))
+            traces.taken.append(EarlierUndo(verb=taking.verb, paths=paths, commit=taking.commit))

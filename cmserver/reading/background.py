@@ -28,7 +28,7 @@ _ELEMENTS = ("status", "exit_code", "stdout", "stderr", "output")
 _MAX_SHELLS = 100
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class BackgroundEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a command in the background ended."""
 
     command: str
@@ -48,7 +48,7 @@ class BackgroundShells:
         if name and len(self._commands) < _MAX_SHELLS:
             self._commands[name] = use.command
 
-    def find_end(self, use: ToolUse) -> Ended | None:
+    def find_end(self, use: ToolUse) -> BackgroundEnd | None:
         """How the command ended that the call looks at; None while it runs, when it was stopped, or where it is not known."""
         answer = record(use.answer.get("task")) or use.answer
         parts = _read_elements(prose(use.output)) if not answer else {}
@@ -67,7 +67,7 @@ class BackgroundShells:
             if answer
             else "\n".join(filter(None, map(parts.get, ("stdout", "output", "stderr")))) or prose(use.output)
         )
-        return Ended(command=command, output={"stdout": output, "stderr": "", "exit_code": exit_code})
+        return BackgroundEnd(command=command, output={"stdout": output, "stderr": "", "exit_code": exit_code})
 
 
 def _read_elements(text: str) -> dict[str, str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
+from cmserver.reading.model import Branch
 from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.text import printed_text
 
@@ -17,17 +16,6 @@ _ON = re.compile(
 )
 _SHOWN = re.compile(rf"\s*{_NAME}\s*")
 _MAX_OUTPUT = 20_000
-
-
-class Branch(msgspec.Struct, frozen=True):
-    """A branch. One that the client told needs no guess; `is_elsewhere` is true when the session came to it from an unknown one."""
-
-    name: str = ""
-    is_elsewhere: bool = False
-    is_told: bool = False
-
-
-UNKNOWN_BRANCH = Branch()
 
 
 def find_branch(use: ToolUse, before: Branch) -> Branch:

@@ -9,9 +9,9 @@ from itertools import chain
 import msgspec
 
 from cmserver.base.tolerant_json import field
-from cmserver.reading.edit_tokens import Place, read_place
+from cmserver.reading.edit_tokens import read_place
 from cmserver.reading.file_changes import PATCH_FILE, PATCH_MOVE, read_hunks
-from cmserver.reading.model import EventReading, FileEdit
+from cmserver.reading.model import EditedPlace, EventReading, FileEdit
 from cmserver.tooluse.commands import read_command_line
 from cmserver.tooluse.model import SimpleCommand, ToolUse
 from cmserver.tooluse.read import BEGIN_PATCH
@@ -27,7 +27,7 @@ class FileLines(msgspec.Struct, frozen=True, kw_only=True):
     """What one call did to one file, place by place."""
 
     path: str
-    places: list[Place] = []
+    places: list[EditedPlace] = []
     old_path: str = ""
     """What the file was called before."""
     is_removed: bool = False
@@ -51,7 +51,7 @@ def read_edit_lines(reading: EventReading) -> list[FileLines]:
     return [FileLines(path=path, places=_read_edit(use))] if path else []
 
 
-def _read_edit(use: ToolUse) -> list[Place]:
+def _read_edit(use: ToolUse) -> list[EditedPlace]:
     before = field(use.answer, "originalFile")[:_MAX_WHOLE]
     if hunks := read_hunks(use.fields, use.answer):
         old, new = field(use.fields, "old_string", "old_str", "oldText"), field(use.fields, "new_string", "new_str", "newText")
@@ -62,7 +62,7 @@ def _read_edit(use: ToolUse) -> list[Place]:
     return [read_place(before.splitlines(), content.splitlines())] if content else []
 
 
-def _read_lines(lines: list[str], *, before: str = "", after: str = "") -> Iterator[Place]:
+def _read_lines(lines: list[str], *, before: str = "", after: str = "") -> Iterator[EditedPlace]:
     """Each run of changed lines of a diff."""
     removed, added = list[str](), list[str]()
     for line in chain(lines[: 5 * _MAX_RUNS], " "):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
-import msgspec
+from cmserver.reading.model import EditedPlace
 
 _LETTER = "A-Za-z_$\u00c0-\u024f\u0370-\u052f"
 _TOKEN = re.compile(rf"[{_LETTER}][{_LETTER}\d]*(?:[./@-][{_LETTER}\d]+)*|\d+(?:[.,_:]\d+)*")
@@ -42,14 +42,7 @@ _MAX_CHANGED = 3
 """A plain word tells something where so few words of a line have changed."""
 
 
-class Place(msgspec.Struct, frozen=True):
-    """What an edit puts into one place of a file, and takes out of it."""
-
-    put_in: frozenset[int] = frozenset()
-    took_out: frozenset[int] = frozenset()
-
-
-def read_place(removed: Sequence[str], added: Sequence[str], *, before: str = "", after: str = "") -> Place:
+def read_place(removed: Sequence[str], added: Sequence[str], *, before: str = "", after: str = "") -> EditedPlace:
     """The tokens of the old and the new lines of one place; `before` and `after` are the whole file then, where it is known.
 
     What was in the file before is not put in, and what is still in it is not taken out.
@@ -59,7 +52,7 @@ def read_place(removed: Sequence[str], added: Sequence[str], *, before: str = ""
     plain = _replaced_words(removed, added)
     took = {key for key, word in old.items() if key not in new and (_is_telling(word) or word.casefold() in plain)}
     put = {key for key in new if key not in old}
-    return Place(
+    return EditedPlace(
         frozenset(_hash(key) for key in put if not _occurs(new[key], before)),
         frozenset(_hash(key) for key in took if not _occurs(old[key], after)),
     )

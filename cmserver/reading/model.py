@@ -7,7 +7,6 @@ from typing import Literal
 import msgspec
 
 from cmserver.base.text import join_names, shorten
-from cmserver.reading.branches import UNKNOWN_BRANCH, Branch
 from cmserver.tooluse.model import CommandLine, ToolKind, ToolUse, WorkingFolder
 
 Verb = Literal["added", "changed", "removed", "renamed", "moved", "rewrote", "wrote"]
@@ -18,6 +17,24 @@ PROMPT_TYPES = frozenset({"user_prompt", "UserPromptSubmit"})
 REPLY_TYPE = "assistant_message"
 """The event that carries an agent's last words of a turn."""
 _MAX_CREATED_NAMES = 3
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """A branch. One that the client told needs no guess; `is_elsewhere` is true when the session came to it from an unknown one."""
+
+    name: str = ""
+    is_elsewhere: bool = False
+    is_told: bool = False
+
+
+UNKNOWN_BRANCH = Branch()
+
+
+class EditedPlace(msgspec.Struct, frozen=True):
+    """What an edit puts into one place of a file, and takes out of it, as tokens; see `edit_tokens`."""
+
+    put_in: frozenset[int] = frozenset()
+    took_out: frozenset[int] = frozenset()
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,10 +8,12 @@ from cmserver.base.text import shorten
 from cmserver.base.tolerant_json import field, record
 from cmserver.reading import file_changes
 from cmserver.reading.background import BackgroundShells
-from cmserver.reading.branches import UNKNOWN_BRANCH, Branch, find_branch
+from cmserver.reading.branches import find_branch
 from cmserver.reading.model import (
     PROMPT_TYPES,
+    UNKNOWN_BRANCH,
     Act,
+    Branch,
     CommandResult,
     CommandRun,
     EventReading,

@@ -6,10 +6,9 @@ import re
 
 import msgspec
 
-from cmserver.reading.branches import UNKNOWN_BRANCH, Branch
-from cmserver.reading.model import CommandKind, CommandResult, Outcome
-from cmserver.tooluse.model import CommandLine, Purpose, SimpleCommand, WorkingFolder, is_absolute
-from cmserver.tooluse.places import ALL_BELOW, Place, place_of_package
+from cmserver.reading.model import UNKNOWN_BRANCH, Branch, CommandKind, CommandResult, Outcome
+from cmserver.tooluse.model import CommandLine, CommandPlace, Purpose, SimpleCommand, WorkingFolder, is_absolute
+from cmserver.tooluse.places import ALL_BELOW, place_of_package
 
 _MAX_FAILING = 20
 _KINDS: dict[Purpose, CommandKind] = {
@@ -41,7 +40,7 @@ def read_results(
     return [*results, *(_result(it, None, folder, branch, passed=True) for it in passed)]
 
 
-def find_place(place: Place, folder: WorkingFolder) -> str:
+def find_place(place: CommandPlace, folder: WorkingFolder) -> str:
     """Where a command ran, as seen from the root: "" there, `*/name` for a package, and `**` behind all packages below a folder."""
     whole = _whole_folder(place, folder)
     package = place.package
@@ -87,7 +86,7 @@ def _find_failed(command: CommandLine, outcome: Outcome) -> tuple[list[SimpleCom
     return suspects, passed
 
 
-def _whole_folder(place: Place, folder: WorkingFolder) -> str:
+def _whole_folder(place: CommandPlace, folder: WorkingFolder) -> str:
     """The whole path of the folder, "" where nothing is known. An agent may tell the folder that `cd` has led to already."""
     path = place.folder.removeprefix("./").rstrip("/")
     if path in {"", "."} or folder.folder.endswith(f"/{path}"):

@@ -10,7 +10,7 @@ import msgspec
 from cmserver.reading.model import Act, CommandRun, FileEdit
 from cmserver.tooluse.model import SimpleCommand
 from cmserver.tooluse.places import join
-from cmserver.tooluse.taking_back import ALL, Taking, read_takings
+from cmserver.tooluse.taking_back import ALL, GitDeed, read_takings
 
 _HASH = re.compile(r"^(?:Output: )?\[[^\]\n]{1,200} ([0-9a-f]{6,40})\]", re.MULTILINE)
 _BACK = re.compile(r"(?:HEAD|@)(?:~(\d{1,3})|(\^{1,9})|(~{1,9}))?")
@@ -27,7 +27,7 @@ class Edit(msgspec.Struct, frozen=True):
     is_new: bool = False
 
 
-class Effect(msgspec.Struct, frozen=True):
+class TreeChange(msgspec.Struct, frozen=True):
     """What a command did to edits of before: those that are gone with it, and those that are there again."""
 
     gone: list[Edit] = []
@@ -47,15 +47,15 @@ class WorkTree:
         self._added: set[str] = set()
         self.stashed = False
 
-    def take(self, event: Hashable, act: Act | None) -> Effect:
+    def take(self, event: Hashable, act: Act | None) -> TreeChange:
         """Take the next event of the session: edits, or a command and what it did to them."""
         if isinstance(act, FileEdit):
             self._edit(event, act)
-            return Effect()
+            return TreeChange()
         if not isinstance(act, CommandRun) or act.outcome.failed:
-            return Effect()
+            return TreeChange()
         effects = [self._follow(act, command, taking) for command, taking in read_takings(act.command)]
-        return Effect(
+        return TreeChange(
             [edit for effect in effects for edit in effect.gone],
             [edit for effect in effects for edit in effect.back],
             sum(effect.commits for effect in effects),
@@ -68,16 +68,16 @@ class WorkTree:
             is_new = change.path not in known and change.whole is not None and change.whole.verb in {"added", "wrote"}
             self._edits.append(Edit(event, change.path, is_new))
 
-    def _follow(self, act: CommandRun, command: SimpleCommand, taking: Taking) -> Effect:
+    def _follow(self, act: CommandRun, command: SimpleCommand, taking: GitDeed) -> TreeChange:
         paths = [act.folder.relative(join(command.place.folder, path)) if path != ALL else ALL for path in taking.paths]
         if taking.verb == "adds":
             self._added.update(paths)
         elif taking.verb == "commits":
             self._commit(act.outcome.output)
         elif taking.verb == "pops":
-            return Effect(back=self._pop())
+            return TreeChange(back=self._pop())
         elif taking.verb == "reverts":
-            return Effect([edit for place in self._reverted(taking.commit) for edit in self._commits[place][1]])
+            return TreeChange([edit for place in self._reverted(taking.commit) for edit in self._commits[place][1]])
         elif not (taking.verb == "stashes" and _NOTHING_STASHED in act.outcome.output):
             gone, place = self._remove(taking, paths), len(self._commits)
             if taking.verb == "stashes":
@@ -86,10 +86,10 @@ class WorkTree:
             elif taking.commit:
                 place = self._place_of(taking.commit) + 1
             commits, self._commits = self._commits[place:], self._commits[:place]
-            return Effect([*gone, *(edit for _, edits in commits for edit in edits)], commits=len(commits))
-        return Effect()
+            return TreeChange([*gone, *(edit for _, edits in commits for edit in edits)], commits=len(commits))
+        return TreeChange()
 
-    def _remove(self, taking: Taking, paths: list[str]) -> list[Edit]:
+    def _remove(self, taking: GitDeed, paths: list[str]) -> list[Edit]:
         new = {edit.path for edit in self._edits if edit.is_new and not _is_below(edit.path, self._added)}
         taken = [
             edit

@@ -12,7 +12,7 @@ from cmserver.providers.model import Answer, DraftObservation, Skip, Verbosity, 
 from cmserver.reading.model import CommandRun, EventReading, FileChange, FileEdit, IgnoredEvent
 from cmserver.reading.open_ends import OpenEnd, make_title, read_reports_by_number
 from cmserver.reading.phrases import find_phrase
-from cmserver.reading.work_tree import Edit, Effect, WorkTree
+from cmserver.reading.work_tree import Edit, TreeChange, WorkTree
 from cmserver.rules import drafts
 from cmserver.rules.drafts import ChangeSet, ChangeStep, FailedRun
 from cmserver.rules.failures import RecordedFailures
@@ -186,7 +186,7 @@ class _Batch:
         self.files_read = []
         return self.change_sets[-1]
 
-    def _follow(self, effect: Effect) -> None:
+    def _follow(self, effect: TreeChange) -> None:
         """Let what a command took back or brought back of the changes be gone or there. A failure that they ended is open again."""
         self._undo([edit for edit in effect.gone if edit not in effect.back])
         again = [(change_set, step) for change_set, step in self.undone if _is_back(step, effect.back)]

@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 
 from cmserver.base.text import shorten
 from cmserver.tooluse import shell
-from cmserver.tooluse.model import CommandLine, Purpose, SimpleCommand
-from cmserver.tooluse.places import Place, entered_folder, join, take_place
+from cmserver.tooluse.model import CommandLine, CommandPlace, Purpose, SimpleCommand
+from cmserver.tooluse.places import entered_folder, join, place_below, take_place
 
 _RUNS_NOTHING = {
     "--help", "--version", "--collect-only", "--co", "--list", "--listTests", "--list-tests", "-list", "--no-run", "--if-present",
@@ -107,7 +107,7 @@ def _understand_all(pieces: Sequence[shell.ShellCommand]) -> list[SimpleCommand]
     folder, outer = "", list[str]()
     for piece in pieces:
         outer += [folder] * piece.opens
-        command = _understand(piece, Place(folder))
+        command = _understand(piece, CommandPlace(folder))
         commands.append(command)
         folder = join(folder, entered_folder(command.words) or "")
         for _ in range(min(piece.closes, len(outer))):
@@ -115,13 +115,13 @@ def _understand_all(pieces: Sequence[shell.ShellCommand]) -> list[SimpleCommand]
     return commands
 
 
-def _understand(piece: shell.ShellCommand, place: Place) -> SimpleCommand:
+def _understand(piece: shell.ShellCommand, place: CommandPlace) -> SimpleCommand:
     """The command with its purpose and label, by the words of its program. `place` is where the line has led to."""
     words = shell.without_parentheses(piece.words)
     settings = [setting for word in words[: len(words) - len(shell.without_assignments(words))] if (setting := _setting(word))]
     while words := shell.without_assignments(words):
         bare, inner_place = take_place(words)
-        place, inner = inner_place.below(place), shell.unwrap_once(bare)
+        place, inner = place_below(inner_place, place), shell.unwrap_once(bare)
         if inner == bare:
             words = bare
             break

@@ -9,7 +9,6 @@ from enum import Enum, IntEnum
 import msgspec
 
 from cmserver.base.tolerant_json import record
-from cmserver.tooluse.places import Place
 
 _SELECTING_FLAGS = {"--test", "--tests", "--package", "--filter", "--grep", "--project", "--shard", "--scope", "--features"}
 _LIMITING_FLAGS = {"--changed", "--onlyChanged", "--affected", "--changedSince", "--since"}
@@ -117,6 +116,14 @@ class Purpose(IntEnum):
     COMMIT = 8
 
 
+class CommandPlace(msgspec.Struct, frozen=True):
+    """Where a command works, as it is written there: a folder, a package by its name, and whether it is all packages below."""
+
+    folder: str = ""
+    package: str = ""
+    is_all: bool = False
+
+
 class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     """One simple command of a line. `label` names its program and purpose (`pytest`, `git push`, `npm test`)."""
 
@@ -131,7 +138,7 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     is_negated: bool = False
     source: str = ""
     """As it was written, without redirections."""
-    place: Place = Place()
+    place: CommandPlace = CommandPlace()
     """Where it works, as the line says it."""
     settings: list[str] = []
     """What the line sets in its environment: `DB=postgres`."""

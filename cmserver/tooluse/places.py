@@ -8,6 +8,8 @@ from pathlib import PurePosixPath
 
 import msgspec
 
+from cmserver.tooluse.model import CommandPlace
+
 ALL_BELOW = "**"
 """The end of a place: the folder, and each package below it."""
 _PACKAGE = "*/"
@@ -62,17 +64,10 @@ _OPTIONS = {
 }
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where a command works, as it is written there: a folder, a package by its name, and whether it is all packages below."""
-
-    folder: str = ""
-    package: str = ""
-    is_all: bool = False
-
-    def below(self, outer: Place) -> Place:
-        """The place as seen from where the outer one is, of a wrapper or of the line."""
-        names = ",".join(filter(None, [outer.package, self.package]))
-        return Place(join(outer.folder, self.folder), names, outer.is_all or self.is_all)
+def place_below(inner: CommandPlace, outer: CommandPlace) -> CommandPlace:
+    """The place as seen from where the outer one is, of a wrapper or of the line."""
+    names = ",".join(filter(None, [outer.package, inner.package]))
+    return CommandPlace(join(outer.folder, inner.folder), names, outer.is_all or inner.is_all)
 
 
 def join(folder: str, path: str) -> str:
@@ -89,14 +84,14 @@ def entered_folder(words: list[str]) -> str | None:
     return named[0].replace("\\", "/") if named and named[0] != "-" else None
 
 
-def take_place(words: list[str]) -> tuple[list[str], Place]:
+def take_place(words: list[str]) -> tuple[list[str], CommandPlace]:
     """The command without the options that say where it works, and the place."""
     program = PurePosixPath(words[0]).name if words else ""
     if program in _CONTAINERS:
         return _take_container(words)
     options = _OPTIONS.get(program)
     if options is None:
-        return words, Place()
+        return words, CommandPlace()
     folders, packages = options.folder.split(), options.package.split()
     kept, folder, names, is_all, bare = words[:1], "", list[str](), False, 0
     rest = iter(words[1:])
@@ -116,20 +111,20 @@ def take_place(words: list[str]) -> tuple[list[str], Place]:
     if PurePosixPath(folder).name in _FILES:
         folder = posixpath.dirname(folder)
     kept, named, all_named = _take_workspace(program, kept)
-    return kept, Place(folder, ",".join(sorted(filter(None, [*names, *named]))), is_all or all_named)
+    return kept, CommandPlace(folder, ",".join(sorted(filter(None, [*names, *named]))), is_all or all_named)
 
 
-def _take_container(words: list[str]) -> tuple[list[str], Place]:
+def _take_container(words: list[str]) -> tuple[list[str], CommandPlace]:
     """`docker compose exec api pytest` runs `pytest` in what is called api."""
     rest = words[1:]
     if rest[:1] == ["compose"]:
         rest = rest[1:]
     if rest[:1] not in (["exec"], ["run"]):
-        return words, Place()
+        return words, CommandPlace()
     rest = rest[1:]
     while rest and rest[0].startswith("-"):
         rest = rest[2:] if rest[0] in _CONTAINER_VALUES else rest[1:]
-    return (rest[1:], Place(package=rest[0])) if len(rest) > 1 else (words, Place())
+    return (rest[1:], CommandPlace(package=rest[0])) if len(rest) > 1 else (words, CommandPlace())
 
 
 def _take_workspace(program: str, words: list[str]) -> tuple[list[str], list[str], bool]:

@@ -19,7 +19,7 @@ _DRY = {"-n", "--dry-run", "-p", "--patch", "-i", "--interactive"}
 _STASH_VALUES = {"-m", "--message"}
 
 
-class Taking(msgspec.Struct, frozen=True, kw_only=True):
+class GitDeed(msgspec.Struct, frozen=True, kw_only=True):
     """What one command does to changes that are in no commit yet.
 
     `takes` takes them back, `stashes` puts them away, `pops` brings back what was put away last, `adds` puts new files under
@@ -37,7 +37,7 @@ class Taking(msgspec.Struct, frozen=True, kw_only=True):
     """The commit that it goes back to, or that it reverts, as it is named there: `HEAD~2`, `3f9c2ab`, `HEAD~2..`."""
 
 
-def read_takings(line: CommandLine) -> list[tuple[SimpleCommand, Taking]]:
+def read_takings(line: CommandLine) -> list[tuple[SimpleCommand, GitDeed]]:
     """What the commands of a line that ended well did, in order. Not what is put away and brought back again in the line."""
     takings = [(it, taking) for it in line.commands if (taking := _read(it)) is not None]
     pops = [place for place, (_, taking) in enumerate(takings) if taking.verb == "pops"]
@@ -47,19 +47,19 @@ def read_takings(line: CommandLine) -> list[tuple[SimpleCommand, Taking]]:
     return takings
 
 
-def _read(it: SimpleCommand) -> Taking | None:
+def _read(it: SimpleCommand) -> GitDeed | None:
     program, words = it.label.partition(" ")[0], it.words
     if program == "git":
         return _read_git(it)
     if words[1:2] == ["revert"] and program in {"hg", "svn"}:
         names = _arguments(words[2:])
-        return Taking(verb="takes", paths=names or [ALL])
+        return GitDeed(verb="takes", paths=names or [ALL])
     if program == "jj" and words[1:2] == ["restore"]:
-        return Taking(verb="takes", paths=_arguments(words[2:]) or [ALL], untracked=True)
+        return GitDeed(verb="takes", paths=_arguments(words[2:]) or [ALL], untracked=True)
     return None
 
 
-def _read_git(it: SimpleCommand) -> Taking | None:
+def _read_git(it: SimpleCommand) -> GitDeed | None:
     deed = it.label.partition(" ")[2]
     rest = it.words[it.words.index(deed) + 1 :] if deed in it.words else []
     flags = {word.partition("=")[0] for word in rest if word.startswith("-")}
@@ -67,57 +67,57 @@ def _read_git(it: SimpleCommand) -> Taking | None:
     return reader(rest, flags) if reader and (deed == "stash" or not flags & _DRY) else None
 
 
-def _read_checkout(rest: list[str], flags: set[str]) -> Taking | None:
+def _read_checkout(rest: list[str], flags: set[str]) -> GitDeed | None:
     if flags & _MAKES_BRANCH:
         return None
-    return Taking(verb="takes", paths=[ALL]) if flags & _DISCARDS else _paths_taken(rest)
+    return GitDeed(verb="takes", paths=[ALL]) if flags & _DISCARDS else _paths_taken(rest)
 
 
-def _read_switch(_rest: list[str], flags: set[str]) -> Taking | None:
-    return Taking(verb="takes", paths=[ALL]) if flags & _DISCARDS and not flags & _MAKES_BRANCH else None
+def _read_switch(_rest: list[str], flags: set[str]) -> GitDeed | None:
+    return GitDeed(verb="takes", paths=[ALL]) if flags & _DISCARDS and not flags & _MAKES_BRANCH else None
 
 
-def _read_restore(rest: list[str], flags: set[str]) -> Taking | None:
+def _read_restore(rest: list[str], flags: set[str]) -> GitDeed | None:
     return None if flags & {"--staged", "-S"} and not flags & {"--worktree", "-W"} else _paths_taken(rest)
 
 
-def _read_reset(rest: list[str], flags: set[str]) -> Taking | None:
-    return Taking(verb="takes", paths=[ALL], commit=_first(rest)) if "--hard" in flags else None
+def _read_reset(rest: list[str], flags: set[str]) -> GitDeed | None:
+    return GitDeed(verb="takes", paths=[ALL], commit=_first(rest)) if "--hard" in flags else None
 
 
-def _read_clean(rest: list[str], flags: set[str]) -> Taking | None:
+def _read_clean(rest: list[str], flags: set[str]) -> GitDeed | None:
     is_forced = any("f" in flag for flag in flags)
-    return Taking(verb="takes", paths=_paths(rest) or [_HERE], tracked=False, untracked=True) if is_forced else None
+    return GitDeed(verb="takes", paths=_paths(rest) or [_HERE], tracked=False, untracked=True) if is_forced else None
 
 
-def _read_revert(rest: list[str], flags: set[str]) -> Taking | None:
-    return None if flags & {"--abort", "--quit", "--skip", "--continue"} else Taking(verb="reverts", commit=_first(rest))
+def _read_revert(rest: list[str], flags: set[str]) -> GitDeed | None:
+    return None if flags & {"--abort", "--quit", "--skip", "--continue"} else GitDeed(verb="reverts", commit=_first(rest))
 
 
-def _read_add(rest: list[str], flags: set[str]) -> Taking:
-    return Taking(verb="adds", paths=[ALL] if flags & {"-A", "--all"} else _paths(rest))
+def _read_add(rest: list[str], flags: set[str]) -> GitDeed:
+    return GitDeed(verb="adds", paths=[ALL] if flags & {"-A", "--all"} else _paths(rest))
 
 
-def _read_commit(_rest: list[str], _flags: set[str]) -> Taking:
-    return Taking(verb="commits", paths=[ALL])
+def _read_commit(_rest: list[str], _flags: set[str]) -> GitDeed:
+    return GitDeed(verb="commits", paths=[ALL])
 
 
-def _read_stash(rest: list[str], flags: set[str]) -> Taking | None:
+def _read_stash(rest: list[str], flags: set[str]) -> GitDeed | None:
     deed, *others = rest if rest and not rest[0].startswith("-") else ["push", *rest]
     if deed in {"pop", "apply", "branch"}:
-        return Taking(verb="pops")
+        return GitDeed(verb="pops")
     if deed not in {"push", "save"} or flags & {*_DRY, "--staged", "-S"}:
         return None
     if deed == "save":
         others = [word for word in others if word.startswith("-")]
     takes_new = bool(flags & {"-u", "--include-untracked", "-a", "--all"})
     named = [word for place, word in enumerate(others) if place == 0 or others[place - 1] not in _STASH_VALUES]
-    return Taking(verb="stashes", paths=_paths(named) or [ALL], untracked=takes_new)
+    return GitDeed(verb="stashes", paths=_paths(named) or [ALL], untracked=takes_new)
 
 
-def _paths_taken(rest: list[str]) -> Taking | None:
+def _paths_taken(rest: list[str]) -> GitDeed | None:
     paths = _paths(rest)
-    return Taking(verb="takes", paths=paths) if paths else None
+    return GitDeed(verb="takes", paths=paths) if paths else None
 
 
 def _paths(rest: list[str]) -> list[str]:
@@ -140,7 +140,7 @@ def _first(rest: list[str]) -> str:
     return "".join(_arguments(rest)[:1])
 
 
-_GIT: dict[str, Callable[[list[str], set[str]], Taking | None]] = {
+_GIT: dict[str, Callable[[list[str], set[str]], GitDeed | None]] = {
     "checkout": _read_checkout,
     "switch": _read_switch,
     "restore": _read_restore,

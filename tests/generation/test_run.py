@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -153,9 +154,9 @@ async def test_an_unusable_answer_is_split_and_only_the_poisonous_event_fails(ou
 
 
 async def test_an_event_that_cannot_be_read_fails_alone(outbox: Outbox, monkeypatch: pytest.MonkeyPatch):
-    def read(event_type: str, payload: object, root: str | None, *, occurred_at_epoch: int) -> EventReading:
+    def read(event_type: str, payload: object, root: str | None, **known: Any) -> EventReading:
         assert "poison" not in str(payload), "poison"
-        return read_event(event_type, payload, root, occurred_at_epoch=occurred_at_epoch)
+        return read_event(event_type, payload, root, **known)
 
     monkeypatch.setattr("cmserver.generation.prompt.read_event", read)
     await outbox.put(2)

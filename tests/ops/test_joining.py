@@ -108,6 +108,13 @@ async def old(client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifi
         await send(client, cast.alice.headers, name, contentSessionId="waits")
         await tell_entities(client, cast, name, first)
         await fill_others(db, cast.alice.team_id, name, first, second)
+    await rows(
+        db,
+        """
+        INSERT INTO turn_traces (team_id, project_id, turn_id, kind, name)
+        SELECT team_id, project_id, id, 'edit', 'a.py' FROM turns
+        """,
+    )
     await read_new_observations(db)
     await bound_to(db, cast.alice, OLD)
     return project["id"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cmserver.reading.branches import UNKNOWN_BRANCH, Branch, find_branch
+from cmserver.reading.branches import find_branch
+from cmserver.reading.model import UNKNOWN_BRANCH, Branch
 from cmserver.tooluse.read import read_tool_use
 from tests.table import try_rows
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from cmserver.providers.model import PriorObservation
-from cmserver.reading.branches import UNKNOWN_BRANCH, Branch
-from cmserver.reading.model import CommandResult, CommandRun
+from cmserver.reading.model import UNKNOWN_BRANCH, Branch, CommandResult, CommandRun
 from cmserver.reading.read import read_event
 from cmserver.rules.failures import RecordedFailures
 from tests.reading.events import ROOT

@@ -8,8 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.reading.edit_tokens import Place
-from cmserver.reading.model import CommandResult
+from cmserver.reading.model import CommandResult, EditedPlace
 
 TraceKind = Literal["edit", "check"]
 
@@ -21,7 +20,7 @@ class CheckRun(msgspec.Struct, frozen=True, kw_only=True):
     results: list[CommandResult]
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class EarlierUndo(msgspec.Struct, frozen=True, kw_only=True):
     """What git did to edits of earlier turns: took them back, put them away, brought them back, or reverted a commit."""
 
     verb: Literal["takes", "stashes", "pops", "reverts"]
@@ -32,12 +31,12 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 class TurnTraces(msgspec.Struct, kw_only=True):
     """What events of a turn did."""
 
-    edits: dict[str, list[Place]] = {}
+    edits: dict[str, list[EditedPlace]] = {}
     """The places that were changed, by file."""
     removed: set[str] = set()
     moved: list[tuple[str, str]] = []
     """Old and new names of files."""
-    taken: list[Taken] = []
+    taken: list[EarlierUndo] = []
     commits: list[str] = []
     """The hashes of commits, "" where one is not known."""
     loose: set[str] = set()
@@ -86,7 +85,7 @@ class Entry(NewEntry, frozen=True, kw_only=True):
     later_at: datetime
 
 
-def encode_places(places: list[Place]) -> tuple[list[int], list[int]]:
+def encode_places(places: list[EditedPlace]) -> tuple[list[int], list[int]]:
     """What places put in and took out, each side in one list with a 0 between two places."""
     put: list[int] = []
     took: list[int] = []
@@ -96,9 +95,9 @@ def encode_places(places: list[Place]) -> tuple[list[int], list[int]]:
     return put, took
 
 
-def decode_places(put_in: list[int], took_out: list[int]) -> list[Place]:
+def decode_places(put_in: list[int], took_out: list[int]) -> list[EditedPlace]:
     """The reverse of encode_places."""
-    return [Place(frozenset(put), frozenset(took)) for put, took in zip(_split(put_in), _split(took_out), strict=False)]
+    return [EditedPlace(frozenset(put), frozenset(took)) for put, took in zip(_split(put_in), _split(took_out), strict=False)]
 
 
 def _split(tokens: list[int]) -> list[list[int]]:

@@ -11,11 +11,22 @@ from uuid import UUID
 import msgspec
 
 from cmserver.base.sql import Conn
-from cmserver.reading.edit_tokens import Place
-from cmserver.reading.model import CommandResult
+from cmserver.reading.model import CommandResult, EditedPlace
 from cmserver.rules.failures import Passes
 from cmserver.sessions.ledger import repository
-from cmserver.sessions.ledger.model import CheckRun, NewEntry, Taken, Trace, TracedTurn, TurnTraces, decode_places, encode_places
+from cmserver.sessions.ledger.model import (
+    CheckRun,
+    EarlierUndo,
+    NewEntry,
+    Trace,
+    TracedTurn,
+    TurnTraces,
+    decode_places,
+    encode_places,
+)
+
+Places = dict[str, list[EditedPlace]]
+"""What was done to each file, place by place."""
 
 _MAX_TOKENS = 500
 """Of one side of a turn's edits: some 4 kB together."""
@@ -71,7 +82,7 @@ async def _note_edits(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnT
     return changed
 
 
-async def _add_taken(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnTraces, places: dict[str, list[Place]]) -> set[str]:
+async def _add_taken(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnTraces, places: Places) -> set[str]:
     """Add what git took back of earlier turns of the session, or brought back, and what went with removed files.
 
     Returns the files of which something was put away.
@@ -94,25 +105,23 @@ async def _add_taken(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnTr
     return stashed
 
 
-def _take_out(places: dict[str, list[Place]], name: str, traces: Iterable[Trace]) -> None:
+def _take_out(places: Places, name: str, traces: Iterable[Trace]) -> None:
     tokens = frozenset(token for trace in traces for token in trace.put_in if token)
     if tokens:
-        places.setdefault(name, []).append(Place(took_out=tokens))
+        places.setdefault(name, []).append(EditedPlace(took_out=tokens))
 
 
-async def _bring_back(
-    conn: Conn, team_id: UUID, turn: TracedTurn, places: dict[str, list[Place]], earlier: Sequence[Trace]
-) -> None:
+async def _bring_back(conn: Conn, team_id: UUID, turn: TracedTurn, places: Places, earlier: Sequence[Trace]) -> None:
     """Put in again what the newest turn that put something away took out."""
     newest = next((trace.turn_id for trace in earlier if _STASH in trace.results), None)
     for trace in earlier:
         if trace.turn_id == newest and _STASH in trace.results:
-            places.setdefault(trace.name, []).append(Place(put_in=frozenset(token for token in trace.took_out if token)))
+            places.setdefault(trace.name, []).append(EditedPlace(put_in=frozenset(token for token in trace.took_out if token)))
             old = msgspec.structs.replace(turn, id=trace.turn_id)
             await repository.put(conn, team_id, old, "edit", trace.name, put_in=trace.put_in, took_out=trace.took_out)
 
 
-def _is_taken(trace: Trace, taken: Taken, earlier: Sequence[Trace]) -> bool:
+def _is_taken(trace: Trace, taken: EarlierUndo, earlier: Sequence[Trace]) -> bool:
     """Whether git took back what an earlier turn had done to a file."""
     if taken.verb == "reverts" or taken.commit in _LAST_COMMIT:
         last = next((it.commit for it in earlier if it.commit is not None), "")
@@ -123,7 +132,7 @@ def _is_taken(trace: Trace, taken: Taken, earlier: Sequence[Trace]) -> bool:
     return trace.commit is None and is_below
 
 
-def _net(places: Sequence[Place]) -> list[Place]:
+def _net(places: Sequence[EditedPlace]) -> list[EditedPlace]:
     """What places of one file come to: what a turn takes out again it has not put in, and what it puts back is not taken out."""
     put: dict[int, int] = {}
     took: dict[int, int] = {}
@@ -135,7 +144,7 @@ def _net(places: Sequence[Place]) -> list[Place]:
             if took.pop(token, None) is None:
                 put.setdefault(token, at)
     return [
-        Place(
+        EditedPlace(
             frozenset(token for token, where in put.items() if where == at),
             frozenset(token for token, where in took.items() if where == at),
         )
@@ -143,20 +152,21 @@ def _net(places: Sequence[Place]) -> list[Place]:
     ]
 
 
-def _without_moved(places: dict[str, list[Place]]) -> dict[str, list[Place]]:
+def _without_moved(files: Places) -> Places:
     """What is taken out of one file and put into another one was only moved."""
-    put = {token: name for name, found in places.items() for place in found for token in place.put_in}
-    return {
-        name: [Place(place.put_in, frozenset(token for token in place.took_out if put.get(token, name) == name)) for place in found]
-        for name, found in places.items()
-    }
+    put = {token: name for name, found in files.items() for place in found for token in place.put_in}
+
+    def stays(place: EditedPlace, name: str) -> EditedPlace:
+        return EditedPlace(place.put_in, frozenset(token for token in place.took_out if put.get(token, name) == name))
+
+    return {name: [stays(place, name) for place in found] for name, found in files.items()}
 
 
 async def _compare_edits(conn: Conn, team_id: UUID, turn: TracedTurn, name: str, tokens: set[int]) -> None:
     """Write anew what is over of these tokens in the file."""
     traces = await repository.of_name(conn, team_id, turn.project_id, "edit", name, _MAX_TURNS)
     await repository.forget(conn, team_id, [trace.turn_id for trace in traces], "edit", name, tokens)
-    history: dict[int, list[tuple[UUID, Place, bool]]] = {}
+    history: dict[int, list[tuple[UUID, EditedPlace, bool]]] = {}
     for trace in traces:
         for place in decode_places(trace.put_in, trace.took_out):
             for token in tokens & place.took_out:
