@@ -17,12 +17,13 @@ from cmserver.reading.work_tree import WorkTree
 from cmserver.sessions.ledger.model import CheckRun, EarlierUndo, TurnTraces
 from cmserver.sessions.ledger.record import note_turn
 from cmserver.sessions.turns import repository as turns
-from cmserver.tooluse.model import Purpose
-from cmserver.tooluse.places import join
+from cmserver.tooluse.model import Purpose, is_absolute
+from cmserver.tooluse.places import ALL_BELOW, join
 from cmserver.tooluse.taking_back import read_takings
 
 _MAX_ITEMS = 100
 _MAX_ITEM_CHARS = 300
+_MAX_PLACE_CHARS = 60
 _HASH = re.compile(r"^(?:Output: )?\[[^\]\n]{1,200} ([0-9a-f]{6,40})\]", re.MULTILINE)
 
 
@@ -98,6 +99,8 @@ def _add_edits(work: TurnWork, edits: Sequence[FileLines]) -> None:
 
 def _add_run(work: TurnWork, run: CommandRun) -> None:
     text, failure = shorten(run.command.text, _MAX_ITEM_CHARS), run.outcome.failure
+    if run.command.is_check:
+        text += _say_place(run.result.folder or "", text)
     if run.command.is_check and (run.outcome.failed or run.is_proved):
         ended = f"failed ({shorten(failure, 100)})" if failure else "failed" if run.outcome.failed else "passed"
         work.checks.append(f"{text}: {ended}")
@@ -108,6 +111,13 @@ def _add_run(work: TurnWork, run: CommandRun) -> None:
         work.traces.checks.append(CheckRun(text=text, results=checks))
     if not run.outcome.failed:
         _add_takings(work.traces, run)
+
+
+def _say_place(folder: str, text: str) -> str:
+    """Where a check ran, unless it was at the root or its text says it: the same words in another folder are another check."""
+    place = folder.removesuffix(ALL_BELOW).removeprefix("*/").rstrip("/")
+    name = place.rpartition("/")[2]
+    return f" in {shorten(name if is_absolute(place) else place, _MAX_PLACE_CHARS)}" if name and name not in text else ""
 
 
 def _add_takings(traces: TurnTraces, run: CommandRun) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 
 from cmserver.reading.model import EditedPlace
@@ -95,11 +96,11 @@ def _keys_of_number(word: str, line: str, end: int) -> Iterator[tuple[str, str]]
         yield f"d:{leading}", word
 
 
-def _keys_of_word(word: str) -> Iterator[tuple[str, str]]:
-    for part in dict.fromkeys([word, *(_PART.split(word) if _PART.search(word) else ())]):
-        key = part.casefold().strip("-$")
-        if _MIN_WORD <= len(key) <= _MAX_WORD and key not in _COMMON:
-            yield f"w:{key}", part
+@lru_cache(maxsize=4_096)
+def _keys_of_word(word: str) -> tuple[tuple[str, str], ...]:
+    parts = dict.fromkeys([word, *(_PART.split(word) if _PART.search(word) else ())])
+    keys = [(part.casefold().strip("-$"), part) for part in parts]
+    return tuple((f"w:{key}", part) for key, part in keys if _MIN_WORD <= len(key) <= _MAX_WORD and key not in _COMMON)
 
 
 def _digits(word: str) -> str:
@@ -135,6 +136,7 @@ def _occurs(word: str, text: str) -> bool:
     return False
 
 
+@lru_cache(maxsize=4_096)
 def _hash(key: str) -> int:
     number = int.from_bytes(blake2b(key.encode(errors="replace"), digest_size=4).digest(), signed=True)
     return number or 1

@@ -136,6 +136,25 @@ async def test_a_check_that_failed_is_over_when_it_passes(
     assert await ledger.over(await ledger.play(events, "s")) == over
 
 
+def test_a_check_of_another_folder_is_told_as_another_one_and_one_of_unknown_end_is_not_told():
+    events = [
+        failed_run("cd packages/api && npm test", " Tests  1 failed (1)"),
+        run("cd packages/web && npm test", " Tests  1 passed (1)"),
+        run("npm --prefix docs test"),
+        run("npm test || true"),
+    ]
+
+    assert read_work(events).checks == [
+        "npm test in packages/api: failed (Tests 1 failed (1))",
+        "npm test in packages/web: passed",
+        "npm --prefix docs test: passed",
+    ]
+
+
+def test_what_was_taken_back_in_the_same_turn_is_no_file_of_it():
+    assert read_work([TO_2000, edit("b.py"), run("git checkout -- src")]).files == {"b.py"}
+
+
 async def test_the_order_in_which_turns_are_noted_changes_nothing(db: Db, cast: Cast, make: Make):
     ledger = Ledger(db, cast.alice.project, make)
 
