@@ -67,7 +67,7 @@ class Threshold(msgspec.Struct, frozen=True):
 
 
 _FEWEST, _MOST = 10, 2_000
-BY_MEANING = Threshold(0.16, 0.08)
+BY_MEANING = Threshold(0.2, 0.08)
 BY_WORDS = Threshold(-0.15, 0.08)
 
 _PATH = re.compile(r"(?=.{5})(?=.*[a-z])\S*[a-z0-9_-][./][a-z0-9_]\S*")

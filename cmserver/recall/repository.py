@@ -243,7 +243,7 @@ async def near_observations(
 ) -> list[NearObservation]:
     """These observations, with their cosines, and the `limit` ones with the heaviest of the lexemes.
 
-    They are of the project, or shared with the team; none is of the session itself. With a lexeme at most `most` are looked at.
+    They are of the project, or shared with the team; none is of the session itself. At most `most` of those with a lexeme are read.
     """
     return await NEAR_OBSERVATIONS.all(
         conn,

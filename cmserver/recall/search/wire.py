@@ -95,7 +95,7 @@ class HitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     score: float
     match_type: MatchType
     alike: list[int]
-    later: list[int] = []
+    later: list[int]
     parts: dict[str, float] | UnsetType = UNSET
 
 
@@ -104,7 +104,7 @@ class FullHitOut(ObservationOut, rename="camel", frozen=True, kw_only=True):
 
     match_type: MatchType
     alike: list[int]
-    later: list[int] = msgspec.field(default_factory=list[int])
+    later: list[int]
     parts: dict[str, float] | UnsetType = UNSET
 
 
@@ -128,7 +128,7 @@ class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     read_tokens: int
     score: float
     match_type: MatchType
-    later: list[int] = []
+    later: list[int]
     parts: dict[str, float] | UnsetType = UNSET
 
 

@@ -10,12 +10,13 @@ import msgspec
 
 from cmserver.reading.edit_tokens import read_place
 from cmserver.recall.index.layout import IndexFrame
-from cmserver.recall.index.over import LaterTurns
+from cmserver.recall.index.over import LaterTurns, find_later
 from cmserver.recall.index.selection import IndexInput, compose_index
 from cmserver.recall.model import ContextBudget
 from cmserver.recall.turn_line import render_turn
 from cmserver.sessions.ledger.model import Entry
 from cmserver.sessions.turns.model import SessionTurn
+from cmserver.sessions.turns.sentences.model import Pointer
 from tests.recall.test_turn_line import turn
 
 AT = datetime(2026, 3, 5, tzinfo=UTC)
@@ -121,3 +122,33 @@ def test_a_turn_with_a_check_that_still_fails_is_not_folded():
     assert len(index(turns, entries(1, 2, "2000"))) == 2
     assert not any("before:" in text for text in index(turns, entries(1, 2, "2000")))
     assert any("before:" in text for text in index(turns, [*entries(1, 2, "2000"), passes(1, 2, "pytest")]))
+
+
+def test_a_sentence_says_where_its_matter_was_taken_up_later_unless_it_is_over():
+    said = turn(7, "Use npm here. It is fast.", "`package.json` has npm now. We publish to 2000 users.")
+    pointers = [
+        Pointer(number=7, place=0, text="Use npm here.", later_number=31),
+        Pointer(number=7, place=2, text="`package.json` has npm now.", later_number=40),
+        Pointer(number=7, place=3, text="We publish to 2000 users.", later_number=40),
+        Pointer(number=7, place=1, text="It is fast.", later_number=99),
+        Pointer(number=8, place=0, text="It is fast.", later_number=40),
+    ]
+
+    later = LaterTurns([said, turn(31, "a", "b"), turn(40, "a", "b")], entries(7, 31, "2000"), pointers=pointers)
+    _, mark = later.mark(said)
+
+    assert render_turn(said, None, mark=mark) == (
+        '"Use npm here. (later: #31) It is fast." → "`package.json` has npm now. (later: #40)'
+        ' … We publish to 2000 users. (changed in #31)"'
+    )
+
+
+def test_a_rule_points_to_the_turn_that_took_it_up():
+    pointers = [
+        Pointer(number=7, place=0, text="Always squash before merging to main.", later_number=31),
+        Pointer(number=7, place=1, text="Tabs, please.", later_number=40),
+        Pointer(number=8, place=0, text="Always squash before merging to main.", later_number=50),
+    ]
+
+    assert find_later(7, "Always squash before merging to main", pointers) == 31
+    assert find_later(9, "Always squash before merging to main", pointers) is None

@@ -10,7 +10,7 @@ import pytest
 from psycopg import errors
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding.model import QueryVector
+from cmserver.observations.embedding.model import Calibration, QueryVector
 from cmserver.observations.embedding.turn_sentences import write_due_sentences
 from cmserver.observations.model import Observation
 from cmserver.providers.embedding.model import Purpose
@@ -104,9 +104,8 @@ async def test_a_cosine_of_another_model_counts_as_the_local_one_that_says_as_mu
     db: Db, cast: Cast, bounce: Observation, vectors: Vectors
 ):
     near = vectors.near(1, 0)
-    sure = msgspec.structs.replace(near, provider="ollama", calibration={"intercept": -7.3, "slope": 22.0})
-    sure = msgspec.convert(msgspec.to_builtins(sure), QueryVector)
-    unsure = msgspec.convert(msgspec.to_builtins(sure) | {"calibration": {"intercept": -7.3, "slope": 4.0}}, QueryVector)
+    sure = msgspec.structs.replace(near, provider="ollama", calibration=Calibration(intercept=-7.3, slope=22.0))
+    unsure = msgspec.structs.replace(near, provider="ollama", calibration=Calibration(intercept=-7.3, slope=4.0))
 
     assert first_number(await show(db, cast.alice, sure)) == bounce.number
     assert await show(db, cast.alice, unsure) is None

@@ -1,0 +1,50 @@
+"""Later words among the hits of a search: named on the earlier hit, and before it where they fit about as well."""
+
+from __future__ import annotations
+
+import httpx
+
+from cmserver.base.db import Db
+from cmserver.observations.embedding.turn_sentences import write_due_sentences
+from cmserver.recall.search.later import put_later_first
+from cmserver.recall.search.model import Hit
+from cmserver.sessions.turns.model import SessionTurn
+from tests.conftest import Cast
+from tests.make import Make
+from tests.recall.search.tools import post_search
+from tests.recall.test_turn_line import turn
+
+TALK = [
+    "Nobody knows why it rains.",
+    "We had soup with bread.",
+    "Trains were late again.",
+    "A lamp is broken.",
+    "Bees sleep in winter.",
+]
+
+
+async def test_a_hit_names_the_later_turn_which_stands_before_it(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
+    for text in TALK:
+        await make.turn(project=cast.alice.project, prompt=text, reply="Indeed.", session="talk")
+    old = await make.turn(project=cast.alice.project, prompt="The cache keeps invoices for 30 minutes.", reply="I see.")
+    new = await make.turn(
+        project=cast.alice.project, prompt="From now on the cache keeps invoices for 5 minutes.", reply="I see.", session="s2"
+    )
+    await write_due_sentences(db, None, 0)
+
+    found = (await post_search(client, cast.alice, "how long are invoices in the cache?"))["prompts"]
+    at_a_time = (await post_search(client, cast.alice, "how long were invoices in the cache in May 2020?"))["prompts"]
+
+    assert [(hit["number"], hit["later"]) for hit in found] == [(new.number, []), (old.number, [new.number])]
+    assert {hit["number"] for hit in at_a_time} == {old.number, new.number}
+
+
+def hit(source: SessionTurn, score: float, *later: int) -> Hit:
+    return Hit(id=source.id, source=source, score=score, later=later)
+
+
+def test_only_what_fits_about_as_well_is_put_before():
+    best, near, far = hit(turn(1, "a"), 0.8, 2, 3), hit(turn(2, "b"), 0.6), hit(turn(3, "c"), 0.5)
+
+    assert put_later_first([best, near, far]) == [near, best, far]
+    assert put_later_first([]) == []
