@@ -25,7 +25,7 @@ def own_words(prompt: str) -> str:
 
 def own_blocks(prompt: str) -> list[list[str]]:
     """The lines that the user said, by paragraph: without what stands below a heading, or behind "this report:" and is longer."""
-    blocks = [block for block in re.split(r"\n\s*\n", FENCED.sub("\n", prompt)) if block.strip()]
+    blocks = [block for block in re.split(r"\n\s*\n", FENCED.sub("\n\n>\n\n", prompt)) if block.strip()]
     own: list[list[str]] = []
     for place, block in enumerate(blocks):
         lines = block.splitlines()
@@ -36,7 +36,8 @@ def own_blocks(prompt: str) -> list[list[str]]:
         kept = [line for line in lines if not _MATERIAL_LINE.match(line)]
         own.append(kept)
         is_about_more = bool(kept) and (announces(kept[-1]) or (place == 0 and _POINTS_AT.search(block) is not None))
-        if is_about_more and len("\n".join(blocks[place + 1 :])) > len(block):
+        rest = blocks[place + 1 :]
+        if is_about_more and not (rest and _MATERIAL_LINE.match(rest[0])) and len("\n".join(rest)) > len(block):
             break
     return own
 

@@ -39,14 +39,15 @@ def render_turn(
 ) -> str:
     """The turn without its number: `"words" → "sentences" [files] [checks]`. `before` is the session's turn before it, if known.
 
-    `agents` are the sub-agents that it started: of what they said last, the best sentence of each stands behind the reply's.
+    `agents` are the sub-agents that it started: of what they said last, the best sentences of each stand behind the reply's.
     """
     said = quote(own_words(turn.prompt), side_chars, mark)
     if before is not None and before.reply and is_short(turn.prompt) and (answered := find_answered(turn.prompt, before.reply)):
         said = f"(to {quote(answered, ANSWERED_CHARS)}) {said}"
     sentences = list(map(mark, choose_sentences(drop_borrowed(turn.reply or "", turn.prompt), side_chars)))
     for agent in agents[:_AGENTS]:
-        sentences += [f"agent: {text}" for text in choose_sentences(agent.reply or "", _AGENT_CHARS)[:1]]
+        if told := " … ".join(choose_sentences(agent.reply or "", _AGENT_CHARS)):
+            sentences.append(f"agent: {told}")
     max_chars = 2 * side_chars + len(agents[:_AGENTS]) * (_AGENT_CHARS + 10)
     replied = f" → {quote(' … '.join(sentences), max_chars)}" if sentences else ""
     return said + replied + _render_files(turn.files) + _render_checks(turn.checks[-_CHECKS:])

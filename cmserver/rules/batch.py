@@ -316,10 +316,13 @@ class _Batch:
             failed = [draft for draft in in_turn if draft.state == "open"]
             work = [draft for draft in in_turn if not _is_in(draft, [*by_user, *commits, *failed])]
             open_ends = [drafts.draft_open_end(tag, open_end) for open_end in end.open_ends if not self._is_failure(open_end.text)]
+            said = end.message
+            for open_end in open_ends:
+                said = said.replace(open_end.quote or "", "")
             if not open_ends:
                 self._skip(tag, "kept with its turn")
             self.essential += open_ends
-            gathered += [*by_user, *gather_work(work, commits, end.message), *failed, *open_ends]
+            gathered += [*by_user, *gather_work(work, commits, said), *failed, *open_ends]
         self.drafts = [*gathered, *rest]
 
     def _is_failure(self, text: str) -> bool:

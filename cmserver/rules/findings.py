@@ -21,7 +21,7 @@ from cmserver.tooluse.text import prose
 
 Finding = DraftObservation | TurnEnd | TodoList | LaidDown | IgnoredEvent
 
-_FEW_WORDS_OF_PAGE, _FEW_WORDS, _FEW_CHARS = 8, 3, 24
+_FEW_WORDS, _FEW_CHARS = 3, 24
 _MAX_REPLY = 750
 _MAX_NARRATIVE = 1_500
 _MCP_LOOKS = re.compile(
@@ -31,8 +31,8 @@ _MCP_LOOKS = re.compile(
 _MCP_DEEDS = re.compile(
     r"(?:^|_)(?:create|update|delete|merge|add|post|send|set|save|move|close|assign|publish|upload|deploy|run|apply)(?:_|$)"
 )
-_EMPTY_REPORT = re.compile(r"(?:\w+[ -]){0,3}(?:done|finished|completed?|ok|okay|success(?:ful(?:ly)?)?)\W*", re.IGNORECASE)
 _ANSWERED = re.compile(r'"([^"\n]{1,500})"="([^"\n]{1,500})"')
+_EMPTY_REPORT = re.compile(r"(?:\w+[ -]){0,3}(?:done|finished|completed?|ok|okay|success(?:ful(?:ly)?)?)\W*", re.IGNORECASE)
 _TAG = re.compile(r"<([\w-]+)>[^<]*</\1>\s*")
 _FINISHED = {"completed", "done", "cancelled", "canceled"}
 _KEPT_WITH_SESSION = {*PROMPT_TYPES, "SessionStart", "SessionEnd"}
@@ -45,27 +45,6 @@ def read_finding(tag: str, event: EventReading) -> Finding:
         return _read_note(tag, event)
     reader = _READERS.get(use.kind)
     return reader(tag, use) if reader else IgnoredEvent(f"no rule for this tool: {shorten(use.tool, 60)}")
-
-
-def _read_web(tag: str, use: ToolUse) -> Finding:
-    """What a search of the web found, or what a fetched page says."""
-    query, question = field(use.fields, "url", "query", "prompt"), field(use.fields, "prompt")
-    text = _TAG.sub("", bounded(prose(use.output))).strip()
-    if not query:
-        return IgnoredEvent(f"look-up failed: {use.tool}")
-    if len(text.split()) < _FEW_WORDS_OF_PAGE:
-        return IgnoredEvent(f"nothing found: {use.tool}")
-    is_url = bool(field(use.fields, "url"))
-    source = re.sub(r"^https?://(?:www\.)?|/$", "", query) if is_url else f'"{shorten(query, 60)}"'
-    return DraftObservation(
-        type="discovery",
-        title=shorten(f"{shorten(source, 60)}: {first_sentence(text, MAX_TITLE)}", MAX_TITLE),
-        subtitle=f"Asked: {shorten(question, 150)}" if question and question != query else None,
-        narrative=shorten(text, 800),
-        facts=[f"Source: {shorten(query, 200)}"],
-        concepts=["how-it-works"],
-        events=[tag],
-    )
 
 
 def _read_report(tag: str, use: ToolUse) -> Finding:
@@ -178,7 +157,6 @@ def _read_note(tag: str, event: EventReading) -> Finding:
 
 
 _READERS: dict[ToolKind, Callable[[str, ToolUse], Finding]] = {
-    ToolKind.WEB: _read_web,
     ToolKind.AGENT: _read_report,
     ToolKind.QUESTION: _read_reply,
     ToolKind.PLAN: _read_todos,

@@ -12,10 +12,10 @@ _MERGED_TYPES = ("bugfix", "feature", "refactor", "decision", "change", "discove
 """The type of a merged observation is the first of these that one of its parts has."""
 
 
-def gather_work(work: Sequence[DraftObservation], commits: Sequence[DraftObservation], message: str) -> list[DraftObservation]:
+def gather_work(work: Sequence[DraftObservation], commits: Sequence[DraftObservation], said: str) -> list[DraftObservation]:
     """The commits, each with the work that is nearest to it by its files; without a commit the work as one.
 
-    The last of them says what the agent's last message says.
+    The last of them says what the agent `said`.
     """
     if not commits:
         gathered = _merge(work)
@@ -25,8 +25,8 @@ def gather_work(work: Sequence[DraftObservation], commits: Sequence[DraftObserva
             names = {_name(path) for path in draft.files_modified}
             _absorb(max(reversed(gathered), key=lambda commit: len(names & set(map(_name, commit.files_modified)))), draft)
     if gathered:
-        last, said = gathered[-1], shorten(message, _MAX_MESSAGE)
-        last.narrative = "\n\n".join(filter(None, [last.narrative, said]))
+        last = gathered[-1]
+        last.narrative = "\n\n".join(filter(None, [last.narrative, shorten(said, _MAX_MESSAGE)]))
     return gathered
 
 

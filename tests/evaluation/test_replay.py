@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.evaluation.usefulness.corpus import HALVES, Half
 from tests.evaluation.usefulness.replay import replay
 
-KEPT: dict[Half, tuple[int, int]] = {"dev": (166, 4), "held_back": (130, 11)}
+KEPT: dict[Half, tuple[int, int]] = {"dev": (163, 15), "held_back": (129, 10)}
 """By half: facts kept at least, false statements at most."""
 
 

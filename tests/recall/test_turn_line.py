@@ -149,3 +149,22 @@ def test_a_session_in_one_line_says_what_was_asked_first_and_how_it_ended():
     ]
 
     assert render_session(turns) == '2 turns: "add retries" → "All 12 tests pass." [a.py, b.py] [pytest: passed]'
+
+
+def test_a_sub_agent_speaks_behind_the_reply_of_the_turn_that_started_it():
+    agent = turn(8, "", "I looked at 40 files. `charge()` is called twice in `worker.py`. Shall I go on?")
+
+    line = render_turn(turn(7, "who calls charge", "Two places do."), None, agents=[agent])
+
+    assert (
+        line == '"who calls charge" → "Two places do. … agent: I looked at 40 files. … `charge()` is called twice in `worker.py`."'
+    )
+
+
+def test_a_sentence_that_the_reply_has_from_a_pasted_text_is_not_in_the_line():
+    mail = "Dear customer, the sensor head must never be powered without the dust cap removed. Kind regards, Halmstad"
+    reply = "They write: the sensor head must never be powered without the dust cap removed. Our driver is not touched by it."
+
+    line = render_turn(turn(7, f"what do they want\n\n> {mail}", reply), None)
+
+    assert line == '"what do they want" → "Our driver is not touched by it."'

@@ -89,7 +89,6 @@ LONG_TITLES: list[list[tuple[str, str, list[str]]]] = [
             "Find callers of PaymentClient.charge: `PaymentClient.charge` is called from…",
             [],
         ),
-        ("discovery", "tenacity.readthedocs.io/en/latest: Tenacity retries on every exception by…", []),
         (
             "change",
             "Added dependency tenacity>=9 (pip); changed orders/payments.py; 1 more file",
@@ -143,7 +142,7 @@ LONG_SKIPS = [
         "e19": "trivial look-up: Grep",
         "e20": "trivial look-up: Glob",
     },
-    {"e9": "trivial look-up: Read", "e20": "trivial look-up: git diff"},
+    {"e2": "no rule for this tool: WebFetch", "e9": "trivial look-up: Read", "e20": "trivial look-up: git diff"},
     {
         "e3": "trivial look-up: Grep",
         "e4": "trivial look-up: Read",
@@ -240,7 +239,7 @@ async def test_the_long_session_is_summed_up():
             "orders/payments.py, tests/test_retry.py and 5 more."
         ),
         next_steps=(
-            '- #12 test_refund_is_stored fails: relation "refunds" does not exist\n'
+            '- #11 test_refund_is_stored fails: relation "refunds" does not exist\n'
             "- Apply migration 0007 so that test_refund_is_stored can pass"
         ),
     )
@@ -458,7 +457,9 @@ async def test_the_last_of_a_turns_work_says_what_the_agent_said():
 
     answer = await observe(edit("a.py"), edit("b.py"), note("assistant_message", {"last_assistant_message": said}))
 
-    assert [draft.narrative for draft in answer.observations] == ["The cap is 60 now, because the pooler has no more."]
+    assert [draft.narrative for draft in answer.observations] == [
+        "The cap is 60 now, because the pooler has no more. ```sh make deploy ```"
+    ]
 
 
 async def test_an_open_end_about_a_failure_is_told_by_the_failure():

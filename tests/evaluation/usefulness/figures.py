@@ -77,7 +77,7 @@ class _Keepers:
     def __init__(self, memory: ProjectMemory) -> None:
         self._items = memory.items
         self._by_fact: dict[tuple[str, str], set[int]] = {
-            (of_session.session.name, fact.id): {item.number for item in memory.items if keeps(item, fact)}
+            (of_session.session.name, fact.id): {item.number for item in [*memory.items, *memory.lines] if keeps(item, fact)}
             for of_session in memory.sessions
             for fact in of_session.session.facts
         }
@@ -90,7 +90,7 @@ class _Keepers:
         self.useful = set[int]().union(*self._by_fact.values())
 
     def numbers(self, of_session: SessionMemory, fact_id: str) -> set[int]:
-        """Observations and summaries."""
+        """Observations, lines of turns and summaries."""
         return self._by_fact[of_session.session.name, fact_id]
 
     def turns(self, of_session: SessionMemory, fact_id: str) -> set[int]:

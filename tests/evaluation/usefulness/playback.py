@@ -23,7 +23,7 @@ from tests.evaluation.usefulness.corpus import (
     session_hooks,
     start_times,
 )
-from tests.evaluation.usefulness.recognize import RememberedItem
+from tests.evaluation.usefulness.recognize import RememberedItem, read_turn_lines
 
 TOP = 5
 """So many hits of a search are looked at."""
@@ -74,6 +74,8 @@ class ProjectMemory(msgspec.Struct, frozen=True, kw_only=True):
     turns: list[RememberedItem]
     """What was said, whole."""
     sessions: list[SessionMemory]
+    lines: Sequence[RememberedItem] = ()
+    """The lines of turns that the indexes told."""
 
 
 def play(world: World, tree: Path, projects: Sequence[CorpusProject]) -> list[ProjectMemory]:
@@ -114,6 +116,7 @@ class _ProjectPlayer:
             project=self._project,
             items=everything,
             turns=turns,
+            lines=read_turn_lines(indexes),
             sessions=[
                 SessionMemory(session=session, items=items[at], next_index=indexes[at + 1], hits=hits[at], contexts=contexts[at])
                 for at, session in enumerate(sessions)
@@ -158,9 +161,7 @@ class _ProjectPlayer:
     def _search(self, question: Question) -> QuestionHits:
         body = {"query": question.ask, "projectId": self._name, "limit": TOP}
         answer = self._server.client.post("/v1/search", json=body).raise_for_status()
-        return QuestionHits(
-            question=question, numbers=[hit.number for hit in msgspec.json.decode(answer.content, type=_Hits).observations]
-        )
+        return QuestionHits(question=question, numbers=msgspec.json.decode(answer.content, type=_Hits).best)
 
     def _read_items(self, session: LabelledSession | None = None) -> list[RememberedItem]:
         """Oldest first."""
@@ -230,11 +231,19 @@ class _HookOutput(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class _Hit(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
+    number: int | None = None
+    score: float = 0.0
 
 
 class _Hits(msgspec.Struct, frozen=True, kw_only=True):
     observations: list[_Hit]
+    prompts: list[_Hit] = []
+
+    @property
+    def best(self) -> list[int]:
+        """Observations and turns, the best first; turns of older servers have no number."""
+        hits = sorted([*self.observations, *self.prompts], key=lambda hit: -hit.score)[:TOP]
+        return [hit.number for hit in hits if hit.number is not None]
 
 
 class _ItemsPage(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

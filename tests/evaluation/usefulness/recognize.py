@@ -15,6 +15,7 @@ _SAYS_THAT_IT_IS_OVER = re.compile(
     r"corrigée?s?|résolue?s?|verte?s?|passent?)\b"
 )
 _LINE = re.compile(r"\W{0,4}#(\d+)\b")
+_TURN_LINE = re.compile(r"#(\d+) turn ")
 
 
 class RememberedItem(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -76,6 +77,15 @@ def find_wrong(item: RememberedItem, statement: FalseStatement) -> str:
         "done": item.state != "open" and item.type in _CHANGE_TYPES,
     }[statement.wrong_when]
     return (item.title or text) if is_wrong else ""
+
+
+def read_turn_lines(indexes: Iterable[str]) -> list[RememberedItem]:
+    """The lines of turns in these indexes, of each turn the longest."""
+    longest: dict[int, str] = {}
+    for line in (line for index in indexes for line in index.splitlines()):
+        if (found := _TURN_LINE.match(line)) and len(line) > len(longest.get(int(found[1]), "")):
+            longest[int(found[1])] = line
+    return [RememberedItem(id=f"#{number}", number=number, type="turn", narrative=line) for number, line in longest.items()]
 
 
 def read_numbers(text: str) -> list[int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from itertools import count
+from uuid import UUID
 
 import msgspec
 
@@ -15,9 +17,11 @@ from cmserver.ingest.door import JOB, Arrival, find_rule
 from cmserver.providers.model import PriorObservation
 from cmserver.reading.model import REPLY_TYPE, EventReading
 from cmserver.reading.read import read_command_results, read_event
+from cmserver.recall.turn_line import render_turn
 from cmserver.rules.batch import observe
 from cmserver.rules.model import SessionRecord
 from cmserver.rules.summaries import summarise
+from cmserver.sessions.turns.model import SessionTurn
 from tests.evaluation.usefulness.corpus import CorpusProject, Half, LabelledSession, load_projects, session_hooks
 from tests.evaluation.usefulness.recognize import RememberedItem, find_wrong, keeps
 
@@ -25,7 +29,7 @@ _ADAPTERS = {"claude-code": claude_code.ADAPTER, "codex": codex.ADAPTER, "gemini
 
 
 class ReplayFigures(msgspec.Struct, frozen=True):
-    """Facts that some observation keeps, false statements, and observations that keep a fact."""
+    """Facts that some observation or the line of a turn keeps, false statements, and observations that keep a fact."""
 
     kept_facts: int
     facts: int
@@ -49,6 +53,7 @@ class _ProjectReplay:
         self._priors: dict[int, PriorObservation] = {}
         self._items: dict[int, RememberedItem] = {}
         self._wrong = 0
+        self._turns: list[RememberedItem] = []
 
     def figures(self) -> ReplayFigures:
         for session in self._project.sessions:
@@ -56,7 +61,10 @@ class _ProjectReplay:
         facts = [fact for session in self._project.sessions for fact in session.facts]
         keepers = [{item.number for item in self._items.values() if keeps(item, fact)} for fact in facts]
         useful = set[int]().union(*keepers)
-        return ReplayFigures(sum(map(bool, keepers)), len(facts), self._wrong, len(useful), len(self._items))
+        kept = sum(
+            bool(numbers) or any(keeps(turn, fact) for turn in self._turns) for numbers, fact in zip(keepers, facts, strict=True)
+        )
+        return ReplayFigures(kept, len(facts), self._wrong, len(useful), len(self._items))
 
     def _play(self, session: LabelledSession) -> None:
         first = len(self._priors) + 1
@@ -75,6 +83,7 @@ class _ProjectReplay:
                 if event.event_type == REPLY_TYPE:
                     last_message = field(record(event.payload), "last_assistant_message")
             if hook.ends_turn:
+                self._turns.append(_read_turn(batch, requests, last_message))
                 self._work(batch, requests, first, message_before)
                 batch = []
         self._work(batch, requests, first, message_before)
@@ -111,3 +120,25 @@ class _ProjectReplay:
 
 def _read(event: HookEvent, session: LabelledSession) -> EventReading:
     return read_event(event.event_type, event.payload, session.cwd)
+
+
+def _read_turn(batch: Sequence[EventReading], requests: Sequence[str], reply: str | None) -> RememberedItem:
+    """The line of a turn."""
+    turn = SessionTurn(
+        id=UUID(int=0),
+        number=0,
+        event_id=None,
+        project_id=UUID(int=0),
+        server_session_id=UUID(int=0),
+        prompt_number=len(requests),
+        prompt=requests[-1] if requests else "",
+        reply=reply,
+        files=[path for event in batch for path in event.changed_files],
+        checks=[],
+        commits=[],
+        actor_id=None,
+        agent_id=None,
+        created_at=datetime(2026, 3, 2, tzinfo=UTC),
+        ended_at=None,
+    )
+    return RememberedItem(id="turn", number=0, type="turn", narrative=render_turn(turn, None))

@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from cmserver.observations.model import estimate_tokens
 from cmserver.recall.index.layout import MAX_CHARS, TOOLS, IndexFrame
 from cmserver.recall.index.selection import ComposedIndex, IndexInput, compose_index
 from cmserver.recall.model import ContextBudget, ContextReason, IndexRow, ObservationDetails, SummaryText
+from cmserver.sessions.turns.model import SessionTurn
 
 NOW = datetime(2026, 3, 5, 16, 20, tzinfo=UTC)
 PROJECT = uuid4()
@@ -63,9 +65,11 @@ def composed(
     details: dict[int, ObservationDetails] | None = None,
     shown: set[int] | None = None,
     changed: list[str] | None = None,
+    turns: list[SessionTurn] | None = None,
 ) -> ComposedIndex:
     material = IndexInput(
         rows=rows,
+        turns=turns or [],
         newest_at=[row.created_at for row in rows],
         summary=news[0] if news else None,
         summary_text=news[1] if news else None,
@@ -74,7 +78,28 @@ def composed(
         changed_files=changed or [],
         continued_session_id=SESSION,
     )
-    return compose_index(IndexFrame(project_name=name, reason=reason, reader=reader, now=NOW), shape, material)
+    frame = IndexFrame(project_name=name, reason=reason, reader=reader, now=NOW, has_turns=bool(turns))
+    return compose_index(frame, shape, material)
+
+
+def turn(number: int, prompt: str, reply: str | None = None, *, files: list[str] | None = None) -> SessionTurn:
+    return SessionTurn(
+        id=uuid4(),
+        number=number,
+        event_id=None,
+        project_id=PROJECT,
+        server_session_id=SESSION,
+        prompt_number=number,
+        prompt=prompt,
+        reply=reply,
+        files=files or [],
+        checks=[],
+        commits=[],
+        actor_id=None,
+        agent_id=None,
+        created_at=NOW - timedelta(minutes=100 - number),
+        ended_at=NOW,
+    )
 
 
 def numbers(text: str) -> list[int]:
@@ -369,3 +394,36 @@ def test_rows_of_one_moment_keep_their_numbers_order():
     rows = [row(number, f"thing {number}") for number in (3, 1, 2)]
 
     assert numbers(composed(rows).text) == [1, 2, 3]
+
+
+def test_rules_that_have_no_room_are_counted_and_leave_room_for_turns():
+    rules = [row(number, f"Never do {number}: {'x' * 90}", type="decision", importance=0.9) for number in range(1, 60)]
+
+    index = composed(rules, shape=ContextBudget(tokens=1_000), turns=[turn(90, "raise the limit", "It is 40 now.")])
+
+    shown = index.text.count(" decision Never do ")
+    assert f"and {59 - shown} more: `cmserver list --type decision`\n" in index.text
+    assert 5 < shown < 15
+    assert '#90 turn "raise the limit"' in index.text
+    assert len(index.text) <= 4_000
+
+
+def test_an_open_end_says_which_later_turn_changed_its_file():
+    ends = [row(2, "`datev.py` still rounds by line", state="open"), row(3, "`pdf.py` is not tested yet", state="open")]
+    ends = [msgspec.structs.replace(end, turn_number=1) for end in ends]
+    turns = [turn(4, "finish the export", "Done.", files=["src/datev.py"]), turn(1, "look", files=["src/pdf.py"])]
+
+    index = composed(ends, turns=turns)
+
+    assert "#2 open `datev.py` still rounds by line (changed in #4) " in index.text
+    assert "#3 open `pdf.py` is not tested yet ~" in index.text
+
+
+@pytest.mark.parametrize(("by_rules", "shown"), [(True, False), (False, True)])
+def test_the_summary_of_a_model_stands_beside_the_turns_and_does_not_repeat_the_request(*, by_rules: bool, shown: bool):
+    summary = msgspec.structs.replace(SUMMARY[0], server_session_id=SESSION, turn_number=90 if by_rules else None)
+
+    index = composed([summary], news=(summary, SUMMARY[1]), turns=[turn(90, "make it survive", "It does.")])
+
+    assert ("Learned: The upstream answers 503 for two seconds" in index.text) is shown
+    assert "Request:" not in index.text
