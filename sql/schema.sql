@@ -3417,6 +3417,45 @@ COMMENT ON COLUMN public.turn_sentences.later_places IS 'Which of its sentences 
 
 COMMENT ON COLUMN public.turn_sentences.nearness IS 'How near it is.';
 
+-- Name: turn_traces; Type: TABLE
+
+CREATE TABLE public.turn_traces (
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    turn_id uuid NOT NULL,
+    kind text NOT NULL,
+    name text NOT NULL,
+    put_in integer[] DEFAULT '{}'::integer[] NOT NULL,
+    took_out integer[] DEFAULT '{}'::integer[] NOT NULL,
+    results jsonb DEFAULT '[]'::jsonb NOT NULL,
+    commit text,
+    CONSTRAINT turn_traces_kind_check CHECK ((kind = ANY (ARRAY['edit'::text, 'check'::text])))
+);
+
+-- Name: TABLE turn_traces; Type: COMMENT
+
+COMMENT ON TABLE public.turn_traces IS 'What a turn''s edits put into each file and took out of it, and how its checks ended. Made of its events.';
+
+-- Name: COLUMN turn_traces.name; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_traces.name IS 'The file of an edit, the program of a check.';
+
+-- Name: COLUMN turn_traces.put_in; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_traces.put_in IS 'Telling words and numbers of the new lines, as hashes; 0 stands between two places of the file.';
+
+-- Name: COLUMN turn_traces.took_out; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_traces.took_out IS 'The same of the old lines, with a 0 for each of put_in.';
+
+-- Name: COLUMN turn_traces.results; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_traces.results IS 'How the runs of a check ended, in order.';
+
+-- Name: COLUMN turn_traces.commit; Type: COMMENT
+
+COMMENT ON COLUMN public.turn_traces.commit IS 'The commit that has the edit, empty where its hash is not known; NULL until there is one.';
+
 -- Name: turns; Type: TABLE
 
 CREATE TABLE public.turns (

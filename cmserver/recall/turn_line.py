@@ -45,9 +45,8 @@ def render_turn(
     if before is not None and before.reply and is_short(turn.prompt) and (answered := find_answered(turn.prompt, before.reply)):
         said = f"(to {quote(answered, ANSWERED_CHARS)}) {said}"
     sentences = list(map(mark, choose_sentences(drop_borrowed(turn.reply or "", turn.prompt), side_chars)))
-    for agent in agents[:_AGENTS]:
-        if told := " … ".join(choose_sentences(agent.reply or "", _AGENT_CHARS)):
-            sentences.append(f"agent: {told}")
+    by_agents = (" … ".join(choose_sentences(agent.reply or "", _AGENT_CHARS)) for agent in agents[:_AGENTS])
+    sentences += [f"agent: {told}" for told in by_agents if told]
     max_chars = 2 * side_chars + len(agents[:_AGENTS]) * (_AGENT_CHARS + 10)
     replied = f" → {quote(' … '.join(sentences), max_chars)}" if sentences else ""
     return said + replied + _render_files(turn.files) + _render_checks(turn.checks[-_CHECKS:])
