@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from cmserver.base.text import shorten
+from cmserver.reading.model import UserRule
 from cmserver.reading.own_words import BULLET, announces, is_rules_heading, own_blocks
 from cmserver.reading.phrases import find_phrase
 from cmserver.reading.text import MAX_LAID_DOWN, MAX_QUOTE, capitalize
@@ -31,18 +30,11 @@ _SPEAKER = re.compile(r"\s*(?:\[[^\]\n]{1,20}\]\s*)?@?\w{1,20}(?: \w{1,20})?: +\
 _MAIL = re.compile(r"\s*(?:From|Subject|To|Von|Betreff|De|Objet|Asunto): ")
 
 
-class Rule(msgspec.Struct, frozen=True):
-    """What holds from now on, in the user's own words, with its exception and its reason."""
-
-    text: str
-    title: str
-
-
-def read_rules(prompt: str) -> list[Rule]:
+def read_rules(prompt: str) -> list[UserRule]:
     """What the user lays down for good. Questions, quotes, pasted texts and what is asked for once are none."""
     blocks = own_blocks(prompt)
     is_short = sum(len(line) for block in blocks for line in block) <= _MAX_CHARS
-    rules: list[Rule] = []
+    rules: list[UserRule] = []
     heading = ""
     for block in blocks:
         if _MAIL.match(block[0] if block else ""):
@@ -109,12 +101,12 @@ def _lead(heading: str) -> str:
     return heading if find_phrase("rule", f"{heading[:-1]} do") else ""
 
 
-def _make_rule(text: str, lead: str = "") -> Rule:
+def _make_rule(text: str, lead: str = "") -> UserRule:
     quote = shorten(text, MAX_QUOTE)
     match = find_phrase("lead_in", quote)
     point = quote[match.end() :] if match else quote
     title = f"{lead} {quote}" if lead else point if len(point.split()) >= _MIN_WORDS else quote
-    return Rule(quote, shorten(capitalize(title), MAX_LAID_DOWN))
+    return UserRule(quote, shorten(capitalize(title), MAX_LAID_DOWN))
 
 
 def _is_dialogue(lines: Sequence[str]) -> bool:

@@ -93,6 +93,20 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return shorten(self.failing_tests[0] if self.failing_tests else self.error, 50)
 
 
+class UserRule(msgspec.Struct, frozen=True):
+    """What a user lays down for good, in their own words, with its exception and its reason."""
+
+    text: str
+    title: str
+
+
+class OpenEnd(msgspec.Struct, frozen=True):
+    """Something not done yet: as it was written, and in a title the clause that says it with what it is about."""
+
+    text: str
+    title: str
+
+
 class Phrase(msgspec.Struct, frozen=True):
     """What was done to what: ("added", "round_money"). `whole` when the thing is the file itself."""
 

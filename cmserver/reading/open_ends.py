@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import msgspec
-
 from cmserver.base.sentences import split_line
 from cmserver.base.text import shorten
 from cmserver.base.words import content_words
+from cmserver.reading.model import OpenEnd
 from cmserver.reading.names import find_names
 from cmserver.reading.own_words import BULLET, FENCED, own_blocks
 from cmserver.reading.phrases import find_phrase, is_open_label
@@ -29,13 +28,6 @@ _LABEL = re.compile(rf"([^\s:`][^:`\n]{{1,{_MAX_LABEL}}}?)[ ]?(?::|[ ][\u2014\u2
 _NUMBER = re.compile(r"(?<![\w#])#(\d{1,9})\b")
 _CLAUSE_END = re.compile(r"; | [\u2014\u2013-] |, (?:but|and|so|while|aber|und|mais|et|pero|y) ")
 _REFERS_BACK = re.compile(r"\b(?:it|this|that|these|them|they|both|es|dies\w*|sie|elle|cela|ça|esto|eso)\b", re.IGNORECASE)
-
-
-class OpenEnd(msgspec.Struct, frozen=True):
-    """Something not done yet: as it was written, and in a title the clause that says it with what it is about."""
-
-    text: str
-    title: str
 
 
 def read_open_ends(message: str) -> list[OpenEnd]:

@@ -9,8 +9,8 @@ import msgspec
 
 from cmserver.base.tolerant_json import field, record
 from cmserver.providers.model import Answer, DraftObservation, Skip, Verbosity, event_tag
-from cmserver.reading.model import CommandRun, EventReading, FileChange, FileEdit, IgnoredEvent
-from cmserver.reading.open_ends import OpenEnd, make_title, read_reports_by_number
+from cmserver.reading.model import CommandRun, EventReading, FileChange, FileEdit, IgnoredEvent, OpenEnd
+from cmserver.reading.open_ends import make_title, read_reports_by_number
 from cmserver.reading.phrases import find_phrase
 from cmserver.reading.work_tree import Edit, TreeChange, WorkTree
 from cmserver.rules import drafts

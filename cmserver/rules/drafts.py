@@ -12,9 +12,7 @@ from cmserver.base.text import join_names, shorten
 from cmserver.providers.model import DraftObservation, PriorObservation
 from cmserver.reading import symbols
 from cmserver.reading.file_changes import merge_by_path, short_path
-from cmserver.reading.laid_down import Rule
-from cmserver.reading.model import CommandRun, FileChange
-from cmserver.reading.open_ends import OpenEnd
+from cmserver.reading.model import CommandRun, FileChange, OpenEnd, UserRule
 from cmserver.reading.text import MAX_TITLE, capitalize, count_noun
 from cmserver.tooluse.commands import arguments_of, packages
 
@@ -202,7 +200,7 @@ def draft_recovery(tag: str, run: CommandRun, earlier: PriorObservation, recorde
     )
 
 
-def draft_rule(tag: str, rule: Rule) -> DraftObservation:
+def draft_rule(tag: str, rule: UserRule) -> DraftObservation:
     """What the user laid down for good, in their own words."""
     return DraftObservation(
         type="decision",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from cmserver.providers.model import PriorObservation
-from cmserver.reading.laid_down import Rule
-from cmserver.reading.open_ends import OpenEnd
+from cmserver.reading.model import OpenEnd, UserRule
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,4 +38,4 @@ class TodoList(msgspec.Struct, frozen=True):
 class LaidDown(msgspec.Struct, frozen=True):
     """What the user laid down for good in a prompt, in their own words."""
 
-    rules: list[Rule]
+    rules: list[UserRule]
