@@ -78,6 +78,8 @@ _PROTOCOL = re.compile(r"\s*<[a-z][a-z_]*-[a-z_-]+[\s>]")
 """What an agent's program says in the user's place: elements with a hyphen in their names, as <task-notification>."""
 _SIGNS = re.compile(r"\W+")
 _WORD = re.compile(r"\w+")
+_LETTERS = re.compile(f"(?:(?![{UNSEGMENTED}])[^\\W_])+")
+"""What begins a word. Names of files and pairs of characters stand anywhere in a text."""
 _MIN_STEM = 4
 """The last letter of a longer lexeme may be the stemmer's (deploy, deploi)."""
 
@@ -248,9 +250,14 @@ class _Gate:
 
     def _weigh(self, text: str) -> float:
         """How much the words weigh together that it shares with the prompt."""
-        words = _WORD.findall(text.casefold())
+        folded = text.casefold()
+        words = _WORD.findall(folded)
         stems = zip(self._stems, self._weights, strict=True)
-        return sum(weight for stem, weight in stems if any(word.startswith(stem) for word in words))
+        return sum(
+            weight
+            for stem, weight in stems
+            if (any(word.startswith(stem) for word in words) if _LETTERS.fullmatch(stem) else stem in folded)
+        )
 
     def _margin(self, cosine: float | None, weight: float) -> float:
         # As if one more word had not been found: of one or two words all are soon there.

