@@ -171,7 +171,7 @@ async def test_the_receipt_says_what_was_told_and_by_what_figures_and_no_text(db
     assert (receipt.tokens, receipt.chars) == (context.tokens, len(context.text))
     assert receipt.details.keys() == {"byMeaning", "lines"}
     assert receipt.details["byMeaning"] is False
-    assert [set(line) for line in cast("list[dict[str, object]]", receipt.details["lines"])] == [{"number", "margin"}]
+    assert [set(line) for line in cast("list[dict[str, object]]", receipt.details["lines"])] == [{"number", "margin"}] * 2
 
 
 async def test_at_most_three_lines_are_told_newest_first_and_nothing_instead_of_what_was_told(db: Db, shop: Person, make: Make):
