@@ -201,6 +201,7 @@ class ActsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class ActOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Something that happened by itself.
 
+    `atEpoch` is when, in milliseconds since 1970.
     `kind` is what: `merged`, `repeated` (written down again, so it holds), `promoted`, `done` or `dropped` (an open end), or
     `steward`. `number` is of the observation that it was done to, and `title` its title, or which job of the steward it was.
     `byNumbers` are the sources of a merge, what closed an open end, or what a run of the steward wrote. `why` is the evidence in

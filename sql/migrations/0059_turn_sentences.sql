@@ -1,8 +1,8 @@
 -- Keep the sentences of a turn that say most, with their words and their places among meanings.
 --
 -- Why: what belongs to a prompt was looked for among observations, whose titles say a part of what was said. Now the nearest sentences
--- are told, and a sentence points to the nearest later one. The worker writes them at a turn's end: at most eight, one row a turn, the vectors of all of them in one array of at most
--- 2 kB. A turn that ends, or whose text changes, waits in its row from the same transaction on; without the text it had, so that
+-- are told, and a sentence points to the nearest later one. The worker writes them at a turn's end: at most eight, one row a turn, the
+-- vectors of all of them in one array of at most 2 kB. A turn that ends, or whose text changes, waits in its row from the same transaction on; without the text it had, so that
 -- nothing of what was taken out of a turn stays here. Old turns wait too, and are read the newest first.
 -- How long: an index is made of turns, and a row for each: some ten seconds for a million. The worker then reads a thousand a second.
 

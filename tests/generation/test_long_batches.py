@@ -26,7 +26,7 @@ async def _count_turns(output: object) -> int:
 
     payload = {"tool_name": "Bash", "tool_input": {"command": "pytest -q"}, "tool_response": output}
     job = SimpleNamespace(
-        id=NOBODY, event_type="tool_use", payload=payload, root=None, occurred_at=None, created_at=datetime.now(UTC)
+        id=NOBODY, event_type="tool_use", payload=payload, root=None, branch=None, occurred_at=None, created_at=datetime.now(UTC)
     )
     batch = Batch(Claim(lane=NOBODY, team_id=NOBODY, project_id=NOBODY, claim=1, job_ids=[NOBODY]))
     batch.jobs = [cast("ClaimedJob", job)]

@@ -23,6 +23,7 @@ ALL_ROWS = {
     "cmserver.observations.repository.DERIVED_FROM": "what was derived is erased with its sources, whatever became of it",
     "cmserver.steward.repository.AUTOMATIC_ACTS": "of the sources of a merge only the numbers, for the undo",
     "cmserver.steward.repository.FORGET": "what is erased is forgotten, whatever became of it",
+    "cmserver.observations.repository.REMOVE_RULES_ROWS": "what a model has worded since goes, and what was merged into stays",
     "cmserver.observations.repository.ERASE": "what is not shown is erased, too",
     "cmserver.observations.repository.REINDEX": "words of a row that an undo may show again",
     "cmserver.observations.repository.COUNT_FOR_REINDEX": "as the one above",

@@ -220,7 +220,7 @@ WITHOUT_TEAM = {
     "a project that the team was asked for before": [
         "consolidation.comparison.repository.BY_WORDS",
         "recall.repository.ABOUT_FILE",
-        "recall.repository.WORD_MATCHES",
+        "recall.repository.NEAR_OBSERVATIONS",
         "recall.search.repository.RANK",
         "recall.search.repository.RANK_WANTED",
         "recall.search.repository.TURNS",

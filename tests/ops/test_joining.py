@@ -115,6 +115,13 @@ async def old(client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifi
         SELECT team_id, project_id, id, 'edit', 'a.py' FROM turns
         """,
     )
+    await rows(
+        db,
+        """
+        INSERT INTO turn_sentences (turn_id, team_id, project_id)
+        SELECT id, team_id, project_id FROM turns ON CONFLICT (turn_id) DO NOTHING
+        """,
+    )
     await read_new_observations(db)
     await bound_to(db, cast.alice, OLD)
     return project["id"]

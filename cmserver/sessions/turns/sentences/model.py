@@ -15,7 +15,7 @@ class DueTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn whose sentences a worker has in hand until `due_at`; another moment there: its text has changed meanwhile."""
 
     turn_id: UUID
-    due_at: datetime
+    due_at: datetime | None
     prompt: str
     reply: str | None
     reply_before: str | None
@@ -38,7 +38,7 @@ class ClaimedTurn(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker has taken in hand, see DueTurn."""
 
     turn_id: UUID
-    due_at: datetime
+    due_at: datetime | None
 
 
 class TurnSentences(ClaimedTurn, frozen=True, kw_only=True):
