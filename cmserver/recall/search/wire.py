@@ -18,6 +18,8 @@ from cmserver.recall.search.model import Hit, HitOrder, MatchType, SearchedKind,
 from cmserver.sessions.turns.model import SessionTurn
 
 TITLE_CHARS = 160
+_PROBABLY_NOT = 0.2
+"""Below this confidence the hits are probably only the best of nothing."""
 
 EpochMs = Annotated[int, Meta(ge=-62_135_596_800_000, le=253_402_300_799_999)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
@@ -228,6 +230,8 @@ def render_remarks(answer: SearchPage | SearchAnswerOut | ContextOut) -> str:
     """What is said of all hits together; empty where nothing is known."""
     unquoted = "Nothing has what is in quotes: this is the nearest without it. " if answer.ignores_quotes else ""
     likely = "" if answer.confidence is None else f"The query is about what was searched: {answer.confidence:.0%} likely."
+    if answer.confidence is not None and answer.confidence < _PROBABLY_NOT:
+        likely += " Probably nothing here fits."
     return f"{unquoted}{likely}".rstrip()
 
 

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MIN_NEARNESS = 0.35
-"""Of a hundred pointers at least sixty shall lead to the same matter: tests/sessions/test_pointers.py says how that was seen."""
+MIN_NEARNESS = 0.25
+"""Of a hundred pointers at least sixty shall lead to the same matter. Of those of labelled sessions, read by eye, 45 of 60 from 0.35
+on did, and 14 of 24 below. Of 25 pairs whose later word wins the first points to the second in 12 from 0.35 on, in 19 from 0.25."""
 _WORDS_WEIGHT, _WORDS_ALONE = 0.5, 0.6
 """Of the share of words, beside the cosine, and where there are no vectors."""
 _FEW = 10
