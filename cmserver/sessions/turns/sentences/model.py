@@ -97,3 +97,4 @@ class Pointer(msgspec.Struct, frozen=True, kw_only=True):
     place: int
     text: str
     later_number: int
+    later_place: int = 0

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from uuid import UUID
 
+from msgspec import structs
+
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.base.text import quote_lexeme
 from cmserver.sessions.turns.sentences.model import ClaimedTurn, DueTurn, LaterWords, NearTurn, PlacedTurn, Pointer, TurnSentences
 
 OWNS = {"turn_sentences"}
 
-_LONGEST_CHAIN = 20
+_MOST_BEYOND = 100
+"""So many more turns are read at most to find the ends of chains."""
 
 # The newest first; then those of which another model was asked, which is read from both ends of an index.
 CLAIM = Query(
@@ -89,27 +92,18 @@ SAVE_POINTERS = Query(
     """,
 )
 
-# Each to the end of its chain. Only forward, and only to what is still there and in the same project.
+# Only forward, and only to what is still there and in the same project.
 POINTERS = Query(
     Pointer,
     """
-    WITH RECURSIVE chain AS (
-        SELECT s.turn_id, p.place::int AS place, s.texts[p.place] AS text, p.later_id, p.later_place, t.number,
-               t.created_at AS at, t.number AS at_number, 1 AS steps
-          FROM turn_sentences s JOIN turns t ON t.id = s.turn_id
-         CROSS JOIN LATERAL unnest(s.later_ids, s.later_places) WITH ORDINALITY AS p (later_id, later_place, place)
-         WHERE t.number = ANY(%(numbers)s::bigint[]) AND t.team_id = %(team_id)s AND p.later_id IS NOT NULL
-        UNION ALL
-        SELECT c.turn_id, c.place, c.text, s.later_ids[c.later_place + 1], s.later_places[c.later_place + 1], c.number,
-               t.created_at, t.number, c.steps + 1
-          FROM chain c
-          JOIN turn_sentences f ON f.turn_id = c.turn_id
-          JOIN turns t ON t.id = c.later_id AND t.team_id = %(team_id)s AND t.project_id = f.project_id
-          JOIN turn_sentences s ON s.turn_id = t.id
-         WHERE (t.created_at, t.number) > (c.at, c.at_number) AND c.steps <= %(most)s
-    )
-    SELECT DISTINCT ON (turn_id, place) number, place - 1 AS place, text, at_number AS later_number
-      FROM chain WHERE steps > 1 ORDER BY turn_id, place, steps DESC
+    SELECT t.number, p.place::int - 1 AS place, s.texts[p.place] AS text, l.number AS later_number,
+           p.later_place::int AS later_place
+      FROM turns t
+      JOIN turn_sentences s ON s.turn_id = t.id
+     CROSS JOIN LATERAL unnest(s.later_ids, s.later_places) WITH ORDINALITY AS p (later_id, later_place, place)
+      JOIN turns l ON l.id = p.later_id AND l.team_id = t.team_id AND l.project_id = t.project_id
+     WHERE t.number = ANY(%(numbers)s::bigint[]) AND t.team_id = %(team_id)s
+       AND (l.created_at, l.number) > (t.created_at, t.number)
     """,
 )
 
@@ -175,9 +169,21 @@ async def save_pointers(conn: Conn, rows: Sequence[LaterWords]) -> None:
 
 async def pointers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[Pointer]:
     """What the sentences of the turns with these numbers point to, each the end of its chain."""
-    if not numbers:
-        return []
-    return await POINTERS.all(conn, team_id=team_id, numbers=list(numbers), most=_LONGEST_CHAIN)
+    steps: dict[tuple[int, int], Pointer] = {}
+    read, unread = set[int](), set(numbers)
+    while unread and len(read) < len(numbers) + _MOST_BEYOND:
+        rows = await POINTERS.all(conn, team_id=team_id, numbers=list(unread))
+        steps |= {(row.number, row.place): row for row in rows}
+        read |= unread
+        unread = {row.later_number for row in rows} - read
+    ends: list[Pointer] = []
+    for (number, _), step in steps.items():
+        if number in numbers:
+            end = step
+            while (following := steps.get((end.later_number, end.later_place))) is not None:
+                end = following
+            ends.append(structs.replace(step, later_number=end.later_number, later_place=end.later_place))
+    return ends
 
 
 async def count_turns(conn: Conn, team_id: UUID, project_id: UUID, most: int) -> int:
