@@ -53,9 +53,10 @@ async def test_no_later_rule_takes_an_earlier_one_away(client: AsyncClient, cast
     assert wrong == []
 
 
-async def test_of_two_rules_none_leaves_index_list_or_search(client: AsyncClient, cast: Cast):
+@pytest.mark.parametrize("half", HALVES)
+async def test_of_two_rules_none_leaves_index_list_or_search(client: AsyncClient, cast: Cast, half: Half):
     wrong: list[Json] = []
-    for place, pair in enumerate(read_labels("two_rules", "dev")):
+    for place, pair in enumerate(read_labels("two_rules", half)):
         project = await new_project(client, cast.alice, f"two-rules-{place}")
         both = [pair["first"], pair["second"]]
         for title in both:
