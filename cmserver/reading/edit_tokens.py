@@ -13,6 +13,7 @@ from hashlib import blake2b
 from cmserver.reading.model import EditedPlace
 
 _LETTER = "A-Za-z_$\u00c0-\u024f\u0370-\u052f"
+_MOST_LOOKED_AT = 2_000_000
 _TOKEN = re.compile(rf"[{_LETTER}][{_LETTER}\d]*(?:[./@-][{_LETTER}\d]+)*|\d+(?:[.,_:]\d+)*")
 _PART = re.compile(r"[./@]")
 _UNIT = re.compile(
@@ -53,6 +54,8 @@ def read_place(removed: Sequence[str], added: Sequence[str], *, before: str = ""
     plain = _replaced_words(removed, added)
     took = {key for key, word in old.items() if key not in new and (_is_telling(word) or word.casefold() in plain)}
     put = {key for key in new if key not in old}
+    if len(put) * len(before) > _MOST_LOOKED_AT or len(took) * len(after) > _MOST_LOOKED_AT:
+        return EditedPlace(frozenset(), frozenset())  # to look each up in the file would take seconds
     return EditedPlace(
         frozenset(_hash(key) for key in put if not _occurs(new[key], before)),
         frozenset(_hash(key) for key in took if not _occurs(old[key], after)),

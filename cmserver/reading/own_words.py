@@ -27,7 +27,9 @@ def own_blocks(prompt: str) -> list[list[str]]:
     """The lines that the user said, by paragraph: without what stands below a heading, or behind "this report:" and is longer."""
     blocks = [block for block in re.split(r"\n\s*\n", FENCED.sub("\n\n>\n\n", prompt)) if block.strip()]
     own: list[list[str]] = []
+    left = sum(map(len, blocks)) + len(blocks)
     for place, block in enumerate(blocks):
+        left -= len(block) + 1
         lines = block.splitlines()
         if HEADING.match(lines[0]) and (place > 0 or len(lines) > 1):
             if lines[0].lstrip().startswith("#"):
@@ -36,8 +38,8 @@ def own_blocks(prompt: str) -> list[list[str]]:
         kept = [line for line in lines if not _MATERIAL_LINE.match(line)]
         own.append(kept)
         is_about_more = bool(kept) and (announces(kept[-1]) or (place == 0 and _POINTS_AT.search(block) is not None))
-        rest = blocks[place + 1 :]
-        if is_about_more and not (rest and _MATERIAL_LINE.match(rest[0])) and len("\n".join(rest)) > len(block):
+        is_followed_by_material = place + 1 < len(blocks) and _MATERIAL_LINE.match(blocks[place + 1]) is not None
+        if is_about_more and not is_followed_by_material and left - 1 > len(block):
             break
     return own
 

@@ -16,7 +16,7 @@ from cmserver.sessions.turns.sentences.model import ChosenSentences, DueTurn, Tu
 from cmserver.sessions.turns.sentences.pointers import point
 from cmserver.sessions.turns.sentences.vectors import pack
 
-_AT_A_TIME = 50
+_AT_A_TIME = 10
 _LEASE_SECONDS = 60.0
 _POINTED_AMONG = 100
 """So many of the newest turns may point to a new one."""

@@ -103,7 +103,7 @@ POINTERS = Query(
      CROSS JOIN LATERAL unnest(s.later_ids, s.later_places) WITH ORDINALITY AS p (later_id, later_place, place)
       JOIN turns l ON l.id = p.later_id AND l.team_id = t.team_id AND l.project_id = t.project_id
      WHERE t.number = ANY(%(numbers)s::bigint[]) AND t.team_id = %(team_id)s
-       AND (l.created_at, l.number) > (t.created_at, t.number)
+       AND (l.created_at, l.number) > (t.created_at, t.number) AND s.texts[p.place] IS NOT NULL
     """,
 )
 
