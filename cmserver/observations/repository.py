@@ -342,17 +342,17 @@ CLOSE = Query(
     """,
 )
 
-# Not what a person changed since, nor what something was merged into.
+# Not what a person said, changed or closed since, nor what something was merged into.
 REMOVE_RULES_ROWS = Query(
     int,
     """
     DELETE FROM observations o
      WHERE o.created_by_job_id = ANY(%(job_ids)s) AND o.team_id = %(team_id)s AND o.origin = 'rules' AND o.version = 1
+       AND o.type <> 'decision' AND (o.state IS NULL OR o.state = 'open')
        AND NOT EXISTS (SELECT FROM observations s WHERE s.superseded_by = o.id AND s.team_id = o.team_id)
     """,
 )
 
-# What users laid down or decided, the newest first.
 LAST_SUMMARY = Query(
     str,
     f"""

@@ -194,3 +194,26 @@ async def test_what_rules_made_of_a_failed_job_goes_when_a_model_words_it_later(
 
     assert by_rules
     assert await titles(outbox, "again") == {"saw e1", "saw e2", "saw e3"}
+
+
+async def test_what_a_user_laid_down_stays_when_a_model_words_its_job_later(outbox: Outbox):
+    rule = EventSubmission(
+        event_type="user_prompt",
+        payload={"prompt": "From now on never deploy on Fridays."},
+        source_event_id="rule-1",
+        content_session_id="rule",
+        project=outbox.project,
+        occurred_at=datetime.now(UTC),
+        origin="api",
+    )
+    await outbox.recorder.record(outbox.principal, [rule])
+    await (await outbox.hand(Scripted(refuse))).work()
+    laid_down = await titles(outbox, "rule")
+    await outbox.rows(
+        "UPDATE observation_generation_jobs SET status = 'queued', attempts = 0, completed_at = NULL, failed_at = NULL RETURNING id"
+    )
+
+    await (await outbox.hand(Scripted())).work()
+
+    assert len(laid_down) == 1
+    assert await titles(outbox, "rule") == laid_down | {"saw e1"}
