@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from uuid import UUID
 
@@ -13,7 +12,7 @@ from cmserver.base.text import shorten
 from cmserver.generation.model import ClaimedJob
 from cmserver.reading.edit_lines import FileLines, read_edit_lines
 from cmserver.reading.model import CommandRun, EventReading, FileEdit
-from cmserver.reading.work_tree import WorkTree
+from cmserver.reading.work_tree import WorkTree, find_commit
 from cmserver.sessions.ledger.model import CheckRun, EarlierUndo, TurnTraces
 from cmserver.sessions.ledger.record import note_turn
 from cmserver.sessions.turns import repository as turns
@@ -24,7 +23,6 @@ from cmserver.tooluse.taking_back import read_takings
 _MAX_ITEMS = 100
 _MAX_ITEM_CHARS = 300
 _MAX_PLACE_CHARS = 60
-_HASH = re.compile(r"^(?:Output: )?\[[^\]\n]{1,200} ([0-9a-f]{6,40})\]", re.MULTILINE)
 
 
 class TurnWork(msgspec.Struct, kw_only=True):
@@ -124,8 +122,7 @@ def _add_takings(traces: TurnTraces, run: CommandRun) -> None:
     """What git may have done to edits of earlier turns. What a commit of this turn has kept stays."""
     for command, taking in read_takings(run.command):
         if taking.verb == "commits":
-            match = _HASH.search(run.outcome.output)
-            traces.commits.append(match[1] if match else "")
+            traces.commits.append(find_commit(run.outcome.output))
             traces.loose.clear()
         elif taking.verb != "adds" and taking.tracked and (taking.verb == "reverts" or not traces.commits):
             paths = [run.folder.relative(join(command.place.folder, path)) if path else "" for path in taking.paths]

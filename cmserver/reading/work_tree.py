@@ -36,6 +36,12 @@ class TreeChange(msgspec.Struct, frozen=True):
     """How many of the last commits are gone as if they had never been."""
 
 
+def find_commit(output: str) -> str:
+    """The hash of the commit that `git commit` has printed; "" without one."""
+    match = _HASH.search(output)
+    return match[1] if match else ""
+
+
 class WorkTree:
     """The edits since the last commit that are still there. `stashed` tells that others wait, and nothing was edited since."""
 
@@ -100,8 +106,7 @@ class WorkTree:
         return taken
 
     def _commit(self, output: str) -> None:
-        match = _HASH.search(output)
-        self._commits.append((match[1] if match else "", self._edits))
+        self._commits.append((find_commit(output), self._edits))
         self._edits, self._added = [], set()
 
     def _place_of(self, name: str) -> int:
