@@ -1414,17 +1414,25 @@ CREATE FUNCTION public.turn_waits_for_sentences() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    IF TG_OP = 'UPDATE' AND OLD.ended_at IS NOT NULL AND (OLD.prompt, OLD.reply) IS NOT DISTINCT FROM (NEW.prompt, NEW.reply) THEN
+    IF TG_OP = 'UPDATE' AND OLD.ended_at IS NOT NULL
+        AND (OLD.prompt, OLD.reply, OLD.search_language) IS NOT DISTINCT FROM (NEW.prompt, NEW.reply, NEW.search_language) THEN
         RETURN NULL;
     END IF;
-    INSERT INTO turn_sentences (turn_id, team_id, project_id) VALUES (NEW.id, NEW.team_id, NEW.project_id)
-    ON CONFLICT (turn_id) DO UPDATE SET due_at = now(), texts = '{}', of_user = 0, words = '{}', model_id = 0, vectors = NULL,
-        later_ids = '{}', later_places = '{}', nearness = '{}';
-    -- A short answer is kept with what it answers.
-    UPDATE turn_sentences s SET due_at = now()
+    IF TG_OP <> 'DELETE' THEN
+        INSERT INTO turn_sentences (turn_id, team_id, project_id) VALUES (NEW.id, NEW.team_id, NEW.project_id)
+        ON CONFLICT (turn_id) DO UPDATE SET due_at = now(), texts = '{}', of_user = 0, words = '{}', model_id = 0, vectors = NULL,
+            later_ids = '{}', later_places = '{}', nearness = '{}';
+        IF TG_OP = 'UPDATE' AND OLD.ended_at IS NOT NULL AND OLD.reply IS NOT DISTINCT FROM NEW.reply THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    UPDATE turn_sentences s
+       SET due_at = now(), texts = '{}', of_user = 0, words = '{}', model_id = 0, vectors = NULL,
+           later_ids = '{}', later_places = '{}', nearness = '{}'
       FROM turns t
-     WHERE t.server_session_id = NEW.server_session_id AND t.team_id = NEW.team_id AND t.prompt_number = NEW.prompt_number + 1
-       AND s.turn_id = t.id;
+     WHERE t.server_session_id = coalesce(NEW.server_session_id, OLD.server_session_id)
+       AND t.team_id = coalesce(NEW.team_id, OLD.team_id)
+       AND t.prompt_number = coalesce(NEW.prompt_number, OLD.prompt_number) + 1 AND s.turn_id = t.id;
     RETURN NULL;
 END $$;
 
@@ -4648,6 +4656,10 @@ CREATE TRIGGER project_is_isolated AFTER UPDATE OF isolated ON public.projects F
 
 CREATE TRIGGER projects_language AFTER UPDATE OF search_language ON public.projects FOR EACH ROW WHEN ((old.search_language <> new.search_language)) EXECUTE FUNCTION public.project_language();
 
+-- Name: turns quotes_of_deleted_turns; Type: TRIGGER
+
+CREATE TRIGGER quotes_of_deleted_turns AFTER DELETE ON public.turns FOR EACH ROW WHEN (((old.reply IS NOT NULL) AND (old.agent_id IS NULL))) EXECUTE FUNCTION public.turn_waits_for_sentences();
+
 -- Name: steward_jobs steward_job_law; Type: TRIGGER
 
 CREATE TRIGGER steward_job_law BEFORE UPDATE OF status ON public.steward_jobs FOR EACH ROW WHEN ((old.status IS DISTINCT FROM new.status)) EXECUTE FUNCTION public.steward_job_law();
@@ -4670,7 +4682,7 @@ CREATE TRIGGER turns_to_embed AFTER INSERT OR UPDATE OF prompt, reply, ended_at 
 
 -- Name: turns turns_to_sentences; Type: TRIGGER
 
-CREATE TRIGGER turns_to_sentences AFTER INSERT OR UPDATE OF prompt, reply, ended_at ON public.turns FOR EACH ROW WHEN (((new.ended_at IS NOT NULL) AND (new.agent_id IS NULL))) EXECUTE FUNCTION public.turn_waits_for_sentences();
+CREATE TRIGGER turns_to_sentences AFTER INSERT OR UPDATE OF prompt, reply, ended_at, search_language ON public.turns FOR EACH ROW WHEN (((new.ended_at IS NOT NULL) AND (new.agent_id IS NULL))) EXECUTE FUNCTION public.turn_waits_for_sentences();
 
 -- Name: turns turns_words; Type: TRIGGER
 

@@ -134,7 +134,7 @@ async def _gather(
     with_files = bool(files)
     newest = await repository.newest(conn, team_id, project_id, with_files=with_files, limit=_NEWEST)
     shared = await repository.shared(conn, team_id, project_id, with_files=with_files, limit=_SHARED)
-    turns = await turns_repository.told(conn, team_id, project_id, _TURNS)
+    turns = await turns_repository.newest_ended(conn, team_id, project_id, _TURNS)
     if not newest and not shared and not turns:
         return None
     agents = await turns_repository.subagents(conn, team_id, {turn.server_session_id for turn in turns}, _AGENTS) if turns else []

@@ -33,7 +33,7 @@ from cmserver.recall.search.confidence import to_local_cosine
 from cmserver.recall.search.model import NearText, SearchRequest
 from cmserver.recall.search.search import find_nearest
 from cmserver.recall.turn_line import quote
-from cmserver.sessions.turns.said import SENTENCE_CHARS
+from cmserver.sessions.turns.choose_sentences import SENTENCE_CHARS
 from cmserver.sessions.turns.sentences import repository as sentences
 from cmserver.sessions.turns.sentences.model import NearTurn
 from cmserver.sessions.turns.sentences.vectors import compare

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from cmserver.base.sentences import split_sentences
 from cmserver.observations.plain import one_line
 from cmserver.reading.own_words import own_words
-from cmserver.sessions.turns.model import SessionTurn
-from cmserver.sessions.turns.said import (
+from cmserver.sessions.turns.choose_sentences import (
     ANSWERED_CHARS,
     choose_sentences,
     drop_borrowed,
@@ -17,6 +16,7 @@ from cmserver.sessions.turns.said import (
     is_short,
     shorten_middle,
 )
+from cmserver.sessions.turns.model import SessionTurn
 
 Marks = Callable[[str], str]
 """Gives a sentence back, with the mark of what is over of it."""

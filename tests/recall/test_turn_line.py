@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from cmserver.recall.turn_line import render_session, render_turn
+from cmserver.sessions.turns.choose_sentences import choose_sentences, find_answered, is_short, own_words
 from cmserver.sessions.turns.model import SessionTurn
-from cmserver.sessions.turns.said import choose_sentences, find_answered, is_short, own_words
 from tests.table import try_rows
 
 NOBODY = UUID(int=0)

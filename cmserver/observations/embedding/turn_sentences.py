@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from uuid import UUID
 
 from cmserver.base.db import Db
 from cmserver.base.sql import Conn
 from cmserver.providers.embedding.model import Embedder
 from cmserver.providers.model import FailureKind, ProviderError
-from cmserver.sessions.turns.said import MAX_SENTENCES, agent_sentences, drop_borrowed, user_sentences
+from cmserver.sessions.turns.choose_sentences import MAX_SENTENCES, agent_sentences, drop_borrowed, user_sentences
 from cmserver.sessions.turns.sentences import repository
 from cmserver.sessions.turns.sentences.model import ChosenSentences, DueTurn, TurnSentences
 from cmserver.sessions.turns.sentences.pointers import point
@@ -40,19 +39,19 @@ async def write_due_sentences(db: Db, embedder: Embedder | None, model_id: int) 
         rows = await _embed(embedder, model_id, chosen) if embedder else [_row(turn) for turn in chosen]
     except ProviderError as error:
         failure, rows = error, [_row(turn) for turn in chosen]
-    await db.in_system(lambda conn: repository.store(conn, rows))
-    ids = [row.turn_id for row in rows]
-    for project_id in await db.in_system(lambda conn: repository.projects(conn, ids)):
-        await db.in_system(lambda conn, project_id=project_id: _point(conn, project_id, ids))
+    await db.in_system(lambda conn: _store(conn, rows))
     if failure is not None:
         raise failure
     return len(due) == _AT_A_TIME
 
 
-async def _point(conn: Conn, project_id: UUID, turn_ids: Sequence[UUID]) -> None:
-    """Point from and to the sentences of these turns, those of them that are the project's."""
-    turns = await repository.to_point(conn, project_id, turn_ids, _POINTED_AMONG)
-    await repository.save_pointers(conn, await asyncio.to_thread(point, turns, set(turn_ids)))
+async def _store(conn: Conn, rows: Sequence[TurnSentences]) -> None:
+    """Store the sentences, and point from and to them, a project after the other."""
+    await repository.store(conn, rows)
+    ids = [row.turn_id for row in rows]
+    for project_id in await repository.projects(conn, ids):
+        turns = await repository.to_point(conn, project_id, ids, _POINTED_AMONG)
+        await repository.save_pointers(conn, await asyncio.to_thread(point, turns, set(ids)))
 
 
 def choose(turn: DueTurn) -> ChosenSentences:

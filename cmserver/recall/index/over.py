@@ -19,8 +19,8 @@ from cmserver.reading.edit_tokens import find_tokens
 from cmserver.reading.own_words import own_words
 from cmserver.recall.turn_line import SIDE_CHARS, Marks
 from cmserver.sessions.ledger.model import Entry
+from cmserver.sessions.turns.choose_sentences import choose_sentences
 from cmserver.sessions.turns.model import SessionTurn
-from cmserver.sessions.turns.said import choose_sentences
 from cmserver.sessions.turns.sentences.model import Pointer
 
 MAX_FOLDED = 3

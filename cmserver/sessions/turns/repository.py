@@ -140,7 +140,7 @@ _TOLD_COLUMNS: LiteralString = TURN_COLUMNS.replace(
     """left(prompt, 6000) AS prompt,
     CASE WHEN length(reply) > 6000 THEN left(reply, 3000) || chr(10) || chr(10) || right(reply, 3000) ELSE reply END AS reply,""",
 )
-TOLD = Query(
+NEWEST_ENDED = Query(
     SessionTurn,
     f"""
     SELECT {_TOLD_COLUMNS}
@@ -310,9 +310,9 @@ async def newest(
     )
 
 
-async def told(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[SessionTurn]:
+async def newest_ended(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[SessionTurn]:
     """The users' newest turns of the project that are over, or in which something was done, newest first."""
-    return await TOLD.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+    return await NEWEST_ENDED.all(conn, team_id=team_id, project_id=project_id, limit=limit)
 
 
 async def subagents(conn: Conn, team_id: UUID, session_ids: Collection[UUID], limit: int) -> list[SessionTurn]:

@@ -152,3 +152,28 @@ def test_of_a_long_vector_the_beginning_is_kept():
 
     assert len(pack([long] * 8)) == 2_048
     assert compare(long, [pack([long])], len(long)) == pytest.approx([1.0], abs=0.02)
+
+
+@pytest.mark.parametrize("act", ["DELETE FROM turns WHERE id = %s", "UPDATE turns SET reply = 'Gone.' WHERE id = %s"])
+async def test_what_a_short_answer_quotes_goes_with_the_reply(db: Db, cast: Cast, make: Make, stored: Stored, act: str):
+    asked = await make.turn(project=cast.alice.project, prompt="Which one?", reply="The vault code is 4711. Shall I use it?")
+    await make.turn(project=cast.alice.project, prompt="yes", reply="It is used for `deploy.sh` now.")
+    await write_due_sentences(db, None, 0)
+    assert any("Shall I use it?" in text for texts, *_ in await stored.rows() for text in texts)
+
+    await stored.run(act, asked.id)
+
+    assert not any("Shall I use it?" in text for texts, *_ in await stored.rows() for text in texts)
+    await write_due_sentences(db, None, 0)
+    assert not any("Shall I use it?" in text for texts, *_ in await stored.rows() for text in texts)
+
+
+async def test_another_language_of_search_writes_the_words_anew(db: Db, cast: Cast, make: Make, stored: Stored):
+    turn = await make.turn(project=cast.alice.project, prompt=PROMPT, reply=REPLY)
+    await write_due_sentences(db, None, 0)
+
+    await stored.run("UPDATE turns SET search_language = 'german' WHERE id = %s", turn.id)
+
+    assert (await stored.rows())[0][0] == []
+    await write_due_sentences(db, None, 0)
+    assert (await stored.rows())[0][0] == TOLD

@@ -60,7 +60,6 @@ class NearTurn(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     number: int
     created_at: datetime
-    prompt: str
     texts: list[str]
     of_user: int
     weights: list[float]
@@ -75,6 +74,7 @@ class PlacedTurn(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     number: int
     texts: list[str]
+    model_id: int = 0
     vectors: bytes | None
     later_ids: list[UUID | None]
     later_places: list[int | None]

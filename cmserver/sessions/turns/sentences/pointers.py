@@ -110,9 +110,10 @@ class _Cosines:
 
         parts: list[NDArray[np.float32]] = []
         row = 0
+        model_id = next((turn.model_id for turn in reversed(turns) if turn.turn_id in new_ids and turn.vectors), None)
         for turn in turns:
-            has_vectors = bool(turn.vectors) and bool(turn.texts)
-            if turn.vectors and turn.texts:
+            has_vectors = bool(turn.vectors) and bool(turn.texts) and turn.model_id == model_id
+            if turn.vectors and has_vectors:
                 parts.append(np.frombuffer(turn.vectors, dtype=np.int8).reshape(len(turn.texts), -1).astype(np.float32))
             for _ in turn.texts:
                 self._rows.append(row if has_vectors else None)

@@ -1,4 +1,4 @@
-"""All SQL on the sentences of turns. A row begins with a trigger of its turn, see migration 0058, and goes with it."""
+"""All SQL on the sentences of turns. A row begins with a trigger of its turn, see migrations 0059 and 0061, and goes with it."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ STORE = Query(
 # Whoever points in a project waits for whoever does: each reads what the other has written.
 LOCK_PROJECT = Query(str, "SELECT pg_advisory_xact_lock(hashtextextended('pointers ' || %(project_id)s::text, 0))::text")
 
-PROJECTS = Query(UUID, "SELECT DISTINCT project_id FROM turn_sentences WHERE turn_id = ANY(%(ids)s)")
+PROJECTS = Query(UUID, "SELECT DISTINCT project_id FROM turn_sentences WHERE turn_id = ANY(%(ids)s) ORDER BY project_id")
 
 # The turns themselves, and the newest of the project beside them.
 TO_POINT = Query(
     PlacedTurn,
     """
-    SELECT s.turn_id, t.created_at, t.number, s.texts, s.vectors, s.later_ids, s.later_places, s.nearness
+    SELECT s.turn_id, t.created_at, t.number, s.texts, s.model_id, s.vectors, s.later_ids, s.later_places, s.nearness
       FROM turn_sentences s JOIN turns t ON t.id = s.turn_id
      WHERE s.project_id = %(project_id)s AND s.texts <> '{}'
        AND s.turn_id IN (SELECT unnest(%(ids)s::uuid[])
@@ -128,7 +128,7 @@ NEAR = Query(
                               WHERE t.project_id = %(project_id)s AND t.text_search @@ a.word LIMIT %(most)s) f
          GROUP BY f.id ORDER BY weight DESC, f.id DESC LIMIT %(limit)s
     )
-    SELECT t.id, t.number, t.created_at, t.prompt, s.texts, s.of_user, s.model_id, s.vectors,
+    SELECT t.id, t.number, t.created_at, s.texts, s.of_user, s.model_id, s.vectors,
            ARRAY(SELECT coalesce((SELECT sum(a.weight) FROM asked a WHERE told.words @@ a.word), 0)::float8
                    FROM unnest(s.words) WITH ORDINALITY AS told (words, place) ORDER BY told.place) AS weights
       FROM (SELECT id FROM found UNION SELECT unnest(%(near_ids)s::uuid[])) chosen
@@ -152,7 +152,7 @@ async def store(conn: Conn, rows: Sequence[TurnSentences]) -> int:
 
 
 async def projects(conn: Conn, turn_ids: Collection[UUID]) -> list[UUID]:
-    """The projects of the turns."""
+    """The projects of the turns, in the order in which they are to be locked."""
     return await PROJECTS.all(conn, ids=list(turn_ids))
 
 

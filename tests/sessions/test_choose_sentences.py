@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cmserver.sessions.turns.said import MAX_SENTENCES, SENTENCE_CHARS, agent_sentences, user_sentences
+from cmserver.sessions.turns.choose_sentences import MAX_SENTENCES, SENTENCE_CHARS, agent_sentences, user_sentences
 from tests.table import try_rows
 
 
