@@ -3485,7 +3485,10 @@ CREATE TABLE public.turns (
     commits text[] DEFAULT '{}'::text[] NOT NULL,
     ended_at timestamp with time zone,
     agent_id text,
+    own_line text,
+    borrowed integer[] DEFAULT '{}'::integer[] NOT NULL,
     CONSTRAINT turns_of_user_or_subagent CHECK (((prompt_number IS NULL) = (agent_id IS NOT NULL))),
+    CONSTRAINT turns_own_line_check CHECK ((length(own_line) <= 600)),
     CONSTRAINT turns_prompt_number_check CHECK ((prompt_number >= 1))
 );
 
@@ -3516,6 +3519,14 @@ COMMENT ON COLUMN public.turns.ended_at IS 'When the agent had answered, or the 
 -- Name: COLUMN turns.agent_id; Type: COMMENT
 
 COMMENT ON COLUMN public.turns.agent_id IS 'The sub-agent that was asked and answered, by its id at the agent. NULL for the session''s own.';
+
+-- Name: COLUMN turns.own_line; Type: COMMENT
+
+COMMENT ON COLUMN public.turns.own_line IS 'What a person says its line shall be: empty for none, NULL for the one that is made of it.';
+
+-- Name: COLUMN turns.borrowed; Type: COMMENT
+
+COMMENT ON COLUMN public.turns.borrowed IS 'Hashes of the reply''s sentences that share eight words in a row with what a tool put out.';
 
 -- Name: turns_in_team; Type: VIEW
 

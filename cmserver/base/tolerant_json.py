@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import cast
 
 import msgspec
@@ -27,6 +28,19 @@ def array(value: object) -> list[object]:
 def texts(value: object) -> list[str]:
     """The strings of a JSON list."""
     return [item for item in array(value) if isinstance(item, str)]
+
+
+def nested_texts(value: object) -> Iterator[str]:
+    """All strings in a JSON value, without the names of fields."""
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            left += cast("dict[str, object]", item).values()
+        else:
+            left += array(item)
 
 
 def number(value: object) -> int:

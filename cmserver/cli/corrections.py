@@ -9,13 +9,21 @@ from typing import get_args
 import click
 
 from cmserver.base.errors import Forbidden
-from cmserver.cli.api_client import ApiClient, api_command, limit_option, present
-from cmserver.cli.observations import expires_after_option, explain_scope, headline_of_answer, lifetime_seconds, path_of
+from cmserver.cli.api_client import ApiClient, api_command, limit_option, path_segment, present
+from cmserver.cli.observations import (
+    expires_after_option,
+    explain_scope,
+    headline_of_answer,
+    lifetime_seconds,
+    path_of,
+    render_turn,
+)
 from cmserver.cli.output import Cell, format_time, render_table
 from cmserver.observations.model import ObservationState, ObservationType
 from cmserver.observations.plain import one_line
 from cmserver.observations.wire import ObservationOut, ObservationsOut, OneObservationOut, type_shown
 from cmserver.recall.search.wire import TITLE_CHARS
+from cmserver.sessions.turns.wire import OneTurnOut
 
 
 @click.command("list")
@@ -68,6 +76,7 @@ async def close(client: ApiClient, observation_id: tuple[str, ...], *, dropped: 
 @click.command()
 @click.argument("observation_id", metavar="NUMBER")
 @click.option("--title", help="The new title; empty for none.")
+@click.option("--line", help="Of a turn: what sessions are told of it; empty for nothing, - for its own words again.")
 @click.option("--text", help="The new text; - reads it from standard input.")
 @click.option("--fact", "facts", multiple=True, help="A fact; given once or more, they replace all facts.")
 @click.option("--type", "type_", type=click.Choice(get_args(ObservationType)), help="What it is.")
@@ -78,13 +87,16 @@ async def edit(
     client: ApiClient,
     observation_id: str,
     title: str | None,
+    line: str | None,
     text: str | None,
     facts: tuple[str, ...],
     type_: ObservationType | None,
     importance: float | None,
     expires_after: int | None,
 ) -> None:
-    """Correct an observation. `cmserver history NUMBER` shows what it was before, `cmserver undo NUMBER` takes it back.
+    """Correct an observation, or with --line the line of a turn.
+
+    `cmserver history NUMBER` shows what an observation was before, `cmserver undo NUMBER` takes it back.
 
     The key needs the scope observations:write.
     """
@@ -100,8 +112,13 @@ async def edit(
     )
     if title is not None:
         change["title"] = title or None
+    if line is not None:
+        if change:
+            raise click.UsageError("--line is of turns, the other options are of observations.")
+        await _set_line(client, observation_id, None if line == "-" else line)
+        return
     if not change:
-        raise click.UsageError("Nothing to change: give --title, --text, --fact, --type, --importance or --expires-after.")
+        raise click.UsageError("Nothing to change: give --title, --line, --text, --fact, --type, --importance or --expires-after.")
     await _correct(client, [observation_id], change)
 
 
@@ -112,3 +129,11 @@ async def _correct(client: ApiClient, names: Sequence[str], change: dict[str, ob
         except Forbidden as error:
             raise explain_scope(error) from error
         client.show(answer, OneObservationOut, headline_of_answer)
+
+
+async def _set_line(client: ApiClient, name: str, line: str | None) -> None:
+    try:
+        answer = await client.patch(f"/v1/turns/{path_segment(name.removeprefix('#'))}", {"ownLine": line})
+    except Forbidden as error:
+        raise explain_scope(error) from error
+    client.show(answer, OneTurnOut, render_turn)

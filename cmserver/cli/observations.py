@@ -67,7 +67,7 @@ async def show(client: api_client.ApiClient, observation_id: tuple[str, ...]) ->
                 continue
             if place > len(missing) + len(gone) and not client.as_json:
                 click.echo()
-            client.show(turn, OneTurnOut, _render_turn)
+            client.show(turn, OneTurnOut, render_turn)
             continue
         if client.as_json:
             client.show(answer, observations_wire.OneObservationOut, headline_of_answer)
@@ -86,13 +86,14 @@ async def show(client: api_client.ApiClient, observation_id: tuple[str, ...]) ->
     _raise_missing(missing)
 
 
-def _render_turn(result: OneTurnOut) -> str:
+def render_turn(result: OneTurnOut) -> str:
     turn = result.turn
     fields: list[tuple[str, Cell]] = [
         ("type", "turn"),
         ("session", turn.server_session_id),
         ("time", format_time(turn.created_at_epoch)),
         ("by", turn.actor_id),
+        ("line", None if turn.own_line is None else one_line(turn.own_line, TITLE_CHARS) or "none: somebody left it out"),
         ("sub-agent", turn.agent_id),
         ("files", ", ".join(turn.files)),
         ("checks", ", ".join(turn.checks)),

@@ -16,7 +16,7 @@ from cmserver.sessions.turns.choose_sentences import (
     is_short,
     shorten_middle,
 )
-from cmserver.sessions.turns.model import SessionTurn
+from cmserver.sessions.turns.model import MAX_LINE_CHARS, SessionTurn
 
 Marks = Callable[[str], str]
 """Gives a sentence back, with the mark of what is over of it."""
@@ -37,14 +37,17 @@ def render_turn(
     agents: Sequence[SessionTurn] = (),
     mark: Marks = str,
 ) -> str:
-    """The turn without its number: `"words" → "sentences" [files] [checks]`. `before` is the session's turn before it, if known.
+    """The turn without its number: `"words" → "sentences" [files] [checks]`, or what a person says it shall be.
 
-    `agents` are the sub-agents that it started: of what they said last, the best sentences of each stand behind the reply's.
+    `before` is the session's turn before it, if known. `agents` are the sub-agents that it started: the best
+    sentences of what each said last stand behind the reply's.
     """
+    if turn.own_line is not None:
+        return one_line(turn.own_line, MAX_LINE_CHARS)
     said = quote(own_words(turn.prompt), side_chars, mark)
     if before is not None and before.reply and is_short(turn.prompt) and (answered := find_answered(turn.prompt, before.reply)):
         said = f"(to {quote(answered, ANSWERED_CHARS)}) {said}"
-    sentences = list(map(mark, choose_sentences(drop_borrowed(turn.reply or "", turn.prompt), side_chars)))
+    sentences = list(map(mark, choose_sentences(drop_borrowed(turn.reply or "", turn.prompt, turn.borrowed), side_chars)))
     by_agents = (" … ".join(choose_sentences(agent.reply or "", _AGENT_CHARS)) for agent in agents[:_AGENTS])
     sentences += [f"agent: {told}" for told in by_agents if told]
     max_chars = 2 * side_chars + len(agents[:_AGENTS]) * (_AGENT_CHARS + 10)
@@ -59,7 +62,7 @@ def render_session(turns: Sequence[SessionTurn], mark: Marks = str) -> str:
     files = list(dict.fromkeys(file for turn in turns for file in turn.files))
     checks = [check for turn in turns for check in turn.checks][-1:]
     work = _render_files(files) + _render_checks(checks)
-    ended = choose_sentences(last.reply or "", SHORT_CHARS)
+    ended = choose_sentences(drop_borrowed(last.reply or "", last.prompt, last.borrowed), SHORT_CHARS)
     replied = f" → {quote(mark(ended[-1]), 2 * SHORT_CHARS)}" if ended else ""
     return f"{count}{quote(own_words(first.prompt), SHORT_CHARS)}{replied}{work}"
 

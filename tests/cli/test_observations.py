@@ -184,6 +184,9 @@ async def test_what_is_listed_can_be_edited_closed_and_undone(cms: Cms, cast: Ca
 
     edited = await cms("edit", "#1", "--title", "The pool waits 5 s", "--type", "discovery", key=key)
     nothing = await cms("edit", "1", key=key)
+    turn = await make.turn(project=cast.alice.project, prompt="We deploy on Fridays.")
+    lines = [await cms("edit", f"#{turn.number}", "--line", line, key=key) for line in ("We deploy on Mondays.", "", "-")]
+    both = await cms("edit", f"{turn.number}", "--line", "", "--title", "No", key=key)
     open_ones = await cms("list", "--state", "open", key=key)
     closed = await cms("close", "2", key=key)
     dropped = await cms("close", "1", "--dropped", key=key)
@@ -193,6 +196,9 @@ async def test_what_is_listed_can_be_edited_closed_and_undone(cms: Cms, cast: Ca
 
     assert edited.out == "#1 The pool waits 5 s\n"
     assert (nothing.code, "Nothing to change" in nothing.err) == (2, True)
+    assert ["line" in it.out and "Mondays" in it.out for it in lines] == [True, False, False]
+    assert ["left it out" in it.out for it in lines] == [False, True, False]
+    assert (both.code, "--line is of turns" in both.err) == (2, True)
     assert "Still to do: the index" in open_ones.out
     assert "The pool" not in open_ones.out
     assert (closed.code, dropped.code, undone.code) == (0, 0, 0)

@@ -77,6 +77,7 @@ _LINES: list[dict[str, object]] = [
         "record": "prompt", "id": "@turn", "server_session_id": "@session", "number": 3, "agent_event_id": "@user_prompt",
         "prompt_number": 1, "text": "Raise the limit.", "reply": "It is 5 now.", "files": ["src/retry.py"],
         "checks": ["pytest: 3 passed"], "commits": ["abc1234 Raise the limit"], "actor_id": "alice", "ended_at": "now",
+        "own_line": "Since May it is 5.",
     },
     {
         "record": "prompt", "id": "@agent turn", "server_session_id": "@session", "number": 4, "agent_id": "explorer",

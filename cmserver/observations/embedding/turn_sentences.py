@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from cmserver.base.db import Db
 from cmserver.base.sql import Conn
+from cmserver.base.tolerant_json import field, nested_texts, record
 from cmserver.providers.embedding.model import Embedder
 from cmserver.providers.model import FailureKind, ProviderError
-from cmserver.sessions.turns.choose_sentences import MAX_SENTENCES, agent_sentences, drop_borrowed, user_sentences
+from cmserver.sessions.turns.choose_sentences import MAX_SENTENCES, agent_sentences, drop_borrowed, find_borrowed, user_sentences
 from cmserver.sessions.turns.sentences import repository
 from cmserver.sessions.turns.sentences.model import ChosenSentences, DueTurn, TurnSentences
 from cmserver.sessions.turns.sentences.pointers import point
 from cmserver.sessions.turns.sentences.vectors import pack
+from cmserver.tooluse.model import ToolKind
+from cmserver.tooluse.read import read_tool_use
 
 _AT_A_TIME = 10
 _LEASE_SECONDS = 60.0
 _POINTED_AMONG = 100
 """So many of the newest turns may point to a new one."""
+_SOURCES = {
+    ToolKind.READ, ToolKind.SEARCH, ToolKind.SHELL, ToolKind.PROCESS, ToolKind.WEB, ToolKind.LOOKUP, ToolKind.MCP, ToolKind.OTHER
+}  # fmt: skip
+"""Edits repeat what the agent wrote, questions what the user answers, and sub-agents speak for themselves."""
 _ABOUT_THE_TEXT = {FailureKind.REFUSED, FailureKind.CONTEXT_TOO_LONG}
 
 
@@ -57,9 +64,17 @@ async def _store(conn: Conn, rows: Sequence[TurnSentences]) -> None:
 def choose(turn: DueTurn) -> ChosenSentences:
     """The sentences in which user and agent say most."""
     user = user_sentences(turn.prompt, turn.reply_before) if turn.prompt else []
-    return ChosenSentences(
-        turn=turn, user=user, agent=agent_sentences(drop_borrowed(turn.reply or "", turn.prompt), MAX_SENTENCES - len(user))
-    )
+    reply = turn.reply or ""
+    borrowed = find_borrowed(reply, [text for output in turn.outputs for text in _read_output(output)])
+    own = drop_borrowed(reply, turn.prompt, borrowed)
+    return ChosenSentences(turn=turn, user=user, agent=agent_sentences(own, MAX_SENTENCES - len(user)), borrowed=borrowed)
+
+
+def _read_output(output: str) -> Iterator[str]:
+    """The texts of a tool's output, where they are nobody's words in the session."""
+    fields = record(output)
+    if read_tool_use(field(fields, "tool"), None).kind in _SOURCES:
+        yield from nested_texts(fields.get("response"))
 
 
 async def _embed(embedder: Embedder, model_id: int, chosen: Sequence[ChosenSentences]) -> list[TurnSentences]:
@@ -90,6 +105,7 @@ def _row(chosen: ChosenSentences, model_id: int = 0, vectors: Sequence[Sequence[
         due_at=chosen.turn.due_at,
         texts=chosen.texts,
         of_user=len(chosen.user),
+        borrowed=chosen.borrowed,
         model_id=model_id,
         vectors=pack(vectors).hex() if vectors else None,
     )

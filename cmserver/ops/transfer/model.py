@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from cmserver.graph.model import EntityType, FoundBy
 from cmserver.observations.model import Kind, ObservationState, Scope, StaleMark
+from cmserver.sessions.turns.model import MAX_LINE_CHARS
 
 FORMAT = 2
 Number = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
@@ -130,6 +131,7 @@ class TurnLine(Line, frozen=True, kw_only=True, tag="prompt"):
     actor_id: str | None = None
     created_at: datetime
     ended_at: datetime | None = None
+    own_line: Annotated[str, Meta(max_length=MAX_LINE_CHARS)] | None = None
 
 
 class ObservationLine(Line, frozen=True, kw_only=True, tag="observation"):

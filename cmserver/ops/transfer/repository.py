@@ -92,7 +92,7 @@ TURNS = Query(
     model.TurnLine,
     f"""
     SELECT r.id, r.number, r.project_id, r.server_session_id, r.agent_event_id, r.prompt_number, r.agent_id, r.prompt AS text,
-           r.reply, r.files, r.checks, r.commits, r.actor_id, r.created_at, r.ended_at
+           r.reply, r.files, r.checks, r.commits, r.actor_id, r.created_at, r.ended_at, r.own_line
       FROM turns r {_OF_TEAM}
     """,
     prepare=False,
@@ -263,14 +263,14 @@ ADD_TURNS = Query(
     UUID,
     """
     INSERT INTO turns (id, number, team_id, project_id, server_session_id, agent_event_id, prompt_number, agent_id, prompt, reply,
-                       files, checks, commits, actor_id, created_at, ended_at, search_language)
+                       files, checks, commits, actor_id, created_at, ended_at, own_line, search_language)
     SELECT n.id, n.number, %(team_id)s, n.project_id, n.server_session_id, n.agent_event_id, n.prompt_number, n.agent_id, n.text,
            n.reply, coalesce(n.files, '{}'), coalesce(n.checks, '{}'), coalesce(n.commits, '{}'), n.actor_id, n.created_at,
-           n.ended_at, p.search_language
+           n.ended_at, n.own_line, p.search_language
       FROM jsonb_to_recordset(%(rows)s) AS n(
            id uuid, number bigint, project_id uuid, server_session_id uuid, agent_event_id uuid, prompt_number integer,
            agent_id text, text text, reply text, files text[], checks text[], commits text[], actor_id text,
-           created_at timestamptz, ended_at timestamptz)
+           created_at timestamptz, ended_at timestamptz, own_line text)
       JOIN projects p ON p.id = n.project_id AND p.team_id = %(team_id)s
     ON CONFLICT DO NOTHING
     RETURNING id

@@ -89,7 +89,7 @@ class LaterTurns:
         entries = self._entries.get(turn.id, ())
         edits = [self._find_end(entry) for entry in entries if entry.kind == "edit"]
         passed = {entry.name for entry in entries if entry.kind == "check"}
-        if not edits or turn.number in self._kept:
+        if not edits or turn.number in self._kept or turn.own_line is not None:
             return None
         last_checks = {_name_of(check): check for check in turn.checks}
         if any("failed" in check[len(name) :] and name not in passed for name, check in last_checks.items()):

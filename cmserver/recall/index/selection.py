@@ -30,7 +30,7 @@ class IndexInput(msgspec.Struct, frozen=True, kw_only=True):
     rows: Sequence[model.IndexRow]
     newest_at: Sequence[datetime]
     turns: Sequence[SessionTurn] = ()
-    """The newest turns of the project, newest first."""
+    """The newest turns of the project, newest first, but for those that somebody left out."""
     over: Sequence[Entry] = ()
     """What of them is over by later ones."""
     pointers: Sequence[Pointer] = ()

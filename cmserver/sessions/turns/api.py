@@ -1,4 +1,4 @@
-"""Turns over HTTP: a list, and one."""
+"""Turns over HTTP: a list, and one, whose line people may change."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.http.operation import get
-from cmserver.base.http.wire import answer, caller, db, dependency, query
+from cmserver.base.http.operation import get, patch
+from cmserver.base.http.wire import answer, caller, db, dependency, query, read
 from cmserver.base.ids import named_id
 from cmserver.sessions.read import find_session
 from cmserver.sessions.turns.model import parse_turn_number
 from cmserver.sessions.turns.read import list_turns, read_turn
-from cmserver.sessions.turns.wire import OneTurnOut, TurnsOut, TurnsQuery, turn_out
+from cmserver.sessions.turns.wire import LineIn, OneTurnOut, TurnsOut, TurnsQuery, turn_out
+from cmserver.sessions.turns.write import set_line
 
 
 async def get_turns(request: Request) -> Response:
@@ -44,7 +45,19 @@ async def get_turn(request: Request) -> Response:
     return answer(OneTurnOut(turn=turn_out(turn)))
 
 
+async def patch_turn(request: Request) -> Response:
+    """Say what the line of a turn shall be."""
+    principal = await caller(request, Principal)
+    change = await read(request, LineIn)
+    name = str(request.path_params["id"])
+    number = parse_turn_number(name)
+    named = named_id(name) if number is None else number
+    turn = await db(request).in_tenant(principal.team_id, lambda conn: set_line(conn, principal, named, change.own_line))
+    return answer(OneTurnOut(turn=turn_out(turn)))
+
+
 routes = [
     get("/v1/turns", get_turns, "observations:read", TurnsOut, query=TurnsQuery),
     get("/v1/turns/{id}", get_turn, "observations:read", OneTurnOut),
+    patch("/v1/turns/{id}", patch_turn, "observations:write", OneTurnOut, body=LineIn),
 ]

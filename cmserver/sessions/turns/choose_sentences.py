@@ -7,7 +7,8 @@ quotations, pasted reports) is no word of theirs.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from zlib import crc32
 
 from cmserver.base.sentences import split_sentences
 from cmserver.base.text import UNSEGMENTED
@@ -25,7 +26,7 @@ _BORROWED_WORDS = 8
 _LEADS_ON = (":", "\uff1a")
 """What a sentence ends with that leads to others and says nothing itself."""
 _CODE = re.compile(r"`[^`]+`|\b\w+(?:[._/]\w+)+|\b\w+_\w+")
-_WORD = re.compile(r"\w+")
+_RUN_WORD = re.compile(r"[^\W\d_]\w*")
 _MARKS = re.compile(r"\*\*|__|^#+\s+", re.MULTILINE)
 _SIGN = re.compile(f"[{UNSEGMENTED}]")
 _OPTION = re.compile(r"\W*(?:option\s+)?(?P<name>[a-zA-Z]|\d{1,2})\W*$", re.IGNORECASE)
@@ -95,18 +96,32 @@ def agent_sentences(reply: str, count: int) -> list[str]:
     return _choose([sentence for sentence in _prose(reply) if not _is_remark(sentence)], count)
 
 
-def drop_borrowed(reply: str, prompt: str) -> str:
-    """The reply without the sentences that share eight words in a row with what is pasted into the prompt."""
-    own = own_words(prompt)
-    if len(prompt) - len(own) < _BORROWED_WORDS * 4:
+def drop_borrowed(reply: str, prompt: str, borrowed: Collection[int] = ()) -> str:
+    """The reply without the borrowed sentences, and those that share eight words in a row with what is pasted into the prompt."""
+    own, pasted = own_words(prompt), set[tuple[str, ...]]()
+    if len(prompt) - len(own) >= _BORROWED_WORDS * 4:
+        pasted = _runs(" ".join(prompt.split()).replace(own, " "))
+    if not pasted and not borrowed:
         return reply
-    pasted = _runs(" ".join(prompt.split()).replace(own, " "))
-    return "\n".join(line for line in _prose(reply) if not pasted & _runs(line)) if pasted else reply
+    return "\n".join(line for line in _prose(reply) if not pasted & _runs(line) and not (borrowed and hash_text(line) in borrowed))
+
+
+def find_borrowed(reply: str, outputs: Iterable[str]) -> list[int]:
+    """The hashes of the reply's sentences that share eight words in a row with an output of a tool."""
+    runs = {line: _runs(line) for line in _prose(reply)}
+    wanted = set[tuple[str, ...]]().union(*runs.values())
+    shared = set[tuple[str, ...]]().union(*(wanted & _runs(output) for output in outputs)) if wanted else set[tuple[str, ...]]()
+    return sorted({hash_text(line) for line, own in runs.items() if own & shared})
+
+
+def hash_text(text: str) -> int:
+    """A signed number of 32 bits that nothing can be read from."""
+    return crc32(text.encode(errors="replace")) - 2**31
 
 
 def _runs(text: str) -> set[tuple[str, ...]]:
-    """Each run of so many words."""
-    words = _WORD.findall(text.casefold())
+    """Each run of so many words. Numbers are none: what a check counts is not its text."""
+    words = _RUN_WORD.findall(text.casefold())
     return {tuple(words[place : place + _BORROWED_WORDS]) for place in range(len(words) - _BORROWED_WORDS + 1)}
 
 

@@ -11,6 +11,8 @@ import msgspec
 
 MAX_SIDE_CHARS = 20_000
 """Of a prompt, and of a reply: of a longer one the beginning and the end are kept."""
+MAX_LINE_CHARS = 600
+"""Of a line that somebody writes."""
 _TAIL_CHARS = 8_000
 _CUT = "\n[…]\n"
 _NUMBER = re.compile(r"#?([0-9]{1,18})")
@@ -84,6 +86,10 @@ class SessionTurn(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str | None
     created_at: datetime
     ended_at: datetime | None
+    own_line: str | None = None
+    """What a person says its line shall be: empty for none, None for the one that is made of it."""
+    borrowed: list[int] = []
+    """Hashes of the reply's sentences that are a tool's words, see `find_borrowed`."""
 
     @property
     def text(self) -> str:
@@ -103,5 +109,5 @@ class SessionTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 TURN_COLUMNS: LiteralString = (
     "id, number, agent_event_id AS event_id, project_id, server_session_id, prompt_number, prompt, reply, files, checks, commits,"
-    " actor_id, agent_id, created_at, ended_at"
+    " actor_id, agent_id, created_at, ended_at, own_line, borrowed"
 )

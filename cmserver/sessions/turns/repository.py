@@ -146,6 +146,7 @@ NEWEST_ENDED = Query(
     SELECT {_TOLD_COLUMNS}
       FROM turns
      WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND agent_id IS NULL AND prompt <> ''
+       AND own_line IS DISTINCT FROM ''
        AND (ended_at IS NOT NULL OR reply IS NOT NULL OR files <> '{{}}' OR checks <> '{{}}')
      ORDER BY created_at DESC, id DESC LIMIT %(limit)s
     """,
@@ -191,6 +192,10 @@ ERASE = Query(
      WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
     """,
     prepare=False,
+)
+
+SET_LINE = Query(
+    SessionTurn, f"UPDATE turns SET own_line = %(line)s WHERE id = %(id)s AND team_id = %(team_id)s RETURNING {TURN_COLUMNS}"
 )
 
 DELETE = Query(int, "DELETE FROM turns WHERE id = %(id)s AND team_id = %(team_id)s")
@@ -338,3 +343,8 @@ async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
 async def delete(conn: Conn, team_id: UUID, turn_id: UUID) -> bool:
     """Delete the turn; returns whether it was there."""
     return await DELETE.run(conn, id=turn_id, team_id=team_id) > 0
+
+
+async def set_line(conn: Conn, team_id: UUID, turn_id: UUID, line: str | None) -> SessionTurn:
+    """Set what the turn's line shall be; returns the turn."""
+    return await SET_LINE.one(conn, id=turn_id, team_id=team_id, line=line)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
 from cmserver.base.paging import Limit
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key, Text
-from cmserver.sessions.turns.model import SessionTurn
+from cmserver.sessions.turns.model import MAX_LINE_CHARS, SessionTurn
 
 
 class TurnsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -24,6 +26,7 @@ class TurnsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class TurnOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A turn: what the user asked and what the agent answered, null until it has.
 
+    `ownLine` is what a person says its line shall be: empty for none, null for the one that is made of it.
     `prompt` is what the user asked. `promptNumber` is counted in the session from 1, and null for a sub-agent's turn, which has an
     `agentId`. `eventId` is the event that brought the prompt, or null for a turn written by hand. `files` are the paths that were
     changed in it; `checks` are the commands in it that check something, each with how it ended. `actorId` is whose key it was, or
@@ -43,9 +46,16 @@ class TurnOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     commits: list[str]
     actor_id: str | None
     agent_id: str | None
+    own_line: str | None
     read_tokens: int
     created_at_epoch: int
     ended_at_epoch: int | None
+
+
+class LineIn(msgspec.Struct, rename="camel", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`ownLine` is what the line of a turn shall be, for all sessions: empty for none, null for the one that is made of it."""
+
+    own_line: Annotated[str, Meta(max_length=MAX_LINE_CHARS)] | None
 
 
 class OneTurnOut(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,8 @@ class DueTurn(msgspec.Struct, frozen=True, kw_only=True):
     reply: str | None
     reply_before: str | None
     """What the agent said before the prompt."""
+    outputs: list[str] = []
+    """What tools put out in it, each as JSON with its `tool` and the `response`."""
 
 
 class ChosenSentences(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +30,8 @@ class ChosenSentences(msgspec.Struct, frozen=True, kw_only=True):
     turn: DueTurn
     user: list[str]
     agent: list[str]
+    borrowed: list[int]
+    """Of the reply's sentences, see `find_borrowed`."""
 
     @property
     def texts(self) -> list[str]:
@@ -49,6 +53,7 @@ class TurnSentences(ClaimedTurn, frozen=True, kw_only=True):
 
     texts: list[str]
     of_user: int
+    borrowed: list[int]
     model_id: int = 0
     vectors: str | None = None
     """In hexadecimal, see `pack`."""

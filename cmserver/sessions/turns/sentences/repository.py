@@ -13,6 +13,8 @@ from cmserver.sessions.turns.sentences.model import ClaimedTurn, DueTurn, LaterW
 
 OWNS = {"turn_sentences"}
 
+_MOST_CHARS, _MOST_OUTPUTS = 64_000, 50
+"""So many outputs of a turn are looked at, the newest; a larger one is not."""
 _MOST_BEYOND = 100
 """So many more turns are read at most to find the ends of chains."""
 
@@ -41,7 +43,18 @@ CLAIM = Query(
 DUE = Query(
     DueTurn,
     """
-    SELECT s.turn_id, s.due_at, t.prompt, t.reply, b.reply AS reply_before
+    SELECT s.turn_id, s.due_at, t.prompt, t.reply, b.reply AS reply_before,
+           ARRAY(SELECT jsonb_build_object(
+                            'tool', e.payload -> 'tool_name',
+                            'response', coalesce(e.payload -> 'tool_response', e.payload -> 'tool_output'))::text
+                   FROM agent_events e
+                  WHERE t.reply IS NOT NULL AND e.project_id = t.project_id AND e.server_session_id = t.server_session_id
+                    AND jsonb_typeof(e.payload -> 'tool_name') = 'string' AND e.size_chars <= %(most_chars)s
+                    AND time_of_event(e.occurred_at, e.received_at) >= t.created_at
+                    AND time_of_event(e.occurred_at, e.received_at) < coalesce(
+                            (SELECT min(l.created_at) FROM turns l
+                              WHERE l.server_session_id = t.server_session_id AND l.prompt_number > t.prompt_number), 'infinity')
+                  ORDER BY e.occurred_at DESC LIMIT %(most_outputs)s) AS outputs
       FROM turn_sentences s
       JOIN turns t ON t.id = s.turn_id
       LEFT JOIN turns b ON b.server_session_id = t.server_session_id AND b.prompt_number = t.prompt_number - 1
@@ -52,13 +65,20 @@ DUE = Query(
 STORE = Query(
     int,
     """
+    WITH rows AS (
+        SELECT * FROM jsonb_to_recordset(%(rows)s) AS n(
+               turn_id uuid, due_at timestamptz, texts text[], of_user smallint, borrowed integer[], model_id integer, vectors text)
+    ), lines AS (
+        UPDATE turns t SET borrowed = n.borrowed
+          FROM rows n JOIN turn_sentences s ON s.turn_id = n.turn_id AND s.due_at = n.due_at
+         WHERE t.id = n.turn_id AND t.borrowed <> n.borrowed
+    )
     UPDATE turn_sentences s
        SET due_at = NULL, texts = n.texts, of_user = n.of_user, model_id = n.model_id,
            vectors = decode(n.vectors, 'hex'),
            words = ARRAY(SELECT strip(search_words(t.search_language, told.text))
                            FROM unnest(n.texts) WITH ORDINALITY AS told (text, place) ORDER BY told.place)
-      FROM jsonb_to_recordset(%(rows)s)
-           AS n(turn_id uuid, due_at timestamptz, texts text[], of_user smallint, model_id integer, vectors text)
+      FROM rows n
       JOIN turns t ON t.id = n.turn_id
      WHERE s.turn_id = n.turn_id AND s.due_at = n.due_at
     """,
@@ -143,7 +163,11 @@ NEAR = Query(
 async def claim(conn: Conn, model_id: int, limit: int, lease_seconds: float) -> list[DueTurn]:
     """Take up to `limit` turns in hand whose sentences are to be written, or were written without this model (0 for none)."""
     claimed = await CLAIM.all(conn, model_id=model_id, most=limit, lease_seconds=lease_seconds)
-    return await DUE.all(conn, ids=[row.turn_id for row in claimed]) if claimed else []
+    return (
+        await DUE.all(conn, ids=[row.turn_id for row in claimed], most_chars=_MOST_CHARS, most_outputs=_MOST_OUTPUTS)
+        if claimed
+        else []
+    )
 
 
 async def store(conn: Conn, rows: Sequence[TurnSentences]) -> int:
