@@ -9,6 +9,7 @@ from cmserver.base.text import shorten
 from cmserver.base.tolerant_json import record
 from cmserver.reading.model import Outcome
 from cmserver.reading.text import bounded
+from cmserver.tooluse.commands import read_command_line
 from cmserver.tooluse.model import CommandLine, Purpose, WorkingFolder
 from cmserver.tooluse.text import printed_text, reported_exit_code
 
@@ -48,17 +49,27 @@ _PASSED = re.compile(
     re.MULTILINE,
 )
 _NOTHING_RAN = re.compile(
-    r"\bno tests? (?:ran|found|files?|to run|executed|were (?:found|executed|run)|specified)\b|\bno test (?:suites?|cases?)\b"
-    r"|\bcollected 0 items|\bthere are no tests to run|\btest NO-SOURCE\b"
+    r"\bno tests? (?:ran|found|files?|to run|executed|collected|were (?:found|executed|run)|specified)\b"
+    r"|\bno test (?:suites?|cases?|is available|matches)\b|^(?:\[INFO\] )?tests are skipped\b|^1\.\.0\b"
+    r"|\bcollected 0 items|\bthere are no tests to run|^(?:> Task )?:\S{0,300}test (?:NO-SOURCE|SKIPPED)$"
     r"|\bno (?:tasks|projects|packages|specs|examples) (?:were |was )?(?:run|executed|found|matched)"
     r"|\bno files? (?:matching|matched|found)|\ball files (?:matched|are|were) ignored"
     r"|\bhas a \"?\w+\"? script\b",
-    re.IGNORECASE,
+    re.IGNORECASE | re.MULTILINE,
 )
+_TASK_RAN = re.compile(r"^> Task :(?:[\w.-]{1,100}:){0,20}\w{0,100}[tT]est(?: UP-TO-DATE| FROM-CACHE)?$", re.MULTILINE)
+"""What Gradle prints of a project that has tests."""
+_SKIP_LINE = re.compile(r"^[ \t]*--- SKIP:|\.\*\*\*(?:Skipped|Not Run)\b", re.MULTILINE)
+_PASS_LINE = re.compile(r"^[ \t]*--- PASS:|\. {1,9}Passed {1,9}\d", re.MULTILINE)
+"""What Go, when it is told to, and CTest print of each test."""
+_SUITES = re.compile(r"^[ \t]*(?:Test Suites:|Test Files|Snapshots:).*$", re.MULTILINE)
+"""Lines of totals that do not count tests."""
+_SCRIPT = re.compile(r"^(?:> \S{1,200}@\S{0,200} .{0,300}\n> |\$ )(\S.{0,300})$", re.MULTILINE)
+"""What npm, pnpm and yarn print of the script that they run."""
 _NOTHING_TO_MAKE = re.compile(r"^make(?:\[\d+\])?: (?:'\S+' is up to date|Nothing to be done for)", re.MULTILINE)
 _PASS_COUNT = re.compile(
     r"(?<![\w.])(\d{1,9}) (?:tests? )?(?:passed|passing|pass|succeeded)\b|\b(?:passed|pass|succeeded)[:=] {0,9}(\d{1,9})\b"
-    r"|^# pass (\d{1,9})$",
+    r"|^[#\u2139] pass (\d{1,9})$",
     re.IGNORECASE | re.MULTILINE,
 )
 _FAIL_COUNT = re.compile(
@@ -66,12 +77,12 @@ _FAIL_COUNT = re.compile(
 )
 _TOTAL = re.compile(
     r"(?<![\w./])(\d{1,9}) (?:tests?|examples?|specs?|runs|total)\b(?! (?:failed|skipped|passed))|\btests run: (\d{1,9})\b"
-    r"|\btests: (\d{1,9})(?=,)|^# tests (\d{1,9})$",
+    r"|\btests: (\d{1,9})(?=,)|^[#\u2139] tests (\d{1,9})$",
     re.IGNORECASE | re.MULTILINE,
 )
 _SKIPPED = re.compile(
     r"(?<![\w./])(\d{1,9}) (?:tests? )?(?:skipped|skips?|pending|ignored|excluded|deselected|todo|disabled)\b"
-    r"|\b(?:skipped|ignored|pending|disabled)[:=] {0,9}(\d{1,9})\b|^# skip(?:ped)? (\d{1,9})$",
+    r"|\b(?:skipped|ignored|pending|disabled)[:=] {0,9}(\d{1,9})\b|^[#\u2139] (?:skip(?:ped)?|todo) (\d{1,9})$",
     re.IGNORECASE | re.MULTILINE,
 )
 _OK_PACKAGE = re.compile(r"^ok[ \t]+[\w./-]+[ \t]+(?:\d|\(cached\))(?!.*\[no tests to run\])", re.MULTILINE)
@@ -186,14 +197,23 @@ def has_run_nothing(command: CommandLine, body: str) -> bool:
     """Whether a check says that it had nothing to check, or skipped all of it."""
     if command.main.purpose is not Purpose.TEST:
         return _NOTHING_RAN.search(body) is not None and _PASSED.search(body) is None
+    if (_SKIP_LINE.search(body) and not _PASS_LINE.search(body)) or _only_prints(body):
+        return True
+    body = _SUITES.sub("", body)
     passed = _numbers(_PASS_COUNT, body)
-    if _OK_PACKAGE.search(body) or any(passed) or any(_numbers(_FAIL_COUNT, body)):
+    if _OK_PACKAGE.search(body) or _TASK_RAN.search(body) or any(passed) or any(_numbers(_FAIL_COUNT, body)):
         return False
-    totals, skipped = _numbers(_TOTAL, body), _numbers(_SKIPPED, body)
-    says_none = bool(totals or passed) and not any(totals)
-    is_all_skipped = any(skipped) and (not any(totals) or max(totals) <= max(skipped))
+    totals, skipped = _numbers(_TOTAL, body), [sum(_numbers(_SKIPPED, line)) for line in body.splitlines()]
+    if any(totals):
+        return bool(passed) or (any(skipped) and max(totals) <= max(skipped))
     is_said = _NOTHING_RAN.search(body) is not None or _NOTHING_TO_MAKE.search(body) is not None
-    return says_none or is_all_skipped or is_said
+    return bool(totals or passed) or any(skipped) or is_said
+
+
+def _only_prints(body: str) -> bool:
+    """Whether the package's script that was run is `echo "no tests yet"` or the like."""
+    scripts = [read_command_line(script) for script in _SCRIPT.findall(body)]
+    return bool(scripts) and all(script.main.purpose is Purpose.LOOK for script in scripts)
 
 
 def _numbers(pattern: re.Pattern[str], body: str) -> list[int]:

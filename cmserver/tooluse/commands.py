@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import PurePosixPath
 
 from cmserver.base.text import shorten
@@ -16,6 +17,27 @@ _RUNS_NOTHING = {
     "--dry-run", "--just-print", "--recon", "--show-config", "--showConfig", "--print-config", "--fixtures", "--markers", "--init",
 }  # fmt: skip
 """Flags by which a check does not check."""
+_ITS_RUNS_NOTHING = {
+    "go": {"-c"},
+    "ctest": {"-N", "--show-only"},
+    "tox": {"-l", "-a", "--listenvs", "--listenvs-all"},
+    "nox": {"-l", "--list-sessions"},
+    "phpunit": {"--list-groups", "--list-suites", "--list-test-files"},
+    "jest": {"--clearCache"},
+    "playwright": {"install", "install-deps", "codegen", "show-report", "show-trace", "open"},
+    "cypress": {"install", "verify", "open", "info", "cache"},
+    "vitest": {"list", "init"},
+    "cargo nextest": {"list", "archive"},
+    "swift test": {"list"},
+    "gradle": {"-m"},
+    "gradlew": {"-m"},
+}
+"""Flags, and first words, of one program by which it does not check."""
+_LEAVES_TESTS_OUT = {"-DskipTests", "-DskipTests=true", "-Dmaven.test.skip", "-Dmaven.test.skip=true"}
+"""With these Maven only builds."""
+_RUN_PROGRAMS = {"pnpm", "yarn", "bun"}
+"""They run an installed program by its name alone."""
+_CHECKS = {Purpose.CHECK, Purpose.TEST}
 _MAX_SOURCE, _MAX_SETTINGS, _MAX_SETTING = 200, 4, 60
 _SWITCH = re.compile(r"\d|true|false|yes|no|on|off|full|\.", re.IGNORECASE)
 _SECRET = re.compile(r"key|token|secret|pass|auth|credential", re.IGNORECASE)
@@ -119,20 +141,21 @@ def _understand(piece: shell.ShellCommand, place: CommandPlace) -> SimpleCommand
     """The command with its purpose and label, by the words of its program. `place` is where the line has led to."""
     words = shell.without_parentheses(piece.words)
     settings = [setting for word in words[: len(words) - len(shell.without_assignments(words))] if (setting := _setting(word))]
-    while words := shell.without_assignments(words):
-        bare, inner_place = take_place(words)
-        place, inner = place_below(inner_place, place), shell.unwrap_once(bare)
-        if inner == bare:
-            words = bare
-            break
-        words = inner
+
+    def strip(layer: list[str]) -> list[str]:
+        nonlocal place
+        bare, inner = take_place(layer)
+        place = place_below(inner, place)
+        return bare[1:] if bare[:1] and bare[0] in _RUN_PROGRAMS and _is_checker(bare[1:]) else bare
+
+    words = shell.unwrap(words, strip)
     if not words:
         return _NOTHING
     name = PurePosixPath(words[0]).name or words[0]
     purpose, label = _READERS.get(name, _read_by_name)(name, words)
     if name in _WRITERS and piece.output_path:
         purpose = Purpose.FILES
-    if purpose in {Purpose.CHECK, Purpose.TEST} and _RUNS_NOTHING.intersection(words):
+    if purpose in _CHECKS and _runs_nothing(name, label, words, purpose):
         purpose = Purpose.LOOK
     return SimpleCommand(
         purpose=purpose,
@@ -145,6 +168,22 @@ def _understand(piece: shell.ShellCommand, place: CommandPlace) -> SimpleCommand
         source=shorten(piece.source, _MAX_SOURCE),
         place=place,
         settings=settings[:_MAX_SETTINGS],
+    )
+
+
+def _is_checker(words: list[str]) -> bool:
+    return bool(words) and _PROGRAM_PURPOSES.get(words[0]) in _CHECKS
+
+
+def _runs_nothing(name: str, label: str, words: list[str], purpose: Purpose) -> bool:
+    """Whether its words say that a check only lists, compiles, or leaves out what there is to check."""
+    behind = words[len(label.split()) :]
+    its = _ITS_RUNS_NOTHING.get(label) or _ITS_RUNS_NOTHING.get(name, set())
+    return (
+        not _RUNS_NOTHING.isdisjoint(words)
+        or any(word in its and (place == 0 or word.startswith("-")) for place, word in enumerate(behind))
+        or (purpose is Purpose.TEST and not _LEAVES_TESTS_OUT.isdisjoint(words))
+        or (name in {"gradle", "gradlew"} and ("-x", label.rpartition(" ")[2]) in pairwise(words))
     )
 
 
@@ -209,6 +248,8 @@ def _read_interpreter(name: str, words: list[str]) -> tuple[Purpose, str]:
     """`python manage.py test`, and other scripts run by an interpreter."""
     script = PurePosixPath(words[1]).name if len(words) > 1 else ""
     purposes = {"test": Purpose.TEST, "check": Purpose.CHECK, "migrate": Purpose.DEED}
+    if name == "node" and "--test" in words[1:]:
+        return Purpose.TEST, "node --test"
     if script == "manage.py" and len(words) > 2:
         return purposes.get(words[2], Purpose.OTHER), f"manage.py {words[2]}"
     if words[1:2] in (["--version"], ["-V"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import PurePosixPath
 
@@ -23,7 +24,7 @@ _OUTPUT_REDIRECTS = {">", ">>", "1>", "1>>"}
 _SKIPPED_WRAPPERS = {"sudo", "time", "env", "exec", "nohup", "nice", "npx", "bunx", "then", "do", "else", "!"}
 _RUN_WRAPPERS = {
     ("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("hatch", "run"), ("pdm", "run"), ("rye", "run"),
-    ("bundle", "exec"), ("pnpm", "exec"), ("npm", "exec"), ("pnpm", "dlx"), ("yarn", "dlx"),
+    ("bundle", "exec"), ("pnpm", "exec"), ("npm", "exec"), ("pnpm", "dlx"), ("yarn", "dlx"), ("bun", "x"),
 }  # fmt: skip
 
 _WRAPPER_VALUES = {"--with", "--python", "--extra", "--group", "--env-file", "--index-url"}
@@ -132,14 +133,17 @@ def without_assignments(words: list[str]) -> list[str]:
     return words
 
 
-def unwrap(words: list[str]) -> list[str]:
-    """The command that assignments, `sudo`, `npx`, `uv run` and the like wrap."""
-    while (inner := unwrap_once(words := without_assignments(words))) != words:
+def unwrap(words: list[str], strip: Callable[[list[str]], list[str]] = list) -> list[str]:
+    """The command that assignments, `sudo`, `npx`, `uv run` and the like wrap.
+
+    `strip` takes out of each layer, and of the command itself, what is to be read by itself.
+    """
+    while (inner := _unwrap_once(words := strip(without_assignments(words)))) != words:
         words = inner
     return words
 
 
-def unwrap_once(words: list[str]) -> list[str]:
+def _unwrap_once(words: list[str]) -> list[str]:
     """The command without its outermost wrapper; as it is where it has none."""
     name = PurePosixPath(words[0]).name if words else ""
     inner = words

@@ -48,6 +48,22 @@ def test_exit_code_0_of_a_line_proves_nothing_of_a_command_that_did_not_decide_i
         "npx jest --listTests": False,
         "npm test --if-present": False,
         "go test -list . ./...": False,
+        "go test -c ./pay": False,
+        "ctest -N": False,
+        "vitest list": False,
+        "vitest run list": True,
+        "cargo nextest list": False,
+        "npx playwright install": False,
+        "npx playwright test": True,
+        "tox -l": False,
+        "mvn verify -DskipTests": False,
+        "mvn package -DskipTests": True,
+        "gradle test -x test": False,
+        "gradle check -x lint": True,
+        "node --test": True,
+        "pnpm vitest run": True,
+        "pnpm --filter api vitest run": True,
+        "yarn jest --listTests": False,
     }
 
     wrong = {line: is_proved for line, is_proved in lines.items() if _is_proved(line, TROUBLE) is not is_proved}
@@ -90,6 +106,16 @@ def _is_proved(line: str, stdout: str) -> bool:
         ("python -m unittest", "Ran 0 tests in 0.000s\n\nOK"),
         ("go test -run '^$' ./...", "ok  \texample.org/pay\t0.002s [no tests to run]"),
         ("npx jest --passWithNoTests", "No tests found, exiting with code 0"),
+        ("npx jest", "Test Suites: 2 passed, 2 total\nTests:       2 skipped, 1 todo, 3 total"),
+        ("go test -v ./...", "=== RUN   TestA\n--- SKIP: TestA (0.00s)\nPASS\nok  \texample.org/pay\t0.002s"),
+        ("dotnet test --filter x", "No test matches the given testcase filter `x` in Pay.Tests.dll"),
+        ("dotnet test", "No test is available in Pay.Tests.dll. Make sure that ..."),
+        ("mvn verify", "[INFO] Tests are skipped.\n[INFO] BUILD SUCCESS"),
+        ("./gradlew check", "> Task :pay:test SKIPPED\n> Task :web:test NO-SOURCE\n\nBUILD SUCCESSFUL"),
+        ("ctest", "1/1 Test #1: pay .....***Skipped   0.01 sec\n\n100% tests passed, 0 tests failed out of 1"),
+        ("node --test", "\u2139 tests 2\n\u2139 suites 1\n\u2139 pass 0\n\u2139 fail 0\n\u2139 skipped 2\n\u2139 todo 0"),
+        ("pnpm test", "> pay@2.1.0 test /w/pay\n> echo later\n\nlater"),
+        ("yarn test", "yarn run v1.22.22\n$ true\nDone in 0.05s."),
     ],
 )
 def test_a_check_that_found_nothing_to_run_or_skipped_all_proves_nothing(line: str, output: str):
@@ -121,6 +147,15 @@ def test_a_check_that_found_nothing_to_run_or_skipped_all_proves_nothing(line: s
         ("deno test", "ok | 4 passed | 0 failed (30ms)"),
         ("npm run build", "make[1]: Nothing to be done for 'all'."),
         ("npx mocha", "  7 passing (20ms)\n  5 pending"),
+        ("go test -v ./...", "--- SKIP: TestA (0.00s)\n    --- PASS: TestB/x (0.00s)\nPASS\nok  \texample.org/pay\t0.002s"),
+        ("mvn test", "[INFO] No tests to run.\n[INFO] Tests run: 4, Failures: 0, Errors: 0, Skipped: 0\n[INFO] BUILD SUCCESS"),
+        ("./gradlew test", "> Task :pay:test NO-SOURCE\n> Task :web:integrationTest FROM-CACHE\n\nBUILD SUCCESSFUL"),
+        (
+            "ctest",
+            "Test #1: a ...   Passed    0.01 sec\nTest #2: b ...***Skipped   0.01 sec\n\n100% tests passed out of 2",
+        ),
+        ("node --test", "\u2139 tests 5\n\u2139 suites 1\n\u2139 pass 4\n\u2139 fail 0\n\u2139 skipped 1"),
+        ("npm test", "> pay@2.1.0 test\n> node --test\n\n# tests 3\n# pass 3\n# fail 0"),
     ],
 )
 def test_a_check_that_skipped_some_of_it_is_a_proof(line: str, output: str):
@@ -280,3 +315,9 @@ def test_a_result_says_what_was_checked():
     (result,) = read_command_results([run("pytest tests/test_a.py -q", "1 passed in 0.1s")])
 
     assert result == CommandResult(command="pytest", kind="check", passed=True, selectors=["tests/test_a.py"], folder="")
+
+
+def test_one_check_has_one_name_whichever_program_starts_it():
+    lines = ["vitest run", "npx vitest run", "pnpm vitest run", "yarn vitest run", "bun x vitest run", "pnpm exec vitest run"]
+
+    assert {read_command_line(line).main.key for line in lines} == {"vitest"}
