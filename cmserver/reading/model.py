@@ -9,14 +9,14 @@ import msgspec
 from cmserver.base.text import join_names, shorten
 from cmserver.tooluse.model import CommandLine, ToolKind, ToolUse, WorkingFolder
 
-Verb = Literal["added", "changed", "removed", "renamed", "moved", "rewrote", "wrote"]
+Verb = Literal["added", "changed", "removed", "moved", "rewrote", "wrote"]
+"""What was done to a file as a whole; `changed` is for a part of it."""
 CommandKind = Literal["check", "commit", "deed", "other"]
 
 PROMPT_TYPES = frozenset({"user_prompt", "UserPromptSubmit"})
 """Events that are a prompt of the user."""
 REPLY_TYPE = "assistant_message"
 """The event that carries an agent's last words of a turn."""
-_MAX_CREATED_NAMES = 3
 
 
 class Branch(msgspec.Struct, frozen=True):
@@ -107,48 +107,24 @@ class OpenEnd(msgspec.Struct, frozen=True):
     title: str
 
 
-class Phrase(msgspec.Struct, frozen=True):
-    """What was done to what: ("added", "round_money"). `whole` when the thing is the file itself."""
-
-    verb: Verb
-    thing: str
-    whole: bool = False
-    members: list[str] = []
-    """What a file added as a whole defines."""
-    imports: bool = False
-    """It is about nothing but imports."""
-
-    def __str__(self) -> str:
-        return f"{self.thing} ({join_names(self.members, _MAX_CREATED_NAMES)})" if self.members else self.thing
-
-
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     """What was done to one file."""
 
     path: str
+    verb: Verb = "changed"
+    old_path: str = ""
+    """Where it was before it was moved."""
     plus: int = 0
     minus: int = 0
-    phrases: list[Phrase] = []
-    samples: list[str] = []
-    """Changed lines worth showing, the most telling first: "`old` → `new`", "added `new`", "removed `old`"."""
-
-    @property
-    def whole(self) -> Phrase | None:
-        return next((phrase for phrase in self.phrases if phrase.whole), None)
-
-    @property
-    def only_imports(self) -> bool:
-        return all(phrase.imports for phrase in self.phrases)
+    names: list[str] = []
+    """What the changed lines define or stand in."""
+    sample: str = ""
+    """The first changed line that tells something: "`old` → `new`", "added `new`", "removed `old`"."""
 
     def fact(self) -> str:
         """The change in one line: path, counted lines, names and a sample."""
         head = f"{self.path} (+{self.plus}/-{self.minus})" if self.plus or self.minus else self.path
-        things = [
-            f"renamed {phrase.thing}" if phrase.verb == "renamed" else phrase.thing
-            for phrase in self.phrases
-            if "`" not in phrase.thing
-        ]
-        tail = "; ".join(filter(None, [join_names(self.whole.members if self.whole else things, 4), *self.samples[:1]]))
+        tail = "; ".join(filter(None, [join_names(self.names, 4), self.sample]))
         return shorten(f"{head}: {tail}" if tail else head, 220)
 
 

@@ -201,11 +201,11 @@ def _read_file_command(command: SimpleCommand, heredocs: list[str], folder: Work
     paths = [folder.relative(word) for word in arguments]
     program = command.label.removeprefix("git ")
     if program == "mv":
-        return [file_changes.move_file(paths[0], paths[1])] if len(paths) == 2 else []
+        return [FileChange(path=paths[1], verb="moved", old_path=paths[0])] if len(paths) == 2 else []
     if program == "rm":
         removed = [path for path in paths[:10] if not path.startswith("/tmp/")]  # noqa: S108 - as above
-        return [file_changes.change_whole_file(path, "removed") for path in removed]
-    return [file_changes.change_whole_file(path, "changed", [f"`sed` {shorten(arguments[0], 70)}"]) for path in paths[1:10]]
+        return [FileChange(path=path, verb="removed") for path in removed]
+    return [FileChange(path=path, sample=f"`sed` {shorten(arguments[0], 70)}") for path in paths[1:10]]
 
 
 _EDITS = (ToolKind.EDIT, ToolKind.WRITE)

@@ -34,10 +34,6 @@ def first_sentence(text: str, limit: int) -> str:
     return shorten(_SENTENCE.split(line, maxsplit=1)[0], limit)
 
 
-def first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
-
-
 def capitalize(text: str) -> str:
     """Upper case for the first letter only, unless it begins a name: the rest may hold names."""
     return text if _NAME.match(text) else text[:1].upper() + text[1:]

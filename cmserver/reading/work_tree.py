@@ -71,7 +71,7 @@ class WorkTree:
         self.stashed = False
         known = {edit.path for edit in self._edits}
         for change in act.changes:
-            is_new = change.path not in known and change.whole is not None and change.whole.verb in {"added", "wrote"}
+            is_new = change.path not in known and change.verb in {"added", "wrote"}
             self._edits.append(Edit(event, change.path, is_new))
 
     def _follow(self, act: CommandRun, command: SimpleCommand, taking: GitDeed) -> TreeChange:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from cmserver.base.tolerant_json import field, record
 from cmserver.providers.model import Answer, DraftObservation, Skip, Verbosity, event_tag
-from cmserver.reading.model import CommandRun, EventReading, FileChange, FileEdit, IgnoredEvent, OpenEnd
+from cmserver.reading.model import Act, CommandRun, EventReading, FileChange, FileEdit, IgnoredEvent, OpenEnd
 from cmserver.reading.open_ends import make_title, read_reports_by_number
 from cmserver.reading.phrases import find_phrase
-from cmserver.reading.work_tree import Edit, TreeChange, WorkTree
+from cmserver.reading.work_tree import WorkTree
 from cmserver.rules import drafts
-from cmserver.rules.drafts import ChangeSet, ChangeStep, FailedRun
+from cmserver.rules.drafts import ChangeSet, FailedRun
 from cmserver.rules.failures import RecordedFailures
 from cmserver.rules.findings import read_finding
 from cmserver.rules.model import LaidDown, SessionRecord, TodoList, TurnEnd
@@ -31,9 +31,41 @@ _ESSENTIAL_TYPES = {"bugfix", "feature", "decision", "security_alert", "security
 def observe(events: Sequence[EventReading], session: SessionRecord, verbosity: Verbosity = "normal") -> Answer:
     """The observations of a batch. Every event is named by one of them or skipped with a reason."""
     batch = _Batch(events, session, verbosity)
-    for place, event in enumerate(events):
-        batch.add(place, event)
+    kept = [place for place, event in enumerate(events) if not batch.skip_repeat(place, event)]
+    batch.undone = _find_undone({event_tag(place): events[place].act for place in kept})
+    for place in kept:
+        batch.add(place, events[place])
     return batch.answer()
+
+
+class _Undone(msgspec.Struct):
+    """What a batch took back again, and the commands that did or ran meanwhile, by their tags."""
+
+    edits: set[tuple[Hashable, str]] = set()
+    """The tag of each edit, and its path."""
+    commits: set[str] = set()
+    undoing: set[str] = set()
+    on_stash: set[str] = set()
+
+
+def _find_undone(acts: Mapping[str, Act | None]) -> _Undone:
+    undone, tree = _Undone(), WorkTree()
+    commits, committed, edits = list[str](), set[tuple[Hashable, str]](), set[tuple[Hashable, str]]()
+    for tag, act in acts.items():
+        effect = tree.take(tag, act)
+        gone = {(edit.event, edit.path) for edit in effect.gone}
+        undone.edits |= gone if effect.commits else gone - committed
+        undone.edits -= {(edit.event, edit.path) for edit in effect.back}
+        undone.undoing |= {tag} if gone else set()
+        undone.on_stash |= {tag} if tree.stashed else set()
+        if isinstance(act, FileEdit):
+            edits |= {(tag, change.path) for change in act.changes}
+        elif isinstance(act, CommandRun) and act.command.main.purpose is Purpose.COMMIT and not act.outcome.failed:
+            commits.append(tag)
+            committed |= edits
+        for _ in range(min(effect.commits, len(commits))):
+            undone.commits.add(commits.pop())
+    return undone
 
 
 class _Batch:
@@ -47,17 +79,15 @@ class _Batch:
         self.change_sets: list[ChangeSet] = []
         """The changes since the last commit, oldest first."""
         self.files_read: list[str] = []
-        self.tree = WorkTree()
-        self.undone: list[tuple[ChangeSet, ChangeStep]] = []
-        """What was taken back or put away, by the parts that are gone."""
+        self.undone = _Undone()
+        self.is_undone_later = False
+        """Whether all that was changed so far is taken back later."""
         self.failures: dict[object, list[FailedRun]] = {}
         """The runs that failed and have not passed since, by the check."""
         own = {line.number for line in session.recorded}
         self.earlier = RecordedFailures(session.recorded, [end for end in session.open_ends if end.number not in own])
         self.passed: dict[str, list[int]] = {}
         """The numbers of the failures on record that are over, by the tag of the run that shows it."""
-        self.essential: list[DraftObservation] = []
-        """What `minimal` keeps: commits, and what ends a failure that is on record."""
         self.commits: list[DraftObservation] = []
         self.turn_ends: list[tuple[str, TurnEnd]] = []
         """The agent's last messages, with their tags."""
@@ -71,25 +101,26 @@ class _Batch:
         """The event that tells last of a tool use, by the tool use's id, tool and input."""
         self.places: dict[str, int] = {}
 
-    def add(self, place: int, event: EventReading) -> None:
-        """Take the next event, with its place in the batch: skip it, keep its finding, or let it wait for what follows."""
+    def skip_repeat(self, place: int, event: EventReading) -> bool:
+        """Skip an event that says what another one of the batch says."""
         tag = event_tag(place)
         self.places[tag] = place
         use = event.tool_use
-        self._close_by_number(tag, event.prompt)
         content = msgspec.json.encode([use.tool, use.input, use.output, use.error] if use else event.payload)
-        last = self.ends.get(_tool_use_key(event), tag)
-        if last != tag:
+        if (last := self.ends.get(_tool_use_key(event), tag)) != tag:
             self._skip(tag, f"its end is told by {last}")
-            return
+            return True
         first = self.tag_by_content.setdefault(content, tag)
         if first != tag and not isinstance(event.act, CommandRun):
             self._skip(tag, f"repeats {first}")
-            return
+            return True
+        return False
+
+    def add(self, place: int, event: EventReading) -> None:
+        """Take the next event, with its place in the batch: skip it, keep its finding, or let it wait for what follows."""
+        tag = event_tag(place)
+        self._close_by_number(tag, event.prompt)
         act = event.act or read_finding(tag, event)
-        effect = self.tree.take(tag, event.act)
-        if effect.gone or effect.back or effect.commits:
-            self._follow(effect)
         if isinstance(act, IgnoredEvent):
             self._ignore(tag, act)
         elif isinstance(act, TurnEnd):
@@ -100,12 +131,20 @@ class _Batch:
         elif isinstance(act, LaidDown):
             self._keep_rules(tag, act)
         elif isinstance(act, DraftObservation):
-            self._keep(act, is_essential=event.is_by_user or event.tool_use is None)
+            self.drafts.append(act)
             self.instructions += [act] if event.is_by_user else []
         elif isinstance(act, FileEdit):
-            self._change_set(act.changes).steps.append(ChangeStep(tag=tag, place=place, changes=act.changes))
+            self._add_edit(tag, place, act)
         else:
-            self._add_run(tag, place, act, has_undone=bool(effect.gone))
+            self._add_run(tag, place, act)
+
+    def _add_edit(self, tag: str, place: int, act: FileEdit) -> None:
+        changes = [change for change in act.changes if (tag, change.path) not in self.undone.edits]
+        if changes:
+            self._change_set(changes).add(tag, place, changes)
+        else:
+            self._skip(tag, "undone later")
+        self.is_undone_later = not self.change_sets
 
     def _ignore(self, tag: str, act: IgnoredEvent) -> None:
         self.files_read += act.files_read
@@ -123,13 +162,18 @@ class _Batch:
         for sentence, named in read_reports_by_number(prompt):
             if closed := [number for number in named if number in numbers]:
                 self.instructions.append(drafts.draft_report(tag, sentence, closed))
-                self._keep(self.instructions[-1], is_essential=True)
+                self.drafts.append(self.instructions[-1])
 
-    def _add_run(self, tag: str, place: int, run: CommandRun, *, has_undone: bool) -> None:
-        if run.command.compares or (self.tree.stashed and run.command.is_check):
+    def _add_run(self, tag: str, place: int, run: CommandRun) -> None:
+        if run.command.compares or (tag in self.undone.on_stash and run.command.is_check):
             self._skip(tag, "runs without the changes")
-        elif has_undone and run.command.main.purpose <= Purpose.ROUTINE:
+        elif tag in self.undone.undoing and run.command.main.purpose <= Purpose.ROUTINE:
+            self.is_undone_later = False
             self._skip(tag, "undoes changes")
+        elif tag in self.undone.commits:
+            self._skip(tag, "undone later")
+        elif self.is_undone_later and not run.outcome.failed and run.command.is_check:
+            self._skip(tag, "passes, and what changed was undone")
         elif not run.outcome.failed:
             self._add_pass(tag, place, run)
         else:
@@ -139,9 +183,7 @@ class _Batch:
 
     def answer(self) -> Answer:
         """The answer for all events: drafts of what is still open are made first."""
-        self._skip_undone()
-        for change_set in self.change_sets:
-            self._keep(drafts.draft_change_set(change_set, self.max_facts), is_essential=change_set.earlier is not None)
+        self.drafts += [drafts.draft_change_set(change_set, self.max_facts) for change_set in self.change_sets]
         for failures in self.failures.values():
             self._keep_failure(failures)
         if self.turn_ends:
@@ -156,23 +198,8 @@ class _Batch:
         self.drafts.sort(key=lambda draft: self.places[draft.events[-1]])
         return Answer(observations=self.drafts, skipped=self.skipped)
 
-    def _skip_undone(self) -> None:
-        """Say of the events that left nothing behind that what they changed was undone."""
-        told = {tag for change_set in self.change_sets for tag in change_set.tags}
-        for change_set, step in self.undone:
-            is_gone = not any(change_set is it for it in self.change_sets)
-            for tag in [step.tag, *(change_set.pass_tags if is_gone else [])]:
-                if tag not in told:
-                    told.add(tag)
-                    self._skip(tag, "undone later" if tag == step.tag else "passes, and what changed was undone")
-
     def _skip(self, tag: str, reason: str) -> None:
         self.skipped.append(Skip(event=tag, reason=reason))
-
-    def _keep(self, draft: DraftObservation, *, is_essential: bool = False) -> None:
-        self.drafts.append(draft)
-        if is_essential:
-            self.essential.append(draft)
 
     def _change_set(self, changes: list[FileChange]) -> ChangeSet:
         """The change set an edit belongs to: the last one, until a run passed on it or it has many files."""
@@ -185,42 +212,6 @@ class _Batch:
         self.change_sets.append(ChangeSet(files_read=self.files_read))
         self.files_read = []
         return self.change_sets[-1]
-
-    def _follow(self, effect: TreeChange) -> None:
-        """Let what a command took back or brought back of the changes be gone or there. A failure that they ended is open again."""
-        self._undo([edit for edit in effect.gone if edit not in effect.back])
-        again = [(change_set, step) for change_set, step in self.undone if _is_back(step, effect.back)]
-        self.undone = [it for it in self.undone if it not in again]
-        for change_set, step in again:
-            change_set.steps = sorted([*change_set.steps, step], key=lambda step: step.place)
-            if not any(change_set is it for it in self.change_sets):
-                self.change_sets.append(change_set)
-        for commit in self.commits[len(self.commits) - effect.commits :] if effect.commits else []:
-            self.drafts = [draft for draft in self.drafts if draft is not commit]
-            for tag in commit.events:
-                self._skip(tag, "undone later")
-
-    def _undo(self, gone: list[Edit]) -> None:
-        paths: dict[object, set[str]] = {}
-        for edit in gone:
-            paths.setdefault(edit.event, set()).add(edit.path)
-        for change_set in list(self.change_sets):
-            kept: list[ChangeStep] = []
-            for step in change_set.steps:
-                lost = [change for change in step.changes if change.path in paths.get(step.tag, ())]
-                left = [change for change in step.changes if change not in lost]
-                if lost:
-                    self.undone.append((change_set, msgspec.structs.replace(step, changes=lost)))
-                if left or not step.changes:
-                    kept.append(msgspec.structs.replace(step, changes=left))
-            change_set.steps = kept
-            if not kept:
-                self.change_sets.remove(change_set)
-                for failure in change_set.failures:
-                    self.failures.setdefault(failure.run.result.identity, []).append(failure)
-                    for result in failure.run.results:
-                        self.earlier.passes.add(result)
-                change_set.failures = []
 
     def _add_pass(self, tag: str, place: int, run: CommandRun) -> None:
         """Take a command that passed: a commit, the proof of a change, the end of a failure, or an ordinary run."""
@@ -235,12 +226,13 @@ class _Batch:
         elif not run.is_proved and command.is_check:
             self._skip(tag, f"nothing says how it ended: {command.main.label}")
         elif last and last.is_proved_by(run, failures):
-            last.add_pass(tag, place, run, failures)
+            last.add_pass(tag, run, failures)
             last.earlier = last.earlier or earlier
         elif failures:
-            self._add_unexplained_pass(tag, run, failures)
+            for skipped_tag in (*(failure.tag for failure in failures), tag):
+                self._skip(skipped_tag, f"a retry that passed: {command.main.label}")
         elif earlier:
-            self._keep(drafts.draft_recovery(tag, run, earlier, self.session.recorded), is_essential=True)
+            self.drafts.append(drafts.draft_recovery(tag, run, earlier, self.session.recorded))
         else:
             self._add_plain_pass(tag, place, run)
 
@@ -253,15 +245,6 @@ class _Batch:
                 over += self.failures.pop(check)
         return over
 
-    def _add_unexplained_pass(self, tag: str, run: CommandRun, failures: list[FailedRun]) -> None:
-        """Take a command that failed and passes without a change between: a flaky test is kept, a mistyped command is not."""
-        if failures[0].run.outcome.failing_tests:
-            self._keep(drafts.draft_flaky_test(tag, run, failures, self.files_read, self.max_facts))
-            self.files_read = []
-            return
-        for skipped_tag in (*(failure.tag for failure in failures), tag):
-            self._skip(skipped_tag, f"a retry that passed: {run.command.main.label}")
-
     def _add_plain_pass(self, tag: str, place: int, run: CommandRun) -> None:
         """Take a command that passed and ends no failure: mostly routine."""
         main, output = run.command.main, run.outcome.output
@@ -270,20 +253,20 @@ class _Batch:
         elif main.purpose is Purpose.INSTALL and _INSTALLED.search(output) and "Successfully installed" not in output:
             self._skip(tag, f"no effect: {main.label}")
         elif main.purpose is Purpose.INSTALL:
-            self._change_set([]).steps.append(ChangeStep(tag=tag, place=place, install=drafts.install_phrase(run)))
+            self._change_set([]).add(tag, place, install=drafts.install_phrase(run))
         elif main.purpose is Purpose.DEED and ("up-to-date" in output or "up to date" in output.lower()):
             self._skip(tag, f"no effect: {main.label}")
-        elif main.label == "git push" and main.purpose is Purpose.DEED and self.commits:
-            drafts.add_push(self.commits[-1], tag, run, self.max_facts)
+        elif main.label == "git push" and self.commits:
+            self.commits[-1].events.append(tag)
         elif main.purpose is Purpose.DEED:
-            self._keep(drafts.draft_deed(tag, run))
+            self.drafts.append(drafts.draft_deed(tag, run))
         else:
             self._skip(tag, f"routine command: {main.label}")
 
     def _add_commit(self, tag: str, run: CommandRun, failures: list[FailedRun]) -> None:
         commit = drafts.draft_commit(tag, run, self.change_sets, failures, self.session.recorded, self.max_facts)
         self.commits.append(commit)
-        self._keep(commit, is_essential=True)
+        self.drafts.append(commit)
         self.change_sets, self.files_read = [], []
 
     def _keep_failure(self, failures: list[FailedRun]) -> None:
@@ -302,7 +285,7 @@ class _Batch:
     def _keep_rules(self, tag: str, act: LaidDown) -> None:
         for rule in act.rules:
             self.instructions.append(drafts.draft_rule(tag, rule))
-            self._keep(self.instructions[-1], is_essential=True)
+            self.drafts.append(self.instructions[-1])
 
     def _gather_turns(self) -> None:
         """Make of each turn's drafts the few that are worth a line; what comes after the last turn's end stays as it is."""
@@ -321,7 +304,6 @@ class _Batch:
                 said = said.replace(open_end.quote or "", "")
             if not open_ends:
                 self._skip(tag, "kept with its turn")
-            self.essential += open_ends
             gathered += [*by_user, *gather_work(work, commits, said), *failed, *open_ends]
         self.drafts = [*gathered, *rest]
 
@@ -340,8 +322,7 @@ class _Batch:
         known = {line.title for line in self.session.recorded} | {draft.title for draft in self.drafts}
         made = [drafts.draft_open_end(tag, OpenEnd(item, make_title(item))) for item in todos.unfinished[:_MAX_TODOS] if has_ended]
         made = [draft for draft in made if draft.title not in known]
-        for draft in made:
-            self._keep(draft, is_essential=True)
+        self.drafts += made
         if not made:
             self._skip(tag, "the agent's own plan")
         finished = {make_title(item) for item in todos.finished}
@@ -357,19 +338,14 @@ class _Batch:
         """Leave what changes how one works on, each with its title and one fact."""
         essential: list[DraftObservation] = []
         for draft in self.drafts:
-            is_kept = _is_in(draft, self.essential)
+            is_kept = draft.closes or _is_in(draft, self.commits) or self.events[self.places[draft.events[0]]].tool_use is None
             if is_kept or draft.type in _ESSENTIAL_TYPES or "gotcha" in draft.concepts:
                 narrative = None if draft.facts else draft.narrative
-                essential.append(msgspec.structs.replace(draft, subtitle=None, narrative=narrative, facts=draft.facts[:1]))
+                essential.append(msgspec.structs.replace(draft, narrative=narrative, facts=draft.facts[:1]))
                 continue
             for tag in draft.events:
                 self._skip(tag, f"too little for verbosity minimal: {draft.type}")
         self.drafts = essential
-
-
-def _is_back(step: ChangeStep, back: Sequence[Edit]) -> bool:
-    """Whether a part of a step that was put away is there again."""
-    return any(edit.event == step.tag and edit.path == change.path for edit in back for change in step.changes)
 
 
 def _is_in(draft: DraftObservation, drafts: Iterable[DraftObservation]) -> bool:

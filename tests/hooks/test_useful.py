@@ -55,7 +55,7 @@ async def test_a_failed_test_an_edit_and_a_commit_are_seen_for_what_they_are(age
     assert (fix.type, fix.title) == ("change", "Allow an order of exactly the limit")
     assert fix.files_modified == ["src/orders/limits.py", "tests/test_limits.py"]
     assert fix.facts is not None
-    assert fix.facts[0] == "Commit 4be12c7 on main (2 files, +6/-1)"
+    assert fix.facts[0] == "Commit 4be12c7"
     assert any("`return amount < customer.limit` → `return amount <= customer.limit`" in fact for fact in fix.facts)
 
 

@@ -260,8 +260,6 @@ async def test_what_a_check_reports_is_told_as_its_report():
 
     (change,) = reported.observations
     assert change.facts[-1] == "Reports: `pytest -q` (31 passed)"
-    assert change.subtitle is not None
-    assert change.subtitle.endswith("pytest reports 31 passed.")
     assert [fact for draft in silent.observations for fact in draft.facts if "asses" in fact or "eports" in fact] == []
     assert [skip.reason for skip in silent.skipped] == ["nothing says how it ended: make lint"]
 
@@ -283,11 +281,7 @@ async def test_a_deed_that_may_have_failed_is_not_told_as_done():
         run("alembic upgrade head"),
     )
 
-    assert [draft.title for draft in answer.observations] == [
-        "Ran `alembic upgrade head`",
-        "Pushed main to origin",
-        "Migrated the database to head",
-    ]
+    assert {(draft.title or "").partition(" ")[0] for draft in answer.observations} == {"Ran"}
 
 
 def test_runs_whose_end_is_not_known_are_no_results():

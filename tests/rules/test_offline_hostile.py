@@ -90,7 +90,7 @@ async def test_a_commit_of_more_files_than_a_number_has_digits_for_is_still_a_co
 
     draft = await _draft(_event("Bash", {"command": "git commit -m 'Add prices'"}, {"stdout": output}))
 
-    assert draft.observations[0].facts == ["Commit 1a2b3c4 on main"]
+    assert draft.observations[0].facts == ["Commit 1a2b3c4"]
 
 
 async def test_the_totals_behind_a_long_run_of_digits_are_found():
@@ -98,7 +98,7 @@ async def test_the_totals_behind_a_long_run_of_digits_are_found():
 
     draft = await _draft(_event("Bash", {"command": "pytest -q"}, error=output))
 
-    assert draft.observations[0].subtitle == "2 failed, 31 passed."
+    assert draft.observations[0].facts[0] == "Command: `pytest -q` (2 failed, 31 passed)"
 
 
 async def test_a_hundred_large_edits_are_counted_to_the_last_line():
@@ -147,21 +147,21 @@ async def test_thousands_of_hunks_far_down_a_file_are_counted_to_the_last():
     assert facts[0].startswith("a.py (+5000/-5000)")
 
 
-async def test_a_run_of_more_lines_than_are_read_says_how_many_there_are():
+async def test_a_run_of_more_lines_than_are_read_is_counted_to_the_last():
     facts = await _facts(
         _event("Edit", {"file_path": "a.py", "old_string": "z", "new_string": "z\n" + "\n".join(f"x({n})" for n in range(6_000))})
     )
 
-    assert facts == ["a.py (+6000/-0): added `x(0)` and 5999 more lines"]
+    assert facts == ["a.py (+6000/-0): added `x(0)`"]
 
 
-async def test_a_line_far_below_its_class_still_stands_in_it():
+async def test_a_line_far_below_its_function_still_stands_in_it():
     above = ["class Order:", "    def total(self):", *(f"        x{line} = 1" for line in range(500))]
     old, new = "\n".join([*above, "        y = 1"]), "\n".join([*above, "        y = 2"])
 
     facts = await _facts(_event("Edit", {"file_path": "a.py", "old_string": old, "new_string": new}))
 
-    assert facts == ["a.py (+1/-1): Order.total; `y = 1` → `y = 2`"]
+    assert facts == ["a.py (+1/-1): total; `y = 1` → `y = 2`"]
 
 
 async def test_a_batch_that_touches_one_file_a_thousand_times_tells_it_once():
