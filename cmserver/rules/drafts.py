@@ -23,7 +23,8 @@ _COMMIT_TYPES = (
     ("refactor", re.compile(r"(?:refactor|rename|extract|simplify|clean up|restructure)\b", re.IGNORECASE)),
 )
 _TRAILER = re.compile(r"(?:co-authored-by|signed-off-by):|🤖", re.IGNORECASE)
-_ERROR_CLASS = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Failure): +)?(?:\([\w.]+\) )?(?=\S.{10})")
+_MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*\b)")
+_ERROR_CLASS = re.compile(r"^(?:[A-Z]\w*(?:Error|Exception|Failure|[a-z][A-Z]\w*): +)?(?:\([\w.]+\) )?(?=\S.{10})")
 _ANSWERED = re.compile(r"^(?:Output: )?\[[^\]\n]{1,200}\] (.+)", re.MULTILINE)
 _COMMIT_SIZE = re.compile(r"(?<!\d)(\d{1,9}) files? changed")
 _CREATED = re.compile(r"^ create mode \d+ (.+)$", re.MULTILINE)
@@ -107,11 +108,14 @@ def draft_failure(failures: list[FailedRun], max_facts: int) -> DraftObservation
     failure = f"{names[0]} fails" if len(names) == 1 else f"`{command.text}` failed"
     if len(names) > 1:
         failure = f"{len(names)} tests fail ({join_names(names, 1)})"
-    is_long = len(failure) + len(outcome.error) + 2 > MAX_TITLE
-    error = _ERROR_CLASS.sub("", outcome.error) if is_long else outcome.error  # the message says more than its class
+    error = _MODULE.sub("", outcome.error)
+    if len(failure) + len(error) + 2 > MAX_TITLE:
+        error = _ERROR_CLASS.sub("", error)  # the message says more than its class
+    heads = (f"{failure}: ", f"{command.main.label} failed: ", "") if command.is_check else (f"{failure}: ",)
+    title = next((head + error for head in heads if len(head + error) <= MAX_TITLE), heads[0] + error)
     return DraftObservation(
         type="discovery",
-        title=shorten(f"{failure}: {error}", MAX_TITLE),
+        title=shorten(title, MAX_TITLE),
         facts=facts[:max_facts],
         concepts=["gotcha"],
         events=[failure.tag for failure in failures],
