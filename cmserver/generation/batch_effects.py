@@ -11,6 +11,7 @@ from cmserver.generation import repository
 from cmserver.generation.lease import LeaseLostError
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
 from cmserver.generation.record import NOTHING_FOUND, SettledAnswer, store_observations
+from cmserver.generation.settle_failures import settle_failures
 from cmserver.generation.turn_work import add_turn_work
 from cmserver.graph.read_turn import keep_turn_names
 from cmserver.observations import repository as observations
@@ -50,7 +51,8 @@ async def write_batch_effects(
         kind = FailureKind.UNUSABLE_ANSWER.value
         await calls.end_runs(conn, unusable, "unusable", error_class=kind, error_message=NOTHING_FOUND)
     # Jobs that have failed may be tried again: their turn's work is added when they end.
-    await add_turn_work(conn, [job for call in answered if call.ends_jobs for job in call.jobs if job.id in held], readings)
+    ended = [job for call in answered if call.ends_jobs for job in call.jobs if job.id in held]
+    programs = await add_turn_work(conn, ended, readings)
     for call in answered:
         if call.jobs[0].source_type == "turn" and call.jobs[0].id in held:
             await keep_turn_names(conn, claim.team_id, call.jobs[0].source_id, call.names)
@@ -58,6 +60,8 @@ async def write_batch_effects(
     if worded:
         await observations.remove_rules_rows(conn, claim.team_id, worded)
     numbers = await store_observations(conn, claim, cited)
+    if programs:
+        await settle_failures(conn, claim.team_id, claim.project_id, programs)
     is_single = all(job.lane == job.id for job in jobs) and all(end.status != "queued" for end in ends)
     still_ours = (
         await repository.remove_lane(conn, claim.lane, claim.claim)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -42,17 +42,24 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
     observations: Sequence[Observation] = ()
     open_ends: Sequence[Observation] = ()
     """What is open in the project, oldest first."""
+    closed_elsewhere: Collection[int] = ()
+    """The numbers of the turns of other sessions that have closed some of the session's observations."""
     last_message: str | None = None
     earlier_summary: str | None = None
     events: int = 0
 
 
 def record_of_session(session: SessionContext) -> SessionRecord:
-    """What the session had asked for and recorded until then."""
+    """What the session had asked for and recorded until then, as it knew it: not what other sessions did meanwhile or before."""
+    recorded = [_prior_observation(observation) for observation in session.observations]
+    others = {it.number for it in session.observations if it.closed_by in session.closed_elsewhere}
+    own = {it.number for it in recorded}
+    open_ends = map(_prior_observation, session.open_ends)
     return SessionRecord(
         requests=[prompt.text for prompt in session.prompts],
-        recorded=[_prior_observation(observation) for observation in session.observations],
-        open_ends=[_prior_observation(observation) for observation in session.open_ends],
+        recorded=[msgspec.structs.replace(it, state="open") if it.number in others else it for it in recorded],
+        # Their commands say which failures end: settle_failures sees to those of other sessions.
+        open_ends=[it if it.number in own else msgspec.structs.replace(it, commands=[]) for it in open_ends],
         last_message=session.last_message,
     )
 

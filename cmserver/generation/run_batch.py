@@ -454,7 +454,8 @@ async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.Sessio
     session_id = job.server_session_id
     if session_id is None:
         return prompt.SessionContext()
-    recorded = observations.of_session if job.source_type == "agent_event" else observations.recorded
+    of_session = observations.of_session if job.source_type == "agent_event" else observations.recorded
+    recorded = await of_session(conn, job.team_id, job.project_id, session_id, prompt.MAX_PRIOR_OBSERVATIONS)
     session = prompt.SessionContext(
         prompts=await turns.prompts(
             conn,
@@ -464,7 +465,8 @@ async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.Sessio
             newest=prompt.MAX_REQUESTS,
             max_chars=prompt.MAX_REQUEST_CHARS,
         ),
-        observations=await recorded(conn, job.team_id, job.project_id, session_id, prompt.MAX_PRIOR_OBSERVATIONS),
+        observations=recorded,
+        closed_elsewhere=await turns.known_numbers(conn, job.team_id, {it.closed_by for it in recorded if it.closed_by}),
         open_ends=await observations.open_ends(conn, job.team_id, job.project_id, prompt.MAX_OPEN_ENDS),
     )
     if job.source_type == "agent_event":

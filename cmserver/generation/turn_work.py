@@ -14,7 +14,7 @@ from cmserver.reading.edit_lines import FileLines, read_edit_lines
 from cmserver.reading.model import CommandRun, EventReading, FileEdit
 from cmserver.reading.work_tree import WorkTree, find_commit
 from cmserver.sessions.ledger.model import CheckRun, EarlierUndo, TurnTraces
-from cmserver.sessions.ledger.record import note_turn
+from cmserver.sessions.ledger.record import note_turn, program_of
 from cmserver.sessions.turns import repository as turns
 from cmserver.tooluse.model import Purpose, is_absolute
 from cmserver.tooluse.places import ALL_BELOW, join
@@ -34,8 +34,12 @@ class TurnWork(msgspec.Struct, kw_only=True):
     traces: TurnTraces = msgspec.field(default_factory=TurnTraces)
 
 
-async def add_turn_work(conn: Conn, jobs: Sequence[ClaimedJob], readings: Mapping[UUID, EventReading]) -> None:
-    """Add what the jobs' events did to their turns. Call it once for each job, in the transaction that ends it."""
+async def add_turn_work(conn: Conn, jobs: Sequence[ClaimedJob], readings: Mapping[UUID, EventReading]) -> set[str]:
+    """Add what the jobs' events did to their turns; returns the programs of the checks that they ran.
+
+    Call it once for each job, in the transaction that ends it.
+    """
+    programs: set[str] = set()
     for (team_id, session_id, prompt_number), events in _group_by_turn(jobs, readings).items():
         work = read_work(events)
         if work.files or work.checks or work.commits:
@@ -51,6 +55,8 @@ async def add_turn_work(conn: Conn, jobs: Sequence[ClaimedJob], readings: Mappin
             )
         if not work.traces.is_empty:
             await note_turn(conn, team_id, session_id, prompt_number, work.traces)
+            programs |= {program_of(check) for check in work.traces.checks}
+    return programs
 
 
 def _group_by_turn(

@@ -119,7 +119,7 @@ class Observation(ObservationFields, frozen=True, kw_only=True):
     turn_number: int | None = None
     """The number of the turn that it was made of."""
     closed_by: int | None = None
-    """The number of the observation with which it was done."""
+    """The number of the observation with which it was done, or of the turn of another session."""
     closed_at: datetime | None = None
     stale: StaleMark | None = None
     """None while nothing is known against what it says."""
@@ -153,6 +153,25 @@ OBSERVATION_COLUMNS: LiteralString = (
     " access_count, last_accessed_at, agent, caller_type, ttl_seconds, expires_at, version, superseded_by, superseded_at,"
     " merged_from, created_at, updated_at"
 )
+
+
+class StateByTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of an observation, and the number of the turn that closed it."""
+
+    number: int
+    state: ObservationState
+    closed_by: int | None
+
+
+class RecordedFailure(StateByTurn, frozen=True, kw_only=True):
+    """What is or was open, with its turn. `may_change` tells that neither a person nor its own session has closed it."""
+
+    server_session_id: UUID
+    turn_number: int
+    asked_at: datetime
+    metadata: dict[str, object]
+    may_change: bool
+
 
 LIVE: LiteralString = "superseded_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
 LIVE_O: LiteralString = "o.superseded_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > now())"

@@ -327,18 +327,51 @@ OPEN_ENDS = Query(
     """,
 )
 
-# One that somebody corrects at this moment stays open.
+# One that somebody corrects at this moment stays open. What a turn has closed is closed by what its own session says of it.
 CLOSE = Query(
     int,
     f"""
     WITH ending AS (
         SELECT id FROM observations
-         WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND number = ANY(%(numbers)s) AND state = 'open'
+         WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND number = ANY(%(numbers)s)
+           AND (state = 'open' OR closed_by IN (SELECT t.number FROM turns t WHERE t.team_id = %(team_id)s))
            AND number <> %(closed_by)s AND {model.LIVE}
          ORDER BY number FOR UPDATE SKIP LOCKED
     )
     UPDATE observations o SET state = %(state)s, closed_by = %(closed_by)s, closed_at = now(), updated_at = now()
       FROM ending WHERE o.id = ending.id AND o.team_id = %(team_id)s
+    """,
+)
+
+# The newest that are open, and all that was ever open of these turns.
+FAILURES = Query(
+    model.RecordedFailure,
+    f"""
+    WITH chosen AS (
+        (SELECT id FROM observations
+          WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND state = 'open' ORDER BY number DESC LIMIT %(limit)s)
+        UNION
+        SELECT id FROM observations
+         WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND server_session_id = ANY(%(session_ids)s)
+           AND turn_number = ANY(%(turn_numbers)s) AND state IS NOT NULL
+    )
+    SELECT o.number, t.server_session_id, o.state, o.closed_by, o.metadata, t.number AS turn_number, t.created_at AS asked_at,
+           o.version = 1 AND (o.state = 'open' OR c.id IS NOT NULL) AS may_change
+      FROM chosen
+      JOIN observations o USING (id)
+      JOIN turns t ON t.team_id = o.team_id AND t.number = o.turn_number
+      LEFT JOIN turns c ON c.team_id = o.team_id AND c.number = o.closed_by
+     WHERE {model.LIVE_O} AND o.metadata ? 'commands'
+    """,
+)
+
+SET_STATES = Query(
+    int,
+    """
+    UPDATE observations o
+       SET state = n.state, closed_by = n.closed_by, closed_at = CASE WHEN n.state <> 'open' THEN now() END, updated_at = now()
+      FROM jsonb_to_recordset(%(rows)s) AS n(number bigint, state text, closed_by bigint)
+     WHERE o.team_id = %(team_id)s AND o.project_id = %(project_id)s AND o.number = n.number AND o.version = 1
     """,
 )
 
@@ -640,6 +673,25 @@ async def close(
 ) -> None:
     """Mark those of them that are open as done or dropped by the observation of the number `closed_by`."""
     await CLOSE.run(conn, team_id=team_id, project_id=project_id, numbers=list(numbers), closed_by=closed_by, state=state)
+
+
+async def failures(
+    conn: Conn, team_id: UUID, project_id: UUID, session_ids: Collection[UUID], turn_numbers: Collection[int], limit: int
+) -> list[model.RecordedFailure]:
+    """What is or was open of these turns, and the newest `limit` of what is open in the project, if it says how commands ended."""
+    return await FAILURES.all(
+        conn,
+        team_id=team_id,
+        project_id=project_id,
+        session_ids=list(session_ids),
+        turn_numbers=list(turn_numbers),
+        limit=limit,
+    )
+
+
+async def set_states(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[model.StateByTurn]) -> None:
+    """Set the states of these observations, and by which turn they are closed."""
+    await SET_STATES.run(conn, team_id=team_id, project_id=project_id, rows=Jsonb(list(rows)))
 
 
 async def remove_rules_rows(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> None:

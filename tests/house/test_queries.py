@@ -48,6 +48,7 @@ NEVER_NULL = {
     "cmserver.generation.repository.CLAIM: claim": "the statement has just set it",
     "cmserver.observations.lifetime.repository.EXTEND: old_ttl_seconds": "what expires has a lifetime (expires_with_a_lifetime)",
     "cmserver.observations.lifetime.repository.EXTEND: old_expires_at": "its WHERE leaves NULLs out",
+    "cmserver.observations.repository.FAILURES: state": "its WHERE leaves NULLs out",
     "cmserver.calls.repository.STORED_ANSWERS: answer": "its WHERE leaves NULLs out",
     "cmserver.consolidation.repository.MERGES: strategy": "a version that is a merge has one",
     "cmserver.graph.overviews.repository.OF_PROJECT: body": "its WHERE leaves NULLs out",

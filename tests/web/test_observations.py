@@ -63,6 +63,16 @@ async def test_a_sub_agent_s_turn_is_marked(client: httpx.AsyncClient, cast: Cas
     assert "turn of sub-agent a1" in page.text
 
 
+async def test_the_number_of_a_turn_leads_to_its_session(app: AsgiFrame, db: Db, cast: Cast, make: Make, alice: Visitor):
+    turn = await make.turn(project=cast.alice.project)
+    stranger = await visit_as(app, db, cast.charlie.team_id, "member")
+
+    found = await alice.get(f"/ui/observations/{turn.number}")
+
+    assert (found.status_code, found.url.path) == (200, f"/ui/sessions/{turn.server_session_id}")
+    assert (await stranger.get(f"/ui/observations/{turn.number}")).status_code == 404
+
+
 async def test_a_long_list_has_a_next_page(cast: Cast, make: Make, alice: Visitor):
     for number in range(51):
         await make.observation(project=cast.alice.project, title=f"Observation number {number}.")

@@ -67,6 +67,20 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     commit: str | None
 
 
+class TurnRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """How a turn ran a program's checks, with the turn's place in the order of all."""
+
+    number: int
+    created_at: datetime
+    server_session_id: UUID
+    results: list[object]
+
+    @property
+    def runs(self) -> list[CheckRun]:
+        """Empty where they have another shape."""
+        return decode_runs(self.results)
+
+
 class NewEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What of an earlier turn is over by a later one. `instead` is what the same place of the file got."""
 
@@ -83,6 +97,14 @@ class Entry(NewEntry, frozen=True, kw_only=True):
 
     later_number: int
     later_at: datetime
+
+
+def decode_runs(results: list[object]) -> list[CheckRun]:
+    """The runs as they were noted; empty where they have another shape."""
+    try:
+        return msgspec.convert(results, list[CheckRun])
+    except msgspec.ValidationError:
+        return []
 
 
 def encode_places(places: list[EditedPlace]) -> tuple[list[int], list[int]]:

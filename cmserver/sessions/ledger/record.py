@@ -22,6 +22,7 @@ from cmserver.sessions.ledger.model import (
     TracedTurn,
     TurnTraces,
     decode_places,
+    decode_runs,
     encode_places,
 )
 
@@ -53,9 +54,9 @@ async def note_turn(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: 
         await repository.commit(conn, team_id, turn.id, commit, traces.loose)
     for name, tokens in changed.items():
         await _compare_edits(conn, team_id, turn, name, tokens)
-    programs = {program for check in traces.checks for program in [_program(check)] if program}
+    programs = {program for check in traces.checks for program in [program_of(check)] if program}
     for program in sorted(programs):
-        await _note_checks(conn, team_id, turn, program, [check for check in traces.checks if _program(check) == program])
+        await _note_checks(conn, team_id, turn, program, [check for check in traces.checks if program_of(check) == program])
 
 
 async def _note_edits(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnTraces) -> dict[str, set[int]]:
@@ -184,14 +185,15 @@ async def _compare_edits(conn: Conn, team_id: UUID, turn: TracedTurn, name: str,
                 await repository.add(conn, team_id, turn.project_id, entry)
 
 
-def _program(check: CheckRun) -> str:
+def program_of(check: CheckRun) -> str:
+    """The name under which a check is noted."""
     return check.results[0].command.partition(" ")[0][:_MAX_NAME] if check.results else ""
 
 
 async def _note_checks(conn: Conn, team_id: UUID, turn: TracedTurn, program: str, checks: Sequence[CheckRun]) -> None:
     """Store how the turn's checks by that program ended, and write anew which failures of earlier turns are over."""
     known = [trace for trace in await repository.of_turn(conn, team_id, turn.id, "check") if trace.name == program]
-    runs = [run for trace in known for run in _runs(trace)]
+    runs = [run for trace in known for run in decode_runs(trace.results)]
     await repository.put(
         conn,
         team_id,
@@ -205,7 +207,7 @@ async def _note_checks(conn: Conn, team_id: UUID, turn: TracedTurn, program: str
     passes = Passes()
     failed: list[tuple[UUID, str, list[CommandResult]]] = []
     for trace in traces:
-        for run in _runs(trace):
+        for run in decode_runs(trace.results):
             for result in run.results:
                 passes.add(result)
             over = [it for it in failed if all(map(passes.cover, it[2]))]
@@ -225,10 +227,3 @@ async def _note_checks(conn: Conn, team_id: UUID, turn: TracedTurn, program: str
 def _without_words(run: CheckRun) -> CheckRun:
     """The run without what its output says: nobody compares that."""
     return msgspec.structs.replace(run, results=[msgspec.structs.replace(result, failure="") for result in run.results])
-
-
-def _runs(trace: Trace) -> list[CheckRun]:
-    try:
-        return msgspec.convert(trace.results, list[CheckRun])
-    except msgspec.ValidationError:
-        return []

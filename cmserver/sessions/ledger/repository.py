@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from cmserver.base.sql import Conn, Query
-from cmserver.sessions.ledger.model import Entry, NewEntry, Trace, TracedTurn, TraceKind
+from cmserver.sessions.ledger.model import Entry, NewEntry, Trace, TracedTurn, TraceKind, TurnRuns
 
 OWNS = {"turn_traces", "turn_ledger"}
 
@@ -41,6 +41,19 @@ OF_NAME = Query(
              WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = %(kind)s AND r.name = %(name)s
              ORDER BY t.created_at DESC, t.number DESC LIMIT %(limit)s) n
      ORDER BY n.created_at, n.number
+    """,
+)
+
+# The newest turns that ran checks of these programs, oldest first.
+RUNS = Query(
+    TurnRuns,
+    """
+    SELECT n.number, n.created_at, n.server_session_id, n.results
+      FROM (SELECT t.number, t.created_at, t.server_session_id, r.name, r.results
+              FROM turn_traces r JOIN turns t ON t.id = r.turn_id AND t.team_id = r.team_id
+             WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = 'check' AND r.name = ANY(%(names)s)
+             ORDER BY t.created_at DESC, t.number DESC LIMIT %(limit)s) n
+     ORDER BY n.created_at, n.number, n.name
     """,
 )
 
@@ -156,6 +169,11 @@ async def of_turn(conn: Conn, team_id: UUID, turn_id: UUID, kind: TraceKind) -> 
 async def of_name(conn: Conn, team_id: UUID, project_id: UUID, kind: TraceKind, name: str, limit: int) -> list[Trace]:
     """The newest traces of that file or program in the project, oldest first."""
     return await OF_NAME.all(conn, team_id=team_id, project_id=project_id, kind=kind, name=name, limit=limit)
+
+
+async def runs(conn: Conn, team_id: UUID, project_id: UUID, names: Collection[str], limit: int) -> list[TurnRuns]:
+    """How the newest turns of the project ran checks of these programs, oldest first."""
+    return await RUNS.all(conn, team_id=team_id, project_id=project_id, names=list(names), limit=limit)
 
 
 async def of_session(conn: Conn, team_id: UUID, turn_id: UUID, limit: int) -> list[Trace]:

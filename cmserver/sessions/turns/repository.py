@@ -181,6 +181,8 @@ NEWEST = Query(
 
 BY_IDS = Query(SessionTurn, f"SELECT {TURN_COLUMNS} FROM turns WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 
+KNOWN_NUMBERS = Query(int, "SELECT number FROM turns WHERE team_id = %(team_id)s AND number = ANY(%(numbers)s::bigint[])")
+
 BY_NUMBERS = Query(
     SessionTurn, f"SELECT {TURN_COLUMNS} FROM turns WHERE number = ANY(%(numbers)s::bigint[]) AND team_id = %(team_id)s"
 )
@@ -333,6 +335,11 @@ async def by_ids(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> list[Sessi
 async def by_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[SessionTurn]:
     """The turns with these numbers, those that exist, in no order."""
     return await BY_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers))
+
+
+async def known_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[int]:
+    """Those of the numbers that are numbers of turns."""
+    return await KNOWN_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers)) if numbers else []
 
 
 async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:

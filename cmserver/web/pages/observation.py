@@ -30,6 +30,7 @@ from cmserver.observations.wire import CorrectionIn, Importance, Title, Words, t
 from cmserver.observations.write import correct, delete, expire, promote
 from cmserver.recall.model import ShownReceipt
 from cmserver.recall.readers import read_readers
+from cmserver.sessions.turns.read import find_turns
 from cmserver.web.page import Page
 from cmserver.web.pages.memory import BADGES, TYPES, names_of_projects, session_labels, title_of
 from cmserver.web.templates import show_hidden
@@ -85,13 +86,19 @@ class ObservationView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get_observation(visit: Visit) -> Response:
-    """One observation whole: its text, sources, history, relations, and who was given it."""
+    """One observation whole: its text, sources, history, relations, and who was given it. A turn's number leads to its session."""
     name = visit.parameter("observation")
     try:
         async with visit.tenant() as conn:
             view = await _read(conn, visit, name)
     except Gone as error:
         return await _render_gone(visit, name, error)
+    except NotFound:
+        async with visit.tenant() as conn:
+            turn = next(iter((await find_turns(conn, visit.principal, [parse_number(name) or 0])).values()), None)
+        if turn is None:
+            raise
+        return visit.redirect(f"/ui/sessions/{turn.server_session_id}")
     return visit.render(
         "observation.html",
         title=f"#{view.observation.number} {view.title[:60]}",

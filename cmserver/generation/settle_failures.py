@@ -1,0 +1,75 @@
+"""Closes failures on record by what turns of other sessions did.
+
+A failure is done with the first later turn by which the same check passes, and dropped for a later failure of that check on record.
+It is found out anew whenever such a check ran, so that it does not matter which session a worker comes by first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from cmserver.base.sql import Conn
+from cmserver.generation.prompt import command_results
+from cmserver.observations import repository as observations
+from cmserver.observations.model import RecordedFailure, StateByTurn
+from cmserver.reading.model import CommandResult
+from cmserver.rules.failures import Passes, is_same_check
+from cmserver.sessions.ledger import repository as ledger
+from cmserver.sessions.ledger.model import TurnRuns
+
+_MAX_TURNS = 200
+_MAX_OPEN = 50
+
+_Order = tuple[datetime, int]
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    row: RecordedFailure
+    failed: list[CommandResult]
+
+    def replaces(self, other: _Failure) -> bool:
+        """Whether it is about the check that another session's failure is about, and about no other."""
+        if self.row.server_session_id == other.row.server_session_id:
+            return False
+        return any(all(it.command == new.command and is_same_check(it, new) for it in other.failed) for new in self.failed)
+
+
+async def settle_failures(conn: Conn, team_id: UUID, project_id: UUID, programs: Collection[str]) -> None:
+    """Close the project's failures of these programs' checks as their turns say by now, or open them again."""
+    turns = await ledger.runs(conn, team_id, project_id, programs, _MAX_TURNS)
+    rows = await observations.failures(
+        conn, team_id, project_id, {turn.server_session_id for turn in turns}, {turn.number for turn in turns}, _MAX_OPEN
+    )
+    if changed := await asyncio.to_thread(find_states, turns, rows):
+        await observations.set_states(conn, team_id, project_id, changed)
+
+
+def find_states(turns: Sequence[TurnRuns], rows: Sequence[RecordedFailure]) -> list[StateByTurn]:
+    """The states of those of the failures that have another one now. The turns are in their order."""
+    results: dict[_Order, list[CommandResult]] = {}
+    for turn in turns:
+        results.setdefault((turn.created_at, turn.number), []).extend(it for run in turn.runs for it in run.results)
+    failures: dict[_Order, list[_Failure]] = {}
+    for row in sorted(rows, key=lambda row: row.number):
+        if failed := [it for it in command_results(row.metadata) if not it.passed]:
+            failures.setdefault((row.asked_at, row.turn_number), []).append(_Failure(row, failed))
+    states: list[StateByTurn] = []
+    passes, waiting = Passes(), list[_Failure]()
+    for place in sorted({*results, *failures}):
+        for result in results.get(place, ()):
+            passes.add(result)
+        new, ran = failures.get(place, []), place in results
+        for failure in list(waiting):
+            is_over = ran and all(map(passes.cover, failure.failed))
+            if is_over or any(it.replaces(failure) for it in new):
+                waiting.remove(failure)
+                states.append(StateByTurn(number=failure.row.number, state="done" if is_over else "dropped", closed_by=place[1]))
+        waiting += [it for it in new if it.row.may_change]
+    states += [StateByTurn(number=it.row.number, state="open", closed_by=None) for it in waiting]
+    before = {row.number: (row.state, row.closed_by) for row in rows}
+    return [it for it in states if before[it.number] != (it.state, it.closed_by)]

@@ -1,0 +1,99 @@
+"""Failures on record are over by what turns of other sessions did, whichever a worker came by first."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from cmserver.generation.settle_failures import find_states
+from cmserver.observations.model import ObservationState, RecordedFailure
+from cmserver.reading.model import CommandResult
+from cmserver.sessions.ledger.model import CheckRun, TurnRuns
+from tests.table import try_rows
+
+START = datetime(2026, 11, 1, tzinfo=UTC)
+SESSIONS = {name: UUID(int=place) for place, name in enumerate("abc")}
+
+
+def check(*, passed: bool, command: str = "pytest", selectors: tuple[str, ...] = ()) -> CommandResult:
+    return CommandResult(command=command, kind="check", passed=passed, selectors=list(selectors), folder="")
+
+
+def turn(session: str, number: int, *results: CommandResult) -> TurnRuns:
+    """The turn of that number, which is also its day."""
+    return TurnRuns(
+        number=number,
+        created_at=START + timedelta(days=number),
+        server_session_id=SESSIONS[session],
+        results=[msgspec.to_builtins(CheckRun(text="pytest", results=list(results)))],
+    )
+
+
+def failure(
+    session: str,
+    at: int,
+    *results: CommandResult,
+    state: ObservationState = "open",
+    closed_by: int | None = None,
+    may_change: bool = True,
+) -> RecordedFailure:
+    """A failure on record of that turn, whose number is a hundred higher."""
+    return RecordedFailure(
+        number=100 + at,
+        state=state,
+        closed_by=closed_by,
+        server_session_id=SESSIONS[session],
+        turn_number=at,
+        asked_at=START + timedelta(days=at),
+        metadata={"commands": msgspec.to_builtins(list(results or [FAILS]))},
+        may_change=may_change,
+    )
+
+
+PASSES, FAILS = check(passed=True), check(passed=False)
+OF_A = check(passed=True, selectors=("tests/a.py",))
+STATE = tuple[int, Literal["open", "done", "dropped"], int | None]
+
+
+@try_rows(
+    ("turns", "rows", "changed"),
+    [
+        ([turn("a", 1, FAILS), turn("b", 2, PASSES)], [failure("a", 1)], [(101, "done", 2)]),
+        ([turn("b", 1, PASSES), turn("a", 2, FAILS)], [failure("a", 2)], []),
+        ([turn("a", 1, FAILS), turn("b", 2, OF_A)], [failure("a", 1)], []),
+        ([turn("a", 1, FAILS), turn("b", 2, check(passed=True, command="vitest"))], [failure("a", 1)], []),
+        ([turn("a", 1, FAILS), turn("b", 2, FAILS)], [failure("a", 1), failure("b", 2)], [(101, "dropped", 2)]),
+        (
+            [turn("a", 1, FAILS), turn("b", 2, FAILS), turn("c", 3, PASSES)],
+            [failure("a", 1), failure("b", 2)],
+            [(101, "dropped", 2), (102, "done", 3)],
+        ),
+        ([turn("a", 1, FAILS), turn("a", 2, FAILS)], [failure("a", 1), failure("a", 2)], []),
+        ([turn("a", 1, FAILS), turn("b", 2, FAILS, PASSES)], [failure("a", 1)], [(101, "done", 2)]),
+        # What comes late: an earlier pass, an earlier failure, a failure between.
+        (
+            [turn("a", 1, FAILS), turn("c", 2, PASSES), turn("b", 3, PASSES)],
+            [failure("a", 1, state="done", closed_by=3)],
+            [(101, "done", 2)],
+        ),
+        ([turn("a", 1, FAILS), turn("b", 3, PASSES)], [failure("a", 1)], [(101, "done", 3)]),
+        (
+            [turn("a", 1, FAILS), turn("c", 2, FAILS), turn("b", 3, PASSES)],
+            [failure("a", 1, state="done", closed_by=3), failure("c", 2)],
+            [(101, "dropped", 2), (102, "done", 3)],
+        ),
+        ([turn("a", 1, FAILS)], [failure("a", 1, state="done", closed_by=3)], [(101, "open", None)]),
+        # A person, or its own session, has said that it is over, or that it is not.
+        ([turn("a", 1, FAILS), turn("b", 2, PASSES)], [failure("a", 1, state="dropped", closed_by=90, may_change=False)], []),
+        ([turn("a", 1, FAILS), turn("b", 2, PASSES)], [failure("a", 1, may_change=False)], []),
+        # It is as it should be.
+        ([turn("a", 1, FAILS), turn("b", 2, PASSES)], [failure("a", 1, state="done", closed_by=2)], []),
+    ],
+)
+def test_a_failure_is_over_by_the_first_later_turn_that_shows_it(
+    turns: list[TurnRuns], rows: list[RecordedFailure], changed: list[STATE]
+):
+    assert [(it.number, it.state, it.closed_by) for it in find_states(turns, rows)] == changed
