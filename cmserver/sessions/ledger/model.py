@@ -56,14 +56,19 @@ class TracedTurn(msgspec.Struct, frozen=True, kw_only=True):
     server_session_id: UUID
 
 
-class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """One row: what a turn did to a file, or how it ran a program's checks. See the table's comments."""
+class NewTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn did to a file, or how it ran a program's checks. See the table's comments."""
 
     turn_id: UUID
     name: str
-    put_in: list[int]
-    took_out: list[int]
-    results: list[object]
+    put_in: list[int] = []
+    took_out: list[int] = []
+    results: list[object] = []
+
+
+class Trace(NewTrace, frozen=True, kw_only=True):
+    """A trace with the commit that has it."""
+
     commit: str | None
 
 
@@ -81,20 +86,28 @@ class TurnRuns(msgspec.Struct, frozen=True, kw_only=True):
         return decode_runs(self.results)
 
 
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """The entries about these tokens of turns, of one file, or None of all."""
+
+    turn_ids: list[UUID]
+    name: str | None
+    tokens: list[int]
+
+
 class NewEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What of an earlier turn is over by a later one. `instead` is what the same place of the file got."""
 
     earlier_id: UUID
     later_id: UUID
-    kind: TraceKind
     name: str
     token: int = 0
     instead: list[int] = []
 
 
 class Entry(NewEntry, frozen=True, kw_only=True):
-    """An entry with the place of its later turn in the order of all."""
+    """An entry with its kind, and the place of its later turn in the order of all."""
 
+    kind: TraceKind
     later_number: int
     later_at: datetime
 

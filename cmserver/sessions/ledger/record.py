@@ -5,12 +5,13 @@ Turns may be noted in any order: what comes of them is the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
 
 import msgspec
 
 from cmserver.base.sql import Conn
+from cmserver.base.structs import reshape
 from cmserver.reading.model import CommandResult, EditedPlace
 from cmserver.rules.failures import Passes
 from cmserver.sessions.ledger import repository
@@ -18,6 +19,8 @@ from cmserver.sessions.ledger.model import (
     CheckRun,
     EarlierUndo,
     NewEntry,
+    NewTrace,
+    Scope,
     Trace,
     TracedTurn,
     TurnTraces,
@@ -52,8 +55,15 @@ async def note_turn(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: 
     changed = await _note_edits(conn, team_id, turn, traces)
     for commit in traces.commits:
         await repository.commit(conn, team_id, turn.id, commit, traces.loose)
-    for name, tokens in changed.items():
-        await _compare_edits(conn, team_id, turn, name, tokens)
+    if changed:
+        traces_of = _by_name(await repository.of_names(conn, team_id, turn.project_id, "edit", changed, _MAX_TURNS))
+        compared = [(traces_of[name], tokens) for name, tokens in changed.items() if name in traces_of]
+        scopes = [
+            Scope(turn_ids=[trace.turn_id for trace in found], name=found[0].name, tokens=sorted(tokens))
+            for found, tokens in compared
+        ]
+        entries = [entry for found, tokens in compared for entry in _compare_edits(found, tokens)]
+        await repository.write(conn, team_id, turn.project_id, "edit", scopes, entries)
     programs = {program for check in traces.checks for program in [program_of(check)] if program}
     for program in sorted(programs):
         await _note_checks(conn, team_id, turn, program, [check for check in traces.checks if program_of(check) == program])
@@ -70,6 +80,7 @@ async def _note_edits(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnT
     stashed = await _add_taken(conn, team_id, turn, traces, places)
     net = _without_moved({name: _net(found) for name, found in places.items()})
     changed: dict[str, set[int]] = {}
+    rows: list[NewTrace] = []
     left = _MAX_TOKENS
     for name, found in net.items():
         put, took = encode_places(found)
@@ -77,9 +88,10 @@ async def _note_edits(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnT
         put, took = (put, took) if is_room else ([], [])
         left -= max(len(put), len(took))
         results = [_STASH] if name in stashed else before[name].results if name in before else []
-        await repository.put(conn, team_id, turn, "edit", name, put_in=put, took_out=took, results=results)
+        rows.append(NewTrace(turn_id=turn.id, name=name, put_in=put, took_out=took, results=results))
         old = before.get(name)
         changed[name] = {*put, *took, *(old.put_in if old else ()), *(old.took_out if old else ())} - {0}
+    await repository.put(conn, team_id, turn.project_id, "edit", rows)
     return changed
 
 
@@ -89,10 +101,11 @@ async def _add_taken(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnTr
     Returns the files of which something was put away.
     """
     stashed: set[str] = set()
-    for path in traces.removed:
-        known = await repository.of_name(conn, team_id, turn.project_id, "edit", path[:_MAX_NAME], _MAX_TURNS)
-        if known:
-            _take_out(places, path[:_MAX_NAME], [trace for trace in known if trace.turn_id != turn.id])
+    if traces.removed:
+        removed = {path[:_MAX_NAME] for path in traces.removed}
+        known = await repository.of_names(conn, team_id, turn.project_id, "edit", removed, _MAX_TURNS)
+        for name, found in _by_name(known).items():
+            _take_out(places, name, [trace for trace in found if trace.turn_id != turn.id])
     if traces.taken:
         earlier = await repository.of_session(conn, team_id, turn.id, _MAX_TURNS)
         for taken in traces.taken:
@@ -106,6 +119,13 @@ async def _add_taken(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnTr
     return stashed
 
 
+def _by_name(traces: Iterable[Trace]) -> dict[str, list[Trace]]:
+    by_name: dict[str, list[Trace]] = {}
+    for trace in traces:
+        by_name.setdefault(trace.name, []).append(trace)
+    return by_name
+
+
 def _take_out(places: Places, name: str, traces: Iterable[Trace]) -> None:
     tokens = frozenset(token for trace in traces for token in trace.put_in if token)
     if tokens:
@@ -115,11 +135,11 @@ def _take_out(places: Places, name: str, traces: Iterable[Trace]) -> None:
 async def _bring_back(conn: Conn, team_id: UUID, turn: TracedTurn, places: Places, earlier: Sequence[Trace]) -> None:
     """Put in again what the newest turn that put something away took out."""
     newest = next((trace.turn_id for trace in earlier if _STASH in trace.results), None)
-    for trace in earlier:
-        if trace.turn_id == newest and _STASH in trace.results:
-            places.setdefault(trace.name, []).append(EditedPlace(put_in=frozenset(token for token in trace.took_out if token)))
-            old = msgspec.structs.replace(turn, id=trace.turn_id)
-            await repository.put(conn, team_id, old, "edit", trace.name, put_in=trace.put_in, took_out=trace.took_out)
+    back = [trace for trace in earlier if trace.turn_id == newest and _STASH in trace.results]
+    for trace in back:
+        places.setdefault(trace.name, []).append(EditedPlace(put_in=frozenset(token for token in trace.took_out if token)))
+    unmarked = [reshape(trace, NewTrace, results=[]) for trace in back]
+    await repository.put(conn, team_id, turn.project_id, "edit", unmarked)
 
 
 def _is_taken(trace: Trace, taken: EarlierUndo, earlier: Sequence[Trace]) -> bool:
@@ -163,10 +183,8 @@ def _without_moved(files: Places) -> Places:
     return {name: [stays(place, name) for place in found] for name, found in files.items()}
 
 
-async def _compare_edits(conn: Conn, team_id: UUID, turn: TracedTurn, name: str, tokens: set[int]) -> None:
-    """Write anew what is over of these tokens in the file."""
-    traces = await repository.of_name(conn, team_id, turn.project_id, "edit", name, _MAX_TURNS)
-    await repository.forget(conn, team_id, [trace.turn_id for trace in traces], "edit", name, tokens)
+def _compare_edits(traces: Sequence[Trace], tokens: set[int]) -> Iterator[NewEntry]:
+    """What is over of these tokens in the file whose traces these are, oldest first."""
     history: dict[int, list[tuple[UUID, EditedPlace, bool]]] = {}
     for trace in traces:
         for place in decode_places(trace.put_in, trace.took_out):
@@ -175,14 +193,25 @@ async def _compare_edits(conn: Conn, team_id: UUID, turn: TracedTurn, name: str,
             for token in tokens & place.put_in:
                 history.setdefault(token, []).append((trace.turn_id, place, True))
     for token, steps in history.items():
-        if steps[-1][2]:
-            continue  # it is there again
-        for at, (earlier_id, _, is_put) in enumerate(steps):
-            later = next(((id_, place) for id_, place, puts in steps[at + 1 :] if not puts and id_ != earlier_id), None)
-            if is_put and later is not None:
-                instead = sorted(later[1].put_in)[:_MAX_INSTEAD]
-                entry = NewEntry(earlier_id=earlier_id, later_id=later[0], kind="edit", name=name, token=token, instead=instead)
-                await repository.add(conn, team_id, turn.project_id, entry)
+        if not steps[-1][2]:  # else it is there again
+            yield from _find_ends(traces[0].name, token, steps)
+
+
+def _find_ends(name: str, token: int, steps: Sequence[tuple[UUID, EditedPlace, bool]]) -> Iterator[NewEntry]:
+    """For each turn that put the token in the next other turn that took it out."""
+    ended = set[UUID]()
+    first: tuple[UUID, EditedPlace] | None = None
+    other: tuple[UUID, EditedPlace] | None = None  # the next one by another turn than the first
+    for turn_id, place, is_put in reversed(steps):
+        if not is_put:
+            other = other if first is None or first[0] == turn_id else first
+            first = turn_id, place
+            continue
+        later = other if first is not None and first[0] == turn_id else first
+        if later is not None and turn_id not in ended:
+            ended.add(turn_id)
+            instead = sorted(later[1].put_in)[:_MAX_INSTEAD]
+            yield NewEntry(earlier_id=turn_id, later_id=later[0], name=name, token=token, instead=instead)
 
 
 def program_of(check: CheckRun) -> str:
@@ -194,18 +223,18 @@ async def _note_checks(conn: Conn, team_id: UUID, turn: TracedTurn, program: str
     """Store how the turn's checks by that program ended, and write anew which failures of earlier turns are over."""
     known = [trace for trace in await repository.of_turn(conn, team_id, turn.id, "check") if trace.name == program]
     runs = [run for trace in known for run in decode_runs(trace.results)]
-    await repository.put(
-        conn,
-        team_id,
-        turn,
-        "check",
-        program,
-        results=[msgspec.to_builtins(_without_words(run)) for run in [*runs, *checks][-_MAX_RUNS:]],
-    )
-    traces = await repository.of_name(conn, team_id, turn.project_id, "check", program, _MAX_TURNS)
-    await repository.forget(conn, team_id, [trace.turn_id for trace in traces], "check", None, [0])
+    results = [msgspec.to_builtins(_without_words(run)) for run in [*runs, *checks][-_MAX_RUNS:]]
+    await repository.put(conn, team_id, turn.project_id, "check", [NewTrace(turn_id=turn.id, name=program, results=results)])
+    traces = await repository.of_names(conn, team_id, turn.project_id, "check", [program], _MAX_TURNS)
+    scope = Scope(turn_ids=[trace.turn_id for trace in traces], name=None, tokens=[0])
+    await repository.write(conn, team_id, turn.project_id, "check", [scope], _compare_checks(traces))
+
+
+def _compare_checks(traces: Sequence[Trace]) -> list[NewEntry]:
+    """Which failures are over, of the program whose traces these are, oldest first."""
     passes = Passes()
     failed: list[tuple[UUID, str, list[CommandResult]]] = []
+    entries: dict[tuple[UUID, str], NewEntry] = {}
     for trace in traces:
         for run in decode_runs(trace.results):
             for result in run.results:
@@ -214,14 +243,10 @@ async def _note_checks(conn: Conn, team_id: UUID, turn: TracedTurn, program: str
             failed = [it for it in failed if it not in over]
             for earlier_id, text, _ in over:
                 if earlier_id != trace.turn_id:
-                    await repository.add(
-                        conn,
-                        team_id,
-                        turn.project_id,
-                        NewEntry(earlier_id=earlier_id, later_id=trace.turn_id, kind="check", name=text),
-                    )
+                    entries[earlier_id, text] = NewEntry(earlier_id=earlier_id, later_id=trace.turn_id, name=text)
             if wrong := [result for result in run.results if not result.passed]:
                 failed.append((trace.turn_id, run.text, wrong))
+    return list(entries.values())
 
 
 def _without_words(run: CheckRun) -> CheckRun:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from uuid import UUID
 
-from psycopg.types.json import Jsonb
-
-from cmserver.base.sql import Conn, Query
-from cmserver.sessions.ledger.model import Entry, NewEntry, Trace, TracedTurn, TraceKind, TurnRuns
+from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.sessions.ledger.model import Entry, NewEntry, NewTrace, Scope, Trace, TracedTurn, TraceKind, TurnRuns
 
 OWNS = {"turn_traces", "turn_ledger"}
 
@@ -31,16 +29,18 @@ OF_TURN = Query(
     """,
 )
 
-# The newest turns that did something to it, oldest first.
-OF_NAME = Query(
+# The newest turns that did something to each of them, oldest first.
+OF_NAMES = Query(
     Trace,
     """
     SELECT n.turn_id, n.name, n.put_in, n.took_out, n.results, n.commit
-      FROM (SELECT r.*, t.created_at, t.number
-              FROM turn_traces r JOIN turns t ON t.id = r.turn_id AND t.team_id = r.team_id
-             WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = %(kind)s AND r.name = %(name)s
-             ORDER BY t.created_at DESC, t.number DESC LIMIT %(limit)s) n
-     ORDER BY n.created_at, n.number
+      FROM unnest(%(names)s::text[]) AS asked (name)
+     CROSS JOIN LATERAL (SELECT r.*, t.created_at, t.number
+                           FROM turn_traces r JOIN turns t ON t.id = r.turn_id AND t.team_id = r.team_id
+                          WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = %(kind)s
+                            AND r.name = asked.name
+                          ORDER BY t.created_at DESC, t.number DESC LIMIT %(limit)s) n
+     ORDER BY n.name, n.created_at, n.number
     """,
 )
 
@@ -74,7 +74,8 @@ PUT = Query(
     int,
     """
     INSERT INTO turn_traces (team_id, project_id, turn_id, kind, name, put_in, took_out, results)
-    VALUES (%(team_id)s, %(project_id)s, %(turn_id)s, %(kind)s, %(name)s, %(put_in)s, %(took_out)s, %(results)s)
+    SELECT %(team_id)s, %(project_id)s, n.turn_id, %(kind)s, n.name, n.put_in, n.took_out, n.results
+      FROM jsonb_to_recordset(%(rows)s) AS n(turn_id uuid, name text, put_in integer[], took_out integer[], results jsonb)
     ON CONFLICT (turn_id, kind, name)
     DO UPDATE SET put_in = EXCLUDED.put_in, took_out = EXCLUDED.took_out, results = EXCLUDED.results
     """,
@@ -113,20 +114,23 @@ COMMIT = Query(
     """,
 )
 
-FORGET = Query(
+# What is in both lists is written over, not deleted: no row is touched twice.
+WRITE = Query(
     int,
     """
-    DELETE FROM turn_ledger
-     WHERE team_id = %(team_id)s AND earlier_id = ANY(%(turn_ids)s) AND kind = %(kind)s
-       AND (%(name)s::text IS NULL OR name = %(name)s::text) AND token = ANY(%(tokens)s::integer[])
-    """,
-)
-
-ADD = Query(
-    int,
-    """
+    WITH entry AS MATERIALIZED (
+        SELECT * FROM jsonb_to_recordset(%(entries)s)
+               AS n(earlier_id uuid, later_id uuid, name text, token integer, instead integer[])
+    ), gone AS (
+        DELETE FROM turn_ledger l
+         USING jsonb_to_recordset(%(scopes)s) AS s(turn_ids uuid[], name text, tokens integer[])
+         WHERE l.team_id = %(team_id)s AND l.earlier_id = ANY(s.turn_ids) AND l.kind = %(kind)s
+           AND (s.name IS NULL OR l.name = s.name) AND l.token = ANY(s.tokens)
+           AND NOT EXISTS (SELECT FROM entry n
+                            WHERE n.earlier_id = l.earlier_id AND n.name = l.name AND n.token = l.token)
+    )
     INSERT INTO turn_ledger (team_id, earlier_id, earlier_project_id, later_id, later_project_id, kind, name, token, instead)
-    VALUES (%(team_id)s, %(earlier_id)s, %(project_id)s, %(later_id)s, %(project_id)s, %(kind)s, %(name)s, %(token)s, %(instead)s)
+    SELECT %(team_id)s, n.earlier_id, %(project_id)s, n.later_id, %(project_id)s, %(kind)s, n.name, n.token, n.instead FROM entry n
     ON CONFLICT (earlier_id, kind, name, token)
     DO UPDATE SET later_id = EXCLUDED.later_id, later_project_id = EXCLUDED.later_project_id, instead = EXCLUDED.instead
     """,
@@ -166,9 +170,9 @@ async def of_turn(conn: Conn, team_id: UUID, turn_id: UUID, kind: TraceKind) -> 
     return await OF_TURN.all(conn, team_id=team_id, turn_id=turn_id, kind=kind)
 
 
-async def of_name(conn: Conn, team_id: UUID, project_id: UUID, kind: TraceKind, name: str, limit: int) -> list[Trace]:
-    """The newest traces of that file or program in the project, oldest first."""
-    return await OF_NAME.all(conn, team_id=team_id, project_id=project_id, kind=kind, name=name, limit=limit)
+async def of_names(conn: Conn, team_id: UUID, project_id: UUID, kind: TraceKind, names: Collection[str], limit: int) -> list[Trace]:
+    """The newest `limit` traces of each of these files or programs in the project, one name after the other, oldest first."""
+    return await OF_NAMES.all(conn, team_id=team_id, project_id=project_id, kind=kind, names=list(names), limit=limit)
 
 
 async def runs(conn: Conn, team_id: UUID, project_id: UUID, names: Collection[str], limit: int) -> list[TurnRuns]:
@@ -181,29 +185,10 @@ async def of_session(conn: Conn, team_id: UUID, turn_id: UUID, limit: int) -> li
     return await OF_SESSION.all(conn, team_id=team_id, turn_id=turn_id, limit=limit)
 
 
-async def put(
-    conn: Conn,
-    team_id: UUID,
-    turn: TracedTurn,
-    kind: TraceKind,
-    name: str,
-    *,
-    put_in: Sequence[int] = (),
-    took_out: Sequence[int] = (),
-    results: Sequence[object] = (),
-) -> None:
-    """Note what the turn did to a file or how it ran a program's checks, in the place of what is noted of that."""
-    await PUT.run(
-        conn,
-        team_id=team_id,
-        project_id=turn.project_id,
-        turn_id=turn.id,
-        kind=kind,
-        name=name,
-        put_in=list(put_in),
-        took_out=list(took_out),
-        results=Jsonb(list(results)),
-    )
+async def put(conn: Conn, team_id: UUID, project_id: UUID, kind: TraceKind, rows: Sequence[NewTrace]) -> None:
+    """Note what turns did to files or how they ran programs' checks, in the place of what is noted of that."""
+    if rows:
+        await PUT.run(conn, team_id=team_id, project_id=project_id, kind=kind, rows=Jsonb(list(rows)))
 
 
 async def rename(conn: Conn, team_id: UUID, project_id: UUID, old: str, new: str) -> None:
@@ -217,26 +202,19 @@ async def commit(conn: Conn, team_id: UUID, turn_id: UUID, commit: str, loose: C
     await COMMIT.run(conn, team_id=team_id, turn_id=turn_id, commit=commit, loose=list(loose))
 
 
-async def forget(
-    conn: Conn, team_id: UUID, turn_ids: Collection[UUID], kind: TraceKind, name: str | None, tokens: Collection[int]
+async def write(
+    conn: Conn, team_id: UUID, project_id: UUID, kind: TraceKind, scopes: Sequence[Scope], entries: Sequence[NewEntry]
 ) -> None:
-    """Delete the entries about these tokens of the turns, of one file or of all."""
-    await FORGET.run(conn, team_id=team_id, turn_ids=list(turn_ids), kind=kind, name=name, tokens=list(tokens))
-
-
-async def add(conn: Conn, team_id: UUID, project_id: UUID, entry: NewEntry) -> None:
-    """Add an entry about two turns of the project."""
-    await ADD.run(
-        conn,
-        team_id=team_id,
-        project_id=project_id,
-        earlier_id=entry.earlier_id,
-        later_id=entry.later_id,
-        kind=entry.kind,
-        name=entry.name,
-        token=entry.token,
-        instead=entry.instead,
-    )
+    """Put these entries in the place of all that there are in the scopes. No two are of one turn, name and token."""
+    if scopes:
+        await WRITE.run(
+            conn,
+            team_id=team_id,
+            project_id=project_id,
+            kind=kind,
+            scopes=Jsonb(list(scopes)),
+            entries=Jsonb(list(entries)),
+        )
 
 
 async def of_turns(conn: Conn, team_id: UUID, turn_ids: Collection[UUID]) -> list[Entry]:
