@@ -9,13 +9,12 @@ import msgspec
 
 from cmserver.reading.model import Act, CommandRun, FileEdit
 from cmserver.tooluse.model import SimpleCommand
-from cmserver.tooluse.places import join
+from cmserver.tooluse.places import is_below, join
 from cmserver.tooluse.taking_back import ALL, GitDeed, read_takings
 
 _HASH = re.compile(r"^(?:Output: )?\[[^\]\n]{1,200} ([0-9a-f]{6,40})\]", re.MULTILINE)
 _BACK = re.compile(r"(?:HEAD|@)(?:~(\d{1,3})|(\^{1,9})|(~{1,9}))?")
 _MIN_HASH = 6
-_ROOT = "."
 _NOTHING_STASHED = "No local changes to save"
 
 
@@ -96,11 +95,11 @@ class WorkTree:
         return TreeChange()
 
     def _remove(self, taking: GitDeed, paths: list[str]) -> list[Edit]:
-        new = {edit.path for edit in self._edits if edit.is_new and not _is_below(edit.path, self._added)}
+        new = {edit.path for edit in self._edits if edit.is_new and not _is_in_one(edit.path, self._added)}
         taken = [
             edit
             for edit in self._edits
-            if _is_below(edit.path, paths) and (taking.untracked if edit.path in new else taking.tracked)
+            if _is_in_one(edit.path, paths) and (taking.untracked if edit.path in new else taking.tracked)
         ]
         self._edits = [edit for edit in self._edits if edit not in taken]
         return taken
@@ -137,6 +136,5 @@ def _is_hash(name: str, known: str) -> bool:
     return len(name) >= _MIN_HASH and bool(known) and (known.startswith(name) or name.startswith(known))
 
 
-def _is_below(path: str, folders: Iterable[str]) -> bool:
-    """Whether the path is one of these, or lies in one."""
-    return any(folder in {ALL, _ROOT, path} or path.startswith(f"{folder}/") for folder in folders)
+def _is_in_one(path: str, folders: Iterable[str]) -> bool:
+    return any(is_below(path, folder) for folder in folders)

@@ -155,8 +155,8 @@ def is_same_place(place: str | None, other: str | None) -> bool:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether the path is the folder, or in it; "" is the root."""
-    return not folder or path == folder or path.startswith(f"{folder}/")
+    """Whether the path is the folder, or in it; "" and "." are the root."""
+    return folder in {"", "."} or path == folder or path.startswith(f"{folder}/")
 
 
 def contains(place: str | None, other: str | None) -> bool:

@@ -38,11 +38,15 @@ class Ledger:
         turns = [await self._make.turn(project=self._project, session=session) for _ in events]
         pairs = list(zip(turns, events, strict=True))
         for turn, done in reversed(pairs) if backwards else pairs:
-            assert turn.prompt_number is not None
-            async with self._db.system() as conn:
-                traces = read_work(done).traces
-                await note_turn(conn, self._project.team_id, turn.server_session_id, turn.prompt_number, traces)
+            await self.note(turn, done)
         return turns
+
+    async def note(self, turn: SessionTurn, events: Sequence[EventReading]) -> None:
+        """What events of a turn did, beside what is noted of it."""
+        assert turn.prompt_number is not None
+        async with self._db.system() as conn:
+            traces = read_work(events).traces
+            await note_turn(conn, self._project.team_id, turn.server_session_id, turn.prompt_number, traces)
 
     async def over(self, turns: Sequence[SessionTurn], said: str = SAID) -> list[tuple[int, int]]:
         """Which of the turns is over by which one, where it had said that, counted from 0."""
@@ -162,6 +166,25 @@ async def test_the_order_in_which_turns_are_noted_changes_nothing(db: Db, cast: 
 
     assert await ledger.over(turns) == [(0, 1), (0, 2)]
     assert await ledger.over(turns, "5000") == [(0, 2), (1, 2)]
+
+
+async def test_what_went_with_its_file_is_over_whichever_turn_is_noted_first(db: Db, cast: Cast, make: Make):
+    ledger = Ledger(db, cast.alice.project, make)
+
+    turns = await ledger.play([[TO_2000], [remove(ROWS)], [edit(ROWS, "", "MAX_ROWS = 9000")]], "s", backwards=True)
+
+    assert await ledger.over(turns) == [(0, 1)]
+    assert await ledger.over(turns, "9000") == []
+
+
+async def test_a_commit_does_not_have_what_its_turn_edits_later(db: Db, cast: Cast, make: Make):
+    ledger = Ledger(db, cast.alice.project, make)
+    turns = await ledger.play([[edit(ROWS, "LIMIT = 1", "LIMIT = 3"), run("git commit -am x", "[main 3f9c2ab] x")], []], "s")
+
+    await ledger.note(turns[0], [TO_2000])
+    await ledger.note(turns[1], [run("git checkout -- src")])
+
+    assert await ledger.over(turns) == [(0, 1)]
 
 
 async def test_other_sessions_of_the_project_count_and_other_projects_do_not(db: Db, cast: Cast, make: Make):

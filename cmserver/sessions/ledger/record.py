@@ -28,6 +28,7 @@ from cmserver.sessions.ledger.model import (
     decode_runs,
     encode_places,
 )
+from cmserver.tooluse.places import is_below
 
 Places = dict[str, list[EditedPlace]]
 """What was done to each file, place by place."""
@@ -39,7 +40,8 @@ _MAX_TURNS = 200
 _MAX_INSTEAD = 8
 _MAX_RUNS = 20
 _MAX_NAME = 300
-_STASH = "stash"
+_STASH, _REMOVED = "stash", "removed"
+"""Marks of an edit: that git put it away, and that the whole file went, with all that turns before had put in."""
 _LAST_COMMIT = {"HEAD~", "HEAD~1", "HEAD^", "@~", "@~1", "@^"}
 """Where `git reset --hard` goes that takes back the last commit."""
 
@@ -57,7 +59,11 @@ async def note_turn(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: 
         await repository.commit(conn, team_id, turn.id, commit, traces.loose)
     if changed:
         traces_of = _by_name(await repository.of_names(conn, team_id, turn.project_id, "edit", changed, _MAX_TURNS))
-        compared = [(traces_of[name], tokens) for name, tokens in changed.items() if name in traces_of]
+        compared = [
+            (traces_of[name], tokens | (_tokens_of(traces_of[name]) if _is_removed(turn, traces_of[name]) else set()))
+            for name, tokens in changed.items()
+            if name in traces_of
+        ]
         scopes = [
             Scope(turn_ids=[trace.turn_id for trace in found], name=found[0].name, tokens=sorted(tokens))
             for found, tokens in compared
@@ -77,6 +83,8 @@ async def _note_edits(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnT
     places = {name: decode_places(trace.put_in, trace.took_out) for name, trace in before.items()}
     for name, added in traces.edits.items():
         places.setdefault(name[:_MAX_NAME], []).extend(added)
+    removed = {path[:_MAX_NAME] for path in traces.removed}
+    places |= {name: places.get(name, []) for name in removed}
     stashed = await _add_taken(conn, team_id, turn, traces, places)
     net = _without_moved({name: _net(found) for name, found in places.items()})
     changed: dict[str, set[int]] = {}
@@ -87,25 +95,22 @@ async def _note_edits(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnT
         is_room = max(len(put), len(took)) <= left
         put, took = (put, took) if is_room else ([], [])
         left -= max(len(put), len(took))
-        results = [_STASH] if name in stashed else before[name].results if name in before else []
+        marks = {_STASH} if name in stashed else {str(mark) for mark in before[name].results} if name in before else set[str]()
+        results: list[object] = sorted(marks | {_REMOVED}) if name in removed else sorted(marks)
         rows.append(NewTrace(turn_id=turn.id, name=name, put_in=put, took_out=took, results=results))
         old = before.get(name)
         changed[name] = {*put, *took, *(old.put_in if old else ()), *(old.took_out if old else ())} - {0}
-    await repository.put(conn, team_id, turn.project_id, "edit", rows)
+    edited = {name[:_MAX_NAME] for name in traces.edits}
+    await repository.put(conn, team_id, turn.project_id, "edit", rows, edited)
     return changed
 
 
 async def _add_taken(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnTraces, places: Places) -> set[str]:
-    """Add what git took back of earlier turns of the session, or brought back, and what went with removed files.
+    """Add what git took back of earlier turns of the session, or brought back.
 
     Returns the files of which something was put away.
     """
     stashed: set[str] = set()
-    if traces.removed:
-        removed = {path[:_MAX_NAME] for path in traces.removed}
-        known = await repository.of_names(conn, team_id, turn.project_id, "edit", removed, _MAX_TURNS)
-        for name, found in _by_name(known).items():
-            _take_out(places, name, [trace for trace in found if trace.turn_id != turn.id])
     if traces.taken:
         earlier = await repository.of_session(conn, team_id, turn.id, _MAX_TURNS)
         for taken in traces.taken:
@@ -138,7 +143,7 @@ async def _bring_back(conn: Conn, team_id: UUID, turn: TracedTurn, places: Place
     back = [trace for trace in earlier if trace.turn_id == newest and _STASH in trace.results]
     for trace in back:
         places.setdefault(trace.name, []).append(EditedPlace(put_in=frozenset(token for token in trace.took_out if token)))
-    unmarked = [reshape(trace, NewTrace, results=[]) for trace in back]
+    unmarked = [reshape(trace, NewTrace, results=[mark for mark in trace.results if mark != _STASH]) for trace in back]
     await repository.put(conn, team_id, turn.project_id, "edit", unmarked)
 
 
@@ -149,8 +154,7 @@ def _is_taken(trace: Trace, taken: EarlierUndo, earlier: Sequence[Trace]) -> boo
         wanted = last if taken.commit in {"", "HEAD", "@", *_LAST_COMMIT} else taken.commit
         if wanted and trace.commit is not None and trace.commit.startswith(wanted[:7]):
             return True
-    is_below = any(path in {"", ".", trace.name} or trace.name.startswith(f"{path}/") for path in taken.paths)
-    return trace.commit is None and is_below
+    return trace.commit is None and any(is_below(trace.name, path) for path in taken.paths)
 
 
 def _net(places: Sequence[EditedPlace]) -> list[EditedPlace]:
@@ -187,6 +191,9 @@ def _compare_edits(traces: Sequence[Trace], tokens: set[int]) -> Iterator[NewEnt
     """What is over of these tokens in the file whose traces these are, oldest first."""
     history: dict[int, list[tuple[UUID, EditedPlace, bool]]] = {}
     for trace in traces:
+        if _REMOVED in trace.results:
+            for steps in history.values():
+                steps.append((trace.turn_id, EditedPlace(), False))
         for place in decode_places(trace.put_in, trace.took_out):
             for token in tokens & place.took_out:
                 history.setdefault(token, []).append((trace.turn_id, place, False))
@@ -195,6 +202,14 @@ def _compare_edits(traces: Sequence[Trace], tokens: set[int]) -> Iterator[NewEnt
     for token, steps in history.items():
         if not steps[-1][2]:  # else it is there again
             yield from _find_ends(traces[0].name, token, steps)
+
+
+def _is_removed(turn: TracedTurn, traces: Sequence[Trace]) -> bool:
+    return any(trace.turn_id == turn.id and _REMOVED in trace.results for trace in traces)
+
+
+def _tokens_of(traces: Sequence[Trace]) -> set[int]:
+    return {token for trace in traces for token in trace.put_in} - {0}
 
 
 def _find_ends(name: str, token: int, steps: Sequence[tuple[UUID, EditedPlace, bool]]) -> Iterator[NewEntry]:

@@ -77,7 +77,8 @@ PUT = Query(
     SELECT %(team_id)s, %(project_id)s, n.turn_id, %(kind)s, n.name, n.put_in, n.took_out, n.results
       FROM jsonb_to_recordset(%(rows)s) AS n(turn_id uuid, name text, put_in integer[], took_out integer[], results jsonb)
     ON CONFLICT (turn_id, kind, name)
-    DO UPDATE SET put_in = EXCLUDED.put_in, took_out = EXCLUDED.took_out, results = EXCLUDED.results
+    DO UPDATE SET put_in = EXCLUDED.put_in, took_out = EXCLUDED.took_out, results = EXCLUDED.results,
+                  commit = CASE WHEN EXCLUDED.name = ANY(%(edited)s::text[]) THEN NULL ELSE turn_traces.commit END
     """,
 )
 
@@ -185,10 +186,15 @@ async def of_session(conn: Conn, team_id: UUID, turn_id: UUID, limit: int) -> li
     return await OF_SESSION.all(conn, team_id=team_id, turn_id=turn_id, limit=limit)
 
 
-async def put(conn: Conn, team_id: UUID, project_id: UUID, kind: TraceKind, rows: Sequence[NewTrace]) -> None:
-    """Note what turns did to files or how they ran programs' checks, in the place of what is noted of that."""
+async def put(
+    conn: Conn, team_id: UUID, project_id: UUID, kind: TraceKind, rows: Sequence[NewTrace], edited: Collection[str] = ()
+) -> None:
+    """Note what turns did to files or how they ran programs' checks, in the place of what is noted of that.
+
+    What of the files `edited` a commit had is not all of it any more.
+    """
     if rows:
-        await PUT.run(conn, team_id=team_id, project_id=project_id, kind=kind, rows=Jsonb(list(rows)))
+        await PUT.run(conn, team_id=team_id, project_id=project_id, kind=kind, rows=Jsonb(list(rows)), edited=list(edited))
 
 
 async def rename(conn: Conn, team_id: UUID, project_id: UUID, old: str, new: str) -> None:
