@@ -27,6 +27,7 @@ _MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*\b)")
 _ERROR_CLASS = re.compile(r"^(?:[A-Z]\w*(?:Error|Exception|Failure|[a-z][A-Z]\w*): +)?(?:\([\w.]+\) )?(?=\S.{10})")
 _ANSWERED = re.compile(r"^(?:Output: )?\[[^\]\n]{1,200}\] (.+)", re.MULTILINE)
 _COMMIT_SIZE = re.compile(r"(?<!\d)(\d{1,9}) files? changed")
+_SYSTEM_INSTALLERS = {"apt", "apt-get", "brew", "apk", "dnf", "conda"}
 _CREATED = re.compile(r"^ create mode \d+ (.+)$", re.MULTILINE)
 
 
@@ -209,16 +210,17 @@ def draft_deed(tag: str, run: CommandRun) -> DraftObservation:
     return DraftObservation(
         type="change",
         title=shorten(f"Ran `{run.command.text}`", MAX_TITLE),
-        facts=[f"Answer: {shorten(line, 160)}" for line in answer],
+        facts=[f"Command: `{run.command.text}`", *(f"Answer: {shorten(line, 160)}" for line in answer)],
         concepts=["what-changed"],
         events=[tag],
     )
 
 
 def install_phrase(run: CommandRun) -> str:
-    """`installed hypothesis (uv)`, from the words of an install command."""
-    main = run.command.main
-    return f"installed {join_names(packages(main.words), 4)} ({main.label.split(maxsplit=1)[0]})"
+    """`added dependency hypothesis (uv)`, from the words of an install command."""
+    names, tool = packages(run.command.main.words), run.command.main.label.split(maxsplit=1)[0]
+    verb = "installed" if tool in _SYSTEM_INSTALLERS else "added dependency" if len(names) == 1 else "added dependencies"
+    return f"{verb} {join_names(names, 4)} ({tool})"
 
 
 def _changes_title(changes: Iterable[FileChange], installs: Sequence[str], limit: int) -> str:

