@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal
 
 from cmserver.base.sentences import split_sentences
 from cmserver.consolidation.marks import (
     IS_CHARACTER,
     SentenceMarks,
     TextMarks,
-    Token,
     load_words,
     opposites_by_word,
 )
@@ -23,16 +21,10 @@ DifferenceKind = Literal["number", "version", "path", "identifier", "name", "neg
 SAME_PLACE_SHARE = 0.5
 """Two sentences with this share of common words say something of the same thing; where they differ, they differ in a fact."""
 
-_ExactKind = Literal["number", "version", "path", "identifier"]
-_EXACT_KINDS: tuple[_ExactKind, ...] = get_args(_ExactKind)
-_KINDS: tuple[DifferenceKind, ...] = (*_EXACT_KINDS, "name", "word")
+_KINDS: tuple[DifferenceKind, ...] = ("number", "version", "path", "identifier", "name", "word")
 _UNIT = re.compile(r"\w+|[^\w\s]")
 _MARKDOWN = str.maketrans("", "", "*`")
 _PUNCTUATION = ".,;:!?()\"'\u2019\u201c\u201d\u201e\u00ab\u00bb\u3002\u3001"
-_LONGEST_END = 300
-_MAX_ENDS = 6
-_REMEMBERED_NAMES = 20_000
-_SEPARATORS = str.maketrans({":": ".", "#": ".", "\\": "/"})
 
 
 def find_difference(left: TextMarks, right: TextMarks) -> DifferenceKind | None:
@@ -81,16 +73,8 @@ def _count_units(text: str) -> Counter[str]:
 
 
 def _differences(left: TextMarks, right: TextMarks) -> Iterator[DifferenceKind]:
-    left_only, right_only = _unmatched(left, right), _unmatched(right, left)
     for mine, others in _places(left, right):
         yield from _compare_place(mine, others, left, right)
-    if _has_opposites(left, right):
-        yield "opposite"
-    changes = load_words().changes
-    for kind in _EXACT_KINDS:
-        mine, others = left_only[kind], right_only[kind]
-        if (mine and others) or (mine and changes & left.plain_words) or (others and changes & right.plain_words):
-            yield kind
     yield from _reversals(left, right)
 
 
@@ -110,7 +94,7 @@ def _compare_place(mine: SentenceMarks, others: SentenceMarks, left: TextMarks, 
 
     A character that only one has, of a script without spaces, may be another word (เปิด, ไม่เปิด), so it is no mere detail.
     """
-    mine_only, others_only = _without_same_names(mine.counts - others.counts, others.counts - mine.counts, left, right)
+    mine_only, others_only = mine.counts - others.counts, others.counts - mine.counts
     if mine_only and others_only:
         yield _replaced(mine_only, others_only, left, right)
     elif any(map(IS_CHARACTER.fullmatch, [*mine_only, *others_only])):
@@ -119,20 +103,6 @@ def _compare_place(mine: SentenceMarks, others: SentenceMarks, left: TextMarks, 
         yield "negation"
     elif mine.counts == others.counts and mine.values != others.values:
         yield "order"
-
-
-def _without_same_names(
-    mine: Counter[str], others: Counter[str], left: TextMarks, right: TextMarks
-) -> tuple[Counter[str], Counter[str]]:
-    """What is left without the names of which one is the end of the other: `presence.ex` of `lib/presence.ex`."""
-    named = {other: names for other in others if (names := _names(right.tokens[other]))}
-    for value in list(mine) if named else ():
-        names = _names(left.tokens[value])
-        for other, other_names in named.items():
-            if names and other in others and (names[0] in other_names or other_names[0] in names):
-                mine, others = mine - Counter([value]), others - Counter([other])
-                break
-    return mine, others
 
 
 def _replaced(mine: Counter[str], others: Counter[str], left: TextMarks, right: TextMarks) -> DifferenceKind:
@@ -174,29 +144,3 @@ def _has_opposites(left: TextMarks, right: TextMarks) -> bool:
         for word in left.plain_words - right.plain_words
         for opposite in opposites_by_word().get(word, ())
     )
-
-
-def _unmatched(texts: TextMarks, others: TextMarks) -> dict[_ExactKind, set[str]]:
-    """The values of the exact kinds that the other text lacks; `presence.ex` is in a text that has `lib/presence.ex`."""
-    full_names = {names[0] for token in others.tokens.values() if (names := _names(token))}
-    all_names = {name for token in others.tokens.values() for name in _names(token)}
-    unmatched: dict[_ExactKind, set[str]] = {kind: set() for kind in _EXACT_KINDS}
-    for value, token in texts.tokens.items():
-        if token.kind in unmatched and value not in others.tokens:
-            names = _names(token)
-            if not names or (names[0] not in all_names and full_names.isdisjoint(names)):
-                unmatched[token.kind].add(value)
-    return unmatched
-
-
-def _names(token: Token) -> tuple[str, ...]:
-    """A path or identifier, whole and without its first parts; empty for other words."""
-    return _list_ends(token.value) if token.kind in {"path", "identifier"} else ()
-
-
-@lru_cache(maxsize=_REMEMBERED_NAMES)
-def _list_ends(name: str) -> tuple[str, ...]:
-    value = name.translate(_SEPARATORS)
-    start = max(0, len(value) - _LONGEST_END)
-    places = [place for place, sign in enumerate(value[start:], start) if sign in "/."]
-    return (value, *(value[place + 1 :] for place in places[-_MAX_ENDS:]))

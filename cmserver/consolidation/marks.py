@@ -36,12 +36,10 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 IS_CHARACTER = re.compile(f"[{UNSEGMENTED}]")
-_AMOUNT = re.compile(r"(\d+(?:[.,]\d+)*)([^\W\d_]{1,12}|%)")
 _FILE_NAME = re.compile(r"[\w-]*\w(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,6}")
 _CAMEL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 _ENGLISH_NOT = re.compile(r"(?<=n)['\u2019]t$")
 _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|es|s|e)$")
-_LONGEST_NUMBER = 15
 _REMEMBERED_WORDS = 20_000
 """So many words are not read anew in the next text: texts of one project have most of them in common."""
 
@@ -54,8 +52,6 @@ class _Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     temporary: frozenset[str]
     changes: frozenset[str]
     opposites: list[tuple[list[str], list[str]]]
-    numbers: dict[str, int]
-    units: dict[str, tuple[str, float]]
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -150,32 +146,12 @@ def _read_sentence(tokens: Sequence[Token]) -> SentenceMarks:
 
 
 def _tokens(sentence: str) -> Iterator[Token]:
-    """The tokens of a sentence, each unit with the number before it."""
-    words = load_words()
-    number: tuple[float | str, str] | None = None
-    is_first = True
-    for raw in _raw_tokens(sentence):
-        if number is not None:
-            unit = words.units.get(raw.text.casefold()) if raw.kind == "word" or raw.text == "%" else None
-            yield _amount(*number, unit)
-            number = None
-            if unit is not None:
-                continue
-        if raw.kind == "number" and (value := _number_value(raw.value)) is not None:
-            number = (value, raw.text)
-        elif raw.kind == "word" and raw.value in words.numbers:
-            number = (words.numbers[raw.value], raw.text)
-        elif raw.kind == "word":
-            yield _word(raw, is_first=is_first)
-        else:
-            yield raw
-        is_first = False
-    if number is not None:
-        yield _amount(*number, None)
+    for place, raw in enumerate(_raw_tokens(sentence)):
+        yield _word(raw, is_first=place == 0) if raw.kind == "word" else raw
 
 
 def _raw_tokens(sentence: str) -> Iterator[Token]:
-    """The tokens as they stand, each number apart from its unit."""
+    """The tokens as they stand."""
     for match in _TOKEN.finditer(sentence):
         text = match[0]
         match match.lastgroup:
@@ -200,10 +176,6 @@ def _name_tokens(text: str) -> tuple[Token, ...]:
 
 
 def _split_name(text: str) -> Iterator[Token]:
-    if (amount := _AMOUNT.fullmatch(text)) and amount[2].casefold() in load_words().units:
-        yield Token("number", amount[1], amount[1])
-        yield Token("word", amount[2].casefold(), amount[2])
-        return
     if _FILE_NAME.fullmatch(text) and "." in text and not _is_abbreviation(text):
         yield Token("path", text.casefold(), text)
     elif _is_identifier(text):
@@ -239,24 +211,3 @@ def _word(raw: Token, *, is_first: bool) -> Token:
 @lru_cache(maxsize=_REMEMBERED_WORDS)
 def _stem(word: str) -> str:
     return _ENDING.sub("", word) if len(word) > 4 else word
-
-
-def _number_value(text: str) -> float | str | None:
-    """The number, or its text where it is a time or too long for one."""
-    if ":" in text or text.count("-") > 1 or len(text) > _LONGEST_NUMBER:
-        return text
-    if re.fullmatch(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?", text):
-        text = text.replace(",", "")
-    try:
-        return float(text.replace(",", "."))
-    except ValueError:
-        return text
-
-
-def _amount(value: float | str, text: str, unit: tuple[str, float] | None) -> Token:
-    """The number in the first unit of its kind. Without a unit, 4.10 is not 4.1: it may be a version."""
-    if unit is None and "." in text:
-        value = text.removeprefix("+")
-    name, factor = unit or ("", 1)
-    size = value if isinstance(value, str) else f"{round(value * factor, 9):.15g}"
-    return Token("number", f"{size}{name}", text)

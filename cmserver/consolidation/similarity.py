@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from typing import Literal
+from uuid import UUID
 
 import msgspec
 
 from cmserver.access.model import RetentionPolicy
 from cmserver.consolidation.difference import DifferenceKind, find_difference
 from cmserver.consolidation.marks import TextMarks
-from cmserver.consolidation.model import SuggestionReason
+from cmserver.consolidation.model import NewSuggestion, SuggestionReason
 
 Decision = Literal["merge", "suggest", "none"]
 
@@ -34,20 +35,24 @@ class Thresholds(msgspec.Struct, frozen=True):
     """Whether the embedder knows scripts without spaces; for one that does not, their texts are all alike."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What becomes of a pair; a suggestion has its reason."""
-
-    decision: Decision
-    reason: SuggestionReason | None = None
-    difference: DifferenceKind | None = None
-
-
 class TextComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """How alike two texts are, from 0 to 1, by which measure, and what becomes of the pair."""
+    """How alike two texts are, from 0 to 1, by which measure, and what becomes of the pair; a suggestion has its reason."""
 
     similarity: float
     measured_by: Literal["vector", "words"]
-    verdict: Verdict
+    decision: Decision
+    reason: SuggestionReason | None
+    difference: DifferenceKind | None
+
+    def suggest(self, left_id: UUID, right_id: UUID) -> NewSuggestion:
+        """The pair as it is suggested."""
+        return NewSuggestion(
+            left_id=left_id,
+            right_id=right_id,
+            similarity=self.similarity,
+            measured_by=self.measured_by,
+            reason=self.reason or "same",
+        )
 
 
 USUAL = Thresholds(suggest=0.75, near=0.835)
@@ -88,19 +93,23 @@ def compare_texts(
     if not thresholds.reads_all_scripts and (left.is_unsegmented or right.is_unsegmented):
         cosine = None
     lexical, nearness, is_short = lexical_similarity(left, right), cosine or 0.0, _is_short(left, right)
-    difference = find_difference(left, right)
-    verdict = Verdict("none", None, difference)
-    if is_equal:
-        verdict = Verdict("merge")
-    elif nearness >= (thresholds.near if is_short else thresholds.suggest) or lexical >= (
-        thresholds.short_words if is_short else thresholds.words
+    decision: Decision = "merge" if is_equal else "none"
+    reason: SuggestionReason | None = None
+    difference = None if is_equal else find_difference(left, right)
+    if not is_equal and (
+        nearness >= (thresholds.near if is_short else thresholds.suggest)
+        or lexical >= (thresholds.short_words if is_short else thresholds.words)
     ):
         is_near = difference is None or nearness >= thresholds.near
         contradicts = difference is not None and _share_of_words(left, right) >= _SAME_SUBJECT
-        verdict = Verdict("suggest", "contradicts" if contradicts else "same" if is_near else "related", difference)
+        decision, reason = "suggest", "contradicts" if contradicts else "same" if is_near else "related"
     by_vector = cosine is not None and nearness >= lexical
     return TextComparison(
-        similarity=min(1.0, max(nearness, lexical)), measured_by="vector" if by_vector else "words", verdict=verdict
+        similarity=min(1.0, max(nearness, lexical)),
+        measured_by="vector" if by_vector else "words",
+        decision=decision,
+        reason=reason,
+        difference=difference,
     )
 
 

@@ -21,7 +21,7 @@ from cmserver.consolidation.combine import merge_alike
 from cmserver.consolidation.comparison import repository as comparison
 from cmserver.consolidation.difference import differs_in_form
 from cmserver.consolidation.marks import compared_text, read_marks
-from cmserver.consolidation.model import NewSuggestion, Suggestion
+from cmserver.consolidation.model import Suggestion
 from cmserver.consolidation.similarity import TextComparison, compare_texts, find_thresholds
 from cmserver.events.model import Origin
 from cmserver.observations import repository as observations
@@ -60,11 +60,11 @@ class _Match(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_equal(self) -> bool:
-        return self.comparison.verdict.decision == "merge"
+        return self.comparison.decision == "merge"
 
     def is_near(self, text: str, above: float | None) -> bool:
         """Whether the text is nearer than that, and nothing in it differs from the stored one's."""
-        if above is None or self.comparison.similarity < above or self.comparison.verdict.difference is not None:
+        if above is None or self.comparison.similarity < above or self.comparison.difference is not None:
             return False
         return not differs_in_form(text, compared_text(self.observation))
 
@@ -203,7 +203,7 @@ async def _decide(
     if is_merging:
         text = compared_text(plan.new)
         plan.merge_into = next((match for match in matches if match.is_equal or match.is_near(text, merge_above)), None)
-    plan.near = [match for match in matches if match.comparison.verdict.decision != "none" and match is not plan.merge_into]
+    plan.near = [match for match in matches if match.comparison.decision != "none" and match is not plan.merge_into]
 
 
 async def find_matches(
@@ -262,16 +262,7 @@ async def _find_target(conn: Conn, stored: Observation, match: _Match) -> Observ
 
 async def _suggest(conn: Conn, principal: Principal, stored: Observation, matches: Sequence[_Match]) -> StoreResult:
     """Suggest the new row with each of those that are still there."""
-    pairs = [
-        NewSuggestion(
-            left_id=stored.id,
-            right_id=near.observation.id,
-            similarity=near.comparison.similarity,
-            measured_by=near.comparison.measured_by,
-            reason=near.comparison.verdict.reason or "same",
-        )
-        for near in matches
-    ]
+    pairs = [match.comparison.suggest(stored.id, match.observation.id) for match in matches]
     if not pairs:
         return StoreResult(observation=stored, action="created")
     await repository.suggest(conn, principal.team_id, stored.project_id, pairs)

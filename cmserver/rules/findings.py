@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable
 
 from cmserver.base.text import shorten
-from cmserver.base.tolerant_json import array, field, number, record, texts
+from cmserver.base.tolerant_json import array, field, record, texts
 from cmserver.providers.model import DraftObservation
 from cmserver.reading.laid_down import read_rules
 from cmserver.reading.model import PROMPT_TYPES, EventReading, IgnoredEvent
 from cmserver.reading.open_ends import read_open_ends
-from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, bounded, capitalize, count_noun, first_sentence
+from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, bounded, capitalize, first_sentence
 from cmserver.rules.model import LaidDown, TodoList, TurnEnd
 from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.text import prose
@@ -54,20 +54,12 @@ def _read_report(tag: str, use: ToolUse) -> Finding:
         return IgnoredEvent(f"nothing reported: {use.tool}")
     agent = field(use.fields, "subagent_type", "agent_type") or "sub-agent"
     task = shorten(field(use.fields, "description", "task", "prompt", "message"), 45)
-    stats = record(use.answer.get("toolStats"))
-    edit_count, use_count = number(stats.get("editFileCount")), number(use.answer.get("totalToolUseCount"))
-    if edit_count:
-        lines = f"+{number(stats.get('linesAdded'))}/-{number(stats.get('linesRemoved'))}"
-        fact = f"Done by a sub-agent ({agent}): {count_noun(edit_count, 'edit')}, {lines}"
-    else:
-        effort = f", {count_noun(use_count, 'tool use')}" if use_count else ""
-        fact = f"Found by a sub-agent ({agent}{effort})"
     return DraftObservation(
-        type="change" if edit_count else "discovery",
+        type="discovery",
         title=shorten(f"{task}: {first_sentence(report, MAX_TITLE)}" if task else report, MAX_TITLE),
         narrative=shorten(report, _MAX_NARRATIVE),
-        facts=[fact],
-        concepts=["what-changed" if edit_count else "how-it-works"],
+        facts=[f"Told by a sub-agent ({agent})"],
+        concepts=["how-it-works"],
         events=[tag],
     )
 

@@ -16,7 +16,12 @@ from tests.table import try_rows
 @try_rows(
     ("left", "right", "least", "most"),
     [
-        ("The pool has twenty connections for each of the workers", "the POOL has 20 connections, for each of the workers!", 1, 1),
+        (
+            "The pool has twenty connections for each of the workers",
+            "the POOL has twenty connections, for each of the workers!",
+            1,
+            1,
+        ),
         ("Pool full", "pool: full", 1, 1),
         ("Pool full", "Cache empty", 0, 0),
         ("", "Cache empty", 0, 0),
@@ -57,13 +62,13 @@ REWORDED = "More than a few sessions at a time are refused by PostgreSQL, so tha
 def test_a_pair_that_is_not_equal_is_suggested_or_left(
     left: str, right: str, cosine: float | None, decision: Decision, reason: SuggestionReason | None
 ):
-    verdict = compare_texts(read_marks(left), read_marks(right), cosine, USUAL, is_equal=False).verdict
+    verdict = compare_texts(read_marks(left), read_marks(right), cosine, USUAL, is_equal=False)
 
     assert (verdict.decision, verdict.reason) == (decision, reason)
 
 
 def test_equal_texts_are_merged_whatever_else_is_said_of_them():
-    assert compare_texts(read_marks("3"), read_marks("5"), 0.1, USUAL, is_equal=True).verdict.decision == "merge"
+    assert compare_texts(read_marks("3"), read_marks("5"), 0.1, USUAL, is_equal=True).decision == "merge"
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -72,7 +77,7 @@ def test_of_what_is_suggested_of_rules_most_is_about_one_thing(half: Half):
     suggested: list[dict[str, Any]] = []
     for pair in read_labels("rule_pairs", half):
         older, newer = read_marks(pair["older"]), read_marks(pair["newer"])
-        if compare_texts(older, newer, None, USUAL, is_equal=False).verdict.decision == "suggest":
+        if compare_texts(older, newer, None, USUAL, is_equal=False).decision == "suggest":
             suggested.append(pair)
 
     about_one = [pair for pair in suggested if pair["about"] == "same"]
@@ -82,9 +87,7 @@ def test_of_what_is_suggested_of_rules_most_is_about_one_thing(half: Half):
 
 def test_two_rules_about_two_things_are_never_said_to_contradict_each_other():
     pairs = [pair for pair in read_labels("two_rules", "dev") if pair["kind"] == "two_things"]
-    judged = [
-        compare_texts(read_marks(pair["first"]), read_marks(pair["second"]), None, USUAL, is_equal=False).verdict for pair in pairs
-    ]
+    judged = [compare_texts(read_marks(pair["first"]), read_marks(pair["second"]), None, USUAL, is_equal=False) for pair in pairs]
 
     assert len(pairs) == 35
     assert [verdict for verdict in judged if verdict.reason == "contradicts"] == []
@@ -110,7 +113,7 @@ def test_two_rules_about_two_things_are_never_said_to_contradict_each_other():
 def test_texts_without_spaces_are_compared_by_their_characters(left: str, right: str, decision: Decision):
     marks, others = read_marks(left), read_marks(right)
 
-    assert compare_texts(marks, others, None, USUAL, is_equal=False).verdict.decision == decision
+    assert compare_texts(marks, others, None, USUAL, is_equal=False).decision == decision
 
 
 def test_the_cosine_of_an_embedder_counts_only_for_scripts_that_it_knows():

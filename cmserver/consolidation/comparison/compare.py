@@ -19,7 +19,7 @@ from cmserver.consolidation.comparison import repository
 from cmserver.consolidation.comparison.model import NearPair, NewRow
 from cmserver.consolidation.marks import TextMarks, compared_text, read_marks
 from cmserver.consolidation.model import NewSuggestion
-from cmserver.consolidation.similarity import Decision, TextComparison, Thresholds, compare_texts, find_thresholds
+from cmserver.consolidation.similarity import TextComparison, Thresholds, compare_texts, find_thresholds
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.embedding.model import EmbeddingModel
@@ -48,10 +48,6 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     newer: UUID
     older: UUID
     comparison: TextComparison
-
-    @property
-    def decision(self) -> Decision:
-        return self.comparison.verdict.decision
 
 
 async def compare_new(db: Db) -> int:
@@ -162,23 +158,11 @@ def _judge_all(
 async def _apply(conn: Conn, team_id: UUID, project_id: UUID, mode: Consolidation, judgements: Sequence[Judgement]) -> None:
     """Merge what the project lets be merged, and suggest the rest."""
     await history.lock_project(conn, project_id)
-    suggested: list[Judgement] = []
+    pairs: list[NewSuggestion] = []
     for judgement in judgements:
-        if judgement.decision == "none":
-            continue
-        if mode == "merge" and judgement.decision == "merge" and await _merge(conn, team_id, judgement):
-            continue
-        suggested.append(judgement)
-    pairs = [
-        NewSuggestion(
-            left_id=judgement.newer,
-            right_id=judgement.older,
-            similarity=judgement.comparison.similarity,
-            measured_by=judgement.comparison.measured_by,
-            reason=judgement.comparison.verdict.reason or "same",
-        )
-        for judgement in suggested
-    ]
+        is_merged = mode == "merge" and judgement.comparison.decision == "merge" and await _merge(conn, team_id, judgement)
+        if judgement.comparison.decision != "none" and not is_merged:
+            pairs.append(judgement.comparison.suggest(judgement.newer, judgement.older))
     await consolidation.suggest(conn, team_id, project_id, pairs)
 
 

@@ -9,7 +9,7 @@ from operator import mul
 import msgspec
 
 from cmserver.consolidation.marks import read_marks
-from cmserver.consolidation.similarity import THRESHOLDS, USUAL, Thresholds, Verdict, compare_texts, lexical_similarity
+from cmserver.consolidation.similarity import THRESHOLDS, USUAL, TextComparison, Thresholds, compare_texts, lexical_similarity
 from cmserver.providers.embedding.model import Embedder
 from tests.evaluation.pairs.load import Pair
 
@@ -23,7 +23,7 @@ class JudgedPair(msgspec.Struct, frozen=True, kw_only=True):
     pair: Pair
     cosine: float | None
     lexical: float
-    verdict: Verdict
+    verdict: TextComparison
 
 
 class PairFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ def count_figures(judged: Sequence[JudgedPair]) -> PairFigures:
 
 def _judge(pair: Pair, cosine: float | None, thresholds: Thresholds) -> JudgedPair:
     left, right = read_marks(pair.left.text), read_marks(pair.right.text)
-    verdict = compare_texts(left, right, cosine, thresholds, is_equal=False).verdict
+    verdict = compare_texts(left, right, cosine, thresholds, is_equal=False)
     return JudgedPair(pair=pair, cosine=cosine, lexical=lexical_similarity(left, right), verdict=verdict)
 
 
