@@ -55,20 +55,13 @@ async def compare_new(db: Db) -> int:
     compared = 0
     for team_id in await db.in_system(repository.behind):
         try:
-            compared += await _compare_rounds(db, team_id)
+            for _ in range(ROUNDS):  # the next run continues
+                count = await _compare_team(db, team_id)
+                compared += count
+                if count < NEW_AT_ONCE:
+                    break
         except Exception as error:  # of one team: the others are compared
             log.exception("consolidation.failed", team=str(team_id), exc_info=error)
-    return compared
-
-
-async def _compare_rounds(db: Db, team_id: UUID) -> int:
-    """Compare what is new in the team, in a few rounds; the next run continues."""
-    compared = 0
-    for _ in range(ROUNDS):
-        count = await _compare_team(db, team_id)
-        compared += count
-        if count < NEW_AT_ONCE:
-            break
     return compared
 
 
