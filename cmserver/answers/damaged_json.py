@@ -1,8 +1,8 @@
 """Finds JSON values in any text: whole, damaged, cut off, or with prose between them.
 
 msgspec and json stop at the first error. jiter's partial mode refuses everything for a line break in a string or a trailing comma.
-json-repair keeps one of two equal keys, does not say where a value ends, and its work grows with the square of a list. This reader
-keeps its own stack and only moves forward, so its work grows linearly with the text.
+json-repair (0.64) keeps only the last of several values, and of two equal keys, and its work grows with the square of a list
+without commas. This reader keeps its own stack and only moves forward, so its work grows linearly with the text.
 """
 
 from __future__ import annotations

@@ -78,18 +78,7 @@ async def merge_observations(
         action="merged", performed_by=principal.actor_id, source_ids=[source.id for source in sources], strategy=strategy
     )
     merged = await combine(conn, target, sources, change, text)
-    await audit.record(
-        conn,
-        principal,
-        "observation.merged",
-        "observation",
-        merged.id,
-        project_id=merged.project_id,
-        sources=[source.number for source in sources],
-        strategy=strategy,
-        worded_by=worded_by,
-    )
-    await announce.notify_stream(conn)
+    await _tell_of(conn, principal, merged, sources, strategy=strategy, worded_by=worded_by)
     return Merge(observation=merged, merged=sources, skipped=skipped, strategy=strategy, worded_by=worded_by, model_refused=refusal)
 
 
@@ -201,18 +190,19 @@ async def merge_alike(
             merged = await combine(conn, target, [source], change)
     except (MergeTooLong, errors.ProgramLimitExceeded):  # over a field's limit, or too many words to index
         return None
+    await _tell_of(conn, principal, merged, [source], strategy=change.strategy)
+    return merged
+
+
+async def _tell_of(
+    conn: Conn, principal: Principal, merged: Observation, sources: Sequence[Observation], **how: str | None
+) -> None:
+    numbers = [source.number for source in sources]
+    project_id = merged.project_id
     await audit.record(
-        conn,
-        principal,
-        "observation.merged",
-        "observation",
-        merged.id,
-        project_id=merged.project_id,
-        sources=[source.number],
-        strategy=change.strategy,
+        conn, principal, "observation.merged", "observation", merged.id, project_id=project_id, sources=numbers, **how
     )
     await announce.notify_stream(conn)
-    return merged
 
 
 async def undo(conn: Conn, principal: Principal, name: str) -> Undo:

@@ -17,28 +17,16 @@ def gather_work(work: Sequence[DraftObservation], commits: Sequence[DraftObserva
 
     The last of them says what the agent `said`.
     """
-    if not commits:
-        gathered = _merge(work)
-    else:
-        gathered = [*commits]
-        for draft in work:
+    ranks = {name: rank for rank, name in enumerate(_MERGED_TYPES)}
+    gathered = [*commits] or sorted(work, key=lambda draft: (ranks.get(draft.type, -1), -len(draft.files_modified)))[:1]
+    for draft in work:
+        if draft is not gathered[0]:
             names = {_name(path) for path in draft.files_modified}
             _absorb(max(reversed(gathered), key=lambda commit: len(names & set(map(_name, commit.files_modified)))), draft)
     if gathered:
         last = gathered[-1]
         last.narrative = "\n\n".join(filter(None, [last.narrative, shorten(said, _MAX_MESSAGE)]))
     return gathered
-
-
-def _merge(work: Sequence[DraftObservation]) -> list[DraftObservation]:
-    if not work:
-        return []
-    ranks = {name: rank for rank, name in enumerate(_MERGED_TYPES)}
-    main = min(work, key=lambda draft: (ranks.get(draft.type, -1), -len(draft.files_modified)))
-    for draft in work:
-        if draft is not main:
-            _absorb(main, draft)
-    return [main]
 
 
 def _name(path: str) -> str:
