@@ -82,7 +82,9 @@ def _read_line(text: str, above: str) -> Iterator[OpenEnd]:
     for place, sentence in enumerate(sentences):
         label = _LABEL.match(sentence)
         if label is not None and is_open_label(label[1].strip()):
-            yield from _label_all(" ".join([sentence[label.end() :], *sentences[place + 1 :]]))
+            told = " ".join([sentence[label.end() :], *sentences[place + 1 :]])
+            refers_back = place > 0 and _REFERS_BACK.search(sentence[label.end() :]) is not None
+            yield from _label_all(told, whole=" ".join(sentences[place - 1 :]) if refers_back else "")
             return
         if not _is_open(sentence):
             continue
@@ -93,10 +95,13 @@ def _read_line(text: str, above: str) -> Iterator[OpenEnd]:
             yield OpenEnd(shorten(both, MAX_QUOTE), capitalize(shorten(both, _MAX_TITLE)))
 
 
-def _label_all(text: str, intro: str = "") -> Iterator[OpenEnd]:
-    """A text that its heading, its label or the line above it calls open: however short, that says what it is."""
+def _label_all(text: str, intro: str = "", whole: str = "") -> Iterator[OpenEnd]:
+    """A text that its heading, its label or the line above it calls open: however short, that says what it is.
+
+    `whole` is the text with its label and the sentence before it, where it says of that what is open.
+    """
     if not text.endswith("?") and not find_phrase("done", text):
-        yield OpenEnd(shorten(text, MAX_QUOTE), make_title(f"{intro} {text}" if intro and _is_vague(text) else text))
+        yield OpenEnd(shorten(whole or text, MAX_QUOTE), make_title(f"{intro} {text}" if intro and _is_vague(text) else text))
 
 
 def _is_open(sentence: str) -> bool:

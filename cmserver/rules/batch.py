@@ -321,7 +321,7 @@ class _Batch:
         has_ended = bool(self.turn_ends) and self.places[self.turn_ends[-1][0]] > self.places[tag]
         known = {line.title for line in self.session.recorded} | {draft.title for draft in self.drafts}
         made = [drafts.draft_open_end(tag, OpenEnd(item, make_title(item))) for item in todos.unfinished[:_MAX_TODOS] if has_ended]
-        made = [draft for draft in made if draft.title not in known]
+        made = [msgspec.structs.replace(draft, quote=None) for draft in made if draft.title not in known]
         self.drafts += made
         if not made:
             self._skip(tag, "the agent's own plan")
