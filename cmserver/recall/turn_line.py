@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from itertools import groupby
 
 from cmserver.base.sentences import split_sentences
 from cmserver.observations.plain import one_line
@@ -12,8 +14,10 @@ from cmserver.sessions.turns.choose_sentences import (
     choose_sentences,
     drop_borrowed,
     find_answered,
+    find_choice,
     is_question,
     is_short,
+    is_small_talk,
     shorten_middle,
 )
 from cmserver.sessions.turns.model import MAX_LINE_CHARS, SessionTurn
@@ -26,6 +30,8 @@ SIDE_CHARS, SHORT_CHARS = 300, 120
 _FILES, _CHECKS = 3, 2
 _AGENTS, _AGENT_CHARS = 2, 120
 _NAME_CHARS, _CHECK_CHARS = 60, 90
+_REMARK_CHARS = 12
+_MOST_OF_IT = 0.75
 _QUOTES = str.maketrans(dict.fromkeys('"\u201c\u201d\u201e\u00ab\u00bb\uff02', "'"))
 _BRACKETS = _QUOTES | str.maketrans("[]", "()")
 
@@ -36,21 +42,27 @@ def render_turn(
     side_chars: int = SIDE_CHARS,
     agents: Sequence[SessionTurn] = (),
     mark: Marks = str,
+    told: Collection[str] = (),
 ) -> str:
     """The turn without its number: `"words" → "sentences" [files] [checks]`, or what a person says it shall be.
 
-    `before` is the session's turn before it, if known. `agents` are the sub-agents that it started: the best
-    sentences of what each said last stand behind the reply's.
+    `before` is the session's turn before it, if known. `agents` are the sub-agents that it started: of what they said last, the best sentences of each stand behind the reply's. What
+    `told` says already, squeezed, is left out: it has a line of its own.
     """
     if turn.own_line is not None:
         return one_line(turn.own_line, MAX_LINE_CHARS)
-    said = quote(own_words(turn.prompt), side_chars, mark)
+    said = quote(_leave_out(own_words(turn.prompt), told), side_chars * 4 // 3, mark)
     if before is not None and before.reply and is_short(turn.prompt) and (answered := find_answered(turn.prompt, before.reply)):
         said = f"(to {quote(answered, ANSWERED_CHARS)}) {said}"
-    sentences = list(map(mark, choose_sentences(drop_borrowed(turn.reply or "", turn.prompt, turn.borrowed), side_chars)))
+    is_all = not turn.files  # no row of the turn's work says what else was said
+    reply_chars = side_chars + (2 * side_chars // 3 if is_all else max(0, side_chars - len(said)) // 3)
+    chosen = choose_sentences(
+        drop_borrowed(turn.reply or "", turn.prompt, turn.borrowed), reply_chars, partial(is_told, told=told) if told else None
+    )
+    sentences = list(map(mark, chosen))
     by_agents = (" … ".join(choose_sentences(agent.reply or "", _AGENT_CHARS)) for agent in agents[:_AGENTS])
-    sentences += [f"agent: {told}" for told in by_agents if told]
-    max_chars = 2 * side_chars + len(agents[:_AGENTS]) * (_AGENT_CHARS + 10)
+    sentences += [f"agent: {last}" for last in by_agents if last]
+    max_chars = 2 * reply_chars + len(agents[:_AGENTS]) * (_AGENT_CHARS + 10)
     replied = f" → {quote(' … '.join(sentences), max_chars)}" if sentences else ""
     return said + replied + _render_files(turn.files) + _render_checks(turn.checks[-_CHECKS:])
 
@@ -74,9 +86,35 @@ def quote(text: str, max_chars: int, mark: Marks = str) -> str:
     return f'"{marked.translate(_QUOTES)}"'
 
 
-def is_bare_question(turn: SessionTurn) -> bool:
-    """Whether a turn is only a question, to which nothing was said and for which nothing was done."""
-    return not (turn.reply or turn.files or turn.checks or turn.commits) and is_question(own_words(turn.prompt))
+def squeeze(sentence: str) -> str:
+    """The sentence as it is compared: without regard to case, spaces and the punctuation around it."""
+    return " ".join(sentence.casefold().split()).strip(" .!;,:…*_")
+
+
+def is_told(sentence: str, told: Collection[str]) -> bool:
+    """Whether one of the squeezed lines says the whole sentence, or all of it but a few words that lead in."""
+    squeezed = squeeze(sentence)
+    if len(squeezed) < _REMARK_CHARS:
+        return False
+    return any(squeezed in line or (line in squeezed and len(line) >= _MOST_OF_IT * len(squeezed)) for line in told)
+
+
+def _leave_out(words: str, told: Collection[str]) -> str:
+    """The words, with an ellipsis for the sentences that have a line of their own."""
+    if not told:
+        return words
+    kept = ("…" if is_told(sentence, told) else sentence for sentence in split_sentences(words))
+    return " ".join(key for key, _ in groupby(kept))
+
+
+def says_nothing(turn: SessionTurn, before: SessionTurn | None) -> bool:
+    """Whether nothing was done in a turn, and it is only a question without an answer, or small talk that answers nothing."""
+    if turn.files or turn.checks or turn.commits:
+        return False
+    if not turn.reply:
+        return is_question(own_words(turn.prompt))
+    is_answer = before is not None and before.reply and find_choice(turn.prompt, before.reply)
+    return not is_answer and is_small_talk(turn.prompt, turn.reply)
 
 
 def _render_files(files: Sequence[str]) -> str:

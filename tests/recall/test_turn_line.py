@@ -48,7 +48,7 @@ def test_a_line_has_both_sides_the_files_and_how_the_checks_ended():
     )
 
     assert line == (
-        '"raise the limit for imports" → "I raised `MAX_ROWS` from 500 to 2000. … Done."'
+        '"raise the limit for imports" → "I raised `MAX_ROWS` from 500 to 2000."'
         " [src/imports.py, src/a.py, src/b.py +1] [pytest tests: failed (2 failed)]"
     )
 
@@ -124,8 +124,8 @@ def test_how_short_a_prompt_is_depends_on_its_script(text: str, expected: bool):
 @try_rows(
     ("reply", "most", "chosen"),
     [
-        ("Well. The pool has 20 connections. Shall I go on?", 60, ["Well.", "The pool has 20 connections."]),
-        ("我看过了。连接池上限是20。要继续吗？", 60, ["我看过了。", "连接池上限是20。"]),  # noqa: RUF001
+        ("Well. The pool has 20 connections. Shall I go on?", 60, ["The pool has 20 connections."]),
+        ("我看过了。连接池上限是20。要继续吗？", 60, ["连接池上限是20。"]),  # noqa: RUF001
         ("| a | 1 |\n# Title 5\n- `x.y` is 3", 60, ["`x.y` is 3"]),
         ("Nothing here?", 60, []),
     ],
@@ -139,7 +139,7 @@ def test_a_long_side_keeps_its_beginning_and_its_end():
 
     assert line.startswith('"begin x')
     assert line.endswith(' end"')
-    assert len(line) <= 302
+    assert len(line) <= 402
 
 
 def test_a_session_in_one_line_says_what_was_asked_first_and_how_it_ended():

@@ -17,7 +17,7 @@ from cmserver.base.sentences import split_sentences
 from cmserver.observations.plain import one_line
 from cmserver.reading.edit_tokens import find_tokens
 from cmserver.reading.own_words import own_words
-from cmserver.recall.turn_line import SIDE_CHARS, Marks
+from cmserver.recall.turn_line import SIDE_CHARS, Marks, squeeze
 from cmserver.sessions.ledger.model import Entry
 from cmserver.sessions.turns.choose_sentences import choose_sentences
 from cmserver.sessions.turns.model import SessionTurn
@@ -45,9 +45,7 @@ class LaterTurns:
         self._kept = kept
         numbers = {turn.number for turn in turns}
         self._later = {
-            (pointer.number, _squeeze(pointer.text)): pointer.later_number
-            for pointer in pointers
-            if pointer.later_number in numbers
+            (pointer.number, squeeze(pointer.text)): pointer.later_number for pointer in pointers if pointer.later_number in numbers
         }
         self._entries: dict[UUID, list[Entry]] = {}
         for entry in entries:
@@ -64,10 +62,15 @@ class LaterTurns:
         checks = {name: f"{check} (passes since #{passes[name]})" if name in passes else check for name, check in checks.items()}
         changed = {entry.token: self._find_end(entry) for entry in entries if entry.kind == "edit"}
 
+        told: set[int] = set()
+
         def mark(sentence: str) -> str:
             marked = _mark(sentence, changed)
-            later = self._later.get((turn.number, _squeeze(sentence)))
-            return f"{marked} (later: #{later})" if later is not None and marked == sentence else marked
+            later = self._later.get((turn.number, squeeze(sentence)))
+            if later is None or later in told or marked != sentence:
+                return marked
+            told.add(later)  # a line points to a turn once
+            return f"{marked} (later: #{later})"
 
         return msgspec.structs.replace(turn, checks=list(checks.values())), mark
 
@@ -123,13 +126,9 @@ def _mark(sentence: str, changed: Mapping[int, Entry]) -> str:
 
 def find_later(number: int, title: str, pointers: Iterable[Pointer]) -> int | None:
     """The turn to which the sentence of this turn points that the title says; the newest of several."""
-    said = _squeeze(title.rstrip("…"))
-    near = (it for it in pointers if it.number == number and (said in (text := _squeeze(it.text)) or text in said))
+    said = squeeze(title.rstrip("…"))
+    near = (it for it in pointers if it.number == number and (said in (text := squeeze(it.text)) or text in said))
     return max((it.later_number for it in near), default=None)
-
-
-def _squeeze(sentence: str) -> str:
-    return " ".join(sentence.casefold().split()).strip(" .!;,:")
 
 
 def _order(entry: Entry) -> tuple[datetime, int]:

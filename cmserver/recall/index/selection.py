@@ -14,12 +14,14 @@ from cmserver.recall import model
 from cmserver.recall.index import layout
 from cmserver.recall.index.over import LaterTurns, find_later
 from cmserver.recall.index.relevance import WEIGHTS, SessionFocus, Weights, score_row
-from cmserver.recall.turn_line import SHORT_CHARS, SIDE_CHARS, is_bare_question, render_session, render_turn
+from cmserver.recall.turn_line import SHORT_CHARS, SIDE_CHARS, render_session, render_turn, says_nothing, squeeze
 from cmserver.sessions.ledger.model import Entry
 from cmserver.sessions.turns.model import SessionTurn
 from cmserver.sessions.turns.sentences.model import Pointer
 
 _WORD = re.compile(r"\w+")
+_FRESH_TURNS = 40
+"""After so many later turns nobody knows whether a sentence about what is open still holds."""
 _SIMILARITY = 0.8
 """Titles that share this part of their words say the same."""
 
@@ -82,9 +84,11 @@ def compose_index(
         )
     more: dict[str, int] = {}
     if source.turns:
+        ended = _EndedWork(source.turns)
         for section, share in ((layout.INSTRUCTIONS, 3), (layout.OPEN_ENDS, 5)):
             chosen = [one for one in scored if layout.section_of(one.row) == section]
-            selection.add(chosen, layout.render_line, max_chars=(room - len(block)) // share)
+            current = [one for one in chosen if not ended.is_past(one.row)]
+            selection.add(current, layout.render_line, max_chars=(room - len(block)) // share)
             new = [one for one in chosen if one.row.number not in source.shown_numbers]
             more[section] = len(new) - sum(layout.section_of(line.scored.row) == section for line in selection.lines)
         noted = [one for one in scored if layout.section_of(one.row) is None]
@@ -132,6 +136,27 @@ def _mark_later(source: IndexInput) -> IndexInput:
     return msgspec.structs.replace(source, rows=[mark(row) for row in source.rows])
 
 
+class _EndedWork:
+    """Which sentences about what is open have been left behind by the work: a line of Open is for the last word about it.
+
+    After a sentence its session changed files, or many turns of the project followed. Its turn's line says it all the same.
+    """
+
+    def __init__(self, turns: Sequence[SessionTurn]) -> None:
+        """`turns` are the newest of the project, newest first."""
+        self._turns = {turn.number: (place, turn) for place, turn in enumerate(turns)}
+        self._last_work: dict[UUID, int] = {}
+        for turn in turns:
+            if turn.files:
+                self._last_work.setdefault(turn.server_session_id, turn.number)
+
+    def is_past(self, row: model.IndexRow) -> bool:
+        if row.state != "open" or not row.is_quoted or row.turn_number is None:
+            return False
+        later, turn = self._turns.get(row.turn_number, (_FRESH_TURNS, None))
+        return later >= _FRESH_TURNS or (turn is not None and self._last_work.get(turn.server_session_id, 0) > turn.number)
+
+
 def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocus) -> None:
     """Lines of turns: whole, those about the files under change and the newest first; then short; then a line for a session."""
     in_session: dict[UUID, list[SessionTurn]] = {}
@@ -144,17 +169,27 @@ def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocu
         if started:
             agents.setdefault(started[-1].id, []).append(agent)
     near = [turn for turn in source.turns if focus.is_about(turn.files)]
-    left = [turn for turn in {turn.id: turn for turn in [*near, *source.turns]}.values() if not is_bare_question(turn)]
+    left = [
+        turn for turn in {turn.id: turn for turn in [*near, *source.turns]}.values() if not says_nothing(turn, before.get(turn.id))
+    ]
     rules = {row.turn_number for row in source.rows if layout.section_of(row) == layout.INSTRUCTIONS}
     later = LaterTurns(left, source.over, {number for number in rules if number is not None}, source.pointers)
+    told: dict[int, list[str]] = {}
+    for line in selection.lines:
+        if line.scored.row.turn_number is not None:
+            told.setdefault(line.scored.row.turn_number, []).append(squeeze(layout.render_title(line.scored.row)))
     left = [turn for turn in left if not later.is_folded(turn)]
     room = selection.chars_left
-    for side_chars, share in ((SIDE_CHARS, 0.65), (SHORT_CHARS, 0.85)):
+    for side_chars, share in ((SIDE_CHARS, 0.45), (SHORT_CHARS, 0.75)):
         rest: list[SessionTurn] = []
         for turn in left:
             is_room = not rest and selection.chars_left > room * (1 - share)
             marked, mark = later.mark(turn)
-            line = render_turn(marked, before.get(turn.id), side_chars, agents.get(turn.id, ()), mark) if is_room else ""
+            line = (
+                render_turn(marked, before.get(turn.id), side_chars, agents.get(turn.id, ()), mark, told.get(turn.number, ()))
+                if is_room
+                else ""
+            )
             if not is_room or not selection.add_turn(layout.turn_row(turn, line), later.render_folded(turn)):
                 rest.append(turn)
         left = rest

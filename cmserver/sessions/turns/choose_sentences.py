@@ -7,7 +7,7 @@ quotations, pasted reports) is no word of theirs.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from zlib import crc32
 
 from cmserver.base.sentences import split_sentences
@@ -19,6 +19,7 @@ MAX_SENTENCES = 8
 SENTENCE_CHARS = 300
 ANSWERED_CHARS = 160
 _SHORT_WORDS, _SHORT_SIGNS = 14, 30
+_VERY_SHORT = 20
 _REMARK_WORDS, _REMARK_CHARS = 3, 16
 """What is shorter, and names nothing, is a remark (great, thanks!): it says nothing by itself."""
 
@@ -44,8 +45,10 @@ def is_short(prompt: str) -> bool:
 
 
 def find_answered(prompt: str, reply: str) -> str:
-    """What a short prompt answers: the option that it names, else the last question, else the first sentence."""
-    return find_choice(prompt, reply) or next(iter(_prose(reply)), "")
+    """What a short prompt answers: the option that it names, else the last question; of a very short one else the first sentence."""
+    if found := find_choice(prompt, reply):
+        return found
+    return next(iter(_prose(reply)), "") if measure(prompt) <= _VERY_SHORT else ""
 
 
 def find_choice(prompt: str, reply: str) -> str:
@@ -66,9 +69,13 @@ def is_question(sentence: str) -> bool:
     return sentence.rstrip("\"'»”)*_` ").endswith(("?", "\uff1f", "\u061f", "\u037e"))
 
 
-def choose_sentences(reply: str, max_chars: int) -> list[str]:
-    """The sentences of a reply that say most, in their order, within that many characters; questions to the user have no place."""
-    told = [sentence for sentence in _prose(reply) if not is_question(sentence)]
+def choose_sentences(reply: str, max_chars: int, is_told: Callable[[str], bool] | None = None) -> list[str]:
+    """The sentences of a reply that say most, in their order, within that many characters; questions to the user have no place.
+
+    What `is_told` elsewhere has none either.
+    """
+    told = [it for it in _prose(reply) if not is_question(it) and not (is_told and is_told(it))]
+    told = [it for it in told if not is_remark(it)] or told
     chosen: list[int] = []
     left = max_chars
     for place in _rank(told):
@@ -88,12 +95,17 @@ def user_sentences(prompt: str, reply_before: str | None) -> list[str]:
     if choice and sentences and _OPTION.match(sentences[0].rstrip(".")):
         sentences[0] += f" ({shorten_middle(choice, ANSWERED_CHARS)})"
     told = [sentence for sentence in sentences if not sentence.endswith(_LEADS_ON) and (" " in sentence or measure(sentence) > 8)]
-    return [] if _is_remark(words) else _choose(told, MAX_SENTENCES // 2)
+    return [] if is_remark(words) else _choose(told, MAX_SENTENCES // 2)
 
 
 def agent_sentences(reply: str, count: int) -> list[str]:
     """The `count` sentences of a reply that say most, in their order, without questions."""
-    return _choose([sentence for sentence in _prose(reply) if not _is_remark(sentence)], count)
+    return _choose([sentence for sentence in _prose(reply) if not is_remark(sentence)], count)
+
+
+def is_small_talk(prompt: str, reply: str) -> bool:
+    """Whether neither side says anything by itself."""
+    return all(map(is_remark, [own_words(prompt), *_prose(reply)]))
 
 
 def drop_borrowed(reply: str, prompt: str, borrowed: Collection[int] = ()) -> str:
@@ -130,7 +142,8 @@ def _choose(sentences: Sequence[str], count: int) -> list[str]:
     return [shorten_middle(" ".join(told[place].split()), SENTENCE_CHARS) for place in sorted(_rank(told)[:count])]
 
 
-def _is_remark(sentence: str) -> bool:
+def is_remark(sentence: str) -> bool:
+    """Whether it is so short, and names nothing, that it says nothing by itself, or only leads on to something else."""
     if sentence.endswith(_LEADS_ON):
         return True
     if _CODE.search(sentence) or any(map(str.isdigit, sentence)):

@@ -419,6 +419,45 @@ def test_an_open_end_says_which_later_turn_changed_its_file():
     assert "#3 open `pdf.py` is not tested yet ~" in index.text
 
 
+def test_a_sentence_that_the_work_left_behind_is_in_its_turns_line_only():
+    ends = [row(2, "The docs are not done yet", state="open"), row(5, "The import is not tested yet", state="open")]
+    ends = [msgspec.structs.replace(end, turn_number=end.number - 1, is_quoted=True) for end in ends]
+    check = msgspec.structs.replace(row(3, "test_a fails", state="open"), turn_number=1)
+    turns = [
+        turn(4, "now the import", "It is in `a.py`. The import is not tested yet.", files=["a.py"]),
+        turn(1, "begin with it", "I began with the parser. The docs are not done yet."),
+    ]
+
+    index = composed([*ends, check], turns=turns)
+
+    assert "#2 open" not in index.text
+    assert "and 1 more: `cmserver list --state open`\n" in index.text
+    assert "#3 open test_a fails ~" in index.text
+    assert "#5 open The import is not tested yet ~" in index.text
+    assert '"begin with it" → "I began with the parser. … The docs are not done yet."' in index.text
+    assert '"now the import" → "It is in `a.py`." [a.py]' in index.text
+
+
+def test_a_rule_that_has_a_line_is_not_said_again_by_its_turn():
+    rule = msgspec.structs.replace(row(2, "Never deploy from main.", type="decision", importance=0.9), turn_number=1)
+
+    index = composed([rule], turns=[turn(1, "Stop it. Never deploy from main. Roll it back.", "I rolled it back to 4.2.")])
+
+    assert '#1 turn "Stop it. … Roll it back." → "I rolled it back to 4.2."' in index.text
+
+
+def test_small_talk_has_no_line_unless_it_answers():
+    turns = [
+        turn(3, "b", "OK."),
+        turn(2, "great, thanks!", "Which one?\n\na) the lock\nb) the row"),
+        turn(1, "thanks!", "You're welcome!"),
+    ]
+
+    index = composed([], turns=turns)
+
+    assert numbers(index.text) == [2, 3]
+
+
 @pytest.mark.parametrize(("by_rules", "shown"), [(True, False), (False, True)])
 def test_the_summary_of_a_model_stands_beside_the_turns_and_does_not_repeat_the_request(*, by_rules: bool, shown: bool):
     summary = msgspec.structs.replace(SUMMARY[0], server_session_id=SESSION, turn_number=90 if by_rules else None)
