@@ -19,7 +19,7 @@ from cmserver.observations.model import estimate_tokens
 from cmserver.observations.plain import insert_lines
 from cmserver.observations.read import audit_read
 from cmserver.recall import repository
-from cmserver.recall.index.layout import IndexFrame, render_empty_index
+from cmserver.recall.index.layout import IndexFrame, render_empty_index, section_of
 from cmserver.recall.index.selection import ComposedIndex, IndexInput, compose_index
 from cmserver.recall.model import (
     MAX_CHANGED_FILES,
@@ -41,7 +41,7 @@ from cmserver.sessions.turns import repository as turns_repository
 from cmserver.sessions.turns.sentences import repository as sentences
 
 # How many rows of each kind are looked at, and for how many files: none of it grows with the project.
-_NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES, _TURNS, _AGENTS = 300, 100, 50, 100, 40, 20, 120, 60
+_NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES, _TURNS, _POINTING, _AGENTS = 300, 100, 50, 100, 40, 20, 120, 40, 60
 _MAX_OMITTED = 100
 _MAX_NEAR = 3
 _OPENING_SHARE = 20
@@ -160,12 +160,14 @@ async def _gather(
         turns = [turn for turn in turns if turn.server_session_id != session_id or turn.ended_at is not None]
     turns = [msgspec.structs.replace(turn, actor_id=None) if turn.actor_id == principal.actor_id else turn for turn in turns]
     summary = _latest_summary(rows, newest, project_id, request, budget)
+    of_rows = {row.turn_number for row in rows if row.turn_number is not None and section_of(row) is not None}
+    pointing = [turn.number for place, turn in enumerate(turns) if place < _POINTING or turn.number in of_rows]
     full = [row.number for row in own if row.kind != "summary"][:_FULL]
     return IndexInput(
         rows=rows,
         turns=turns,
-        over=await ledger.of_turns(conn, team_id, [turn.id for turn in turns]) if turns else [],
-        pointers=await sentences.pointers(conn, team_id, [turn.number for turn in turns]),
+        over=await ledger.of_turns(conn, team_id, [turn.number for turn in turns]) if turns else [],
+        pointers=await sentences.pointers(conn, team_id, pointing) if pointing else [],
         agents=agents,
         newest_at=[row.created_at for row in newest],
         summary=summary,

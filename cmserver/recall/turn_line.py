@@ -113,8 +113,9 @@ def says_nothing(turn: SessionTurn, before: SessionTurn | None) -> bool:
         return False
     if not turn.reply:
         return is_question(own_words(turn.prompt))
-    is_answer = before is not None and before.reply and find_choice(turn.prompt, before.reply)
-    return not is_answer and is_small_talk(turn.prompt, turn.reply)
+    if not is_small_talk(turn.prompt, turn.reply):
+        return False
+    return before is None or not before.reply or not find_choice(turn.prompt, before.reply)
 
 
 def _render_files(files: Sequence[str]) -> str:

@@ -12,11 +12,6 @@ _BUILDS = {"build", "check", "compile", "vet"}
 """What also passes when the tests of the same program do."""
 
 
-def open_failures(recorded: Iterable[PriorObservation]) -> list[PriorObservation]:
-    """The observations of failures that are still open, oldest first."""
-    return RecordedFailures(recorded).lines
-
-
 class Passes:
     """The runs that passed, until the same check fails again: one of a single file, folder or branch says nothing of the others."""
 

@@ -52,7 +52,7 @@ class Ledger:
         """Which of the turns is over by which one, where it had said that, counted from 0."""
         places = {turn.id: place for place, turn in enumerate(turns)}
         async with self._db.tenant(self._project.team_id) as conn:
-            entries = await repository.of_turns(conn, self._project.team_id, [turn.id for turn in turns])
+            entries = await repository.of_turns(conn, self._project.team_id, [turn.number for turn in turns])
         tokens = {*find_tokens(said), 0}
         return sorted({(places[entry.earlier_id], places[entry.later_id]) for entry in entries if entry.token in tokens})
 

@@ -8,7 +8,7 @@ import pytest
 
 from cmserver.providers.model import PriorObservation, Verbosity, event_tag
 from cmserver.reading.model import CommandResult
-from cmserver.rules.failures import open_failures
+from cmserver.rules.failures import RecordedFailures
 from tests.rules.offline import edit, failed_run, note, observe, record, run, summarise
 from tests.rules.session_orders import REQUESTS, long_session, read_payloads
 
@@ -65,8 +65,8 @@ async def test_minimal_still_knows_in_a_later_batch_what_failed_and_that_it_pass
 
     second = record(await observe(*events, recorded=first, verbosity="minimal"), events, numbers)
 
-    assert [line.number for line in open_failures(first)] == [1]
-    assert open_failures([*first, *second]) == []
+    assert [line.number for line in RecordedFailures(first).lines] == [1]
+    assert RecordedFailures([*first, *second]).lines == []
 
 
 async def test_verbose_has_room_for_more_facts():
@@ -123,9 +123,9 @@ async def test_a_recorded_failure_is_known_and_settled_by_a_pass(command: str, f
     again = await observe(run(command, passed), recorded=first)
     fixed = await observe(change, run(command, passed), recorded=first)
 
-    assert [observation.number for observation in open_failures(first)] == [1]
-    assert open_failures([*first, *record(again, [run(command, passed)], numbers)]) == []
-    assert open_failures([*first, *record(fixed, [change, run(command, passed)], numbers)]) == []
+    assert [observation.number for observation in RecordedFailures(first).lines] == [1]
+    assert RecordedFailures([*first, *record(again, [run(command, passed)], numbers)]).lines == []
+    assert RecordedFailures([*first, *record(fixed, [change, run(command, passed)], numbers)]).lines == []
     assert fixed.observations[0].type == "bugfix"
     assert subject in (fixed.observations[0].title or "")
     assert subject in (again.observations[0].title or "")

@@ -174,10 +174,7 @@ def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocu
     ]
     rules = {row.turn_number for row in source.rows if layout.section_of(row) == layout.INSTRUCTIONS}
     later = LaterTurns(left, source.over, {number for number in rules if number is not None}, source.pointers)
-    told: dict[int, list[str]] = {}
-    for line in selection.lines:
-        if line.scored.row.turn_number is not None:
-            told.setdefault(line.scored.row.turn_number, []).append(squeeze(layout.render_title(line.scored.row)))
+    told = _told_of_turns(selection.lines)
     left = [turn for turn in left if not later.is_folded(turn)]
     room = selection.chars_left
     for side_chars, share in ((SIDE_CHARS, 0.45), (SHORT_CHARS, 0.75)):
@@ -198,6 +195,15 @@ def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocu
         line = render_session([turn for turn, _ in marked], marked[-1][1])
         if not selection.add_turn(layout.turn_row(turns[-1], line, first=turns[0])):
             break
+
+
+def _told_of_turns(lines: Iterable[model.IndexLine]) -> dict[int, list[str]]:
+    """What lines say that were made of turns, by the number of the turn."""
+    told: dict[int, list[str]] = {}
+    for row in (line.scored.row for line in lines):
+        if row.turn_number is not None:
+            told.setdefault(row.turn_number, []).append(squeeze(layout.render_title(row)))
+    return told
 
 
 def _by_session(turns: Sequence[SessionTurn]) -> list[list[SessionTurn]]:

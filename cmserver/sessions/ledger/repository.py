@@ -145,7 +145,7 @@ OF_TURNS = Query(
       FROM turn_ledger l
       JOIN turns t ON t.id = l.earlier_id AND t.team_id = l.team_id
       JOIN turns n ON n.id = l.later_id AND n.team_id = l.team_id
-     WHERE l.team_id = %(team_id)s AND l.earlier_id = ANY(%(turn_ids)s) AND l.earlier_project_id = l.later_project_id
+     WHERE t.number = ANY(%(numbers)s::bigint[]) AND t.team_id = %(team_id)s AND l.earlier_project_id = l.later_project_id
        AND (t.created_at, t.number) < (n.created_at, n.number)
        AND NOT EXISTS (SELECT FROM turn_traces r
                         WHERE l.kind = 'edit' AND r.turn_id = l.earlier_id AND r.team_id = l.team_id AND r.kind = 'edit'
@@ -223,6 +223,6 @@ async def write(
         )
 
 
-async def of_turns(conn: Conn, team_id: UUID, turn_ids: Collection[UUID]) -> list[Entry]:
-    """What is over of these turns, in the order of the later ones."""
-    return await OF_TURNS.all(conn, team_id=team_id, turn_ids=list(turn_ids))
+async def of_turns(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[Entry]:
+    """What is over of the turns with these numbers, in the order of the later ones."""
+    return await OF_TURNS.all(conn, team_id=team_id, numbers=list(numbers))

@@ -20,6 +20,7 @@ SENTENCE_CHARS = 300
 ANSWERED_CHARS = 160
 _SHORT_WORDS, _SHORT_SIGNS = 14, 30
 _VERY_SHORT = 20
+_MAX_SMALL_TALK = 80
 _REMARK_WORDS, _REMARK_CHARS = 3, 16
 """What is shorter, and names nothing, is a remark (great, thanks!): it says nothing by itself."""
 
@@ -45,7 +46,7 @@ def is_short(prompt: str) -> bool:
 
 
 def find_answered(prompt: str, reply: str) -> str:
-    """What a short prompt answers: the option that it names, else the last question; of a very short one else the first sentence."""
+    """What a short prompt answers: the option that it names, else the last question, else, if very short, the first sentence."""
     if found := find_choice(prompt, reply):
         return found
     return next(iter(_prose(reply)), "") if measure(prompt) <= _VERY_SHORT else ""
@@ -105,7 +106,7 @@ def agent_sentences(reply: str, count: int) -> list[str]:
 
 def is_small_talk(prompt: str, reply: str) -> bool:
     """Whether neither side says anything by itself."""
-    return all(map(is_remark, [own_words(prompt), *_prose(reply)]))
+    return len(prompt) + len(reply) <= _MAX_SMALL_TALK and all(map(is_remark, [own_words(prompt), *_prose(reply)]))
 
 
 def drop_borrowed(reply: str, prompt: str, borrowed: Collection[int] = ()) -> str:
