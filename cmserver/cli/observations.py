@@ -184,7 +184,10 @@ async def _find_project_name(client: api_client.ApiClient, project_id: UUID) -> 
 @click.argument("text")
 @click.option("--title", help="A line that stands for it in lists. [default: the beginning of the text]")
 @click.option(
-    "--type", "type_", type=click.Choice(get_args(ObservationType)), default="discovery", show_default=True, help="What it is."
+    "--type",
+    "type_",
+    type=click.Choice(get_args(ObservationType)),
+    help="What it is. [default: decision, of what expires discovery]",
 )
 @click.option("--project", metavar="PROJECT", help="Where it belongs. [default: the project of the key, or of the current folder]")
 @click.option(
@@ -203,7 +206,7 @@ async def remember(
     client: api_client.ApiClient,
     text: str,
     title: str | None,
-    type_: ObservationType,
+    type_: ObservationType | None,
     project: str | None,
     on_duplicate: observations_wire.OnDuplicate,
     importance: float | None,
@@ -211,13 +214,15 @@ async def remember(
 ) -> None:
     """Write an observation by hand and print its number. TEXT is what is to be remembered; - reads it from standard input.
 
-    Nothing is generated from it. What is there already is not stored again. A project that does not exist is made. A decision
-    stands with what users laid down, unless its importance says otherwise, or it expires. The key needs the scope
+    Nothing is generated from it. What is there already is not stored again. A project that does not exist is made. It stands with
+    what users laid down, unless its type or its importance says otherwise, or it expires. The key needs the scope
     observations:write.
     """
     narrative = (sys.stdin.read() if text == "-" else text).strip()
     if not narrative:
         raise click.UsageError("Nothing to remember: the text is empty.")
+    if type_ is None:
+        type_ = "decision" if expires_after is None else "discovery"
     if type_ == "decision" and importance is None and expires_after is None:
         importance = INSTRUCTION_IMPORTANCE
 

@@ -114,23 +114,25 @@ async def test_what_another_project_shares_is_shown_to_a_key_of_one_project(
     assert fields(said)["project"] == f"{cast.alice.project.id} (shared with the team)"
 
 
-async def test_what_is_remembered_is_an_observation_by_hand_and_a_decision_stands_with_what_users_laid_down(
+async def test_what_is_remembered_stands_with_what_users_laid_down_unless_it_is_said_to_be_something_else(
     cms: Cms, client: httpx.AsyncClient, cast: Cast
 ):
-    said = await cms(
-        "remember", "Because of the lock.", "--title", "No Fridays", "--type", "decision", "--project", ORDERS, key=cast.alice.key
-    )
+    async def remember(text: str, *options: str) -> str:
+        return (await cms("remember", text, *options, "--project", ORDERS, key=cast.alice.key)).out
+
+    said = await remember("Because of the lock.", "--title", "No Fridays")
     stored = (await cms("show", "1", "--json", key=cast.alice.key)).read(OneObservationOut).observation
-
-    await cms("remember", "It is slow.", "--type", "decision", "--importance", "0.4", "--project", ORDERS, key=cast.alice.key)
+    await remember("It is slow.", "--importance", "0.4")
+    await remember("The cache is per process.", "--type", "discovery")
+    await remember("The staging database moves.", "--expires-after", "1")
     shown = await client.get("/v1/context", params={"project": ORDERS}, headers=cast.alice.headers)
-    index = shown.json()["context"]
+    laid_down, _, others = shown.json()["context"].partition("Laid down by users")[2].partition("\n\n")
 
-    assert said.out == "#1 No Fridays\n"
+    assert said == "#1 No Fridays\n"
     assert (stored.kind, stored.type, stored.narrative) == ("manual", "decision", "Because of the lock.")
-
-    laid_down = index.partition("Laid down by users")[2].partition("\n\n")[0]
-    assert ("No Fridays" in laid_down, "It is slow" in laid_down, "It is slow" in index) == (True, False, True)
+    assert "No Fridays" in laid_down
+    for text in ("It is slow", "The cache is per process", "The staging database moves"):
+        assert (text in laid_down, text in others) == (False, True)
 
 
 async def test_a_text_is_read_from_standard_input(cms: Cms, cast: Cast):
@@ -140,7 +142,7 @@ async def test_a_text_is_read_from_standard_input(cms: Cms, cast: Cast):
     empty = await cms("remember", "-", "--project", ORDERS, key=cast.alice.key, stdin=" \n")
 
     observation = said.read(OneObservationOut).observation
-    assert (observation.narrative, observation.type) == ("The cache is per process.\nSo flush it.", "discovery")
+    assert (observation.narrative, observation.type) == ("The cache is per process.\nSo flush it.", "decision")
     assert empty.code == ExitCode.USAGE
 
 

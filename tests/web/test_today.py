@@ -86,13 +86,17 @@ async def test_another_team_sees_nothing_of_it(app: AsgiFrame, db: Db, client: h
     assert "Session without a prompt" not in page.text
 
 
-async def test_a_note_is_stored_and_the_page_says_its_number(app: AsgiFrame, db: Db, cast: Cast):
+async def test_a_note_is_stored_as_laid_down_and_the_page_says_its_number(
+    app: AsgiFrame, db: Db, cast: Cast, client: httpx.AsyncClient
+):
     alice = await visit_as(app, db, cast.alice.team_id, "member")
 
     page = await alice.post("/ui/notes", project=cast.alice.project.id, text="The orders queue is called orders-v2")
+    index = (await client.get("/v1/context", params={"project": str(cast.alice.project.id)}, headers=cast.alice.headers)).text
 
     assert page.status_code == 200
     assert "Stored as 1." in page.text
+    assert "Laid down by users, the newest first\\n#1 decision The orders queue is called orders-v2" in index
 
 
 async def test_a_refused_note_keeps_what_was_typed(app: AsgiFrame, db: Db, cast: Cast):

@@ -18,7 +18,7 @@ from cmserver.consolidation import repository as consolidation
 from cmserver.consolidation.store import store_observations
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import JobFilter
-from cmserver.observations.model import Observation, ObservationType
+from cmserver.observations.model import INSTRUCTION_IMPORTANCE, Observation
 from cmserver.observations.plain import one_line
 from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import list_summaries
@@ -51,7 +51,6 @@ class NoteForm(msgspec.Struct, frozen=True):
 
     project: str
     text: Annotated[str, Meta(min_length=1, max_length=20_000)]
-    type: ObservationType = "discovery"
 
 
 class TodayItem(SessionItem, frozen=True, kw_only=True):
@@ -175,14 +174,14 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
 
 
 async def post_note(visit: Visit) -> Response:
-    """Store something to remember, as an observation by hand."""
+    """Store something to remember: it stands with what users laid down."""
     form = await visit.form(NoteForm)
     (result,) = await store_observations(
         visit.db,
         visit.dependency(Projects),
         visit.dependency(QueryEmbedder),
         visit.principal,
-        [ObservationIn(project_id=form.project, content=form.text, type=form.type)],
+        [ObservationIn(project_id=form.project, content=form.text, type="decision", importance=INSTRUCTION_IMPORTANCE)],
         field_max_chars=visit.dependency(Settings).field_max_chars,
         size_bytes=len(form.text),
     )
