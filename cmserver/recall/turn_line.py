@@ -55,7 +55,7 @@ def render_turn(
     if before is not None and before.reply and is_short(turn.prompt) and (answered := find_answered(turn.prompt, before.reply)):
         said = f"(to {quote(answered, ANSWERED_CHARS)}) {said}"
     is_all = not turn.files  # no row of the turn's work says what else was said
-    reply_chars = side_chars + (2 * side_chars // 3 if is_all else max(0, side_chars - len(said)) // 3)
+    reply_chars = side_chars + (side_chars if is_all else max(0, side_chars - len(said)) // 3)
     chosen = choose_sentences(
         drop_borrowed(turn.reply or "", turn.prompt, turn.borrowed), reply_chars, partial(is_told, told=told) if told else None
     )
@@ -126,4 +126,6 @@ def _render_files(files: Sequence[str]) -> str:
 
 
 def _render_checks(checks: Sequence[str]) -> str:
+    """The last check, and one before it that failed."""
+    checks = [check for place, check in enumerate(checks, 1) if place == len(checks) or "failed" in check]
     return "".join(f" [{one_line(check, _CHECK_CHARS).translate(_BRACKETS)}]" for check in checks)

@@ -177,7 +177,7 @@ def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocu
     told = _told_of_turns(selection.lines)
     left = [turn for turn in left if not later.is_folded(turn)]
     room = selection.chars_left
-    for side_chars, share in ((SIDE_CHARS, 0.45), (SHORT_CHARS, 0.75)):
+    for side_chars, share in ((SIDE_CHARS, 0.42), (SHORT_CHARS, 0.72)):
         rest: list[SessionTurn] = []
         for turn in left:
             is_room = not rest and selection.chars_left > room * (1 - share)
