@@ -26,14 +26,17 @@ _MIN_TOKENS = 200
 
 
 class NearObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """An observation that may be near to a prompt: its cosine, None if unknown, and what the words weigh that both have."""
+    """An observation that may be near to a prompt: its cosine, None if unknown.
+
+    `shared` has a bit for each of the prompt's words that it has, the first the lowest.
+    """
 
     id: UUID
     number: int
     created_at: datetime
     turn_number: int | None
     cosine: float | None
-    weight: float
+    shared: int
     title: str
     narrative: str
     facts: list[str]

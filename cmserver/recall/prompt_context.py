@@ -1,8 +1,8 @@
 """Context on a prompt: the up to three sentences of the project that come nearest to it, or nothing.
 
-How near a sentence is says the cosine of its vector and the prompt's, and how much of the prompt's words it has; without vectors
+How near a sentence is says the cosine of its vector and the prompt's, and how many of the prompt's words it has; without vectors
 the words alone. It is told from a threshold on that leaves nine of ten prompts of other projects alone: see
-docs/why/context-on-a-prompt.md, and tests/recall/gate, where it comes from.
+docs/why/context-on-a-prompt.md, and tests/recall/test_gate.py, which holds it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from math import log
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from cmserver.base.text import PROMPT_MOST, UNSEGMENTED
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.recall import repository
+from cmserver.recall.index.over import LaterTurns
 from cmserver.recall.inline_context import InlineLine, observation_line, render_inline_context
 from cmserver.recall.model import Context, ContextRequest, NearObservation
 from cmserver.recall.search import lexical
@@ -33,6 +34,7 @@ from cmserver.recall.search.confidence import to_local_cosine
 from cmserver.recall.search.model import NearText, SearchRequest
 from cmserver.recall.search.search import find_nearest
 from cmserver.recall.turn_line import quote
+from cmserver.sessions.ledger import repository as ledger
 from cmserver.sessions.turns.choose_sentences import SENTENCE_CHARS
 from cmserver.sessions.turns.sentences import repository as sentences
 from cmserver.sessions.turns.sentences.model import NearTurn
@@ -41,10 +43,16 @@ from cmserver.sessions.turns.sentences.vectors import compare
 MAX_LINES = 3
 MAX_WORDS = 32
 """The rest of a longer prompt is ignored."""
-_WORDS_WEIGHT = 0.8
-"""Of the share of the prompt's words, beside the cosine."""
-_BESIDE = 0.3
-"""What is so much less near than the nearest is not told beside it."""
+_WORD_WEIGHT, _MOST_SHARED = 0.08, 4
+"""Of each of the first words that a sentence shares with the prompt, beside the cosine."""
+_SHARE_WEIGHT = 0.3
+"""Of the share of the prompt's words, by rarity, in the place of the cosine where there is none."""
+_OF_WHOLE = 0.05
+"""So much nearer is the vector of a whole observation by its length alone."""
+_KNOWN_WEIGHT, _MOST_KNOWN = 0.03, 8
+"""Of each of the first words of the prompt that the project knows: it may be about it."""
+_BESIDE = 0.55
+"""What is less near than this part of the nearest is not told beside it."""
 _NEAR_TURNS, _NEAR_OBSERVATIONS, _BY_WORDS = 100, 40, 50
 """So many turns and observations are looked at: the nearest in meaning, and those with the heaviest words."""
 _MAX_DOCUMENTS = 500
@@ -53,25 +61,22 @@ _SENTENCES_OF_TURN = 5
 """A turn has about so many."""
 _SENTENCES_TOLD = 2
 """Of a turn."""
-
-
-class Threshold(msgspec.Struct, frozen=True):
-    """From which nearness on a sentence is told: among more sentences the nearest is nearer by chance."""
-
-    base: float
-    growth: float
-
-    def among(self, count: int) -> float:
-        """The threshold in a project of so many sentences. It is known of ten to 700; of few and of very many it is a guess."""
-        return self.base + self.growth * log(min(max(count, _FEWEST), _MOST))
-
-
+_CHECKED_TURNS = 8
+"""Of so many of the nearest turns it is looked up what is over."""
+_GROWTH = 0.05
+"""Among more sentences the nearest is nearer by chance."""
 _FEWEST, _MOST = 10, 2_000
-BY_MEANING = Threshold(0.2, 0.08)
-BY_WORDS = Threshold(-0.15, 0.08)
+BY_MEANING, BY_WORDS = 0.36, 0.16
+
+
+def threshold(base: float, count: int) -> float:
+    """From which nearness on a sentence of so many is told. It is known of ten to 2,000; of more it is a guess."""
+    return base + _GROWTH * log(min(max(count, _FEWEST), _MOST))
+
 
 _PATH = re.compile(r"(?=.{5})(?=.*[a-z])\S*[a-z0-9_-][./][a-z0-9_]\S*")
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]")
+_PAIR = re.compile(f"[{UNSEGMENTED}]{{2}}")
 _PAIRS = re.compile(f"[{UNSEGMENTED}]{{4,}}")
 _COMMAND = re.compile(r"\s*/[\w:-]+(?:\s|$)")
 _PROTOCOL = re.compile(r"\s*<[a-z][a-z_]*-[a-z_-]+[\s>]")
@@ -85,17 +90,19 @@ _MIN_STEM = 4
 
 
 class NearSentence(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence of a turn, or an observation, and how far its nearness is above the threshold.
+    """A sentence of a turn, or an observation, how near it is, and how far that is above the threshold.
 
     `text` of an observation is the sentence beside its title that has more of the prompt's words; empty without one.
     """
 
     number: int
     created_at: datetime
+    nearness: float
     margin: float
     text: str = ""
     is_user: bool = False
     place: int = 0
+    turn_id: UUID | None = None
     observation_id: UUID | None = None
 
 
@@ -117,6 +124,7 @@ async def build_prompt_context(
     try:
         async with repository.half_a_second(conn):
             near = await find_near(conn, principal.team_id, project.id, request.session_id, prompt, vector)
+            near = await _drop_changed(conn, principal.team_id, near)
     except errors.QueryCanceled:  # somebody waits
         return None
     lines = await _render_lines(conn, principal.team_id, select_told(near))
@@ -173,37 +181,54 @@ async def find_near(
             limit=_BY_WORDS,
         )
     count = _SENTENCES_OF_TURN * await sentences.count_turns(conn, team_id, project_id, _MOST // _SENTENCES_OF_TURN)
-    gate = _Gate(vector, lexemes, idfs, max(count, 0 if statistics.are_turns else statistics.documents), _squeeze(prompt))
-    near = [*gate.measure_turns(turns), *gate.measure_observations(rows)]
+    gate = _Gate(vector, lexemes, idfs, _squeeze(prompt))
+    least = gate.find_least(turns, rows, max(count, 0 if statistics.are_turns else statistics.documents))
+    near = [*gate.measure_turns(turns, least), *gate.measure_observations(rows, least)]
     return sorted(near, key=lambda it: (it.margin, it.created_at), reverse=True)
 
 
+async def _drop_changed(conn: Conn, team_id: UUID, near: Sequence[NearSentence]) -> list[NearSentence]:
+    """The nearest sentences, without those that name what a later turn took out again."""
+    if not near or near[0].margin < 0:
+        return []
+    near = [it for it in near if it.nearness >= near[0].nearness * _BESIDE]
+    turn_ids = list(dict.fromkeys(it.turn_id for it in near if it.turn_id))[:_CHECKED_TURNS]
+    later = LaterTurns([], await ledger.of_turns(conn, team_id, turn_ids)) if turn_ids else None
+    return [it for it in near if not (later and it.turn_id and later.find_change(it.turn_id, it.text))]
+
+
 def select_told(near: Sequence[NearSentence]) -> list[NearSentence]:
-    """What to tell of these, the nearest first: the up to three nearest turns and observations that are near enough.
+    """What to tell of these, the nearest first: the up to three nearest turns and observations, if the nearest is near enough.
 
     Of a turn its two nearest sentences: one alone says little of what came of it.
     """
-    best = near[0].margin if near else 0.0
-    numbers = list(dict.fromkeys(it.number for it in near if it.margin >= max(0.0, best - _BESIDE)))[:MAX_LINES]
+    if not near or near[0].margin < 0:
+        return []
+    numbers = list(dict.fromkeys(it.number for it in near if it.nearness >= near[0].nearness * _BESIDE))[:MAX_LINES]
     return [it for number in numbers for it in [it for it in near if it.number == number][:_SENTENCES_TOLD]]
 
 
 class _Gate:
-    """Measures how near sentences are to a prompt, whose lexemes have these weights, among `count` sentences."""
+    """Measures how near sentences are to a prompt, whose lexemes have these weights."""
 
-    def __init__(
-        self, vector: QueryVector | None, lexemes: Sequence[str], weights: Sequence[float], count: int, prompt: str
-    ) -> None:
+    def __init__(self, vector: QueryVector | None, lexemes: Sequence[str], weights: Sequence[float], prompt: str) -> None:
         self._vector = vector
         self._stems = tuple(lexeme[:-1] if len(lexeme) > _MIN_STEM else lexeme for lexeme in lexemes)
         self._told: set[str] = set()
         self._numbers = [float(number) for number in vector.vector.strip("[]").split(",")] if vector else []
-        self._weights = weights
-        self._weight = sum(weights) or 1.0
-        self._count = count
+        self._weights = [weight / (sum(weights) or 1.0) for weight in weights]
+        self._pairs = sum(1 << place for place, lexeme in enumerate(lexemes) if _PAIR.fullmatch(lexeme))
         self._prompt = prompt
 
-    def measure_turns(self, turns: Sequence[NearTurn]) -> list[NearSentence]:
+    def find_least(self, turns: Sequence[NearTurn], rows: Sequence[NearObservation], count: int) -> float:
+        """From which nearness on something is told, among so many sentences: the less, the more of the prompt these know."""
+        known = 0
+        for shared in chain(chain.from_iterable(turn.shared for turn in turns), (row.shared for row in rows)):
+            known |= shared
+        least = threshold(BY_MEANING if self._vector else BY_WORDS, count)
+        return least - _KNOWN_WEIGHT * min(self._count(known), _MOST_KNOWN)
+
+    def measure_turns(self, turns: Sequence[NearTurn], least: float) -> list[NearSentence]:
         """Their sentences, but for those that are the prompt itself: they say nothing to it. Before observations."""
         self._told.update(_squeeze(text) for turn in turns for text in turn.texts)
         model_id = self._vector.model_id if self._vector else 0
@@ -216,55 +241,65 @@ class _Gate:
             NearSentence(
                 number=turn.number,
                 created_at=turn.created_at,
-                margin=self._margin(cosine, weight),
+                nearness=nearness,
+                margin=nearness - least,
                 text=text,
                 is_user=place < turn.of_user,
                 place=place,
+                turn_id=turn.id,
             )
             for turn in turns
-            for place, (text, weight) in enumerate(zip(turn.texts, turn.weights, strict=True))
+            for place, (text, shared) in enumerate(zip(turn.texts, turn.shared, strict=True))
             if _squeeze(text) != self._prompt
-            for cosine in [cosines[turn.id][place] if turn.id in cosines else None]
+            for nearness in [self._measure(cosines[turn.id][place] if turn.id in cosines else None, shared)]
         ]
 
-    def measure_observations(self, rows: Sequence[NearObservation]) -> list[NearSentence]:
+    def measure_observations(self, rows: Sequence[NearObservation], least: float) -> list[NearSentence]:
         """Each by the sentence that has most of the prompt's words, if that is none of the turns'."""
         near: list[NearSentence] = []
         for row in rows:
-            if self._margin(row.cosine, row.weight) < 0:
+            if self._measure(row.cosine, row.shared, _OF_WHOLE) < least * _BESIDE:
                 continue
-            texts = {text: self._weigh(text) for text in [row.title, *split_sentences(row.narrative), *row.facts]}
-            sentence = max(texts, key=texts.__getitem__)
+            texts = {text: self._find_shared(text) for text in [row.title, *split_sentences(row.narrative), *row.facts]}
+            sentence = max(texts, key=lambda text: self._weigh(texts[text]))
             if row.turn_number is not None and _squeeze(sentence) in self._told:
                 continue
+            nearness = self._measure(row.cosine, texts[sentence], _OF_WHOLE)
             near.append(
                 NearSentence(
                     number=row.number,
                     created_at=row.created_at,
-                    margin=self._margin(row.cosine, texts[sentence]),
-                    text=sentence if texts[sentence] > texts[row.title] else "",
+                    nearness=nearness,
+                    margin=nearness - least,
+                    text=sentence if self._weigh(texts[sentence]) > self._weigh(texts[row.title]) else "",
                     observation_id=row.id,
                 )
             )
         return near
 
-    def _weigh(self, text: str) -> float:
-        """How much the words weigh together that it shares with the prompt."""
+    def _find_shared(self, text: str) -> int:
+        """A bit for each of the prompt's words that it has."""
         folded = text.casefold()
         words = _WORD.findall(folded)
-        stems = zip(self._stems, self._weights, strict=True)
         return sum(
-            weight
-            for stem, weight in stems
+            1 << place
+            for place, stem in enumerate(self._stems)
             if (any(word.startswith(stem) for word in words) if _LETTERS.fullmatch(stem) else stem in folded)
         )
 
-    def _margin(self, cosine: float | None, weight: float) -> float:
-        # As if one more word had not been found: of one or two words all are soon there.
-        share = min(weight / self._weight, 1.0) * len(self._stems) / (len(self._stems) + 1)
+    def _weigh(self, shared: int) -> float:
+        """The share of the prompt's words, by rarity."""
+        return sum(weight for place, weight in enumerate(self._weights) if shared >> place & 1)
+
+    def _count(self, shared: int) -> float:
+        """How many words these are; three pairs of characters are four in a row, and count as one."""
+        return shared.bit_count() - (shared & self._pairs).bit_count() * 2 / 3
+
+    def _measure(self, cosine: float | None, shared: int, of_whole: float = 0.0) -> float:
+        words = _WORD_WEIGHT * min(self._count(shared), _MOST_SHARED)
         if cosine is None or self._vector is None:
-            return share - BY_WORDS.among(self._count)
-        return to_local_cosine(self._vector, cosine) + _WORDS_WEIGHT * share - BY_MEANING.among(self._count)
+            return _SHARE_WEIGHT * self._weigh(shared) + words
+        return to_local_cosine(self._vector, cosine) - of_whole + words
 
 
 async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence]) -> list[InlineLine]:

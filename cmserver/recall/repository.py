@@ -120,14 +120,13 @@ AS_EVER = Query(
     """,
 )
 
-# For each word at most `most` are looked at; of the nearest and those with the heaviest words all count, half where they stand
-# in narrative, concepts and files. Through the view, as RANK.
+# For each word at most `most` are looked at. Through the view, as RANK.
 NEAR_OBSERVATIONS = Query(
     NearObservation,
     f"""
     WITH asked AS MATERIALIZED (
-        SELECT a.quoted::tsquery AS word, (a.quoted || ':AB')::tsquery AS main, a.weight
-          FROM unnest(%(quoted)s::text[], %(weights)s::float8[]) AS a (quoted, weight)
+        SELECT a.quoted::tsquery AS word, a.weight, 1::bigint << (a.place::int - 1) AS bit
+          FROM unnest(%(quoted)s::text[], %(weights)s::float8[]) WITH ORDINALITY AS a (quoted, weight, place)
     ), found AS MATERIALIZED (
         SELECT f.id, sum(a.weight) AS weight
           FROM asked a
@@ -144,8 +143,7 @@ NEAR_OBSERVATIONS = Query(
     SELECT o.id, o.number, o.created_at, o.turn_number, c.cosine, left(coalesce(nullif(o.title, ''), o.content), 640) AS title,
            left(coalesce(o.narrative, ''), 2000) AS narrative,
            ARRAY(SELECT left(fact, 640) FROM unnest(o.facts[1:6]) fact) AS facts,
-           coalesce((SELECT sum(CASE WHEN o.content_search @@ a.main THEN a.weight ELSE a.weight / 2 END)
-                       FROM asked a WHERE o.content_search @@ a.word), 0)::float8 AS weight
+           coalesce((SELECT bit_or(a.bit) FROM asked a WHERE o.content_search @@ a.word), 0) AS shared
       FROM chosen c
       JOIN observations_in_team o ON o.id = c.id
      WHERE (%(session_id)s::uuid IS NULL OR o.server_session_id IS DISTINCT FROM %(session_id)s::uuid)
@@ -241,7 +239,7 @@ async def near_observations(
     most: int,
     limit: int,
 ) -> list[NearObservation]:
-    """These observations, with their cosines, and the `limit` ones with the heaviest of the lexemes.
+    """These observations, with their cosines, and the `limit` ones with the heaviest of up to 63 lexemes.
 
     They are of the project, or shared with the team; none is of the session itself. At most `most` of those with a lexeme are read.
     """

@@ -334,7 +334,7 @@ async def test_a_prompt_without_spaces_is_told_its_title(db: Db, cast: Cast, mak
         for title in titles:
             context = await get_prompt_context(db, cast.alice, title)
             shown = [by_number[number] for number in numbers(context)]
-            if shown != [title]:
+            if title not in shown or not set(shown) <= set(titles):  # they begin alike
                 wrong.append((script, title, shown))
 
     assert wrong == []

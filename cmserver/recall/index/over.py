@@ -74,6 +74,11 @@ class LaterTurns:
 
         return msgspec.structs.replace(turn, checks=list(checks.values())), mark
 
+    def find_change(self, turn_id: UUID, sentence: str) -> int | None:
+        """The last turn that took out something which this sentence of the turn names; None where nothing is over."""
+        changed = {entry.token: self._find_end(entry) for entry in self._entries.get(turn_id, ()) if entry.kind == "edit"}
+        return _find_change(sentence, changed)
+
     def is_folded(self, turn: SessionTurn) -> bool:
         """Whether its line stands below that of a later one."""
         return any(turn.id == it.id for it, _ in self._folded)
@@ -120,8 +125,13 @@ class LaterTurns:
 
 def _mark(sentence: str, changed: Mapping[int, Entry]) -> str:
     """The sentence with the number of the last turn that took out something that it names."""
+    number = _find_change(sentence, changed)
+    return sentence if number is None else f"{sentence} (changed in #{number})"
+
+
+def _find_change(sentence: str, changed: Mapping[int, Entry]) -> int | None:
     ends = [changed[token] for token in find_tokens(sentence) & changed.keys()] if changed else []
-    return f"{sentence} (changed in #{max(ends, key=_order).later_number})" if ends else sentence
+    return max(ends, key=_order).later_number if ends else None
 
 
 def find_later(number: int, title: str, pointers: Iterable[Pointer]) -> int | None:

@@ -37,6 +37,8 @@ _TURN_SECONDS = 10.0
 """The user reads an answer for so long, at the most, while its turn is generated."""
 _MAX_DRAIN_SECONDS = 180.0
 _POLL_SECONDS = 0.25
+_END = "</cmserver-context>"
+_ON_PROMPT = "this may belong to the prompt"
 
 
 class QuestionHits(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +158,9 @@ class _ProjectPlayer:
         start = build_start_payload(session.agent, session_id, session.cwd)
         typed = build_prompt_payload(session.agent, session_id, session.cwd, prompt.prompt)
         index, text = (self._send(session, HookCall(payload=payload, at_seconds=0), time.time()) for payload in (start, typed))
+        if not index:  # the agent is given it with the first prompt
+            blocks = [f"{block}{_END}" for block in text.split(_END) if block.strip()]
+            index, text = ("".join(block for block in blocks if (_ON_PROMPT in block) is told) for told in (False, True))
         return PromptContext(prompt=prompt, index=index, text=text)
 
     def _search(self, question: Question) -> QuestionHits:

@@ -60,14 +60,14 @@ class TurnSentences(ClaimedTurn, frozen=True, kw_only=True):
 
 
 class NearTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn with its sentences; `weights` says how much the words weigh together that each of them shares with what is asked."""
+    """A turn with its sentences; `shared` has for each of them a bit for each of the asked words that it has, the first the lowest."""
 
     id: UUID
     number: int
     created_at: datetime
     texts: list[str]
     of_user: int
-    weights: list[float]
+    shared: list[int]
     model_id: int
     vectors: bytes | None
 

@@ -140,7 +140,8 @@ NEAR = Query(
     NearTurn,
     """
     WITH asked AS MATERIALIZED (
-        SELECT a.quoted::tsquery AS word, a.weight FROM unnest(%(quoted)s::text[], %(weights)s::float8[]) AS a (quoted, weight)
+        SELECT a.quoted::tsquery AS word, a.weight, 1::bigint << (a.place::int - 1) AS bit
+          FROM unnest(%(quoted)s::text[], %(weights)s::float8[]) WITH ORDINALITY AS a (quoted, weight, place)
     ), found AS MATERIALIZED (
         SELECT f.id, sum(a.weight) AS weight
           FROM asked a
@@ -149,8 +150,8 @@ NEAR = Query(
          GROUP BY f.id ORDER BY weight DESC, f.id DESC LIMIT %(limit)s
     )
     SELECT t.id, t.number, t.created_at, s.texts, s.of_user, s.model_id, s.vectors,
-           ARRAY(SELECT coalesce((SELECT sum(a.weight) FROM asked a WHERE told.words @@ a.word), 0)::float8
-                   FROM unnest(s.words) WITH ORDINALITY AS told (words, place) ORDER BY told.place) AS weights
+           ARRAY(SELECT coalesce((SELECT bit_or(a.bit) FROM asked a WHERE told.words @@ a.word), 0)
+                   FROM unnest(s.words) WITH ORDINALITY AS told (words, place) ORDER BY told.place) AS shared
       FROM (SELECT id FROM found UNION SELECT unnest(%(near_ids)s::uuid[])) chosen
       JOIN turns t ON t.id = chosen.id AND t.team_id = %(team_id)s
       JOIN turn_sentences s ON s.turn_id = t.id AND s.team_id = t.team_id
@@ -227,7 +228,7 @@ async def near(
     most: int,
     limit: int,
 ) -> list[NearTurn]:
-    """These turns of the project, and the `limit` ones with the heaviest of the lexemes; none of the session itself.
+    """These turns of the project, and the `limit` ones with the heaviest of up to 63 lexemes; none of the session itself.
 
     Of turns with a lexeme at most `most` are looked at.
     """
