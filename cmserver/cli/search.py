@@ -97,6 +97,8 @@ def _row(hit: HitOut | PromptHitOut) -> tuple[Cell, ...]:
         type_, title = "sub-agent" if hit.agent_id else "turn", f"{hit.text} → {hit.reply}" if hit.reply else hit.text
     else:
         type_, title = hit.type, hit.title
+    if hit.changed is not None:
+        title = f"(changed in #{hit.changed}) {title}"
     if hit.later:
         title = f"(later: {', '.join(f'#{number}' for number in hit.later)}) {title}"
     return hit.number, f"{hit.score:.2f}", format_time(hit.created_at_epoch), type_, title

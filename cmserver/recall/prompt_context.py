@@ -47,7 +47,7 @@ _WORD_WEIGHT, _MOST_SHARED = 0.08, 4
 """Of each of the first words that a sentence shares with the prompt, beside the cosine."""
 _SHARE_WEIGHT = 0.3
 """Of the share of the prompt's words, by rarity, in the place of the cosine where there is none."""
-_OF_WHOLE = 0.05
+_OF_WHOLE = 0.03
 """So much nearer is the vector of a whole observation by its length alone."""
 _KNOWN_WEIGHT, _MOST_KNOWN = 0.03, 8
 """Of each of the first words of the prompt that the project knows: it may be about it."""

@@ -278,7 +278,8 @@ class NearText(msgspec.Struct, frozen=True, kw_only=True):
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """An observation or a turn. `alike` are the numbers of hits with the same text, which are not listed.
 
-    `later` are the numbers of turns in which what it says was taken up later.
+    `later` are the numbers of turns in which what it says was taken up later; `changed` that of the turn whose edits took it out
+    again.
     """
 
     id: UUID
@@ -288,6 +289,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     parts: Mapping[str, float] = {}
     alike: Sequence[int] = ()
     later: Sequence[int] = ()
+    changed: int | None = None
 
     @property
     def observation(self) -> Observation | None:

@@ -26,7 +26,7 @@ from cmserver.observations.plain import index_line, observation_lines, one_line,
 from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import audit_read
 from cmserver.recall.file_paths import resolve_paths
-from cmserver.recall.search.later import name_later, put_later_first
+from cmserver.recall.search.later import name_changes, name_later, put_later_first
 from cmserver.recall.search.model import OBSERVATION_KINDS, Filters, Hit, PagePosition, Ranking, SearchPage, SearchRequest
 from cmserver.recall.search.search import find_page
 from cmserver.recall.search.time_cues import find_time_cue
@@ -74,6 +74,7 @@ class Searcher:
             request = await _limit_to_files(conn, principal, request, query)
             page = await find_page(conn, principal, request, ranking, vector)
             hits = await name_later(conn, principal.team_id, page.hits)
+            hits = await name_changes(conn, principal.team_id, hits)
             if request.order == "relevance" and find_time_cue(query.query, datetime.now(UTC)) is None:
                 hits = put_later_first(hits)
             page = msgspec.structs.replace(page, hits=hits)
@@ -179,6 +180,8 @@ def _render_hit(hit: Hit, names: Mapping[UUID, str], *, full: bool, explain: boo
     """A line with the score at its end, and the project's name where several are searched; `full` has all lines of the text."""
     name = names.get(hit.source.project_id)
     parts = f" ({render_parts(hit.parts)})" if explain else ""
+    if hit.changed is not None:
+        parts += f" (changed in #{hit.changed})"
     if hit.later:
         parts += f" (later: {', '.join(f'#{number}' for number in hit.later)})"
     end = f" {hit.score:.2f}{parts} {one_line(name, TITLE_CHARS)}\n" if name else f" {hit.score:.2f}{parts}\n"

@@ -85,6 +85,7 @@ class HitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A hit as one line. `type` is the type of the observation, or `summary` for a summary.
 
     `later` are the numbers of turns in which the matter was taken up later, the newest first: what is said there may hold instead.
+    `changed` is the number of the last turn whose edits took out again what the hit says, or null.
     """
 
     number: int
@@ -98,15 +99,20 @@ class HitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     match_type: MatchType
     alike: list[int]
     later: list[int]
+    changed: int | None
     parts: dict[str, float] | UnsetType = UNSET
 
 
 class FullHitOut(ObservationOut, rename="camel", frozen=True, kw_only=True):
-    """A hit as a whole observation. `later` are the numbers of turns in which the matter was taken up later, the newest first."""
+    """A hit as a whole observation. `later` are the numbers of turns in which the matter was taken up later, the newest first.
+
+    `changed` is the number of the last turn whose edits took out again what the hit says, or null.
+    """
 
     match_type: MatchType
     alike: list[int]
     later: list[int]
+    changed: int | None
     parts: dict[str, float] | UnsetType = UNSET
 
 
@@ -115,7 +121,8 @@ class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     message, or null before it. In an index both are only beginnings.
 
     `eventId` is the event that brought the prompt, or null for one that was written by hand. `readTokens` are the tokens of both,
-    estimated. `later` are the numbers of turns in which the matter was taken up later, the newest first.
+    estimated. `later` are the numbers of turns in which the matter was taken up later, the newest first. `changed` is the number of
+    the last turn whose edits took out again what the hit says, or null.
     """
 
     number: int
@@ -131,6 +138,7 @@ class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     score: float
     match_type: MatchType
     later: list[int]
+    changed: int | None
     parts: dict[str, float] | UnsetType = UNSET
 
 
@@ -182,7 +190,12 @@ class ContextOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 def full_hit_out(hit: Hit, observation: Observation, *, explain: bool) -> FullHitOut:
     fields = msgspec.structs.asdict(observation_out(observation, score=_rounded(hit.score)))
     return FullHitOut(
-        **fields, match_type=hit.match_type, alike=list(hit.alike), later=list(hit.later), parts=_parts(hit, explain=explain)
+        **fields,
+        match_type=hit.match_type,
+        alike=list(hit.alike),
+        later=list(hit.later),
+        changed=hit.changed,
+        parts=_parts(hit, explain=explain),
     )
 
 
@@ -199,6 +212,7 @@ def hit_out(hit: Hit, observation: Observation, *, explain: bool) -> HitOut:
         match_type=hit.match_type,
         alike=list(hit.alike),
         later=list(hit.later),
+        changed=hit.changed,
         parts=_parts(hit, explain=explain),
     )
 
@@ -218,6 +232,7 @@ def turn_hit_out(hit: Hit, turn: SessionTurn, *, full: bool, explain: bool) -> P
         score=_rounded(hit.score),
         match_type=hit.match_type,
         later=list(hit.later),
+        changed=hit.changed,
         parts=_parts(hit, explain=explain),
     )
 
