@@ -60,7 +60,7 @@ class TurnSentences(ClaimedTurn, frozen=True, kw_only=True):
 
 
 class NearTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn with its sentences. `shared` has for each of them a bit for each of the asked words that it has, the first the lowest."""
+    """A turn with its sentences; `shared` has of each a bit for each of the asked words that it has, the first the lowest."""
 
     id: UUID
     number: int
