@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from cmserver.base.settings import Settings
+from cmserver.observations.embedding.turn_sentences import write_due_sentences
 from cmserver.providers.model import Rules
 from tests.conftest import Cast
 from tests.evaluation.usefulness.corpus import HookCall, LabelledSession, load_projects, session_hooks
@@ -29,13 +30,33 @@ REMEMBERED = """
     SELECT s.content_session_id AS session, o.number, o.kind, o.type, o.title, o.subtitle, o.narrative, o.facts, o.concepts,
            o.files_read, o.files_modified, o.prompt_number, o.quote, o.anchors, o.state, o.closed_by, o.importance, o.metadata,
            o.summary,
-           (SELECT count(*) FROM observation_sources q WHERE q.observation_id = o.id) AS sources
+           (SELECT count(*) FROM observation_sources q WHERE q.observation_id = o.id) AS sources,
+           (SELECT concat(c.content_session_id, ':', t.prompt_number)
+              FROM turns t JOIN server_sessions c ON c.id = t.server_session_id WHERE t.number = o.closed_by) AS closed_by_turn
       FROM observations o JOIN server_sessions s ON s.id = o.server_session_id
      ORDER BY s.content_session_id, o.number
 """
 TURNS = """
     SELECT s.content_session_id AS session, t.prompt_number, t.prompt, t.reply, t.files, t.checks, t.commits
       FROM turns t JOIN server_sessions s ON s.id = t.server_session_id ORDER BY s.content_session_id, t.prompt_number
+"""
+
+LEDGER = """
+    SELECT s.content_session_id AS session, t.prompt_number, l.kind, l.name, l.token, l.instead,
+           c.content_session_id AS later_session, n.prompt_number AS later_prompt
+      FROM turn_ledger l
+      JOIN turns t ON t.id = l.earlier_id JOIN server_sessions s ON s.id = t.server_session_id
+      JOIN turns n ON n.id = l.later_id JOIN server_sessions c ON c.id = n.server_session_id
+     ORDER BY s.content_session_id, t.prompt_number, l.kind, l.name, l.token
+"""
+POINTERS = """
+    SELECT s.content_session_id AS session, t.prompt_number, p.texts, p.later_places, p.nearness,
+           ARRAY(SELECT concat(c.content_session_id, ':', n.prompt_number)
+                   FROM unnest(p.later_ids) WITH ORDINALITY AS it (id, place)
+                   LEFT JOIN turns n ON n.id = it.id LEFT JOIN server_sessions c ON c.id = n.server_session_id
+                  ORDER BY it.place) AS later
+      FROM turn_sentences p JOIN turns t ON t.id = p.turn_id JOIN server_sessions s ON s.id = t.server_session_id
+     ORDER BY s.content_session_id, t.prompt_number
 """
 
 
@@ -68,6 +89,8 @@ class Player:
         while claims := await self._hand.claim(max_events=500, max_chars=8_000_000):
             for claim in claims:
                 await self._hand.runner.run(claim)
+        while await write_due_sentences(self._hand.db, None, 0):
+            pass
 
     async def _send(self, session: LabelledSession, call: HookCall, start: float) -> None:
         headers = {
@@ -116,10 +139,11 @@ async def read_memory(outbox: Outbox, speed: str) -> dict[str, list[str]]:
         place = sum(name.startswith(f"{row['session']}:") for name in names.values()) + 1
         names[str(row["number"])] = f"{row['session']}:{place}"
     memory: dict[str, list[str]] = {}
-    for row in [*rows, *(row for row in await outbox.rows(TURNS) if str(row["session"]).startswith(f"{speed}+"))]:
+    others = [row for query in (TURNS, LEDGER, POINTERS) for row in await outbox.rows(query)]
+    for row in [*rows, *(row for row in others if str(row["session"]).startswith(f"{speed}+"))]:
         session = str(row["session"])
-        for name in ("number", "closed_by"):
-            row[name] = names.get(str(row.get(name)))
+        if "number" in row:
+            row |= {name: names.get(str(row[name])) for name in ("number", "closed_by")}
         line = re.sub(r"#(\d+)", lambda found: f"#{names.get(found[1], found[1])}", msgspec.json.encode(row, enc_hook=str).decode())
         memory.setdefault(session.removeprefix(f"{speed}+"), []).append(line.replace(f"{speed}+", ""))
     return memory

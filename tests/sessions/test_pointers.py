@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
 from uuid import UUID
@@ -83,6 +84,32 @@ def test_in_whatever_order_turns_become_known_pointers_only_lead_forward(order: 
     assert seen[1].later_ids[0] in {UUID(int=2), UUID(int=3)}
     assert seen[2].later_ids[0] == UUID(int=3)
     assert seen[3].later_ids == [None]
+
+
+def test_pointers_are_the_same_in_whatever_order_and_number_turns_become_known():
+    """One row an order: forwards one by one, all at once, backwards, and mixed."""
+    things = ["invoices", "labels", "tickets", "probes"]
+    ways = ["keeps {} for {} minutes", "drops {} after {} tries", "sends {} to {} hosts"]
+    turns = {
+        place: placed(place, f"The cache {ways[place % 3].format(things[place % 4], place)}.", f"{TALK[place % 5]} At {place}.")
+        for place in range(1, 25)
+    }
+
+    def play(order: list[int], at_once: int) -> dict[int, list[tuple[UUID | None, float | None]]]:
+        seen: dict[int, PlacedTurn] = {}
+        for start in range(0, len(order), at_once):
+            new = order[start : start + at_once]
+            seen |= {number: turns[number] for number in new}
+            for it in point([*seen.values()], {UUID(int=number) for number in new}):
+                seen[it.turn_id.int] = known(seen[it.turn_id.int], it)
+        return {number: list(zip(turn.later_ids, turn.nearness, strict=True)) for number, turn in seen.items()}
+
+    order = list(turns)
+    mixed = random.Random(1).sample(order, len(order))
+    live = play(order, 1)
+
+    assert sum(later_id is not None for pairs in live.values() for later_id, _ in pairs) > len(turns) / 2
+    assert [play(*how) == live for how in ((order, 24), (order[::-1], 1), (order[::-1], 10), (mixed, 1), (mixed, 5))] == [True] * 5
 
 
 async def test_a_chain_points_to_its_end_and_nothing_to_what_is_gone(db: Db, cast: Cast, make: Make):

@@ -13,15 +13,13 @@ from cmserver.providers.model import FailureKind, ProviderError
 from cmserver.sessions.turns.choose_sentences import MAX_SENTENCES, agent_sentences, drop_borrowed, find_borrowed, user_sentences
 from cmserver.sessions.turns.sentences import repository
 from cmserver.sessions.turns.sentences.model import ChosenSentences, DueTurn, TurnSentences
-from cmserver.sessions.turns.sentences.pointers import point
+from cmserver.sessions.turns.sentences.pointers import MOST_BEHIND, point
 from cmserver.sessions.turns.sentences.vectors import pack
 from cmserver.tooluse.model import ToolKind
 from cmserver.tooluse.read import read_tool_use
 
 _AT_A_TIME = 10
 _LEASE_SECONDS = 60.0
-_POINTED_AMONG = 100
-"""So many of the newest turns may point to a new one."""
 _SOURCES = {
     ToolKind.READ, ToolKind.SEARCH, ToolKind.SHELL, ToolKind.PROCESS, ToolKind.WEB, ToolKind.LOOKUP, ToolKind.MCP, ToolKind.OTHER
 }  # fmt: skip
@@ -57,7 +55,7 @@ async def _store(conn: Conn, rows: Sequence[TurnSentences]) -> None:
     await repository.store(conn, rows)
     ids = [row.turn_id for row in rows]
     for project_id in await repository.projects(conn, ids):
-        turns = await repository.to_point(conn, project_id, ids, _POINTED_AMONG)
+        turns = await repository.to_point(conn, project_id, ids, MOST_BEHIND)
         await repository.save_pointers(conn, await asyncio.to_thread(point, turns, set(ids)))
 
 

@@ -60,7 +60,7 @@ async def note_turn(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: 
     if changed:
         traces_of = _by_name(await repository.of_names(conn, team_id, turn.project_id, "edit", changed, _MAX_TURNS))
         compared = [
-            (traces_of[name], tokens | (_tokens_of(traces_of[name]) if _is_removed(turn, traces_of[name]) else set()))
+            (traces_of[name], tokens | (_tokens_of(traces_of[name]) if _is_removed(turn, traces_of[name]) else set[int]()))
             for name, tokens in changed.items()
             if name in traces_of
         ]
@@ -96,7 +96,7 @@ async def _note_edits(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnT
         put, took = (put, took) if is_room else ([], [])
         left -= max(len(put), len(took))
         marks = {_STASH} if name in stashed else {str(mark) for mark in before[name].results} if name in before else set[str]()
-        results: list[object] = sorted(marks | {_REMOVED}) if name in removed else sorted(marks)
+        results: list[object] = [*sorted(marks | {_REMOVED} if name in removed else marks)]
         rows.append(NewTrace(turn_id=turn.id, name=name, put_in=put, took_out=took, results=results))
         old = before.get(name)
         changed[name] = {*put, *took, *(old.put_in if old else ()), *(old.took_out if old else ())} - {0}

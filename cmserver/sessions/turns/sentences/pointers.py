@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from math import log
 from typing import TYPE_CHECKING
@@ -25,6 +25,8 @@ _WORDS_WEIGHT, _WORDS_ALONE = 0.5, 0.6
 """Of the share of words, beside the cosine, and where there are no vectors."""
 _FEW = 10
 """The mean of so few sentences is no mean of the project."""
+MOST_BEHIND = 100
+"""So many of the last turns may point to a new one, and are compared anew for one that comes late."""
 _WORD = re.compile(r"\w{2,}|\d")
 _HAS_NUMPY = find_spec("numpy") is not None
 
@@ -38,38 +40,57 @@ class _Sentence(msgspec.Struct, frozen=True):
 def point(turns: Sequence[PlacedTurn], new_ids: Collection[UUID]) -> list[LaterWords]:
     """What the sentences of these turns of a project point to, where that changes because the turns `new_ids` are new.
 
-    Each pair of turns is compared when the second of them becomes known, whichever that is; a pointer leads forward only.
+    A pair of turns is compared by what was known when the second of them was asked, and a pointer leads forward only. What comes
+    late has all later turns among the last compared anew: so it does not matter when which of them became known.
     """
     turns = sorted(turns, key=lambda turn: (turn.created_at, turn.number))
-    said = [
-        _Sentence(turn, place, frozenset(_WORD.findall(text.casefold()))) for turn in turns for place, text in enumerate(turn.texts)
-    ]
-    counts = Counter(word for sentence in said for word in sentence.words)
-    rarity = {word: log(1 + (len(said) - count + 0.5) / (count + 0.5)) for word, count in counts.items()}
-    cosines = _Cosines(turns, new_ids)
-    weight = _WORDS_WEIGHT if cosines.are_known else _WORDS_ALONE
+    new_ids = _with_later(turns, new_ids)
     found = {turn.turn_id: _start(turn, new_ids) for turn in turns}
-    for earlier, later in _pairs(said, new_ids):
-        nearness = cosines.between(earlier, later) + weight * _share(said[earlier].words, said[later].words, rarity)
-        one, other = said[earlier], said[later]
-        before = found[one.turn.turn_id].nearness[one.place]
-        if nearness < MIN_NEARNESS or (before is not None and nearness <= before) or one.words == other.words:
-            continue
-        words = found[one.turn.turn_id]
-        words.later_ids[one.place], words.later_places[one.place] = other.turn.turn_id, other.place
-        words.nearness[one.place] = round(nearness, 4)
+    open_ids = new_ids | {turn.turn_id for turn in turns if not new_ids.isdisjoint(turn.later_ids)}
+    said: list[_Sentence] = []
+    counts = Counter[str]()
+    is_any_open = False
+    for turn in turns:
+        own = [_Sentence(turn, place, frozenset(_WORD.findall(text.casefold()))) for place, text in enumerate(turn.texts)]
+        counts.update(word for sentence in own for word in sentence.words)
+        is_new = turn.turn_id in new_ids
+        if own and (is_new or is_any_open):
+            earlier = [place for place, sentence in enumerate(said) if is_new or sentence.turn.turn_id in open_ids]
+            _compare(said, earlier, own, counts, _cosines(turns, turn, len(said)), found)
+        said += own
+        is_any_open = is_any_open or turn.turn_id in open_ids
     return [words for turn in turns if (words := found[turn.turn_id]).nearness != turn.nearness]
 
 
-def _pairs(said: Sequence[_Sentence], new_ids: Collection[UUID]) -> Iterator[tuple[int, int]]:
-    """Each pair of sentences of different turns, at least one of them new, the earlier first."""
-    new = [place for place, sentence in enumerate(said) if sentence.turn.turn_id in new_ids]
-    for later in new:
-        yield from ((earlier, later) for earlier in range(later) if said[earlier].turn is not said[later].turn)
-    for earlier in new:
-        for later in range(earlier + 1, len(said)):
-            if said[later].turn.turn_id not in new_ids:
-                yield earlier, later
+def _with_later(turns: Sequence[PlacedTurn], new_ids: Collection[UUID]) -> set[UUID]:
+    """The new turns, and those behind the first of them that is among the last."""
+    last = turns[-MOST_BEHIND:]
+    first = next((place for place, turn in enumerate(last) if turn.turn_id in new_ids), len(last))
+    return {*new_ids, *(turn.turn_id for turn in last[first:])}
+
+
+def _compare(
+    said: Sequence[_Sentence],
+    earlier: Sequence[int],
+    own: Sequence[_Sentence],
+    counts: Counter[str],
+    cosines: Sequence[Sequence[float]] | None,
+    found: Mapping[UUID, LaterWords],
+) -> None:
+    """Let these sentences of before point to those of a turn that are nearer than what they point to."""
+    total = len(said) + len(own)
+    rarity = {word: log(1 + (total - count + 0.5) / (count + 0.5)) for word, count in counts.items()}
+    weight = _WORDS_WEIGHT if cosines is not None else _WORDS_ALONE
+    for later, sentence in enumerate(own):
+        for place in earlier:
+            one = said[place]
+            nearness = weight * _share(one.words, sentence.words, rarity) + (cosines[later][place] if cosines is not None else 0.0)
+            words = found[one.turn.turn_id]
+            before = words.nearness[one.place]
+            if nearness < MIN_NEARNESS or (before is not None and round(nearness, 4) <= before) or one.words == sentence.words:
+                continue
+            words.later_ids[one.place], words.later_places[one.place] = sentence.turn.turn_id, sentence.place
+            words.nearness[one.place] = round(nearness, 4)
 
 
 def _start(turn: PlacedTurn, new_ids: Collection[UUID]) -> LaterWords:
@@ -96,45 +117,30 @@ def _share(words: frozenset[str], other: frozenset[str], rarity: dict[str, float
     return sum(map(rarity.__getitem__, shared)) / least
 
 
-class _Cosines:
-    """The cosines of sentences of new turns and of any, by their places, the mean of all taken out; 0 where one has no vector."""
+def _cosines(turns: Sequence[PlacedTurn], later: PlacedTurn, before: int) -> list[list[float]] | None:
+    """The cosine of each sentence of a turn with each of the `before` sentences of earlier ones, 0 for one without a vector.
 
-    def __init__(self, turns: Sequence[PlacedTurn], new_ids: Collection[UUID]) -> None:
-        self._of_new: NDArray[np.float32] | None = None
-        self._rows: list[int | None] = []
-        self._new_rows: dict[int, int] = {}
-        """Where the sentence of a row stands among those of new turns."""
-        if not _HAS_NUMPY:
-            return
-        import numpy as np  # noqa: PLC0415 - only where it is installed
+    The mean of all until then is taken out. None where the turn has no vectors.
+    """
+    if not _HAS_NUMPY or not later.vectors:
+        return None
+    import numpy as np  # noqa: PLC0415 - only where it is installed
 
-        parts: list[NDArray[np.float32]] = []
-        row = 0
-        model_id = next((turn.model_id for turn in reversed(turns) if turn.turn_id in new_ids and turn.vectors), None)
-        for turn in turns:
-            has_vectors = bool(turn.vectors) and bool(turn.texts) and turn.model_id == model_id
-            if turn.vectors and has_vectors:
-                parts.append(np.frombuffer(turn.vectors, dtype=np.int8).reshape(len(turn.texts), -1).astype(np.float32))
-            for _ in turn.texts:
-                self._rows.append(row if has_vectors else None)
-                if has_vectors and turn.turn_id in new_ids:
-                    self._new_rows[row] = len(self._new_rows)
-                row += has_vectors
-        if parts and len({part.shape[1] for part in parts}) == 1:
-            vectors = np.concatenate(parts)
-            vectors = vectors - vectors.mean(axis=0) if len(vectors) > _FEW else vectors
-            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6)
-            self._of_new = vectors[list(self._new_rows)] @ vectors.T
-
-    @property
-    def are_known(self) -> bool:
-        return self._of_new is not None
-
-    def between(self, place: int, other: int) -> float:
-        """One of the two is of a new turn."""
-        row, other_row = self._rows[place] if self._rows else None, self._rows[other] if self._rows else None
-        if self._of_new is None or row is None or other_row is None:
-            return 0.0
-        if row in self._new_rows:
-            return float(self._of_new[self._new_rows[row], other_row])
-        return float(self._of_new[self._new_rows[other_row], row])
+    parts: list[NDArray[np.float32]] = []
+    rows: list[int] = []
+    place = 0
+    for turn in turns:
+        if turn.vectors and turn.texts and turn.model_id == later.model_id:
+            parts.append(np.frombuffer(turn.vectors, dtype=np.int8).reshape(len(turn.texts), -1).astype(np.float32))
+            rows += range(place, place + len(turn.texts))
+        place += len(turn.texts)
+        if turn is later:
+            break
+    if len({part.shape[1] for part in parts}) != 1:
+        return None
+    vectors = np.concatenate(parts)
+    vectors = vectors - vectors.mean(axis=0) if len(vectors) > _FEW else vectors
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6)
+    cosines = np.zeros((len(later.texts), before + len(later.texts)), dtype=np.float32)
+    cosines[:, rows] = vectors[-len(later.texts) :] @ vectors.T
+    return cosines.tolist()
