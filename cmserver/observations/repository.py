@@ -334,7 +334,7 @@ CLOSE = Query(
     WITH ending AS (
         SELECT id FROM observations
          WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND number = ANY(%(numbers)s)
-           AND (state = 'open' OR closed_by IN (SELECT t.number FROM turns t WHERE t.team_id = %(team_id)s))
+           AND (state = 'open' OR EXISTS (SELECT FROM turns t WHERE t.team_id = %(team_id)s AND t.number = closed_by))
            AND number <> %(closed_by)s AND {model.LIVE}
          ORDER BY number FOR UPDATE SKIP LOCKED
     )
