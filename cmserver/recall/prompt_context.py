@@ -192,8 +192,8 @@ async def _drop_changed(conn: Conn, team_id: UUID, near: Sequence[NearSentence])
     if not near or near[0].margin < 0:
         return []
     near = [it for it in near if it.nearness >= near[0].nearness * _BESIDE]
-    turn_ids = list(dict.fromkeys(it.turn_id for it in near if it.turn_id))[:_CHECKED_TURNS]
-    later = LaterTurns([], await ledger.of_turns(conn, team_id, turn_ids)) if turn_ids else None
+    numbers = list(dict.fromkeys(it.number for it in near if it.turn_id))[:_CHECKED_TURNS]
+    later = LaterTurns([], await ledger.of_turns(conn, team_id, numbers)) if numbers else None
     return [it for it in near if not (later and it.turn_id and later.find_change(it.turn_id, it.text))]
 
 

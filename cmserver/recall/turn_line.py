@@ -46,8 +46,8 @@ def render_turn(
 ) -> str:
     """The turn without its number: `"words" → "sentences" [files] [checks]`, or what a person says it shall be.
 
-    `before` is the session's turn before it, if known. `agents` are the sub-agents that it started: of what they said last, the best sentences of each stand behind the reply's. What
-    `told` says already, squeezed, is left out: it has a line of its own.
+    `before` is the session's turn before it, if known. `agents` are the sub-agents that it started: the best sentences of what each
+    said last stand behind the reply's. What `told` says already, squeezed, has a line of its own and is left out.
     """
     if turn.own_line is not None:
         return one_line(turn.own_line, MAX_LINE_CHARS)

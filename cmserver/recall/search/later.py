@@ -47,7 +47,7 @@ async def name_changes(conn: Conn, team_id: UUID, hits: Sequence[Hit]) -> list[H
     ids = {hit.turn.number: hit.turn.id for hit in hits if hit.turn}
     missing = {number for hit in hits if (number := _turn_number(hit)) is not None} - ids.keys()
     ids |= {turn.number: turn.id for turn in await turns.by_numbers(conn, team_id, missing)} if missing else {}
-    entries = await ledger.of_turns(conn, team_id, ids.values()) if ids else []
+    entries = await ledger.of_turns(conn, team_id, ids) if ids else []
     if not entries:
         return list(hits)
     over = LaterTurns([], entries)

@@ -15,7 +15,7 @@ from cmserver.recall.prompt_context import build_prompt_context
 from cmserver.recall.search.later import put_later_first
 from cmserver.recall.search.model import Hit
 from cmserver.sessions.ledger import repository as ledger
-from cmserver.sessions.ledger.model import NewEntry
+from cmserver.sessions.ledger.model import NewEntry, Scope
 from cmserver.sessions.turns.model import SessionTurn
 from tests.conftest import Cast
 from tests.make import Make
@@ -77,9 +77,10 @@ async def test_what_an_edit_took_out_again_is_named_on_the_hit_and_not_told_on_a
     await write_due_sentences(db, None, 0)
     question = "how many minutes does the cache keep invoices?"
     async with db.system() as conn:
-        for token in find_tokens("for 30 minutes"):
-            entry = NewEntry(earlier_id=old.id, later_id=new.id, kind="edit", name="cache.py", token=token)
-            await ledger.add(conn, project.team_id, project.id, entry)
+        tokens = sorted(find_tokens("for 30 minutes"))
+        entries = [NewEntry(earlier_id=old.id, later_id=new.id, name="cache.py", token=token) for token in tokens]
+        scope = Scope(turn_ids=[old.id, new.id], name="cache.py", tokens=tokens)
+        await ledger.write(conn, project.team_id, project.id, "edit", [scope], entries)
 
     found = (await post_search(client, cast.alice, question))["prompts"]
     async with db.tenant(project.team_id) as conn:
