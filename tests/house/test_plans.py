@@ -293,6 +293,7 @@ def near(cast: Cast, **filters: object) -> dict[str, object]:
         "vector": str([0.25] * 16),
         "limit": 100,
         **msgspec.structs.asdict(Filters()),
+        **dict.fromkeys(("files_in", "file_prefixes_in", "file_parts_in")),
         **filters,
     }
 
