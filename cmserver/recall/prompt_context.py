@@ -51,6 +51,8 @@ _OF_WHOLE = 0.03
 """So much nearer is the vector of a whole observation by its length alone."""
 _KNOWN_WEIGHT, _MOST_KNOWN = 0.03, 8
 """Of each of the first words of the prompt that the project knows: it may be about it."""
+_UNKNOWN_WEIGHT = 0.3
+"""Of a word that the project does not know, in the share of the prompt's words: what stands for the cosine without vectors."""
 _BESIDE = 0.55
 """What is less near than this part of the nearest is not told beside it."""
 _NEAR_TURNS, _NEAR_OBSERVATIONS, _BY_WORDS = 100, 40, 50
@@ -66,7 +68,7 @@ _CHECKED_TURNS = 8
 _GROWTH = 0.05
 """Among more sentences the nearest is nearer by chance."""
 _FEWEST, _MOST = 10, 2_000
-BY_MEANING, BY_WORDS = 0.36, 0.16
+BY_MEANING, BY_WORDS = 0.36, 0.17
 
 
 def threshold(base: float, count: int) -> float:
@@ -191,7 +193,8 @@ async def _drop_changed(conn: Conn, team_id: UUID, near: Sequence[NearSentence])
     """The nearest sentences, without those that name what a later turn took out again."""
     if not near or near[0].margin < 0:
         return []
-    near = [it for it in near if it.nearness >= near[0].nearness * _BESIDE]
+    told = {it.number for it in near if it.nearness >= near[0].nearness * _BESIDE}
+    near = [it for it in near if it.number in told]
     numbers = list(dict.fromkeys(it.number for it in near if it.turn_id))[:_CHECKED_TURNS]
     later = LaterTurns([], await ledger.of_turns(conn, team_id, numbers)) if numbers else None
     return [it for it in near if not (later and it.turn_id and later.find_change(it.turn_id, it.text))]
@@ -225,6 +228,9 @@ class _Gate:
         known = 0
         for shared in chain(chain.from_iterable(turn.shared for turn in turns), (row.shared for row in rows)):
             known |= shared
+        if self._vector is None:
+            weights = [weight * (1.0 if known >> place & 1 else _UNKNOWN_WEIGHT) for place, weight in enumerate(self._weights)]
+            self._weights = [weight / (sum(weights) or 1.0) for weight in weights]
         least = threshold(BY_MEANING if self._vector else BY_WORDS, count)
         return least - _KNOWN_WEIGHT * min(self._count(known), _MOST_KNOWN)
 

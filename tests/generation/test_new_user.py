@@ -71,7 +71,7 @@ async def test_a_prompt_that_touches_the_rule_is_answered_with_it_and_a_greeting
     agent.session = "s5"
 
     assert await agent.prompt("hello") == ""
-    assert "make deploy-eu" in await agent.prompt("deploy this to production please")
+    assert "make deploy-eu" in await agent.prompt("deploy this with the github action please")
 
 
 async def test_the_failure_has_its_message_as_title_is_marked_as_fixed_and_leaves_the_index(agent: Agent):

@@ -140,7 +140,7 @@ async def test_what_the_user_lays_down_is_a_decision_in_their_words_and_is_shown
     assert [(row["type"], row["quote"]) for row in decisions] == [("decision", DEPLOY), ("decision", MONEY)]
     assert all(cast("float", row["importance"]) > 0.8 for row in decisions)
     agent.session = "s2"
-    assert "make deploy-eu" in await agent.prompt("deploy this to production please")
+    assert "make deploy-eu" in await agent.prompt("deploy this with the github action please")
     assert await agent.prompt("hello again") == ""
 
 

@@ -28,6 +28,8 @@ ALL_ROWS = {
     "cmserver.observations.repository.REINDEX": "words of a row that an undo may show again",
     "cmserver.observations.repository.COUNT_FOR_REINDEX": "as the one above",
     "cmserver.observations.repository.CLOSE": "updates what the same statement has found live",
+    "cmserver.observations.repository.FAILURES": "their ids; which are live is asked of them below",
+    "cmserver.observations.repository.SET_STATES": "of rows that were read before, and their turns",
     "cmserver.observations.repository.GONE": "tells what became of those that are not live",
     "cmserver.observations.history.repository.LOCK": "merging and undoing look at each row's state themselves",
     "cmserver.observations.history.repository.SUPERSEDE": "makes the state",

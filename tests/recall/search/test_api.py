@@ -88,6 +88,7 @@ async def test_an_index_is_a_line_of_each_and_says_what_the_whole_costs(client: 
         "matchType": "lexical",
         "alike": [],
         "later": [],
+        "changed": None,
     }
     (prompt_line,) = answer["prompts"]
     assert prompt_line["text"].startswith("feed the wombat now")
