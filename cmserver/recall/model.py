@@ -106,8 +106,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     is_stale: bool = False
     actor_id: str | None = None
     """Whose key it came by, where that is not the reader's."""
-    is_quoted: bool = False
-    """Whether it is a sentence of somebody's, and no check or to-do that a tool knows of."""
+    is_unwatched: bool = False
+    """Whether nothing says when it is over: a sentence of somebody's, or a command that failed and checks nothing."""
     may_replace: int | None = None
     """The number of what users had said before, which it may take the place of."""
     title: str

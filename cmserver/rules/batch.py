@@ -88,7 +88,6 @@ class _Batch:
         self.earlier = RecordedFailures(session.recorded, [end for end in session.open_ends if end.number not in own])
         self.passed: dict[str, list[int]] = {}
         """The numbers of the failures on record that are over, by the tag of the run that shows it."""
-        self.failed: list[DraftObservation] = []
         self.commits: list[DraftObservation] = []
         self.turn_ends: list[tuple[str, TurnEnd]] = []
         """The agent's last messages, with their tags."""
@@ -272,7 +271,6 @@ class _Batch:
 
     def _keep_failure(self, failures: list[FailedRun]) -> None:
         draft = drafts.draft_failure(failures, self.max_facts)
-        self.failed.append(draft)
         if failures[0].run.command.is_check:
             self.unfixed.append(draft)
         number = next((line.number for line in reversed(self.session.recorded) if line.title == draft.title), None)
@@ -298,7 +296,7 @@ class _Batch:
             rest = rest[len(in_turn) :]
             by_user = [draft for draft in in_turn if _is_in(draft, self.instructions)]
             commits = [draft for draft in in_turn if _is_in(draft, self.commits)]
-            failed = [draft for draft in in_turn if draft.state == "open" or _is_in(draft, self.failed)]
+            failed = [draft for draft in in_turn if draft.state == "open"]
             work = [draft for draft in in_turn if not _is_in(draft, [*by_user, *commits, *failed])]
             open_ends = [drafts.draft_open_end(tag, open_end) for open_end in end.open_ends if not self._is_failure(open_end.text)]
             said = end.message

@@ -120,7 +120,7 @@ def draft_failure(failures: list[FailedRun], max_facts: int) -> DraftObservation
         facts=facts[:max_facts],
         concepts=["gotcha"],
         events=[failure.tag for failure in failures],
-        state="open" if command.is_check else None,
+        state="open",
         anchors=[*names[:6], *([outcome.place.rsplit(":", 1)[0]] if outcome.place else [])],
     )
 

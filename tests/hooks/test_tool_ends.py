@@ -183,8 +183,8 @@ async def test_codex_s_commands_end_with_the_exit_codes_of_its_rollout(send: Sen
     await send("Stop", "codex", last_assistant_message="Checked.", command_ends=ends)
 
     assert await _kept(db, notifier, cast) == [
-        ("`./check-seal.sh` failed: sealed", None),
-        ("`./long.sh` failed: exit code 3", None),
+        ("`./check-seal.sh` failed: sealed", "open"),
+        ("`./long.sh` failed: exit code 3", "open"),
     ]
     stored = await rows(
         db, "SELECT source_event_id AS id, payload ? 'command_ends' AS raw FROM agent_events ORDER BY received_at, id"

@@ -137,9 +137,9 @@ def _mark_later(source: IndexInput) -> IndexInput:
 
 
 class _EndedWork:
-    """Which sentences about what is open have been left behind by the work: a line of Open is for the last word about it.
+    """Which sentences about what is open, and commands that failed, have been left behind by the work.
 
-    After a sentence its session changed files, or many turns of the project followed. Its turn's line says it all the same.
+    A line of Open is for the last word. After it its session changed files, or many turns of the project followed. Its turn's line says it all the same.
     """
 
     def __init__(self, turns: Sequence[SessionTurn]) -> None:
@@ -151,7 +151,7 @@ class _EndedWork:
                 self._last_work.setdefault(turn.server_session_id, turn.number)
 
     def is_past(self, row: model.IndexRow) -> bool:
-        if row.state != "open" or not row.is_quoted or row.turn_number is None:
+        if row.state != "open" or not row.is_unwatched or row.turn_number is None:
             return False
         later, turn = self._turns.get(row.turn_number, (_FRESH_TURNS, None))
         return later >= _FRESH_TURNS or (turn is not None and self._last_work.get(turn.server_session_id, 0) > turn.number)

@@ -421,7 +421,7 @@ def test_an_open_end_says_which_later_turn_changed_its_file():
 
 def test_a_sentence_that_the_work_left_behind_is_in_its_turns_line_only():
     ends = [row(2, "The docs are not done yet", state="open"), row(5, "The import is not tested yet", state="open")]
-    ends = [msgspec.structs.replace(end, turn_number=end.number - 1, is_quoted=True) for end in ends]
+    ends = [msgspec.structs.replace(end, turn_number=end.number - 1, is_unwatched=True) for end in ends]
     check = msgspec.structs.replace(row(3, "test_a fails", state="open"), turn_number=1)
     turns = [
         turn(4, "now the import", "It is in `a.py`. The import is not tested yet.", files=["a.py"]),
