@@ -1415,7 +1415,8 @@ CREATE FUNCTION public.turn_waits_for_sentences() RETURNS trigger
     AS $$
 BEGIN
     IF TG_OP = 'UPDATE' AND OLD.ended_at IS NOT NULL
-        AND (OLD.prompt, OLD.reply, OLD.search_language) IS NOT DISTINCT FROM (NEW.prompt, NEW.reply, NEW.search_language) THEN
+        AND (OLD.prompt, OLD.reply, OLD.own_line, OLD.search_language)
+            IS NOT DISTINCT FROM (NEW.prompt, NEW.reply, NEW.own_line, NEW.search_language) THEN
         RETURN NULL;
     END IF;
     IF TG_OP <> 'DELETE' THEN
@@ -4693,7 +4694,7 @@ CREATE TRIGGER turns_to_embed AFTER INSERT OR UPDATE OF prompt, reply, ended_at 
 
 -- Name: turns turns_to_sentences; Type: TRIGGER
 
-CREATE TRIGGER turns_to_sentences AFTER INSERT OR UPDATE OF prompt, reply, ended_at, search_language ON public.turns FOR EACH ROW WHEN (((new.ended_at IS NOT NULL) AND (new.agent_id IS NULL))) EXECUTE FUNCTION public.turn_waits_for_sentences();
+CREATE TRIGGER turns_to_sentences AFTER INSERT OR UPDATE OF prompt, reply, own_line, ended_at, search_language ON public.turns FOR EACH ROW WHEN (((new.ended_at IS NOT NULL) AND (new.agent_id IS NULL))) EXECUTE FUNCTION public.turn_waits_for_sentences();
 
 -- Name: turns turns_words; Type: TRIGGER
 

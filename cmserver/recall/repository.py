@@ -19,7 +19,7 @@ from cmserver.recall.model import FileMention, IndexRow, KnownFolder, NearObserv
 OWNS: set[str] = set()
 
 _COLUMNS: LiteralString = """number, project_id, server_session_id, scope, kind, type, importance, state,
-           stale IS NOT NULL AS is_stale, actor_id, 
+           stale IS NOT NULL AS is_stale, actor_id,
            quote IS NOT NULL OR (metadata ? 'commands' AND NOT metadata @> '{"commands": [{"kind": "check"}]}') AS is_unwatched,
            CASE WHEN type = 'decision' THEN substring(metadata ->> 'mayReplace' FROM '^[0-9]{1,15}$')::bigint END AS may_replace,
            left(coalesce(nullif(title, ''), nullif(narrative, ''), content), 640) AS title,

@@ -165,10 +165,10 @@ class _Batch:
                 self.drafts.append(self.instructions[-1])
 
     def _add_run(self, tag: str, place: int, run: CommandRun) -> None:
+        self.is_undone_later = self.is_undone_later and tag not in self.undone.undoing
         if run.command.compares or (tag in self.undone.on_stash and run.command.is_check):
             self._skip(tag, "runs without the changes")
         elif tag in self.undone.undoing and run.command.main.purpose <= Purpose.ROUTINE:
-            self.is_undone_later = False
             self._skip(tag, "undoes changes")
         elif tag in self.undone.commits:
             self._skip(tag, "undone later")

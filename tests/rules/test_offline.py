@@ -47,6 +47,7 @@ async def test_the_recorded_session_gives_one_change_and_one_failure():
             facts=["Command: `echo oops >&2; exit 3` (exit code 3)", "Error: oops"],
             concepts=["gotcha"],
             events=["e8"],
+            state="open",
         ),
     ]
     assert {skip.event: skip.reason for skip in answer.skipped} == {

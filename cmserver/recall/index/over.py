@@ -19,7 +19,7 @@ from cmserver.reading.edit_tokens import find_tokens
 from cmserver.reading.own_words import own_words
 from cmserver.recall.turn_line import SIDE_CHARS, Marks, squeeze
 from cmserver.sessions.ledger.model import Entry
-from cmserver.sessions.turns.choose_sentences import choose_sentences
+from cmserver.sessions.turns.choose_sentences import choose_sentences, drop_borrowed
 from cmserver.sessions.turns.model import SessionTurn
 from cmserver.sessions.turns.sentences.model import Pointer
 
@@ -103,7 +103,10 @@ class LaterTurns:
         if any("failed" in check[len(name) :] and name not in passed for name, check in last_checks.items()):
             return None
         changed = {entry.token for entry in entries if entry.kind == "edit"}
-        sentences = [*split_sentences(own_words(turn.prompt)), *choose_sentences(turn.reply or "", SIDE_CHARS)]
+        sentences = [
+            *split_sentences(own_words(turn.prompt)),
+            *choose_sentences(drop_borrowed(turn.reply or "", turn.prompt, turn.borrowed), 2 * SIDE_CHARS),
+        ]
         telling = [sentence for sentence in sentences if len(sentence.split()) >= _FEW_WORDS or _SAYS_SOMETHING.search(sentence)]
         if not telling or not all(find_tokens(sentence) & changed for sentence in telling):
             return None

@@ -139,7 +139,8 @@ def _mark_later(source: IndexInput) -> IndexInput:
 class _EndedWork:
     """Which sentences about what is open, and commands that failed, have been left behind by the work.
 
-    A line of Open is for the last word. After it its session changed files, or many turns of the project followed. Its turn's line says it all the same.
+    A line of Open is for the last word. After it its session changed files, or many turns of the project followed. Its turn's line
+    says it all the same.
     """
 
     def __init__(self, turns: Sequence[SessionTurn]) -> None:
