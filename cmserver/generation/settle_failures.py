@@ -7,7 +7,7 @@ It is found out anew whenever such a check ran, so that it does not matter which
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from cmserver.reading.model import CommandResult
 from cmserver.rules.failures import Passes, is_same_check
 from cmserver.sessions.ledger import repository as ledger
 from cmserver.sessions.ledger.model import TurnRuns
+from cmserver.sessions.ledger.record import program_of
 
 _MAX_TURNS = 200
 _MAX_OPEN = 50
@@ -45,20 +46,37 @@ async def settle_failures(conn: Conn, team_id: UUID, project_id: UUID, programs:
     rows = await observations.failures(
         conn, team_id, project_id, {turn.server_session_id for turn in turns}, {turn.number for turn in turns}, _MAX_OPEN
     )
+    rows = [row for row in rows if not _programs(_failed(row)).isdisjoint(programs)]
+    # What failed in several programs is over by all of them, and where one has run first, its name is that of the run.
+    needed = _programs(it for row in rows for it in command_results(row.metadata)).union(programs)
+    if needed > set(programs):
+        turns = await ledger.runs(conn, team_id, project_id, needed, _MAX_TURNS)
     if changed := await asyncio.to_thread(find_states, turns, rows):
         await observations.set_states(conn, team_id, project_id, changed)
 
 
+def _failed(row: RecordedFailure) -> list[CommandResult]:
+    return [it for it in command_results(row.metadata) if not it.passed]
+
+
+def _programs(results: Iterable[CommandResult]) -> set[str]:
+    return set(map(program_of, results))
+
+
 def find_states(turns: Sequence[TurnRuns], rows: Sequence[RecordedFailure]) -> list[StateByTurn]:
-    """The states of those of the failures that have another one now. The turns are in their order."""
+    """The states of those of the failures that have another one now. The turns are in their order.
+
+    What a turn has closed that is not among them stays as it is.
+    """
     results: dict[_Order, list[CommandResult]] = {}
     for turn in turns:
         results.setdefault((turn.created_at, turn.number), []).extend(it for run in turn.runs for it in run.results)
     failures: dict[_Order, list[_Failure]] = {}
     for row in sorted(rows, key=lambda row: row.number):
-        if failed := [it for it in command_results(row.metadata) if not it.passed]:
+        if failed := _failed(row):
             failures.setdefault((row.asked_at, row.turn_number), []).append(_Failure(row, failed))
     states: list[StateByTurn] = []
+    numbers = {None, *(turn.number for turn in turns)}
     passes, waiting = Passes(), list[_Failure]()
     for place in sorted({*results, *failures}):
         for result in results.get(place, ()):
@@ -69,7 +87,7 @@ def find_states(turns: Sequence[TurnRuns], rows: Sequence[RecordedFailure]) -> l
             if is_over or any(it.replaces(failure) for it in new):
                 waiting.remove(failure)
                 states.append(StateByTurn(number=failure.row.number, state="done" if is_over else "dropped", closed_by=place[1]))
-        waiting += [it for it in new if it.row.may_change]
+        waiting += [it for it in new if it.row.may_change and it.row.closed_by in numbers]
     states += [StateByTurn(number=it.row.number, state="open", closed_by=None) for it in waiting]
     before = {row.number: (row.state, row.closed_by) for row in rows}
     return [it for it in states if before[it.number] != (it.state, it.closed_by)]

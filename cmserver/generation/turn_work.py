@@ -55,7 +55,7 @@ async def add_turn_work(conn: Conn, jobs: Sequence[ClaimedJob], readings: Mappin
             )
         if not work.traces.is_empty:
             await note_turn(conn, team_id, session_id, prompt_number, work.traces)
-            programs |= {program_of(check) for check in work.traces.checks}
+            programs |= {program_of(result) for check in work.traces.checks for result in check.results}
     return programs
 
 

@@ -8,10 +8,16 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.generation.settle_failures import find_states
+from cmserver.access.model import Project
+from cmserver.base.db import Db
+from cmserver.generation.settle_failures import find_states, settle_failures
 from cmserver.observations.model import ObservationState, RecordedFailure
 from cmserver.reading.model import CommandResult
-from cmserver.sessions.ledger.model import CheckRun, TurnRuns
+from cmserver.sessions.ledger.model import CheckRun, TurnRuns, TurnTraces
+from cmserver.sessions.ledger.record import note_turn
+from cmserver.sessions.turns.model import SessionTurn
+from tests.conftest import Cast
+from tests.make import Make
 from tests.table import try_rows
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -85,7 +91,9 @@ STATE = tuple[int, Literal["open", "done", "dropped"], int | None]
             [failure("a", 1, state="done", closed_by=3), failure("c", 2)],
             [(101, "dropped", 2), (102, "done", 3)],
         ),
-        ([turn("a", 1, FAILS)], [failure("a", 1, state="done", closed_by=3)], [(101, "open", None)]),
+        ([turn("a", 1, FAILS), turn("b", 3, PASSES, FAILS)], [failure("a", 1, state="done", closed_by=3)], [(101, "open", None)]),
+        # By a turn of which nothing is known here.
+        ([turn("a", 1, FAILS), turn("b", 2, PASSES)], [failure("a", 1, state="done", closed_by=3)], []),
         # A person, or its own session, has said that it is over, or that it is not.
         ([turn("a", 1, FAILS), turn("b", 2, PASSES)], [failure("a", 1, state="dropped", closed_by=90, may_change=False)], []),
         ([turn("a", 1, FAILS), turn("b", 2, PASSES)], [failure("a", 1, may_change=False)], []),
@@ -97,3 +105,46 @@ def test_a_failure_is_over_by_the_first_later_turn_that_shows_it(
     turns: list[TurnRuns], rows: list[RecordedFailure], changed: list[STATE]
 ):
     assert [(it.number, it.state, it.closed_by) for it in find_states(turns, rows)] == changed
+
+
+@try_rows(
+    ("failed", "passes", "state"),
+    [
+        (["pytest"], [["pytest"]], "done"),
+        # What another program's turn has closed stays closed, whatever else its turns ran.
+        (["cargo test"], [["cargo test"], ["pytest"]], "done"),
+        (["cargo test"], [["cargo test", "pytest"], ["pytest"]], "done"),
+        # What failed in two programs is over by both, whether a worker comes by once or twice.
+        (["cargo test", "pytest"], [["cargo test"]], "open"),
+        (["cargo test", "pytest"], [["cargo test", "pytest"]], "done"),
+        (["cargo test", "pytest"], [["cargo test"], ["pytest"]], "done"),
+    ],
+)
+async def test_a_failure_is_settled_by_all_of_its_programs_and_by_no_other(
+    db: Db, cast: Cast, make: Make, failed: list[str], passes: list[list[str]], state: str
+):
+    project = cast.alice.project
+    first = await note(db, make, project, "a", [check(passed=it not in failed, command=it) for it in ["cargo test", "pytest"]])
+    results = msgspec.to_builtins([check(passed=False, command=it) for it in failed])
+    row = await make.observation(project=project, metadata={"commands": results}, server_session_id=first.server_session_id)
+    async with db.system() as conn:
+        await conn.execute("UPDATE observations SET state = 'open', turn_number = %s WHERE id = %s", [first.number, row.id])
+
+    for place, commands in enumerate(passes):
+        await note(db, make, project, f"b{place}", [check(passed=True, command=it) for it in commands])
+        async with db.system() as conn:
+            await settle_failures(conn, project.team_id, project.id, {it.partition(" ")[0] for it in commands})
+
+    async with db.system() as conn:
+        (found,) = await (await conn.execute("SELECT state FROM observations WHERE id = %s", [row.id])).fetchall()
+    assert found == (state,)
+
+
+async def note(db: Db, make: Make, project: Project, session: str, results: list[CommandResult]) -> SessionTurn:
+    """A turn of the session that ran these, each as a command of its own."""
+    made = await make.turn(project=project, session=session)
+    assert made.prompt_number is not None
+    traces = TurnTraces(checks=[CheckRun(text=it.command, results=[it]) for it in results])
+    async with db.system() as conn:
+        await note_turn(conn, project.team_id, made.server_session_id, made.prompt_number, traces)
+    return made

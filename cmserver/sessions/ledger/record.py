@@ -70,9 +70,11 @@ async def note_turn(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: 
         ]
         entries = [entry for found, tokens in compared for entry in _compare_edits(found, tokens)]
         await repository.write(conn, team_id, turn.project_id, "edit", scopes, entries)
-    programs = {program for check in traces.checks for program in [program_of(check)] if program}
-    for program in sorted(programs):
-        await _note_checks(conn, team_id, turn, program, [check for check in traces.checks if program_of(check) == program])
+    checks: dict[str, list[CheckRun]] = {}
+    for check in traces.checks:
+        checks.setdefault(program_of(check.results[0]), []).append(check)
+    for program in sorted(checks):
+        await _note_checks(conn, team_id, turn, program, checks[program])
 
 
 async def _note_edits(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnTraces) -> dict[str, set[int]]:
@@ -229,9 +231,9 @@ def _find_ends(name: str, token: int, steps: Sequence[tuple[UUID, EditedPlace, b
             yield NewEntry(earlier_id=turn_id, later_id=later[0], name=name, token=token, instead=instead)
 
 
-def program_of(check: CheckRun) -> str:
-    """The name under which a check is noted."""
-    return check.results[0].command.partition(" ")[0][:_MAX_NAME] if check.results else ""
+def program_of(result: CommandResult) -> str:
+    """The name under which a check is noted; that of its first command where it has several."""
+    return result.command.partition(" ")[0][:_MAX_NAME]
 
 
 async def _note_checks(conn: Conn, team_id: UUID, turn: TracedTurn, program: str, checks: Sequence[CheckRun]) -> None:
