@@ -76,6 +76,7 @@ def read_work(events: Sequence[EventReading]) -> TurnWork:
     lines: dict[tuple[Hashable, str], FileLines] = {}
     gone: set[tuple[Hashable, str]] = set()
     for place, event in enumerate(events):
+        was_stashed = tree.stashed
         effect = tree.take(place, event.act)
         gone = (gone | {(edit.event, edit.path) for edit in effect.gone}) - {(edit.event, edit.path) for edit in effect.back}
         if isinstance(event.act, FileEdit):
@@ -84,7 +85,7 @@ def read_work(events: Sequence[EventReading]) -> TurnWork:
                 lines[place, change.path] = known.get(change.path) or FileLines(path=change.path)
                 work.traces.loose.add(change.path)
         elif isinstance(event.act, CommandRun):
-            _add_run(work, event.act)
+            _add_run(work, event.act, without_changes=(was_stashed and tree.stashed) or _compares(event.act))
     _add_edits(work, [it for key, it in lines.items() if key not in gone])
     return work
 
@@ -101,7 +102,7 @@ def _add_edits(work: TurnWork, edits: Sequence[FileLines]) -> None:
             traces.moved.append((lines.old_path, lines.path))
 
 
-def _add_run(work: TurnWork, run: CommandRun) -> None:
+def _add_run(work: TurnWork, run: CommandRun, *, without_changes: bool) -> None:
     text, failure = shorten(run.command.text, _MAX_ITEM_CHARS), run.outcome.failure
     if run.command.is_check:
         text += _say_place(run.result.folder or "", text)
@@ -111,10 +112,15 @@ def _add_run(work: TurnWork, run: CommandRun) -> None:
     elif run.command.main.purpose is Purpose.COMMIT and not run.outcome.failed:
         work.commits.append(text)
     checks = [result for result in run.known_results if result.kind == "check"]
-    if checks:
+    if checks and not without_changes:  # which say nothing of the project as it is
         work.traces.checks.append(CheckRun(text=text, results=checks))
     if not run.outcome.failed:
         _add_takings(work.traces, run)
+
+
+def _compares(run: CommandRun) -> bool:
+    """Whether its check runs while changes are put away; `git stash pop && pytest` brings back those of before."""
+    return run.command.compares and all(taking.verb != "pops" for _, taking in read_takings(run.command))
 
 
 def _say_place(folder: str, text: str) -> str:
