@@ -18,7 +18,7 @@ from cmserver.generation.prompt import command_results
 from cmserver.observations import repository as observations
 from cmserver.observations.model import RecordedFailure, StateByTurn
 from cmserver.reading.model import CommandResult
-from cmserver.rules.failures import Passes, is_same_check
+from cmserver.rules.failures import Followed, is_same_check
 from cmserver.sessions.ledger import repository as ledger
 from cmserver.sessions.ledger.model import TurnRuns
 from cmserver.sessions.ledger.record import program_of
@@ -77,17 +77,21 @@ def find_states(turns: Sequence[TurnRuns], rows: Sequence[RecordedFailure]) -> l
             failures.setdefault((row.asked_at, row.turn_number), []).append(_Failure(row, failed))
     states: list[StateByTurn] = []
     numbers = {None, *(turn.number for turn in turns)}
-    passes, waiting = Passes(), list[_Failure]()
+    waiting: list[tuple[_Failure, Followed]] = []
     for place in sorted({*results, *failures}):
-        for result in results.get(place, ()):
-            passes.add(result)
         new, ran = failures.get(place, []), place in results
-        for failure in list(waiting):
-            is_over = ran and all(map(passes.cover, failure.failed))
+        for _, followed in waiting:
+            for result in results.get(place, ()):
+                followed.add(result)
+        still: list[tuple[_Failure, Followed]] = []
+        for failure, followed in waiting:
+            is_over = ran and followed.is_over
             if is_over or any(it.replaces(failure) for it in new):
-                waiting.remove(failure)
                 states.append(StateByTurn(number=failure.row.number, state="done" if is_over else "dropped", closed_by=place[1]))
-        waiting += [it for it in new if it.row.may_change and it.row.closed_by in numbers]
-    states += [StateByTurn(number=it.row.number, state="open", closed_by=None) for it in waiting]
+            else:
+                still.append((failure, followed))
+        waiting = still
+        waiting += [(it, Followed(it.failed)) for it in new if it.row.may_change and it.row.closed_by in numbers]
+    states += [StateByTurn(number=it.row.number, state="open", closed_by=None) for it, _ in waiting]
     before = {row.number: (row.state, row.closed_by) for row in rows}
     return [it for it in states if before[it.number] != (it.state, it.closed_by)]

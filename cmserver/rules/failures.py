@@ -21,21 +21,30 @@ class Passes:
     def add(self, result: CommandResult) -> None:
         """Take a run; one that fails takes back what the same program passed before, of the same files."""
         if result.passed:
-            self._passed.append(result)
+            self._passed += [result] if result not in self._passed else []
         else:
             self._passed = [passed for passed in self._passed if not _contradicts(result, passed)]
 
     def cover(self, failed: CommandResult) -> bool:
         """Whether what had failed passes by now, as far as its output said what that was."""
-        same = [passed for passed in self._passed if is_same_check(passed, failed)]
-        selectors: set[str] = set()
-        for passed in same:
-            if _covers_all(passed, failed):
-                return True
-            selectors.update(passed.selectors or filter(None, [_below(passed)]))
-        if failed.selectors and selectors >= set(failed.selectors):
-            return True
-        return bool(same) and bool(failed.failing) and all(any(_names(it, name) for it in selectors) for name in failed.failing)
+        return _take_in(self._passed, failed)
+
+
+class Followed:
+    """What failed in one run, until all of it passes. It keeps only those of later runs that say something of it."""
+
+    def __init__(self, failed: Sequence[CommandResult]) -> None:
+        self._failed = failed
+        self._passes = Passes()
+
+    def add(self, result: CommandResult) -> None:
+        """Take a later run."""
+        if not result.passed or any(_helps(result, failed) for failed in self._failed):
+            self._passes.add(result)
+
+    @property
+    def is_over(self) -> bool:
+        return all(map(self._passes.cover, self._failed))
 
 
 class RecordedFailures:
@@ -87,6 +96,35 @@ def _is_same_branch(passed: CommandResult, failed: CommandResult) -> bool:
     if not failed.branch:
         return not passed.is_elsewhere
     return not passed.branch or passed.branch == failed.branch
+
+
+def _take_in(runs: Iterable[CommandResult], failed: CommandResult) -> bool:
+    """Whether the runs together try all that had failed."""
+    same = [run for run in runs if is_same_check(run, failed)]
+    selectors: set[str] = set()
+    for run in same:
+        if _covers_all(run, failed):
+            return True
+        selectors.update(_limits(run))
+    if failed.selectors and selectors >= set(failed.selectors):
+        return True
+    return bool(same) and bool(failed.failing) and all(any(_names(it, name) for it in selectors) for name in failed.failing)
+
+
+def _helps(run: CommandResult, failed: CommandResult) -> bool:
+    """Whether the run tries something of what had failed."""
+    if not is_same_check(run, failed):
+        return False
+    limits = _limits(run)
+    return (
+        _covers_all(run, failed)
+        or not limits.isdisjoint(failed.selectors)
+        or any(_names(it, name) for it in limits for name in failed.failing)
+    )
+
+
+def _limits(run: CommandResult) -> set[str]:
+    return set(run.selectors or filter(None, [_below(run)]))
 
 
 def _covers_all(passed: CommandResult, failed: CommandResult) -> bool:

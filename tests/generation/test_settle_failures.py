@@ -7,12 +7,14 @@ from typing import Literal
 from uuid import UUID
 
 import msgspec
+import pytest
 
 from cmserver.access.model import Project
 from cmserver.base.db import Db
 from cmserver.generation.settle_failures import find_states, settle_failures
 from cmserver.observations.model import ObservationState, RecordedFailure
 from cmserver.reading.model import CommandResult
+from cmserver.rules.failures import is_same_check
 from cmserver.sessions.ledger.model import CheckRun, TurnRuns, TurnTraces
 from cmserver.sessions.ledger.record import note_turn
 from cmserver.sessions.turns.model import SessionTurn
@@ -148,3 +150,20 @@ async def note(db: Db, make: Make, project: Project, session: str, results: list
     async with db.system() as conn:
         await note_turn(conn, project.team_id, made.server_session_id, made.prompt_number, traces)
     return made
+
+
+def test_twice_as_many_turns_cost_twice_as_many_comparisons(monkeypatch: pytest.MonkeyPatch):
+    compared: list[bool] = []
+
+    def count(passed: CommandResult, failed: CommandResult) -> bool:
+        compared.append(is_same_check(passed, failed))
+        return compared[-1]
+
+    monkeypatch.setattr("cmserver.rules.failures.is_same_check", count)
+    costs: list[int] = []
+    for turns in (20, 40):
+        runs = [turn("b", at, check(passed=True, selectors=(f"tests/{at}.py",))) for at in range(2, turns + 2)]
+        assert not find_states([turn("a", 1, FAILS), *runs], [failure("a", 1)])
+        costs.append(len(compared) - sum(costs))
+
+    assert 0 < costs[1] <= 2.1 * costs[0]

@@ -5,6 +5,7 @@ Turns may be noted in any order: what comes of them is the same.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
 
@@ -13,7 +14,7 @@ import msgspec
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.reading.model import CommandResult, EditedPlace
-from cmserver.rules.failures import Passes
+from cmserver.rules.failures import Followed
 from cmserver.sessions.ledger import repository
 from cmserver.sessions.ledger.model import (
     CheckRun,
@@ -39,6 +40,8 @@ _MAX_TURNS = 200
 """So many turns that did something to a file are compared."""
 _MAX_INSTEAD = 8
 _MAX_RUNS = 20
+_MAX_FAILED = 100
+"""So many failures of a program are followed at once."""
 _MAX_NAME = 300
 _STASH, _REMOVED = "stash", "removed"
 """Marks of an edit: that git put it away, and that the whole file went, with all that turns before had put in."""
@@ -244,25 +247,26 @@ async def _note_checks(conn: Conn, team_id: UUID, turn: TracedTurn, program: str
     await repository.put(conn, team_id, turn.project_id, "check", [NewTrace(turn_id=turn.id, name=program, results=results)])
     traces = await repository.of_names(conn, team_id, turn.project_id, "check", [program], _MAX_TURNS)
     scope = Scope(turn_ids=[trace.turn_id for trace in traces], name=None, tokens=[0])
-    await repository.write(conn, team_id, turn.project_id, "check", [scope], _compare_checks(traces))
+    await repository.write(conn, team_id, turn.project_id, "check", [scope], await asyncio.to_thread(_compare_checks, traces))
 
 
 def _compare_checks(traces: Sequence[Trace]) -> list[NewEntry]:
     """Which failures are over, of the program whose traces these are, oldest first."""
-    passes = Passes()
-    failed: list[tuple[UUID, str, list[CommandResult]]] = []
+    waiting: list[tuple[UUID, str, Followed]] = []
     entries: dict[tuple[UUID, str], NewEntry] = {}
     for trace in traces:
         for run in decode_runs(trace.results):
-            for result in run.results:
-                passes.add(result)
-            over = [it for it in failed if all(map(passes.cover, it[2]))]
-            failed = [it for it in failed if it not in over]
-            for earlier_id, text, _ in over:
-                if earlier_id != trace.turn_id:
+            still: list[tuple[UUID, str, Followed]] = []
+            for earlier_id, text, followed in waiting:
+                for result in run.results:
+                    followed.add(result)
+                if not followed.is_over:
+                    still.append((earlier_id, text, followed))
+                elif earlier_id != trace.turn_id:
                     entries[earlier_id, text] = NewEntry(earlier_id=earlier_id, later_id=trace.turn_id, name=text)
             if wrong := [result for result in run.results if not result.passed]:
-                failed.append((trace.turn_id, run.text, wrong))
+                still.append((trace.turn_id, run.text, Followed(wrong)))
+            waiting = still[-_MAX_FAILED:]
     return list(entries.values())
 
 
