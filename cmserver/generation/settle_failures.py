@@ -18,7 +18,7 @@ from cmserver.generation.prompt import command_results
 from cmserver.observations import repository as observations
 from cmserver.observations.model import RecordedFailure, StateByTurn
 from cmserver.reading.model import CommandResult
-from cmserver.rules.failures import Followed, is_same_check
+from cmserver.rules.failures import Followed, takes_in
 from cmserver.sessions.ledger import repository as ledger
 from cmserver.sessions.ledger.model import TurnRuns
 from cmserver.sessions.ledger.record import program_of
@@ -34,10 +34,10 @@ class _Failure(msgspec.Struct, frozen=True):
     failed: list[CommandResult]
 
     def replaces(self, other: _Failure) -> bool:
-        """Whether it is about the check that another session's failure is about, and about no other."""
+        """Whether it is about the check that another session's failure is about and no other, and has tried all of it."""
         if self.row.server_session_id == other.row.server_session_id:
             return False
-        return any(all(it.command == new.command and is_same_check(it, new) for it in other.failed) for new in self.failed)
+        return any(all(it.command == new.command and takes_in(new, it) for it in other.failed) for new in self.failed)
 
 
 async def settle_failures(conn: Conn, team_id: UUID, project_id: UUID, programs: Collection[str]) -> None:

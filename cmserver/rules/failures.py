@@ -68,11 +68,11 @@ class RecordedFailures:
         return over
 
     def numbers(self, failed: CommandResult) -> list[int]:
-        """The lines that are about failures of that check only."""
+        """The lines that are about failures of that check only, of which it has tried all."""
         return [
             line.number
             for line in self.lines
-            if all(result.command == failed.command and is_same_check(result, failed) for result in _failed_results(line))
+            if all(result.command == failed.command and takes_in(failed, result) for result in _failed_results(line))
         ]
 
 
@@ -96,6 +96,11 @@ def _is_same_branch(passed: CommandResult, failed: CommandResult) -> bool:
     if not failed.branch:
         return not passed.is_elsewhere
     return not passed.branch or passed.branch == failed.branch
+
+
+def takes_in(run: CommandResult, failed: CommandResult) -> bool:
+    """Whether the run tries all that had failed in another one."""
+    return _take_in([run], failed)
 
 
 def _take_in(runs: Iterable[CommandResult], failed: CommandResult) -> bool:

@@ -63,6 +63,7 @@ def failure(
 
 PASSES, FAILS = check(passed=True), check(passed=False)
 OF_A = check(passed=True, selectors=("tests/a.py",))
+OF_B_FAILS = check(passed=False, selectors=("tests/b.py",))
 STATE = tuple[int, Literal["open", "done", "dropped"], int | None]
 
 
@@ -74,6 +75,8 @@ STATE = tuple[int, Literal["open", "done", "dropped"], int | None]
         ([turn("a", 1, FAILS), turn("b", 2, OF_A)], [failure("a", 1)], []),
         ([turn("a", 1, FAILS), turn("b", 2, check(passed=True, command="vitest"))], [failure("a", 1)], []),
         ([turn("a", 1, FAILS), turn("b", 2, FAILS)], [failure("a", 1), failure("b", 2)], [(101, "dropped", 2)]),
+        ([turn("a", 1, FAILS), turn("b", 2, OF_B_FAILS)], [failure("a", 1), failure("b", 2, OF_B_FAILS)], []),
+        ([turn("a", 1, OF_B_FAILS), turn("b", 2, FAILS)], [failure("a", 1, OF_B_FAILS), failure("b", 2)], [(101, "dropped", 2)]),
         (
             [turn("a", 1, FAILS), turn("b", 2, FAILS), turn("c", 3, PASSES)],
             [failure("a", 1), failure("b", 2)],

@@ -155,3 +155,20 @@ def test_a_line_whose_tests_failed_says_that_the_check_before_them_passed():
 
     assert is_over(lint, results("npm run lint && npx vitest run", failed=True, output=" Tests  1 failed | 3 passed (4)"))
     assert not is_over(lint, results("npm run lint && npx vitest run", failed=True, output="✖ 3 problems (3 errors, 0 warnings)"))
+
+
+@try_rows(
+    ("before", "failed", "replaces"),
+    [
+        ("pytest", "pytest", True),
+        ("pytest tests/test_b.py", "pytest", True),
+        ("pytest tests/test_b.py", "pytest tests/test_b.py", True),
+        ("pytest -k one", "pytest -k one", True),
+        ("pytest", "pytest tests/test_b.py", False),
+        ("pytest tests/test_a.py", "pytest tests/test_b.py", False),
+    ],
+)
+def test_a_failure_takes_the_place_of_one_of_which_it_has_tried_all(before: str, failed: str, replaces: bool):
+    line = PriorObservation(number=1, type="discovery", title="fails", state="open", commands=results(before, failed=True))
+
+    assert RecordedFailures([], [line]).numbers(results(failed, failed=True)[0]) == [1] * replaces
