@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from math import log
@@ -48,16 +48,18 @@ def point(turns: Sequence[PlacedTurn], new_ids: Collection[UUID]) -> list[LaterW
     found = {turn.turn_id: _start(turn, new_ids) for turn in turns}
     open_ids = new_ids | {turn.turn_id for turn in turns if not new_ids.isdisjoint(turn.later_ids)}
     said: list[_Sentence] = []
-    counts = Counter[str]()
+    places: defaultdict[str, list[int]] = defaultdict(list)
     is_any_open = False
     for turn in turns:
-        own = [_Sentence(turn, place, frozenset(_WORD.findall(text.casefold()))) for place, text in enumerate(turn.texts)]
-        counts.update(word for sentence in own for word in sentence.words)
+        before = len(said)
+        said += [_Sentence(turn, place, frozenset(_WORD.findall(text.casefold()))) for place, text in enumerate(turn.texts)]
+        for place in range(before, len(said)):
+            for word in said[place].words:
+                places[word].append(place)
         is_new = turn.turn_id in new_ids
-        if own and (is_new or is_any_open):
-            earlier = [place for place, sentence in enumerate(said) if is_new or sentence.turn.turn_id in open_ids]
-            _compare(said, earlier, own, counts, _cosines(turns, turn, len(said)), found)
-        said += own
+        if turn.texts and (is_new or is_any_open):
+            earlier = [place for place in range(before) if is_new or said[place].turn.turn_id in open_ids]
+            _compare(said, earlier, before, places, _cosines(turns, turn, before), found)
         is_any_open = is_any_open or turn.turn_id in open_ids
     return [words for turn in turns if (words := found[turn.turn_id]).nearness != turn.nearness]
 
@@ -72,22 +74,35 @@ def _with_later(turns: Sequence[PlacedTurn], new_ids: Collection[UUID]) -> set[U
 def _compare(
     said: Sequence[_Sentence],
     earlier: Sequence[int],
-    own: Sequence[_Sentence],
-    counts: Counter[str],
+    start: int,
+    places: Mapping[str, Sequence[int]],
     cosines: Sequence[Sequence[float]] | None,
     found: Mapping[UUID, LaterWords],
 ) -> None:
-    """Let these sentences of before point to those of a turn that are nearer than what they point to."""
-    total = len(said) + len(own)
-    rarity = {word: log(1 + (total - count + 0.5) / (count + 0.5)) for word, count in counts.items()}
+    """Let these sentences of before point to those from `start` on that are nearer than what they point to.
+
+    `places` has of each word the sentences with it. Of two sentences the share of words is how much of the one that says less is in
+    the other, by rarity.
+    """
+    by_count = {count: log(1 + (len(said) - count + 0.5) / (count + 0.5)) for count in {len(having) for having in places.values()}}
+    rarity = {word: by_count[len(having)] for word, having in places.items()}
+    wholes = [sum(map(rarity.__getitem__, sentence.words)) for sentence in said]
     weight = _WORDS_WEIGHT if cosines is not None else _WORDS_ALONE
-    for later, sentence in enumerate(own):
+    for later in range(start, len(said)):
+        sentence = said[later]
+        shared = [0.0] * len(said)
+        for word in sentence.words:
+            for place in places[word]:
+                shared[place] += rarity[word]
         for place in earlier:
+            share = shared[place] / min(wholes[place], wholes[later]) if shared[place] else 0.0
+            nearness = weight * share + (cosines[later - start][place] if cosines is not None else 0.0)
+            if nearness < MIN_NEARNESS:
+                continue
             one = said[place]
-            nearness = weight * _share(one.words, sentence.words, rarity) + (cosines[later][place] if cosines is not None else 0.0)
             words = found[one.turn.turn_id]
             before = words.nearness[one.place]
-            if nearness < MIN_NEARNESS or (before is not None and round(nearness, 4) <= before) or one.words == sentence.words:
+            if (before is not None and round(nearness, 4) <= before) or one.words == sentence.words:
                 continue
             words.later_ids[one.place], words.later_places[one.place] = sentence.turn.turn_id, sentence.place
             words.nearness[one.place] = round(nearness, 4)
@@ -106,15 +121,6 @@ def _start(turn: PlacedTurn, new_ids: Collection[UUID]) -> LaterWords:
         later_places=[turn.later_places[place] if kept[place] else None for place in places],
         nearness=[turn.nearness[place] if kept[place] else None for place in places],
     )
-
-
-def _share(words: frozenset[str], other: frozenset[str], rarity: dict[str, float]) -> float:
-    """How much of the one that says less is in the other, by rarity."""
-    shared = words & other
-    if not shared:
-        return 0.0
-    least = min(sum(map(rarity.__getitem__, words)), sum(map(rarity.__getitem__, other)))
-    return sum(map(rarity.__getitem__, shared)) / least
 
 
 def _cosines(turns: Sequence[PlacedTurn], later: PlacedTurn, before: int) -> list[list[float]] | None:
