@@ -6,13 +6,15 @@ import random
 import sys
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
+from typing import LiteralString
 from uuid import UUID
 
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.observations.embedding import turn_sentences
 from cmserver.observations.embedding.turn_sentences import write_due_sentences
-from cmserver.sessions.turns.sentences import repository
+from cmserver.sessions.turns.sentences import pointers, repository
 from cmserver.sessions.turns.sentences.model import LaterWords, PlacedTurn, Pointer
 from cmserver.sessions.turns.sentences.pointers import point
 from tests.conftest import Cast
@@ -153,3 +155,32 @@ def test_a_turn_that_comes_late_costs_few_calls_for_a_pair_of_sentences():
         sys.setprofile(before)
 
     assert calls < 3 * pairs
+
+
+@pytest.mark.parametrize(
+    "change", ["due_at = now()", "due_at = now(), texts = '{}', later_ids = '{}', later_places = '{}', nearness = '{}'"]
+)
+async def test_old_turns_that_are_written_anew_point_to_what_they_did(
+    db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch, change: LiteralString
+):
+    """One row each: with the same sentences, and as if they had none. The newest come first, two at a time."""
+    for module in (pointers, turn_sentences):
+        monkeypatch.setattr(module, "MOST_BEHIND", 4)
+    monkeypatch.setattr(turn_sentences, "_AT_A_TIME", 2)
+    for place, prompt in enumerate((*TALK[:2], OLD, NEW, *TALK[2:], OTHER, NEWEST)):
+        await make.turn(project=cast.alice.project, prompt=prompt, reply="Indeed.", session=f"s{place}")
+        await write_due_sentences(db, None, 0)
+
+    async def read() -> list[tuple[list[UUID | None]]]:
+        async with db.system() as conn:
+            cursor = await conn.execute("SELECT later_ids FROM turn_sentences ORDER BY turn_id")
+            return await cursor.fetchall()
+
+    live = await read()
+    async with db.system() as conn:
+        await conn.execute("UPDATE turn_sentences SET " + change)
+    while await write_due_sentences(db, None, 0):
+        pass
+
+    assert sum(any(later_ids) for (later_ids,) in live) == 1
+    assert await read() == live

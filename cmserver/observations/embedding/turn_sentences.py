@@ -51,9 +51,8 @@ async def write_due_sentences(db: Db, embedder: Embedder | None, model_id: int) 
 
 
 async def _store(conn: Conn, rows: Sequence[TurnSentences]) -> None:
-    """Store the sentences, and point from and to them, a project after the other."""
-    await repository.store(conn, rows)
-    ids = [row.turn_id for row in rows]
+    """Store the sentences, and point from and to those that changed, a project after the other."""
+    ids = await repository.store(conn, rows)
     for project_id in await repository.projects(conn, ids):
         turns = await repository.to_point(conn, project_id, ids, MOST_BEHIND)
         await repository.save_pointers(conn, await asyncio.to_thread(point, turns, set(ids)))

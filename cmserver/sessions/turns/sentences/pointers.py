@@ -26,7 +26,7 @@ _WORDS_WEIGHT, _WORDS_ALONE = 0.5, 0.6
 _FEW = 10
 """The mean of so few sentences is no mean of the project."""
 MOST_BEHIND = 100
-"""So many of the last turns may point to a new one, and are compared anew for one that comes late."""
+"""Of so many turns up to a new one those before may point to it; so many of the last are compared anew for one that comes late."""
 _WORD = re.compile(r"\w{2,}|\d")
 _HAS_NUMPY = find_spec("numpy") is not None
 
@@ -48,17 +48,20 @@ def point(turns: Sequence[PlacedTurn], new_ids: Collection[UUID]) -> list[LaterW
     found = {turn.turn_id: _start(turn, new_ids) for turn in turns}
     open_ids = new_ids | {turn.turn_id for turn in turns if not new_ids.isdisjoint(turn.later_ids)}
     said: list[_Sentence] = []
+    starts: list[int] = []
     places: defaultdict[str, list[int]] = defaultdict(list)
     is_any_open = False
     for turn in turns:
         before = len(said)
+        starts.append(before)
         said += [_Sentence(turn, place, frozenset(_WORD.findall(text.casefold()))) for place, text in enumerate(turn.texts)]
         for place in range(before, len(said)):
             for word in said[place].words:
                 places[word].append(place)
         is_new = turn.turn_id in new_ids
-        if turn.texts and (is_new or is_any_open):
-            earlier = [place for place in range(before) if is_new or said[place].turn.turn_id in open_ids]
+        first = starts[-MOST_BEHIND:][0] if turn.texts and (is_new or is_any_open) else before
+        earlier = [place for place in range(first, before) if is_new or said[place].turn.turn_id in open_ids]
+        if earlier:
             _compare(said, earlier, before, places, _cosines(turns, turn, before), found)
         is_any_open = is_any_open or turn.turn_id in open_ids
     return [words for turn in turns if (words := found[turn.turn_id]).nearness != turn.nearness]
@@ -86,7 +89,7 @@ def _compare(
     """
     by_count = {count: log(1 + (len(said) - count + 0.5) / (count + 0.5)) for count in {len(having) for having in places.values()}}
     rarity = {word: by_count[len(having)] for word, having in places.items()}
-    wholes = [sum(map(rarity.__getitem__, sentence.words)) for sentence in said]
+    wholes = {place: sum(map(rarity.__getitem__, said[place].words)) for place in (*earlier, *range(start, len(said)))}
     weight = _WORDS_WEIGHT if cosines is not None else _WORDS_ALONE
     for later in range(start, len(said)):
         sentence = said[later]

@@ -62,8 +62,9 @@ DUE = Query(
     """,
 )
 
+# Returns those that changed; what had no text was emptied when its turn changed.
 STORE = Query(
-    int,
+    UUID,
     """
     WITH rows AS (
         SELECT * FROM jsonb_to_recordset(%(rows)s) AS n(
@@ -72,15 +73,19 @@ STORE = Query(
         UPDATE turns t SET borrowed = n.borrowed
           FROM rows n JOIN turn_sentences s ON s.turn_id = n.turn_id AND s.due_at = n.due_at
          WHERE t.id = n.turn_id AND t.borrowed <> n.borrowed
+    ), stored AS (
+        UPDATE turn_sentences s
+           SET due_at = NULL, texts = n.texts, of_user = n.of_user, model_id = n.model_id,
+               vectors = decode(n.vectors, 'hex'),
+               words = ARRAY(SELECT strip(search_words(t.search_language, told.text))
+                               FROM unnest(n.texts) WITH ORDINALITY AS told (text, place) ORDER BY told.place)
+          FROM rows n
+          JOIN turns t ON t.id = n.turn_id
+          JOIN turn_sentences b ON b.turn_id = n.turn_id
+         WHERE s.turn_id = n.turn_id AND s.due_at = n.due_at
+        RETURNING s.turn_id, b.texts = '{}' OR (b.texts, b.vectors) IS DISTINCT FROM (s.texts, s.vectors) AS is_changed
     )
-    UPDATE turn_sentences s
-       SET due_at = NULL, texts = n.texts, of_user = n.of_user, model_id = n.model_id,
-           vectors = decode(n.vectors, 'hex'),
-           words = ARRAY(SELECT strip(search_words(t.search_language, told.text))
-                           FROM unnest(n.texts) WITH ORDINALITY AS told (text, place) ORDER BY told.place)
-      FROM rows n
-      JOIN turns t ON t.id = n.turn_id
-     WHERE s.turn_id = n.turn_id AND s.due_at = n.due_at
+    SELECT turn_id FROM stored WHERE is_changed
     """,
 )
 
@@ -89,7 +94,7 @@ LOCK_PROJECT = Query(str, "SELECT pg_advisory_xact_lock(hashtextextended('pointe
 
 PROJECTS = Query(UUID, "SELECT DISTINCT project_id FROM turn_sentences WHERE turn_id = ANY(%(ids)s) ORDER BY project_id")
 
-# The turns themselves, and the newest of the project beside them.
+# The turns themselves, those that may be pointed to from them, and the newest of the project.
 TO_POINT = Query(
     PlacedTurn,
     """
@@ -97,6 +102,14 @@ TO_POINT = Query(
       FROM turn_sentences s JOIN turns t ON t.id = s.turn_id
      WHERE s.project_id = %(project_id)s AND s.texts <> '{}'
        AND s.turn_id IN (SELECT unnest(%(ids)s::uuid[])
+                          UNION ALL
+                        (SELECT DISTINCT l.id
+                           FROM turns o
+                          CROSS JOIN LATERAL (SELECT n.id FROM turns n
+                                               WHERE n.project_id = %(project_id)s AND (n.created_at, n.id) > (o.created_at, o.id)
+                                               ORDER BY n.created_at, n.id LIMIT %(most)s) l
+                          WHERE o.id = ANY(%(ids)s) AND o.project_id = %(project_id)s
+                          ORDER BY l.id DESC LIMIT %(most)s)
                           UNION ALL
                          (SELECT n.id FROM turns n WHERE n.project_id = %(project_id)s
                            ORDER BY n.created_at DESC, n.id DESC LIMIT %(most)s))
@@ -171,9 +184,9 @@ async def claim(conn: Conn, model_id: int, limit: int, lease_seconds: float) -> 
     )
 
 
-async def store(conn: Conn, rows: Sequence[TurnSentences]) -> int:
-    """Store the sentences of turns that have not changed since they were claimed; returns their count."""
-    return await STORE.run(conn, rows=Jsonb(list(rows)))
+async def store(conn: Conn, rows: Sequence[TurnSentences]) -> list[UUID]:
+    """Store the sentences of turns that have not changed since they were claimed; returns those with another text or vector."""
+    return await STORE.all(conn, rows=Jsonb(list(rows)))
 
 
 async def projects(conn: Conn, turn_ids: Collection[UUID]) -> list[UUID]:
@@ -182,7 +195,10 @@ async def projects(conn: Conn, turn_ids: Collection[UUID]) -> list[UUID]:
 
 
 async def to_point(conn: Conn, project_id: UUID, turn_ids: Collection[UUID], most: int) -> list[PlacedTurn]:
-    """Those of the turns that are the project's, and its `most` newest; nobody else points in it until the transaction ends."""
+    """Those of the turns that are the project's, up to `most` that follow, and its `most` newest.
+
+    Nobody else points in the project until the transaction ends.
+    """
     await LOCK_PROJECT.run(conn, project_id=project_id)
     return await TO_POINT.all(conn, project_id=project_id, ids=list(turn_ids), most=most)
 
