@@ -28,6 +28,7 @@ from cmserver.generation.job_notifier import DONE, JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import QUEUE, OutboxManager, WorkerLimits, check_contract
 from cmserver.generation.run_batch import BatchRunner
+from cmserver.generation.trace_old_turns import trace_old_turns
 from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
@@ -118,6 +119,7 @@ async def run_worker(
         group.create_task(_reap_steward(db, stop))
         group.create_task(_reap(settings, db, notifier, stop))
         group.create_task(_embed(settings, db, notifications, stop))
+        group.create_task(_trace_old_turns(db, stop))
         if settings.entities != "off":
             group.create_task(_read_entities(db, notifications, stop))
             group.create_task(_make_overviews(settings, db, notifications, stop))
@@ -231,6 +233,17 @@ async def _embed(settings: Settings, db: Db, notifications: NotificationListener
     finally:
         for unsubscribe in unsubscribes:
             unsubscribe()
+
+
+async def _trace_old_turns(db: Db, stop: asyncio.Event) -> None:
+    """Note what turns of before did; what was imported since is found soon enough."""
+    await run_periodically(
+        lambda: run_unless_stopped(stop, trace_old_turns(db)),
+        stop,
+        seconds=_READ_ANYWAY_SECONDS,
+        busy_seconds=_BUSY_PAUSE_SECONDS,
+        log_failure=lambda error: log.error("traces.failed", exc_info=error),
+    )
 
 
 async def _read_entities(db: Db, notifications: NotificationListener, stop: asyncio.Event) -> None:

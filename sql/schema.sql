@@ -3557,6 +3557,30 @@ CREATE VIEW public.turns_in_team AS
 
 COMMENT ON VIEW public.turns_in_team IS 'What search reads: the turns of the team in cmserver.team_id, with their indexes usable.';
 
+-- Name: untraced_turns; Type: TABLE
+
+CREATE TABLE public.untraced_turns (
+    place bigint NOT NULL,
+    turn_id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL
+);
+
+-- Name: TABLE untraced_turns; Type: COMMENT
+
+COMMENT ON TABLE public.untraced_turns IS 'Turns of which the worker shall still note what they did, in this order; a row goes when it has.';
+
+-- Name: untraced_turns_place_seq; Type: SEQUENCE
+
+ALTER TABLE public.untraced_turns ALTER COLUMN place ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.untraced_turns_place_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 -- Name: usage_counters; Type: TABLE
 
 CREATE TABLE public.usage_counters (
@@ -4019,6 +4043,16 @@ ALTER TABLE ONLY public.turns
 
 ALTER TABLE ONLY public.turns
     ADD CONSTRAINT turns_server_session_id_prompt_number_key UNIQUE (server_session_id, prompt_number);
+
+-- Name: untraced_turns untraced_turns_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.untraced_turns
+    ADD CONSTRAINT untraced_turns_pkey PRIMARY KEY (turn_id);
+
+-- Name: untraced_turns untraced_turns_place_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.untraced_turns
+    ADD CONSTRAINT untraced_turns_place_key UNIQUE (place);
 
 -- Name: usage_counters usage_counters_pkey; Type: CONSTRAINT
 
@@ -5145,6 +5179,11 @@ ALTER TABLE ONLY public.turns
 ALTER TABLE ONLY public.turns
     ADD CONSTRAINT turns_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
+-- Name: untraced_turns untraced_turns_turn_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.untraced_turns
+    ADD CONSTRAINT untraced_turns_turn_id_project_id_team_id_fkey FOREIGN KEY (turn_id, project_id, team_id) REFERENCES public.turns(id, project_id, team_id) ON UPDATE CASCADE ON DELETE CASCADE;
+
 -- Name: usage_counters usage_counters_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.usage_counters
@@ -5517,6 +5556,10 @@ CREATE POLICY team ON public.turn_traces USING ((team_id = (NULLIF(current_setti
 
 CREATE POLICY team ON public.turns USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
+-- Name: untraced_turns team; Type: POLICY
+
+CREATE POLICY team ON public.untraced_turns USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
 -- Name: usage_counters team; Type: POLICY
 
 CREATE POLICY team ON public.usage_counters USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
@@ -5544,6 +5587,10 @@ ALTER TABLE public.turn_traces ENABLE ROW LEVEL SECURITY;
 -- Name: turns; Type: ROW SECURITY
 
 ALTER TABLE public.turns ENABLE ROW LEVEL SECURITY;
+
+-- Name: untraced_turns; Type: ROW SECURITY
+
+ALTER TABLE public.untraced_turns ENABLE ROW LEVEL SECURITY;
 
 -- Name: usage_counters; Type: ROW SECURITY
 
@@ -5776,6 +5823,10 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.turns TO cmserver_tenant;
 -- Name: TABLE turns_in_team; Type: ACL
 
 GRANT SELECT ON TABLE public.turns_in_team TO cmserver_tenant;
+
+-- Name: TABLE untraced_turns; Type: ACL
+
+GRANT SELECT ON TABLE public.untraced_turns TO cmserver_tenant;
 
 -- Name: TABLE usage_counters; Type: ACL
 

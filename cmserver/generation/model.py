@@ -86,10 +86,29 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     job_ids: list[UUID]
 
 
-class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A claimed job with the present state of its source and key. Event fields are None for a summary and a reindex."""
+class ReportedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of an event. `id` is the job's where it is read for a job."""
 
     id: UUID
+    event_type: str | None
+    payload: object
+    occurred_at: datetime | None
+    branch: str | None = None
+    """The branch of the repository, where the event's client named it."""
+    root: str | None = None
+    """The root of the repository that the session is in, where its client named it."""
+    created_at: datetime
+
+
+class PastEvent(ReportedEvent, frozen=True, kw_only=True):
+    """An event of a turn that is over, with its place among the turn's."""
+
+    received_at: datetime
+
+
+class ClaimedJob(ReportedEvent, frozen=True, kw_only=True):
+    """A claimed job with the present state of its source and key. Event fields are None for a summary and a reindex."""
+
     seq: int
     team_id: UUID
     project_id: UUID
@@ -106,17 +125,9 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None
     generation_run_id: UUID | None
     job_payload: object
-    created_at: datetime
-    event_type: str | None
-    payload: object
-    occurred_at: datetime | None
     late_at: datetime | None = None
     """When the job's event happened (for a summary: the session's last event), if that was delivered late; else None."""
     origin: str | None
-    branch: str | None = None
-    """The branch of the repository, where the event's client named it."""
-    root: str | None = None
-    """The root of the repository that the session is in, where its client named it."""
     prompt_number: int | None
     """The number of the user's newest prompt when the event arrived."""
     project_name: str

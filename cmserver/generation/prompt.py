@@ -13,7 +13,7 @@ from cmserver.access.model import SKIP_RULE_PREFIXES, GenerationPolicy
 from cmserver.base.ids import epoch_ms
 from cmserver.base.structs import reshape
 from cmserver.base.tolerant_json import field, record
-from cmserver.generation.model import ClaimedJob
+from cmserver.generation.model import ClaimedJob, ReportedEvent
 from cmserver.generation.skip_rules import find_skip_rule
 from cmserver.observations.model import Observation
 from cmserver.providers.model import PriorObservation, Prompt, RecordingPreferences, Verbosity
@@ -113,8 +113,8 @@ def excluding_rule(job: ClaimedJob, use: ToolUse | None) -> str | None:
     return find_skip_rule(rules, use, _find_folder([job]))
 
 
-def read_events(jobs: Sequence[ClaimedJob], root: str | None) -> dict[UUID, EventReading]:
-    """What the events of the jobs say, by job; each is read once for all that is made of it. What cannot be read is missing."""
+def read_events(jobs: Sequence[ReportedEvent], root: str | None) -> dict[UUID, EventReading]:
+    """What the events say, by id; each is read once for all that is made of it. What cannot be read is missing."""
     readings: dict[UUID, EventReading] = {}
     shells, branch = BackgroundShells(), UNKNOWN_BRANCH
     for job in jobs:
@@ -125,7 +125,7 @@ def read_events(jobs: Sequence[ClaimedJob], root: str | None) -> dict[UUID, Even
                 reading = read_event(job.event_type, job.payload, root, occurred_at_epoch=at, branch=branch, shells=shells)
                 readings[job.id], branch = reading, reading.branch
             except Exception:
-                log.exception("event.unreadable", job=str(job.id))
+                log.exception("event.unreadable", id=str(job.id))
     return readings
 
 
@@ -137,12 +137,12 @@ def command_results(metadata: dict[str, object]) -> list[CommandResult]:
         return []
 
 
-def find_root(jobs: Sequence[ClaimedJob]) -> str | None:
+def find_root(jobs: Sequence[ReportedEvent]) -> str | None:
     """What paths are shown from: the root that the session's client named, else the first folder that an event names."""
     return _find_folder(jobs).root or None
 
 
-def _find_folder(jobs: Sequence[ClaimedJob]) -> WorkingFolder:
+def _find_folder(jobs: Sequence[ReportedEvent]) -> WorkingFolder:
     cwd = next((folder for job in jobs if (folder := field(record(job.payload), "cwd"))), None)
     return find_working_folder(next((job.root for job in jobs if job.root), None), cwd)
 

@@ -13,7 +13,18 @@ from uuid import UUID
 from cmserver.base.metrics import metrics
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.events.model import IS_WORK
-from cmserver.generation.model import JOB_COLUMNS, JOB_FOR_SUMMARY, Claim, ClaimedJob, End, Job, JobOrigin, LaneHold, Work
+from cmserver.generation.model import (
+    JOB_COLUMNS,
+    JOB_FOR_SUMMARY,
+    Claim,
+    ClaimedJob,
+    End,
+    Job,
+    JobOrigin,
+    LaneHold,
+    PastEvent,
+    Work,
+)
 
 OWNS = {
     "observation_generation_jobs",
@@ -193,6 +204,36 @@ CLAIMED_JOBS = Query(
      WHERE j.id = ANY(%(job_ids)s) AND j.claim = %(claim)s AND j.status = 'processing'
      ORDER BY j.seq
     """,
+)
+
+# In the order of receipt, as jobs are worked on. Without what jobs that have not ended, or were skipped by a rule, are of.
+PAST_EVENTS = Query(
+    PastEvent,
+    """
+    SELECT n.id, n.event_type, n.payload, n.occurred_at, n.received_at, n.created_at, n.metadata ->> 'git_branch' AS branch, n.root
+      FROM (SELECT e.*, s.metadata ->> 'root' AS root, sum(e.size_chars) OVER received - e.size_chars AS chars_before
+              FROM turns t
+              JOIN agent_events e
+                ON e.server_session_id = t.server_session_id AND e.project_id = t.project_id AND e.team_id = t.team_id
+              JOIN server_sessions s ON s.id = t.server_session_id AND s.team_id = t.team_id
+             WHERE t.id = %(turn_id)s AND t.team_id = %(team_id)s
+               AND (e.generate OR e.origin = 'import') AND e.payload_purged_at IS NULL
+               AND (e.id = t.agent_event_id OR time_of_event(e.occurred_at, e.received_at) >= t.created_at)
+               AND NOT EXISTS (SELECT FROM turns l
+                                WHERE l.server_session_id = t.server_session_id AND l.team_id = t.team_id
+                                  AND l.prompt_number > t.prompt_number
+                                  AND (l.agent_event_id = e.id OR l.created_at <= time_of_event(e.occurred_at, e.received_at)))
+               AND NOT EXISTS (SELECT FROM observation_generation_jobs j
+                                WHERE j.agent_event_id = e.id AND j.team_id = e.team_id AND j.source_type = 'agent_event'
+                                  AND (j.status <> 'completed' OR j.outcome_reason LIKE 'skip rule: %%'))
+               AND (%(after)s::timestamptz IS NULL
+                    OR (e.received_at, e.id) > (%(after)s::timestamptz, %(after_id)s::uuid))
+            WINDOW received AS (ORDER BY e.received_at, e.id)
+             ORDER BY e.received_at, e.id LIMIT %(limit)s) n
+     WHERE n.chars_before < %(max_chars)s
+     ORDER BY n.received_at, n.id
+    """,
+    prepare=False,
 )
 
 STILL_HELD = Query(
@@ -485,6 +526,24 @@ async def remove_lane(conn: Conn, lane: UUID, claim: int) -> bool:
 
 async def claimed_jobs(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> list[ClaimedJob]:
     return await CLAIMED_JOBS.all(conn, claim=claim, job_ids=list(job_ids))
+
+
+async def past_events(
+    conn: Conn, team_id: UUID, turn_id: UUID, *, after: PastEvent | None, limit: int, max_chars: int
+) -> list[PastEvent]:
+    """The next events of a turn that is over, in their order, of which all that shall come of them has come.
+
+    So many that they are no more than `limit`, and that those but the last have no more than `max_chars`.
+    """
+    return await PAST_EVENTS.all(
+        conn,
+        team_id=team_id,
+        turn_id=turn_id,
+        after=after.received_at if after else None,
+        after_id=after.id if after else None,
+        limit=limit,
+        max_chars=max_chars,
+    )
 
 
 async def still_held(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> set[UUID]:

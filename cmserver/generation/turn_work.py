@@ -42,21 +42,28 @@ async def add_turn_work(conn: Conn, jobs: Sequence[ClaimedJob], readings: Mappin
     programs: set[str] = set()
     for (team_id, session_id, prompt_number), events in _group_by_turn(jobs, readings).items():
         work = read_work(events)
-        if work.files or work.checks or work.commits:
-            await turns.add_work(
-                conn,
-                team_id,
-                session_id,
-                prompt_number,
-                files=work.files,
-                checks=work.checks,
-                commits=work.commits,
-                max_items=_MAX_ITEMS,
-            )
-        if not work.traces.is_empty:
-            await note_turn(conn, team_id, session_id, prompt_number, work.traces)
-            programs |= {program_of(result) for check in work.traces.checks for result in check.results}
+        await add_work(conn, team_id, session_id, prompt_number, work)
+        programs |= {program_of(result) for check in work.traces.checks for result in check.results}
     return programs
+
+
+async def add_work(
+    conn: Conn, team_id: UUID, session_id: UUID, prompt_number: int, work: TurnWork, *, only_traces: bool = False
+) -> None:
+    """Add to the turn what events of it did, or only what the ledger needs of them."""
+    if not only_traces and (work.files or work.checks or work.commits):
+        await turns.add_work(
+            conn,
+            team_id,
+            session_id,
+            prompt_number,
+            files=work.files,
+            checks=work.checks,
+            commits=work.commits,
+            max_items=_MAX_ITEMS,
+        )
+    if not work.traces.is_empty:
+        await note_turn(conn, team_id, session_id, prompt_number, work.traces)
 
 
 def _group_by_turn(

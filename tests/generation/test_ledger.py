@@ -181,6 +181,21 @@ async def test_what_went_with_its_file_is_over_whichever_turn_is_noted_first(db:
     assert await ledger.over(turns, "9000") == []
 
 
+async def test_what_gets_the_old_name_of_a_file_later_is_another_file(db: Db, cast: Cast, make: Make):
+    ledger = Ledger(db, cast.alice.project, make)
+    limits = "src/limits.py"
+    events = [
+        [edit(limits, "", "MAX_ROWS = 2000")],
+        [run(f"git mv -f {ROWS} {limits}")],
+        [edit(ROWS, "", "MAX_ROWS = 2000")],
+        [edit(limits, "MAX_ROWS = 2000", "MAX_ROWS = 5000")],
+    ]
+
+    turns = await ledger.play(events, "s", backwards=True)
+
+    assert await ledger.over(turns) == [(0, 3)]
+
+
 async def test_a_commit_does_not_have_what_its_turn_edits_later(db: Db, cast: Cast, make: Make):
     ledger = Ledger(db, cast.alice.project, make)
     turns = await ledger.play([[edit(ROWS, "LIMIT = 1", "LIMIT = 3"), run("git commit -am x", "[main 3f9c2ab] x")], []], "s")

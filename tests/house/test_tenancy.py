@@ -53,6 +53,7 @@ ROWS: dict[str, LiteralString] = {
     "turn_traces": """
         INSERT INTO turn_traces (team_id, project_id, turn_id, kind, name) VALUES (%(team)s, %(project)s, %(turns)s, 'edit', 'a.py')
     """,
+    "untraced_turns": "INSERT INTO untraced_turns (turn_id, team_id, project_id) VALUES (%(turns)s, %(team)s, %(project)s)",
     "turn_ledger": """
         INSERT INTO turn_ledger (team_id, earlier_id, earlier_project_id, later_id, later_project_id, kind, name, token)
         VALUES (%(team)s, %(turns)s, %(project)s, %(turns)s, %(project)s, 'edit', 'a.py', 1)

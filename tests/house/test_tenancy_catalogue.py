@@ -108,6 +108,7 @@ GRANTS = {
     "turns_in_team": READ,
     "team_members": ALL,
     "teams": ALL,
+    "untraced_turns": READ,
     "usage_counters": CHANGE,
 }
 """All that the tenant's role may do."""

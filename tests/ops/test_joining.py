@@ -122,6 +122,7 @@ async def old(client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifi
         SELECT id, team_id, project_id FROM turns ON CONFLICT (turn_id) DO NOTHING
         """,
     )
+    await rows(db, "INSERT INTO untraced_turns (turn_id, team_id, project_id) SELECT id, team_id, project_id FROM turns")
     await read_new_observations(db)
     await bound_to(db, cast.alice, OLD)
     return project["id"]

@@ -31,6 +31,7 @@ from cmserver.observations.model import TYPES, StaleMark, estimate_tokens
 from cmserver.ops.transfer import model, repository
 from cmserver.ops.transfer.ids import move_id
 from cmserver.redaction.clean import clean
+from cmserver.sessions.ledger import repository as ledger
 
 T = TypeVar("T", bound=msgspec.Struct)
 Row = TypeVar("Row")
@@ -366,6 +367,7 @@ class Importer:
         await repository.point_to_turns(conn, self._team_id)
         await repository.REVIVE.all(conn)
         if self._report.taken:
+            await ledger.add_imported(conn, self._team_id)
             await audit.record(
                 conn, self._principal, "memory.imported", "team", self._team_id, source=self._source.name, counts=self._report.taken
             )

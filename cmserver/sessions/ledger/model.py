@@ -56,6 +56,17 @@ class TracedTurn(msgspec.Struct, frozen=True, kw_only=True):
     server_session_id: UUID
 
 
+class UntracedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn of which was not noted what it did when it ended."""
+
+    id: UUID
+    team_id: UUID
+    server_session_id: UUID
+    prompt_number: int
+    lacks_work: bool
+    """Whether it has no files, checks and commits."""
+
+
 class NewTrace(msgspec.Struct, frozen=True, kw_only=True):
     """What a turn did to a file, or how it ran a program's checks. See the table's comments."""
 

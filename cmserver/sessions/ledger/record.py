@@ -56,7 +56,7 @@ async def note_turn(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: 
         return
     await repository.lock(conn, turn.project_id)
     for old, new in traces.moved:
-        await repository.rename(conn, team_id, turn.project_id, old[:_MAX_NAME], new[:_MAX_NAME])
+        await repository.rename(conn, team_id, turn, old[:_MAX_NAME], new[:_MAX_NAME])
     changed = await _note_edits(conn, team_id, turn, traces)
     for commit in traces.commits:
         await repository.commit(conn, team_id, turn.id, commit, traces.loose)

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.sessions.ledger.model import Entry, NewEntry, NewTrace, Scope, Trace, TracedTurn, TraceKind, TurnRuns
+from cmserver.sessions.ledger.model import Entry, NewEntry, NewTrace, Scope, Trace, TracedTurn, TraceKind, TurnRuns, UntracedTurn
 
-OWNS = {"turn_traces", "turn_ledger"}
+OWNS = {"turn_traces", "turn_ledger", "untraced_turns"}
 
 # Two sessions that end turns at the same time must see each other's traces.
 LOCK = Query(str, "SELECT pg_advisory_xact_lock(hashtextextended('turn_traces:' || %(project_id)s::text, 0))::text")
@@ -82,12 +82,15 @@ PUT = Query(
     """,
 )
 
-# A turn that has done something to both names keeps them apart.
+# A turn that has done something to both names keeps them apart. What later turns call by the old name is another file.
 RENAME = Query(
     int,
     """
     UPDATE turn_traces r SET name = %(new)s
-     WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = 'edit' AND r.name = %(old)s
+      FROM turns n, turns t
+     WHERE n.id = %(turn_id)s AND n.team_id = %(team_id)s AND t.id = r.turn_id AND t.team_id = r.team_id
+       AND (t.created_at, t.number) <= (n.created_at, n.number)
+       AND r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = 'edit' AND r.name = %(old)s
        AND NOT EXISTS (SELECT FROM turn_traces o WHERE o.turn_id = r.turn_id AND o.kind = 'edit' AND o.name = %(new)s)
     """,
 )
@@ -157,6 +160,43 @@ OF_TURNS = Query(
     """,
 )
 
+# One worker at a time: what turns did is noted in their order.
+LOCK_UNTRACED = Query(bool, "SELECT pg_try_advisory_xact_lock(hashtextextended('untraced_turns', 0))")
+
+NEXT_UNTRACED = Query(
+    UntracedTurn,
+    """
+    SELECT t.id, t.team_id, t.server_session_id, t.prompt_number,
+           t.files = '{}' AND t.checks = '{}' AND t.commits = '{}' AS lacks_work
+      FROM untraced_turns u JOIN turns t ON t.id = u.turn_id
+     ORDER BY u.place LIMIT 1 FOR NO KEY UPDATE OF t
+    """,
+)
+
+END_UNTRACED = Query(
+    bool,
+    """
+    DELETE FROM untraced_turns u WHERE u.turn_id = %(turn_id)s
+    RETURNING NOT EXISTS (SELECT FROM turn_traces r WHERE r.turn_id = u.turn_id)
+    """,
+)
+
+ADD_IMPORTED = Query(
+    int,
+    """
+    INSERT INTO untraced_turns (turn_id, team_id, project_id)
+    SELECT t.id, t.team_id, t.project_id
+      FROM turns t
+     WHERE t.team_id = %(team_id)s AND t.prompt_number IS NOT NULL
+       AND NOT EXISTS (SELECT FROM turn_traces r WHERE r.turn_id = t.id)
+       AND EXISTS (SELECT FROM agent_events e
+                    WHERE e.project_id = t.project_id AND e.server_session_id = t.server_session_id
+                      AND e.origin = 'import' AND e.payload_purged_at IS NULL)
+     ORDER BY t.created_at, t.number
+    ON CONFLICT (turn_id) DO NOTHING
+    """,
+)
+
 
 async def lock(conn: Conn, project_id: UUID) -> None:
     """Let other turns of the project wait with their traces until the transaction ends."""
@@ -197,9 +237,10 @@ async def put(
         await PUT.run(conn, team_id=team_id, project_id=project_id, kind=kind, rows=Jsonb(list(rows)), edited=list(edited))
 
 
-async def rename(conn: Conn, team_id: UUID, project_id: UUID, old: str, new: str) -> None:
-    """Note that a file has another name now."""
-    await RENAME.run(conn, team_id=team_id, project_id=project_id, old=old, new=new)
+async def rename(conn: Conn, team_id: UUID, turn: TracedTurn, old: str, new: str) -> None:
+    """Note that a file has another name since that turn."""
+    project_id = turn.project_id
+    await RENAME.run(conn, team_id=team_id, project_id=project_id, turn_id=turn.id, old=old, new=new)
     await RENAME_ENTRIES.run(conn, team_id=team_id, project_id=project_id, old=old, new=new)
 
 
@@ -226,3 +267,18 @@ async def write(
 async def of_turns(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[Entry]:
     """What is over of the turns with these numbers, in the order of the later ones."""
     return await OF_TURNS.all(conn, team_id=team_id, numbers=list(numbers))
+
+
+async def next_untraced(conn: Conn) -> UntracedTurn | None:
+    """The turn of which shall be noted next what it did, locked until the transaction ends; None while another worker has one."""
+    return await NEXT_UNTRACED.first(conn) if await LOCK_UNTRACED.one(conn) else None
+
+
+async def end_untraced(conn: Conn, turn_id: UUID) -> bool:
+    """Note that a turn waits no more; returns whether it still had no traces."""
+    return await END_UNTRACED.first(conn, turn_id=turn_id) is True
+
+
+async def add_imported(conn: Conn, team_id: UUID) -> None:
+    """Let those of the team's turns wait whose events were imported and of which nothing is noted."""
+    await ADD_IMPORTED.run(conn, team_id=team_id)
