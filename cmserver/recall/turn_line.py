@@ -109,7 +109,7 @@ def _leave_out(words: str, told: Collection[str]) -> str:
 
 def says_nothing(turn: SessionTurn, before: SessionTurn | None) -> bool:
     """Whether nothing was done in a turn, and it is only a question without an answer, or small talk that answers nothing."""
-    if turn.files or turn.checks or turn.commits:
+    if turn.own_line is not None or turn.files or turn.checks or turn.commits:
         return False
     if not turn.reply:
         return is_question(own_words(turn.prompt))

@@ -177,6 +177,10 @@ def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocu
     later = LaterTurns(left, source.over, {number for number in rules if number is not None}, source.pointers)
     told = _told_of_turns(selection.lines)
     left = [turn for turn in left if not later.is_folded(turn)]
+    for turn in left:
+        if turn.own_line is not None:  # never among its session's
+            selection.add_turn(layout.turn_row(turn, render_turn(turn, None)), later.render_folded(turn))
+    left = [turn for turn in left if turn.own_line is None]
     room = selection.chars_left
     for side_chars, share in ((SIDE_CHARS, 0.42), (SHORT_CHARS, 0.72)):
         rest: list[SessionTurn] = []

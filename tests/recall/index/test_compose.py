@@ -446,6 +446,16 @@ def test_a_rule_that_has_a_line_is_not_said_again_by_its_turn():
     assert '#1 turn "Stop it. … Roll it back." → "I rolled it back to 4.2."' in index.text
 
 
+def test_a_turn_whose_line_a_person_wrote_is_told_by_it_however_old_it_is():
+    many = [turn(number, f"do part {number} " + "of it " * 30, f"Done with `part{number}`.") for number in range(40, 1, -1)]
+    first = msgspec.structs.replace(turn(1, "which queue?"), own_line="We stay with the old queue.")
+
+    text = composed([], shape=ContextBudget(tokens=900), turns=[*many, first]).text
+
+    assert "#1 turn We stay with the old queue." in text
+    assert "#2 to #" in text
+
+
 def test_small_talk_has_no_line_unless_it_answers():
     turns = [
         turn(3, "b", "OK."),
