@@ -79,6 +79,19 @@ def render_session(turns: Sequence[SessionTurn], mark: Marks = str) -> str:
     return f"{count}{quote(own_words(first.prompt), SHORT_CHARS)}{replied}{work}"
 
 
+def render_talk(turns: Sequence[SessionTurn]) -> str:
+    """Neighbouring turns in which nothing was done in one line, behind the number of the first: how many, and what it asked."""
+    noun = "questions" if all(is_question(own_words(turn.prompt)) for turn in turns) else "turns of talk"
+    return f"to #{turns[-1].number}: {len(turns)} {noun}, first {quote(own_words(turns[0].prompt), SHORT_CHARS)}"
+
+
+def is_talk(turn: SessionTurn, before: SessionTurn | None) -> bool:
+    """Whether nothing was done in a turn: no edit, check or commit, and no answer to the turn before it."""
+    if turn.own_line is not None or turn.files or turn.checks or turn.commits:
+        return False
+    return before is None or not before.reply or not find_choice(turn.prompt, before.reply)
+
+
 def quote(text: str, max_chars: int, mark: Marks = str) -> str:
     """The text in quotation marks, of which it has none itself: nobody can end his side of the line and speak for the other."""
     shown = one_line(shorten_middle(text, max_chars), max_chars)
@@ -109,13 +122,9 @@ def _leave_out(words: str, told: Collection[str]) -> str:
 
 def says_nothing(turn: SessionTurn, before: SessionTurn | None) -> bool:
     """Whether nothing was done in a turn, and it is only a question without an answer, or small talk that answers nothing."""
-    if turn.own_line is not None or turn.files or turn.checks or turn.commits:
-        return False
     if not turn.reply:
-        return is_question(own_words(turn.prompt))
-    if not is_small_talk(turn.prompt, turn.reply):
-        return False
-    return before is None or not before.reply or not find_choice(turn.prompt, before.reply)
+        return turn.own_line is None and not (turn.files or turn.checks or turn.commits) and is_question(own_words(turn.prompt))
+    return is_small_talk(turn.prompt, turn.reply) and is_talk(turn, before)
 
 
 def _render_files(files: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
-from itertools import pairwise
+from itertools import groupby, pairwise
 from uuid import UUID
 
 import msgspec
@@ -14,7 +14,16 @@ from cmserver.recall import model
 from cmserver.recall.index import layout
 from cmserver.recall.index.over import LaterTurns, find_later
 from cmserver.recall.index.relevance import WEIGHTS, SessionFocus, Weights, score_row
-from cmserver.recall.turn_line import SHORT_CHARS, SIDE_CHARS, render_session, render_turn, says_nothing, squeeze
+from cmserver.recall.turn_line import (
+    SHORT_CHARS,
+    SIDE_CHARS,
+    is_talk,
+    render_session,
+    render_talk,
+    render_turn,
+    says_nothing,
+    squeeze,
+)
 from cmserver.sessions.ledger.model import Entry
 from cmserver.sessions.turns.model import SessionTurn
 from cmserver.sessions.turns.sentences.model import Pointer
@@ -22,6 +31,8 @@ from cmserver.sessions.turns.sentences.model import Pointer
 _WORD = re.compile(r"\w+")
 _FRESH_TURNS = 40
 """After so many later turns nobody knows whether a sentence about what is open still holds."""
+_MANY_TURNS, _MIN_RUN, _NEWEST_TURNS = 20, 3, 8
+"""In a session of many turns a run of neighbours in which nothing was done shares a line; the project's newest have their own."""
 _SIMILARITY = 0.8
 """Titles that share this part of their words say the same."""
 
@@ -180,7 +191,9 @@ def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocu
     for turn in left:
         if turn.own_line is not None:  # never among its session's
             selection.add_turn(layout.turn_row(turn, render_turn(turn, None)), later.render_folded(turn))
-    left = [turn for turn in left if turn.own_line is None]
+    runs = _find_talk(left, in_session, before, rules)
+    shared = {turn.id for run in runs for turn in run}
+    left = [turn for turn in left if turn.own_line is None and turn.id not in shared]
     room = selection.chars_left
     for side_chars, share in ((SIDE_CHARS, 0.42), (SHORT_CHARS, 0.72)):
         rest: list[SessionTurn] = []
@@ -195,11 +208,37 @@ def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocu
             if not is_room or not selection.add_turn(layout.turn_row(turn, line), later.render_folded(turn)):
                 rest.append(turn)
         left = rest
-    for turns in sorted(_by_session(left), key=lambda turns: turns[-1].created_at, reverse=True):
-        marked = [later.mark(turn) for turn in turns]
-        line = render_session([turn for turn, _ in marked], marked[-1][1])
-        if not selection.add_turn(layout.turn_row(turns[-1], line, first=turns[0])):
+    for turns in sorted([*_by_session(left), *runs], key=lambda turns: turns[-1].created_at, reverse=True):
+        if turns in runs:
+            shown = layout.turn_row(turns[0], render_talk(turns))
+        else:
+            marked = [later.mark(turn) for turn in turns]
+            line = render_session([turn for turn, _ in marked], marked[-1][1])
+            shown = layout.turn_row(turns[-1], line, first=turns[0])
+        if not selection.add_turn(shown):
             break
+
+
+def _find_talk(
+    turns: Sequence[SessionTurn],
+    in_session: Mapping[UUID, Sequence[SessionTurn]],
+    before: Mapping[UUID, SessionTurn],
+    rules: Collection[int | None],
+) -> list[list[SessionTurn]]:
+    """Of `turns` the runs of neighbours in which nothing was done or laid down, in sessions of many; the newest are in none."""
+    told = {turn.id for turn in turns}
+    newest = {turn.id for turn in sorted(turns, key=lambda turn: turn.number)[-_NEWEST_TURNS:]}
+    runs: list[list[SessionTurn]] = []
+    for session in in_session.values():
+        if len(session) < _MANY_TURNS:
+            continue
+        for is_run, run in groupby(
+            session, key=lambda turn: turn.id not in newest and turn.number not in rules and is_talk(turn, before.get(turn.id))
+        ):
+            found = [turn for turn in run if is_run and turn.id in told]
+            if len(found) >= _MIN_RUN:
+                runs.append(found)
+    return runs
 
 
 def _told_of_turns(lines: Iterable[model.IndexLine]) -> dict[int, list[str]]:

@@ -447,13 +447,33 @@ def test_a_rule_that_has_a_line_is_not_said_again_by_its_turn():
 
 
 def test_a_turn_whose_line_a_person_wrote_is_told_by_it_however_old_it_is():
-    many = [turn(number, f"do part {number} " + "of it " * 30, f"Done with `part{number}`.") for number in range(40, 1, -1)]
+    many = [turn(number, "do it " * 30, f"Done with `part{number}`.", files=["a.py"]) for number in range(40, 1, -1)]
     first = msgspec.structs.replace(turn(1, "which queue?"), own_line="We stay with the old queue.")
 
     text = composed([], shape=ContextBudget(tokens=900), turns=[*many, first]).text
 
     assert "#1 turn We stay with the old queue." in text
     assert "#2 to #" in text
+
+
+def test_in_a_session_of_many_turns_a_run_of_questions_shares_a_line_that_opens_the_first():
+    turns = [turn(number, f"what is part {number}?", f"It is `part{number}` of the plant.") for number in range(1, 31)]
+    turns[4] = turn(5, "raise it", "It is 40 now.", files=["a.py"])
+    turns[11] = turn(12, "keep 7 of them from now on", "I will.")
+    turns[14] = turn(15, "b", "Fine, b.")
+    turns[13] = turn(14, "which?", "Which one?\n\na) the lock\nb) the row")
+    rule = msgspec.structs.replace(row(90, "Keep 7 of them from now on", type="decision", importance=0.9), turn_number=12)
+
+    many = composed([rule], turns=turns[::-1], shape=ContextBudget(tokens=3_000)).text
+    few = composed([], turns=turns[18::-1], shape=ContextBudget(tokens=3_000)).text
+
+    assert '#1 turn to #4: 4 questions, first "what is part 1?" ~' in many
+    assert '#6 turn to #11: 6 questions, first "what is part 6?" ~' in many
+    assert '#16 turn to #22: 7 questions, first "what is part 16?" ~' in many
+    assert '#13 turn (to "I will.") "what is part 13?"' in many  # two are no run
+    assert "#2 turn" not in many
+    assert numbers(many)[-8:] == list(range(23, 31))
+    assert " questions, first" not in few
 
 
 def test_small_talk_has_no_line_unless_it_answers():
