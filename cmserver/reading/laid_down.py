@@ -17,7 +17,7 @@ from cmserver.reading.text import MAX_LAID_DOWN, MAX_QUOTE, capitalize
 _MAX_CHARS = 1_200
 """Of a prompt of sentences; who writes more describes something. A list of rules may be longer."""
 _MAX_RULES = 20
-_MIN_WORDS = 2
+_MIN_WORDS = _MIN_ITEMS = 2
 _MARKS = re.compile(r"\*\*|__")
 _QUOTED = re.compile(
     r"\"[^\"\n]{1,300}\"|`[^`\n]{1,300}`|「[^」\n]{1,300}」|“[^”\n]{1,300}”|„[^“\n]{1,300}“|« ?[^»\n]{1,300}»|»[^«\n]{1,300}«"
@@ -25,6 +25,7 @@ _QUOTED = re.compile(
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*")  # noqa: RUF001 - Japanese
 """In what a user types, where a sentence may begin with a small letter."""
+_NUMBER = re.compile(r"(?:^|\s)\(?\d{1,2}[.)]\s")
 _CLAUSE_END = re.compile(r"[,;:] | [\u2014\u2013-] ")
 _SPEAKER = re.compile(r"\s*(?:\[[^\]\n]{1,20}\]\s*)?@?\w{1,20}(?: \w{1,20})?: +\S")
 _MAIL = re.compile(r"\s*(?:From|Subject|To|Von|Betreff|De|Objet|Asunto): ")
@@ -42,6 +43,10 @@ def read_rules(prompt: str) -> list[UserRule]:
         is_material = _is_dialogue(block)
         for line in block:
             text, is_item = _MARKS.sub("", BULLET.sub("", line)).strip(), BULLET.match(line) is not None
+            if items := _split_list(text):
+                rules += map(_make_rule, items)
+                heading = ""
+                continue
             if is_item and heading:
                 rules += [_make_rule(text, _lead(heading))] if is_rules_heading(heading) and not text.endswith("?") else []
                 continue
@@ -50,6 +55,14 @@ def read_rules(prompt: str) -> list[UserRule]:
             heading = text if text.endswith((":", "?")) else ""
             is_material = is_material or announces(text)
     return list(dict.fromkeys(rules))[:_MAX_RULES]
+
+
+def _split_list(line: str) -> list[str]:
+    """The items of a list within a line, behind what heads rules: "our rules: 1) tabs 2) no force push"."""
+    heading, *items = (part.strip(" ,;") for part in _NUMBER.split(line))
+    if len(items) < _MIN_ITEMS or not is_rules_heading(heading):
+        return []
+    return [*items[:-1], _SENTENCE_END.split(items[-1])[0]]
 
 
 def _find_rules(line: str) -> Iterator[str]:
@@ -66,10 +79,11 @@ def _find_rules(line: str) -> Iterator[str]:
             yield sentences[place - 1]
         elif _is_rule(sentence):
             start = place - (place > taken and _leads_to(sentences[place - 1], sentence))
-            taken = place + 1
-            while taken < len(sentences) and _belongs(sentences[taken]):
+            taken, rule = place + 1, " ".join(sentences[start : place + 1])
+            while taken < len(sentences) and (_is_in_brackets(rule) or _belongs(sentences[taken])):
+                rule = f"{rule} {sentences[taken]}"
                 taken += 1
-            yield " ".join(sentences[start:taken])
+            yield rule
 
 
 def _is_rule(sentence: str) -> bool:
@@ -77,7 +91,11 @@ def _is_rule(sentence: str) -> bool:
     bare = _QUOTED.sub("", sentence)
     if bare.endswith("?") or len(bare.split()) < _MIN_WORDS or find_phrase("once", bare):
         return False
+    lead = find_phrase("lead_in", bare)
     found = find_phrase("rule", bare)
+    if found is None and lead is not None:
+        bare = bare[lead.end() :]
+        found = find_phrase("rule", bare)
     if found is None or find_phrase("doubt", bare):
         return False
     end = _CLAUSE_END.search(bare, found.end())
@@ -86,9 +104,16 @@ def _is_rule(sentence: str) -> bool:
 
 def _belongs(following: str) -> bool:
     """Whether a sentence says more of the rule before it: an exception, a reason, or a word of emphasis."""
-    if following.endswith("?") or _is_rule(following):
+    if following.endswith("?"):
         return False
-    return any(find_phrase(kind, following) for kind in ("exception", "reason"))
+    if find_phrase("exception", following):
+        return True
+    return find_phrase("reason", following) is not None and not _is_rule(following)
+
+
+def _is_in_brackets(text: str) -> bool:
+    """Whether it ends at a full stop within brackets: "(ref. 12)"."""
+    return text.rfind("(") > text.rfind(")")
 
 
 def _leads_to(before: str, rule: str) -> bool:

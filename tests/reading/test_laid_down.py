@@ -42,6 +42,29 @@ def rules(prompt: str) -> list[str]:
         "on ne pousse jamais sur main",
         "a partir de ahora, los mensajes de commit van en inglés",
         "nunca subas nada a main sin revisión",
+        "Every change to the parser gets a fuzz run, except in the samples.",
+        "Nothing is merged without a green build.",
+        "The signing keys are off limits, no exceptions",
+        "we decided to store prices in cents",
+        "We no longer deploy by hand",
+        "btw only Kim deploys to the plant",
+        "Run the linter before every push",
+        "whenever you touch the schema, regenerate the client",
+        "Alle Anfragen laufen über den Proxy, außer die von /health.",
+        "Released wird nur dienstags",
+        "The archive keeps raw prices unless the customer opted out",
+        "Les exports partent la nuit, sauf ceux du siège",
+        "Auf dem Cluster wird grundsätzlich nichts von Hand geändert",
+        "Die alte Tabelle ist tabu, da hängt der Export dran",
+        "wir mocken die Datenbank nicht mehr",
+        "Du coup on arrête de livrer le vendredi",
+        "On n'écrit plus de tests sans nom",
+        "Tant que j'y pense : chaque route doit passer le contrôle, sauf /health.",
+        "Il est interdit de pousser sur main",
+        "Todas las consultas pasan por la réplica, salvo las de pagos.",
+        "nada de consolas en el código",
+        "No se despliega los viernes, salvo parches",
+        "bueno, ya no usamos moment",
     ],
 )
 def test_a_rule_is_kept_in_the_users_own_words(prompt: str):
@@ -176,6 +199,26 @@ def test_questions_complaints_and_single_requests_lay_nothing_down(prompt: str):
         "I keep telling them to never push on fridays, nobody listens",
         "mein Vater sagte immer: nie am Freitag deployen",
         "eigentlich sollten wir nie ohne Review mergen, macht aber keiner",
+        "Every test needs ten minutes now",
+        "all requests go to the wrong host",
+        "nobody reviews anything without three reminders",
+        "only Dave can break a build twice",
+        "the tests pass except two, have a look",
+        "delete all of them except the config",
+        "die Tests laufen außer zweien",
+        "every PR of mine gets stuck, I wonder why",
+        "we decided to have lunch, back in an hour",
+        "we no longer know what it does",
+        "whenever you look, it works",
+        "Alle Requests gehen seit gestern ins Leere",
+        "grundsätzlich ja, aber lass uns das Montag besprechen",
+        "wir wissen nicht mehr, woran es liegt",
+        "es wird immer langsamer",
+        "on ne comprend plus rien dans ce module",
+        "tous les appels vont dans le mur depuis hier",
+        "todas las peticiones van al host viejo desde ayer",
+        "nada de esto tiene sentido",
+        "ya no sabemos nada",
         "Hätten wir mal immer Backups gemacht",
     ],
 )
@@ -229,6 +272,9 @@ def test_what_is_pasted_or_quoted_lays_nothing_down_and_what_stands_beside_it_do
         ("Unsere Regeln:\n- Commits auf Englisch\n- kein Squash", ["Commits auf Englisch", "kein Squash"]),
         ("Nos règles :\n- pas de float\n- tests à côté du code", ["pas de float", "tests à côté du code"]),
         ("Nuestras reglas:\n- nada de float", ["nada de float"]),
+        ("damit wir es festgehalten haben: 1) Commits auf Englisch 2) kein Squash", ["Commits auf Englisch", "kein Squash"]),
+        ("House rules: (1) tabs (2) one migration per PR. Now fix foo", ["tabs", "one migration per PR."]),
+        ("please fix: 1) the header 2) the footer, always", []),
         ("Please do:\n- rename the column\n- always sort the list", []),
         ("Questions:\n- do we always squash?\n- why never on Fridays?", []),
         ("Rules for this repo:\n- do we squash?\n- sign your commits", ["sign your commits"]),
@@ -259,6 +305,7 @@ def test_a_list_below_its_heading_gives_a_rule_an_item_and_other_lists_none(prom
         ("Désormais plus de déploiement le vendredi. Sauf pour les correctifs.", True),
         ("A partir de ahora, nada de float. Salvo en los gráficos.", True),
         ("Never use floats for money. Rename the column, too.", False),
+        ("All calls go through the gate, except those of the archive (see ref. 12, p. 3). Otherwise the audit fails.", True),
         ("Always squash. Is that so", False),
     ],
 )
@@ -299,7 +346,7 @@ def test_the_title_of_a_rule_begins_with_its_point(prompt: str, title: str):
 
 @pytest.mark.speed
 @try_rows(
-    "part", ["never ", "we ", "always a ", '"', "'", ", ", "we don't ", "Rules:\n- a\n", "a: b\n", "Never x. Only y. ", "1. "]
+    "part", ["never ", "we ", "always a ", '"', "'", ", ", "we don't ", "Rules:\n- a\n", "a: b\n", "Never x. Only y. ", "1. ", "rules: 1) a ", "all ", "(. "]
 )
 def test_a_hostile_prompt_is_read_in_time_that_grows_with_its_length(part: str):
     assert not grows_too_fast(read_rules, part)
