@@ -60,7 +60,8 @@ def render_turn(
         drop_borrowed(turn.reply or "", turn.prompt, turn.borrowed), reply_chars, partial(is_told, told=told) if told else None
     )
     sentences = list(map(mark, chosen))
-    by_agents = (" … ".join(choose_sentences(agent.reply or "", _AGENT_CHARS)) for agent in agents[:_AGENTS])
+    replies = (drop_borrowed(agent.reply or "", agent.prompt, turn.borrowed) for agent in agents[:_AGENTS])
+    by_agents = (" … ".join(choose_sentences(reply, _AGENT_CHARS)) for reply in replies)
     sentences += [f"agent: {last}" for last in by_agents if last]
     max_chars = 2 * reply_chars + len(agents[:_AGENTS]) * (_AGENT_CHARS + 10)
     replied = f" → {quote(' … '.join(sentences), max_chars)}" if sentences else ""

@@ -346,7 +346,23 @@ def test_the_title_of_a_rule_begins_with_its_point(prompt: str, title: str):
 
 @pytest.mark.speed
 @try_rows(
-    "part", ["never ", "we ", "always a ", '"', "'", ", ", "we don't ", "Rules:\n- a\n", "a: b\n", "Never x. Only y. ", "1. ", "rules: 1) a ", "all ", "(. "]
+    "part",
+    [
+        "never ",
+        "we ",
+        "always a ",
+        '"',
+        "'",
+        ", ",
+        "we don't ",
+        "Rules:\n- a\n",
+        "a: b\n",
+        "Never x. Only y. ",
+        "1. ",
+        "rules: 1) a ",
+        "all ",
+        "(. ",
+    ],
 )
 def test_a_hostile_prompt_is_read_in_time_that_grows_with_its_length(part: str):
     assert not grows_too_fast(read_rules, part)

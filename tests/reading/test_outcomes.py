@@ -177,20 +177,23 @@ async def test_a_failure_in_a_wrapper_is_told_by_what_the_command_printed():
 
     answer = await observe(failed, tool_use("web_fetch", {"prompt": "https://example.org/limits"}, web))
 
-    assert [(draft.title, draft.state) for draft in answer.observations if draft.concepts == ["gotcha"]] == [
-        ("`make deploy` failed: make: *** No rule to make target 'deploy'. Stop.", None)
+    assert [(draft.title, draft.state) for draft in answer.observations if draft.state] == [
+        ("`make deploy` failed: make: *** No rule to make target 'deploy'. Stop.", "open")
     ]
     assert "untrusted_context" not in str(answer)
 
 
-async def test_only_checks_that_fail_are_open():
+async def test_commands_that_fail_in_a_turn_without_other_work_stay_open():
     answer = await observe(
         failed_run("make deploy", "make: *** [Makefile:3: deploy] Error 2", code=2),
-        failed_run("pytest -q", "1 failed", code=1),
+        failed_run("./migrate.sh", "/bin/sh: 1: ./migrate.sh: not found", code=127),
         note("assistant_message", {"last_assistant_message": "Neither of them works, as you can see above."}),
     )
 
-    assert [draft.title for draft in answer.observations if draft.state == "open"] == ["`pytest -q` failed: 1 failed"]
+    assert [draft.title for draft in answer.observations if draft.state == "open"][:2] == [
+        "`make deploy` failed: make: *** [Makefile:3: deploy] Error 2",
+        "`./migrate.sh` failed: /bin/sh: 1: ./migrate.sh: not found",
+    ]
 
 
 def test_each_agent_says_how_a_command_ended_in_its_own_way():

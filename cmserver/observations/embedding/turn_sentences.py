@@ -59,10 +59,13 @@ async def _store(conn: Conn, rows: Sequence[TurnSentences]) -> None:
 
 
 def choose(turn: DueTurn) -> ChosenSentences:
-    """The sentences in which user and agent say most."""
-    user = user_sentences(turn.prompt, turn.reply_before) if turn.prompt else []
+    """The sentences in which user and agent say most; of a turn whose line somebody wrote, that line."""
     reply = turn.reply or ""
-    borrowed = find_borrowed(reply, [text for output in turn.outputs for text in _read_output(output)])
+    outputs = [text for output in turn.outputs for text in _read_output(output)]
+    borrowed = find_borrowed(f"{reply}\n\n{turn.by_agents or ''}", outputs)
+    if turn.own_line is not None:
+        return ChosenSentences(turn=turn, user=[turn.own_line] if turn.own_line else [], agent=[], borrowed=borrowed)
+    user = user_sentences(turn.prompt, turn.reply_before) if turn.prompt else []
     own = drop_borrowed(reply, turn.prompt, borrowed)
     return ChosenSentences(turn=turn, user=user, agent=agent_sentences(own, MAX_SENTENCES - len(user)), borrowed=borrowed)
 

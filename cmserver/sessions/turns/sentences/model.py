@@ -20,6 +20,10 @@ class DueTurn(msgspec.Struct, frozen=True, kw_only=True):
     reply: str | None
     reply_before: str | None
     """What the agent said before the prompt."""
+    own_line: str | None = None
+    """What a person says its line shall be, see SessionTurn."""
+    by_agents: str | None = None
+    """What its sub-agents said last."""
     outputs: list[str] = []
     """What tools put out in it, each as JSON with its `tool` and the `response`."""
 

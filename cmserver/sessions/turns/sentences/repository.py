@@ -43,7 +43,10 @@ CLAIM = Query(
 DUE = Query(
     DueTurn,
     """
-    SELECT s.turn_id, s.due_at, t.prompt, t.reply, b.reply AS reply_before,
+    SELECT s.turn_id, s.due_at, t.prompt, t.reply, b.reply AS reply_before, t.own_line,
+           (SELECT string_agg(a.reply, E'\n\n') FROM turns a
+             WHERE a.server_session_id = t.server_session_id AND a.agent_id IS NOT NULL AND a.created_at >= t.created_at
+               AND a.created_at < n.at) AS by_agents,
            ARRAY(SELECT jsonb_build_object(
                             'tool', e.payload -> 'tool_name',
                             'response', coalesce(e.payload -> 'tool_response', e.payload -> 'tool_output'))::text
@@ -51,13 +54,13 @@ DUE = Query(
                   WHERE t.reply IS NOT NULL AND e.project_id = t.project_id AND e.server_session_id = t.server_session_id
                     AND jsonb_typeof(e.payload -> 'tool_name') = 'string' AND e.size_chars <= %(most_chars)s
                     AND time_of_event(e.occurred_at, e.received_at) >= t.created_at
-                    AND time_of_event(e.occurred_at, e.received_at) < coalesce(
-                            (SELECT min(l.created_at) FROM turns l
-                              WHERE l.server_session_id = t.server_session_id AND l.prompt_number > t.prompt_number), 'infinity')
+                    AND time_of_event(e.occurred_at, e.received_at) < n.at
                   ORDER BY e.occurred_at DESC LIMIT %(most_outputs)s) AS outputs
       FROM turn_sentences s
       JOIN turns t ON t.id = s.turn_id
       LEFT JOIN turns b ON b.server_session_id = t.server_session_id AND b.prompt_number = t.prompt_number - 1
+     CROSS JOIN LATERAL (SELECT coalesce(min(l.created_at), 'infinity') AS at FROM turns l
+                          WHERE l.server_session_id = t.server_session_id AND l.prompt_number > t.prompt_number) n
      WHERE s.turn_id = ANY(%(ids)s)
     """,
 )
