@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import uuid4
 
 import pytest
 
@@ -10,6 +11,7 @@ from cmserver.base.db import Db
 from cmserver.observations.embedding.turn_sentences import write_due_sentences
 from cmserver.providers.embedding.model import Purpose
 from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.sessions.turns.sentences.repository import DUE
 from cmserver.sessions.turns.sentences.vectors import compare, pack
 from tests.conftest import Cast
 from tests.make import Make
@@ -177,3 +179,13 @@ async def test_another_language_of_search_writes_the_words_anew(db: Db, cast: Ca
     assert (await stored.rows())[0][0] == []
     await write_due_sentences(db, None, 0)
     assert (await stored.rows())[0][0] == TOLD
+
+
+async def test_only_payloads_of_the_time_of_a_turn_are_read(db: Db):
+    async with db.system() as conn:
+        cursor = await conn.execute("EXPLAIN " + DUE.text, {"ids": [uuid4()], "most_chars": 1, "most_outputs": 1}, prepare=False)
+        told = "\n".join(row[0] for row in await cursor.fetchall())
+
+    outside, scan = told.split("on agent_events", 1)
+    assert "jsonb_typeof" in outside
+    assert "jsonb_typeof" not in scan

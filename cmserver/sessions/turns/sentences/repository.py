@@ -40,6 +40,7 @@ CLAIM = Query(
     """,
 )
 
+# Only of events of the turn's time payloads are read, which are large: so they stand outside.
 DUE = Query(
     DueTurn,
     """
@@ -50,11 +51,14 @@ DUE = Query(
            ARRAY(SELECT jsonb_build_object(
                             'tool', e.payload -> 'tool_name',
                             'response', coalesce(e.payload -> 'tool_response', e.payload -> 'tool_output'))::text
-                   FROM agent_events e
-                  WHERE t.reply IS NOT NULL AND e.project_id = t.project_id AND e.server_session_id = t.server_session_id
-                    AND jsonb_typeof(e.payload -> 'tool_name') = 'string' AND e.size_chars <= %(most_chars)s
-                    AND time_of_event(e.occurred_at, e.received_at) >= t.created_at
-                    AND time_of_event(e.occurred_at, e.received_at) < n.at
+                   FROM (SELECT e.payload, e.occurred_at
+                           FROM agent_events e
+                          WHERE t.reply IS NOT NULL AND e.project_id = t.project_id AND e.server_session_id = t.server_session_id
+                            AND e.size_chars <= %(most_chars)s
+                            AND time_of_event(e.occurred_at, e.received_at) >= t.created_at
+                            AND time_of_event(e.occurred_at, e.received_at) < n.at
+                         OFFSET 0) e
+                  WHERE jsonb_typeof(e.payload -> 'tool_name') = 'string'
                   ORDER BY e.occurred_at DESC LIMIT %(most_outputs)s) AS outputs
       FROM turn_sentences s
       JOIN turns t ON t.id = s.turn_id
