@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from uuid import uuid4
 
@@ -189,3 +190,20 @@ async def test_only_payloads_of_the_time_of_a_turn_are_read(db: Db):
     outside, scan = told.split("on agent_events", 1)
     assert "jsonb_typeof" in outside
     assert "jsonb_typeof" not in scan
+
+
+async def test_who_changes_a_turn_meanwhile_does_not_wait_for_its_sentences(db: Db, cast: Cast, make: Make, stored: Stored):
+    turn = await make.turn(project=cast.alice.project, prompt=PROMPT, reply=REPLY)
+    await stored.run("UPDATE turns SET borrowed = '{1}' WHERE id = %s", turn.id)
+    async with db.system() as conn:
+        await conn.execute("SELECT FROM turns WHERE id = %s FOR UPDATE", [turn.id])
+        writing = asyncio.create_task(write_due_sentences(db, None, 0))
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        async with asyncio.timeout(60):
+            while await (await conn.execute(waits)).fetchone() == (0,):
+                await conn.execute("SELECT pg_stat_clear_snapshot()")
+                await asyncio.sleep(0.02)
+        await conn.execute("SELECT FROM turn_sentences WHERE turn_id = %s FOR UPDATE NOWAIT", [turn.id])
+    await writing
+
+    assert [texts for texts, *_ in await stored.rows()] == [TOLD]

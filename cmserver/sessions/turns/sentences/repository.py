@@ -69,24 +69,29 @@ DUE = Query(
     """,
 )
 
+# Turns are locked before their sentences, as by whoever changes or deletes a turn.
+STORE_LINES = Query(
+    int,
+    """
+    UPDATE turns t SET borrowed = n.borrowed
+      FROM jsonb_to_recordset(%(rows)s) AS n(turn_id uuid, due_at timestamptz, borrowed integer[])
+      JOIN turn_sentences s ON s.turn_id = n.turn_id AND s.due_at = n.due_at
+     WHERE t.id = n.turn_id AND t.borrowed <> n.borrowed
+    """,
+)
+
 # Returns those that changed; what had no text was emptied when its turn changed.
 STORE = Query(
     UUID,
     """
-    WITH rows AS (
-        SELECT * FROM jsonb_to_recordset(%(rows)s) AS n(
-               turn_id uuid, due_at timestamptz, texts text[], of_user smallint, borrowed integer[], model_id integer, vectors text)
-    ), lines AS (
-        UPDATE turns t SET borrowed = n.borrowed
-          FROM rows n JOIN turn_sentences s ON s.turn_id = n.turn_id AND s.due_at = n.due_at
-         WHERE t.id = n.turn_id AND t.borrowed <> n.borrowed
-    ), stored AS (
+    WITH stored AS (
         UPDATE turn_sentences s
            SET due_at = NULL, texts = n.texts, of_user = n.of_user, model_id = n.model_id,
                vectors = decode(n.vectors, 'hex'),
                words = ARRAY(SELECT strip(search_words(t.search_language, told.text))
                                FROM unnest(n.texts) WITH ORDINALITY AS told (text, place) ORDER BY told.place)
-          FROM rows n
+          FROM jsonb_to_recordset(%(rows)s) AS n(
+               turn_id uuid, due_at timestamptz, texts text[], of_user smallint, model_id integer, vectors text)
           JOIN turns t ON t.id = n.turn_id
           JOIN turn_sentences b ON b.turn_id = n.turn_id
          WHERE s.turn_id = n.turn_id AND s.due_at = n.due_at
@@ -193,7 +198,9 @@ async def claim(conn: Conn, model_id: int, limit: int, lease_seconds: float) -> 
 
 async def store(conn: Conn, rows: Sequence[TurnSentences]) -> list[UUID]:
     """Store the sentences of turns that have not changed since they were claimed; returns those with another text or vector."""
-    return await STORE.all(conn, rows=Jsonb(list(rows)))
+    stored = Jsonb(list(rows))
+    await STORE_LINES.run(conn, rows=stored)
+    return await STORE.all(conn, rows=stored)
 
 
 async def projects(conn: Conn, turn_ids: Collection[UUID]) -> list[UUID]:
