@@ -124,6 +124,9 @@ class CommandPlace(msgspec.Struct, frozen=True):
     is_all: bool = False
 
 
+_OTHER_STASH = {"pop", "apply", "drop", "list", "show", "clear", "branch"}
+
+
 class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     """One simple command of a line. `label` names its program and purpose (`pytest`, `git push`, `npm test`)."""
 
@@ -170,6 +173,11 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
         return [selector for selector in selectors if selector not in _EVERYTHING and not selector.startswith("no:")]
 
 
+def _puts_away(command: SimpleCommand) -> bool:
+    """Whether it puts the changes on the stash: `git stash`, and not `git stash pop`."""
+    return command.label == "git stash" and not _OTHER_STASH & set(command.words)
+
+
 class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
     """A command line, understood by its most telling command."""
 
@@ -200,8 +208,8 @@ class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def compares(self) -> bool:
         """Whether it runs a check without the changes, which wait in a stash meanwhile."""
-        first = next((it for it in self.commands if it.label == "git stash" or it.purpose >= Purpose.CHECK), None)
-        return self.is_check and first is not None and first.label == "git stash"
+        first = next((it for it in self.commands if _puts_away(it) or it.purpose >= Purpose.CHECK), None)
+        return self.is_check and first is not None and _puts_away(first)
 
     @property
     def key(self) -> str:

@@ -98,10 +98,10 @@ class TurnRuns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """The entries about these tokens of turns, of one file, or None of all."""
+    """The entries about these tokens of turns, of one file or one text of a check."""
 
     turn_ids: list[UUID]
-    name: str | None
+    name: str
     tokens: list[int]
 
 

@@ -246,8 +246,10 @@ async def _note_checks(conn: Conn, team_id: UUID, turn: TracedTurn, program: str
     results = [msgspec.to_builtins(_without_words(run)) for run in [*runs, *checks][-_MAX_RUNS:]]
     await repository.put(conn, team_id, turn.project_id, "check", [NewTrace(turn_id=turn.id, name=program, results=results)])
     traces = await repository.of_names(conn, team_id, turn.project_id, "check", [program], _MAX_TURNS)
-    scope = Scope(turn_ids=[trace.turn_id for trace in traces], name=None, tokens=[0])
-    await repository.write(conn, team_id, turn.project_id, "check", [scope], await asyncio.to_thread(_compare_checks, traces))
+    turn_ids = [trace.turn_id for trace in traces]
+    texts = sorted({run.text for trace in traces for run in decode_runs(trace.results)})  # other programs' entries stay
+    scopes = [Scope(turn_ids=turn_ids, name=text, tokens=[0]) for text in texts]
+    await repository.write(conn, team_id, turn.project_id, "check", scopes, await asyncio.to_thread(_compare_checks, traces))
 
 
 def _compare_checks(traces: Sequence[Trace]) -> list[NewEntry]:

@@ -129,7 +129,7 @@ WRITE = Query(
         DELETE FROM turn_ledger l
          USING jsonb_to_recordset(%(scopes)s) AS s(turn_ids uuid[], name text, tokens integer[])
          WHERE l.team_id = %(team_id)s AND l.earlier_id = ANY(s.turn_ids) AND l.kind = %(kind)s
-           AND (s.name IS NULL OR l.name = s.name) AND l.token = ANY(s.tokens)
+           AND l.name = s.name AND l.token = ANY(s.tokens)
            AND NOT EXISTS (SELECT FROM entry n
                             WHERE n.earlier_id = l.earlier_id AND n.name = l.name AND n.token = l.token)
     )
