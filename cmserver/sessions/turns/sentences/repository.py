@@ -116,11 +116,11 @@ TO_POINT = Query(
        AND s.turn_id IN (SELECT unnest(%(ids)s::uuid[])
                           UNION ALL
                         (SELECT DISTINCT l.id
-                           FROM turns o
+                           FROM unnest(%(ids)s::uuid[]) AS given (id)
+                           JOIN turns o ON o.id = given.id AND o.project_id = %(project_id)s
                           CROSS JOIN LATERAL (SELECT n.id FROM turns n
                                                WHERE n.project_id = %(project_id)s AND (n.created_at, n.id) > (o.created_at, o.id)
                                                ORDER BY n.created_at, n.id LIMIT %(most)s) l
-                          WHERE o.id = ANY(%(ids)s) AND o.project_id = %(project_id)s
                           ORDER BY l.id DESC LIMIT %(most)s)
                           UNION ALL
                          (SELECT n.id FROM turns n WHERE n.project_id = %(project_id)s
