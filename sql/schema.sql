@@ -4049,11 +4049,6 @@ ALTER TABLE ONLY public.turns
 ALTER TABLE ONLY public.untraced_turns
     ADD CONSTRAINT untraced_turns_pkey PRIMARY KEY (turn_id);
 
--- Name: untraced_turns untraced_turns_place_key; Type: CONSTRAINT
-
-ALTER TABLE ONLY public.untraced_turns
-    ADD CONSTRAINT untraced_turns_place_key UNIQUE (place);
-
 -- Name: usage_counters usage_counters_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.usage_counters
@@ -4557,6 +4552,10 @@ CREATE UNIQUE INDEX turns_subagent ON public.turns USING btree (server_session_i
 -- Name: turns_team; Type: INDEX
 
 CREATE INDEX turns_team ON public.turns USING btree (team_id, created_at) WHERE (created_at > '-infinity'::timestamp with time zone);
+
+-- Name: untraced_turns_place; Type: INDEX
+
+CREATE INDEX untraced_turns_place ON public.untraced_turns USING btree (place);
 
 -- Name: users_name; Type: INDEX
 

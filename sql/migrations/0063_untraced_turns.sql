@@ -8,12 +8,13 @@
 -- reads some hundred turns a second.
 
 CREATE TABLE untraced_turns (
-    place      bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
+    place      bigint GENERATED ALWAYS AS IDENTITY,
     turn_id    uuid PRIMARY KEY,
     team_id    uuid NOT NULL,
     project_id uuid NOT NULL,
     FOREIGN KEY (turn_id, project_id, team_id) REFERENCES turns (id, project_id, team_id) ON UPDATE CASCADE ON DELETE CASCADE
 );
+CREATE INDEX untraced_turns_place ON untraced_turns (place);
 COMMENT ON TABLE untraced_turns IS 'Turns of which the worker shall still note what they did, in this order; a row goes when it has.';
 ALTER TABLE untraced_turns ENABLE ROW LEVEL SECURITY;
 CREATE POLICY team ON untraced_turns USING (team_id = nullif(current_setting('cmserver.team_id', true), '')::uuid);

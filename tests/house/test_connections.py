@@ -76,6 +76,7 @@ OWNERS_DOOR = {
     "calls.recorded_call.RecordedCaller.load_provider": "pauses have no team",
     "consolidation.comparison.compare.compare_new": "a periodic task: finds the teams that have something new",
     "observations.embedding.turn_sentences.write_due_sentences": "the worker's: turns of all teams wait for their sentences",
+    "generation.trace_old_turns.trace_old_turns": "the worker's: turns of all teams wait",
     "graph.overviews.make.make_due_overviews": "a periodic task: finds the projects whose page is due",
     "graph.read_observations.read_new_observations": "a periodic task: finds the teams that have something new",
     "cli.api_server.open_api_server": "reads the installation's secret at the start",

@@ -166,7 +166,7 @@ LOCK_UNTRACED = Query(bool, "SELECT pg_try_advisory_xact_lock(hashtextextended('
 NEXT_UNTRACED = Query(
     UntracedTurn,
     """
-    SELECT t.id, t.team_id, t.server_session_id, t.prompt_number,
+    SELECT t.id, t.team_id, t.server_session_id, coalesce(t.prompt_number, 0) AS prompt_number,
            t.files = '{}' AND t.checks = '{}' AND t.commits = '{}' AS lacks_work
       FROM untraced_turns u JOIN turns t ON t.id = u.turn_id
      ORDER BY u.place LIMIT 1 FOR NO KEY UPDATE OF t
