@@ -188,9 +188,8 @@ def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocu
     later = LaterTurns(left, source.over, {number for number in rules if number is not None}, source.pointers)
     told = _told_of_turns(selection.lines)
     left = [turn for turn in left if not later.is_folded(turn)]
-    for turn in left:
-        if turn.own_line is not None:  # never among its session's
-            selection.add_turn(layout.turn_row(turn, render_turn(turn, None)), later.render_folded(turn))
+    for turn in (turn for turn in left if turn.own_line is not None):  # never among its session's
+        selection.add_turn(layout.turn_row(turn, render_turn(turn, None)), later.render_folded(turn))
     runs = _find_talk(left, in_session, before, rules)
     shared = {turn.id for run in runs for turn in run}
     left = [turn for turn in left if turn.own_line is None and turn.id not in shared]
@@ -208,6 +207,13 @@ def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocu
             if not is_room or not selection.add_turn(layout.turn_row(turn, line), later.render_folded(turn)):
                 rest.append(turn)
         left = rest
+    _add_sessions(selection, left, runs, later)
+
+
+def _add_sessions(
+    selection: IndexSelection, left: Sequence[SessionTurn], runs: Sequence[Sequence[SessionTurn]], later: LaterTurns
+) -> None:
+    """A line for what is left of each session, and one for each run, the newest first."""
     for turns in sorted([*_by_session(left), *runs], key=lambda turns: turns[-1].created_at, reverse=True):
         if turns in runs:
             shown = layout.turn_row(turns[0], render_talk(turns))
