@@ -132,7 +132,10 @@ async def test_what_an_edit_had_put_in_is_over_when_it_is_taken_out(
         ([[FAILS], [run("npm run lint && npm test && git commit -m x", "[main 3f9c2ab] x")]], [(0, 1)]),
         ([[failed_run("pytest", "FAILED a.py::t - E\nFAILED b.py::t - E")], [run("pytest a.py")], [run("pytest b.py")]], [(0, 2)]),
         ([[failed_run("cargo check", "error: x")], [run("cargo test", "test result: ok. 3 passed; 0 failed")]], [(0, 1)]),
-        ([[FAILS, run("cargo test", "test result: ok. 4 passed")], [PASSES], [run("cargo test", "test result: ok. 4 passed")]], [(0, 1)]),
+        (
+            [[FAILS, run("cargo test", "test result: ok. 4 passed")], [PASSES], [run("cargo test", "test result: ok. 4 passed")]],
+            [(0, 1)],
+        ),
     ],
 )
 async def test_a_check_that_failed_is_over_when_it_passes(

@@ -198,7 +198,6 @@ WITHOUT_TEAM = {
         "calls.repository.FINISH_RUN",
         "calls.repository.STORED_ANSWERS",
         "calls.repository.END_RUN",
-        "sessions.turns.sentences.repository.TO_POINT",
         "generation.repository.CLAIM",
         "generation.repository.CLAIMED_JOBS",
         "generation.repository.STILL_HELD",
