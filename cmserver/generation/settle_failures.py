@@ -18,7 +18,7 @@ from cmserver.generation.prompt import command_results
 from cmserver.observations import repository as observations
 from cmserver.observations.model import RecordedFailure, StateByTurn
 from cmserver.reading.model import CommandResult
-from cmserver.rules.failures import Followed, takes_in
+from cmserver.rules.failures import FollowedFailures, takes_in
 from cmserver.sessions.ledger import repository as ledger
 from cmserver.sessions.ledger.model import TurnRuns
 from cmserver.sessions.ledger.record import program_of
@@ -77,13 +77,13 @@ def find_states(turns: Sequence[TurnRuns], rows: Sequence[RecordedFailure]) -> l
             failures.setdefault((row.asked_at, row.turn_number), []).append(_Failure(row, failed))
     states: list[StateByTurn] = []
     numbers = {None, *(turn.number for turn in turns)}
-    waiting: list[tuple[_Failure, Followed]] = []
+    waiting: list[tuple[_Failure, FollowedFailures]] = []
     for place in sorted({*results, *failures}):
         new, ran = failures.get(place, []), place in results
         for _, followed in waiting:
             for result in results.get(place, ()):
                 followed.add(result)
-        still: list[tuple[_Failure, Followed]] = []
+        still: list[tuple[_Failure, FollowedFailures]] = []
         for failure, followed in waiting:
             is_over = ran and followed.is_over
             if is_over or any(it.replaces(failure) for it in new):
@@ -91,7 +91,7 @@ def find_states(turns: Sequence[TurnRuns], rows: Sequence[RecordedFailure]) -> l
             else:
                 still.append((failure, followed))
         waiting = still
-        waiting += [(it, Followed(it.failed)) for it in new if it.row.may_change and it.row.closed_by in numbers]
+        waiting += [(it, FollowedFailures(it.failed)) for it in new if it.row.may_change and it.row.closed_by in numbers]
     states += [StateByTurn(number=it.row.number, state="open", closed_by=None) for it, _ in waiting]
     before = {row.number: (row.state, row.closed_by) for row in rows}
     return [it for it in states if before[it.number] != (it.state, it.closed_by)]

@@ -30,7 +30,7 @@ class Passes:
         return _take_in(self._passed, failed)
 
 
-class Followed:
+class FollowedFailures:
     """What failed in one run, until all of it passes. It keeps only those of later runs that say something of it."""
 
     def __init__(self, failed: Sequence[CommandResult]) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.reading.model import CommandResult, EditedPlace
-from cmserver.rules.failures import Followed
+from cmserver.rules.failures import FollowedFailures
 from cmserver.sessions.ledger import repository
 from cmserver.sessions.ledger.model import (
     CheckRun,
@@ -254,11 +254,11 @@ async def _note_checks(conn: Conn, team_id: UUID, turn: TracedTurn, program: str
 
 def _compare_checks(traces: Sequence[Trace]) -> list[NewEntry]:
     """Which failures are over, of the program whose traces these are, oldest first."""
-    waiting: list[tuple[UUID, str, Followed]] = []
+    waiting: list[tuple[UUID, str, FollowedFailures]] = []
     entries: dict[tuple[UUID, str], NewEntry] = {}
     for trace in traces:
         for run in decode_runs(trace.results):
-            still: list[tuple[UUID, str, Followed]] = []
+            still: list[tuple[UUID, str, FollowedFailures]] = []
             for earlier_id, text, followed in waiting:
                 for result in run.results:
                     followed.add(result)
@@ -267,7 +267,7 @@ def _compare_checks(traces: Sequence[Trace]) -> list[NewEntry]:
                 elif earlier_id != trace.turn_id:
                     entries[earlier_id, text] = NewEntry(earlier_id=earlier_id, later_id=trace.turn_id, name=text)
             if wrong := [result for result in run.results if not result.passed]:
-                still.append((trace.turn_id, run.text, Followed(wrong)))
+                still.append((trace.turn_id, run.text, FollowedFailures(wrong)))
             waiting = still[-_MAX_FAILED:]
     return list(entries.values())
 
