@@ -11,7 +11,7 @@ from psycopg import errors
 
 from cmserver.access.model import Member, Project, ProjectRetention, RetentionPolicy, StoredKey, TakenName, Team
 from cmserver.base.errors import Conflict
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 
 OWNS = {"teams", "team_members", "projects", "project_aliases"}
 
@@ -26,11 +26,6 @@ _PROJECT: LiteralString = """
     p.consolidation, p.merge_with_model, p.isolated, p.joined_to, p.stays_apart, p.archived_at, p.created_at, p.updated_at
 """
 
-ANY_TEAM = Query(bool, "SELECT EXISTS (SELECT FROM teams)")
-
-LOCK_BOOTSTRAP = Query(str, "SELECT pg_advisory_xact_lock(7237415002)::text")
-
-TEAM_BY_ID = Query(Team, f"SELECT {_TEAM} FROM teams WHERE id = %(id)s AND (%(archived)s OR archived_at IS NULL)")
 
 PROJECT_RETENTION = Query(
     ProjectRetention,
@@ -40,18 +35,6 @@ PROJECT_RETENTION = Query(
     """,
 )
 
-TEAM_NAMED = Query(
-    Team,
-    f"""
-    SELECT {_TEAM}
-      FROM teams WHERE archived_at IS NULL AND (name = %(name)s OR id = %(id)s)
-     ORDER BY name = %(name)s DESC LIMIT 1
-    """,
-)
-
-ALL_TEAMS = Query(Team, f"SELECT {_TEAM} FROM teams ORDER BY created_at DESC, id DESC")
-
-LOCK_TEAM = Query(Team, f"SELECT {_TEAM} FROM teams WHERE id = %(id)s FOR NO KEY UPDATE")
 
 INSERT_TEAM = Query(
     Team,
@@ -73,27 +56,6 @@ UPDATE_TEAM = Query(
     """,
 )
 
-MEMBERS = Query(
-    Member,
-    """
-    SELECT team_id, user_id, role, metadata, created_at, updated_at FROM team_members
-     WHERE team_id = %(team_id)s AND (%(after)s::text IS NULL OR (created_at, user_id) < (%(before)s::timestamptz, %(after)s))
-     ORDER BY created_at DESC, user_id DESC LIMIT %(limit)s
-    """,
-    prepare=False,
-)
-
-MEMBER = Query(
-    Member,
-    """
-    SELECT team_id, user_id, role, metadata, created_at, updated_at FROM team_members
-     WHERE team_id = %(team_id)s AND user_id = %(user_id)s
-    """,
-)
-
-OTHER_OWNERS = Query(
-    bool, "SELECT EXISTS (SELECT FROM team_members WHERE team_id = %(team_id)s AND role = 'owner' AND user_id <> %(user_id)s)"
-)
 
 PUT_MEMBER = Query(
     Member,
@@ -104,101 +66,6 @@ PUT_MEMBER = Query(
     """,
 )
 
-REMOVE_MEMBER = Query(int, "DELETE FROM team_members WHERE team_id = %(team_id)s AND user_id = %(user_id)s")
-
-FIND_KEYS = Query(
-    StoredKey,
-    """
-    SELECT k.id, k.key_hash, k.team_id, t.name AS team_name, coalesce(p.joined_to, k.project_id) AS project_id,
-           k.actor_id, k.user_id, k.scopes, k.revoked_at, k.expires_at,
-           coalesce(k.expires_at <= now(), false) AS expired, t.archived_at AS team_archived_at,
-           coalesce(k.counts_as, k.id) AS counts_as,
-           k.requests_per_minute, k.events_per_month, t.requests_per_minute AS team_requests_per_minute,
-           t.events_per_month AS team_events_per_month
-      FROM api_keys k JOIN teams t ON t.id = k.team_id
-      LEFT JOIN projects p ON p.id = k.project_id AND p.team_id = k.team_id
-     WHERE k.id = ANY (%(ids)s) OR k.key_hash = ANY (%(hashes)s)
-    """,
-)
-
-PROJECT = Query(
-    Project,
-    f"""
-    SELECT {_PROJECT}
-      FROM projects f
-      JOIN projects p ON p.id = CASE WHEN %(archived)s THEN f.id ELSE coalesce(f.joined_to, f.id) END AND p.team_id = f.team_id
-      JOIN teams t ON t.id = p.team_id
-     WHERE f.id = %(id)s AND f.team_id = %(team_id)s AND (%(archived)s OR p.archived_at IS NULL)
-    """,
-)
-
-# The best match first: the canonical id, an alias, then a name that only one project of the team has; but no name that could be an
-# address or a path, since whoever makes a project calls it as he likes, and would get what others send there. With `only`, that
-# project alone is there, so that a key that is bound to it cannot learn from a name whether another project has it, too.
-PROJECT_NAMED = Query(
-    Project,
-    f"""
-    SELECT {_PROJECT}
-      FROM projects f JOIN projects p ON p.id = coalesce(f.joined_to, f.id) AND p.team_id = f.team_id
-      JOIN teams t ON t.id = p.team_id
-      LEFT JOIN project_aliases n ON n.project_id = f.id AND n.team_id = f.team_id AND n.alias = %(named)s
-     WHERE f.team_id = %(team_id)s AND p.archived_at IS NULL AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
-       AND (f.canonical_id = %(named)s OR n.alias IS NOT NULL
-            OR (f.name = %(named)s AND strpos(f.name, '/') = 0 AND f.archived_at IS NULL AND NOT EXISTS (
-                    SELECT FROM projects q
-                     WHERE q.team_id = f.team_id AND q.name = f.name AND q.id <> f.id AND q.archived_at IS NULL
-                       AND %(only)s::uuid IS NULL)))
-     ORDER BY f.canonical_id = %(named)s DESC, n.alias IS NOT NULL DESC
-     LIMIT 1
-    """,
-)
-
-# The oldest, where there are several. Only asked for a name that nothing else is known by.
-PROJECT_IN_ANY_CASE = Query(
-    Project,
-    f"""
-    SELECT {_PROJECT}
-      FROM projects f JOIN projects p ON p.id = coalesce(f.joined_to, f.id) AND p.team_id = f.team_id
-      JOIN teams t ON t.id = p.team_id
-     WHERE f.team_id = %(team_id)s AND p.archived_at IS NULL AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
-       AND (lower(f.canonical_id COLLATE "C") = %(named)s
-            OR EXISTS (SELECT FROM project_aliases n
-                        WHERE n.project_id = f.id AND n.team_id = f.team_id AND lower(n.alias COLLATE "C") = %(named)s))
-     ORDER BY lower(f.canonical_id COLLATE "C") = %(named)s DESC, f.created_at, f.id
-     LIMIT 1
-    """,
-)
-
-PROJECTS = Query(
-    Project,
-    f"""
-    SELECT {_PROJECT}
-      FROM projects p JOIN teams t ON t.id = p.team_id CROSS JOIN LATERAL (SELECT p.id) f
-     WHERE p.team_id = %(team_id)s AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
-       AND %(archived)s = (p.archived_at IS NOT NULL)
-       AND (%(isolated)s::boolean OR NOT p.isolated OR %(only)s::uuid IS NOT NULL)
-       AND p.id IS DISTINCT FROM %(without)s::uuid
-       AND (%(before)s::timestamptz IS NULL OR (p.created_at, p.id) < (%(before)s, %(before_id)s::uuid))
-     ORDER BY p.created_at DESC, p.id DESC LIMIT %(limit)s OFFSET %(offset)s
-    """,
-    prepare=False,
-)
-
-# Canonical ids and aliases are names of the same kind, which no constraint can say: whoever gives one holds this.
-LOCK_NAMES = Query(str, "SELECT pg_advisory_xact_lock(hashtextextended(%(team_id)s::text, 7237415002))::text")
-
-NAMES_TAKEN = Query(
-    TakenName,
-    """
-    SELECT p.canonical_id AS name, p.id AS project_id, p.archived_at IS NOT NULL AS archived
-      FROM projects p WHERE p.team_id = %(team_id)s AND p.canonical_id = ANY (%(names)s)
-     UNION ALL
-    SELECT a.alias, p.id, p.archived_at IS NOT NULL
-      FROM project_aliases a JOIN projects p ON p.id = a.project_id AND p.team_id = a.team_id
-     WHERE a.team_id = %(team_id)s AND a.alias = ANY (%(names)s)
-     ORDER BY 1
-    """,
-)
 
 NAMES_OF = Query(
     TakenName,
@@ -210,7 +77,6 @@ NAMES_OF = Query(
 
 ISOLATED = Query(UUID, "SELECT id FROM projects WHERE team_id = %(team_id)s AND isolated")
 
-NOT_ISOLATED = Query(UUID, "SELECT id FROM projects WHERE team_id = %(team_id)s AND NOT isolated ORDER BY id")
 
 INSERT_PROJECT = Query(
     UUID,
@@ -254,67 +120,25 @@ KEEP_ALIASES = Query(
     """,
 )
 
-KEEP_FORMER_NAME = Query(
-    int,
-    """
-    INSERT INTO project_aliases (team_id, alias, project_id, name_until) VALUES (%(team_id)s, %(alias)s, %(project_id)s, now())
-    ON CONFLICT (team_id, alias) DO NOTHING
-    """,
-)
-
-FORMER_NAME = Query(
-    str,
-    """
-    SELECT alias FROM project_aliases
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND name_until IS NOT NULL
-     ORDER BY name_until DESC LIMIT 1
-    """,
-)
-
-KEEP_APART = Query(
-    int, "UPDATE projects SET stays_apart = true, updated_at = now() WHERE id = %(project_id)s AND team_id = %(team_id)s"
-)
 
 # Erasure: FOR UPDATE blocks new references to the row, and waits for transactions that have just made one.
 LOCK_TEAM_TO_DELETE = Query(UUID, "SELECT id FROM teams WHERE id = %(team_id)s FOR UPDATE")
 
-LOCK_PROJECTS_TO_DELETE = Query(
-    int,
-    """
-    WITH locked AS MATERIALIZED (
-        SELECT id FROM projects
-         WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR id = %(project_id)s::uuid) ORDER BY id FOR UPDATE
-    )
-    SELECT count(*) FROM locked
-    """,
-    prepare=False,
-)
 
-DELETE_PROJECTS = Query(
-    int,
-    """
-    DELETE FROM projects WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR id = %(project_id)s::uuid)
-    """,
-    prepare=False,
-)
-
-DELETE_TEAM = Query(int, "DELETE FROM teams WHERE id = %(team_id)s")
-
-NOTIFY = Query(str, "SELECT pg_notify(%(channel)s, %(payload)s)::text")
+@query("SELECT EXISTS (SELECT FROM teams)")
+async def any_team(conn: Conn) -> bool: ...
 
 
-async def any_team(conn: Conn) -> bool:
-    return await ANY_TEAM.one(conn)
-
-
+@query("SELECT pg_advisory_xact_lock(7237415002)::text")
 async def lock_bootstrap(conn: Conn) -> None:
     """Take the lock under which one process checks that the database is empty and fills it."""
-    await LOCK_BOOTSTRAP.run(conn)
+    ...
 
 
+@query(f"SELECT {_TEAM} FROM teams ORDER BY created_at DESC, id DESC")
 async def all_teams(conn: Conn) -> list[Team]:
     """All teams, archived ones too."""
-    return await ALL_TEAMS.all(conn)
+    ...
 
 
 async def insert_team(conn: Conn, team_id: UUID, name: str, metadata: Mapping[str, object] | None = None) -> Team:
@@ -324,9 +148,10 @@ async def insert_team(conn: Conn, team_id: UUID, name: str, metadata: Mapping[st
         raise _name_taken(name) from error
 
 
+@query(f"SELECT {_TEAM} FROM teams WHERE id = %(team_id)s AND (%(archived)s OR archived_at IS NULL)")
 async def team(conn: Conn, team_id: UUID, *, archived: bool = False) -> Team | None:
     """The team; an archived one only with `archived`."""
-    return await TEAM_BY_ID.first(conn, id=team_id, archived=archived)
+    ...
 
 
 async def retention_of(conn: Conn, team_id: UUID, project_id: UUID) -> RetentionPolicy:
@@ -334,14 +159,20 @@ async def retention_of(conn: Conn, team_id: UUID, project_id: UUID) -> Retention
     return (await PROJECT_RETENTION.one(conn, id=project_id, team_id=team_id)).retention
 
 
+@query(f"""
+    SELECT {_TEAM}
+      FROM teams WHERE archived_at IS NULL AND (name = %(name)s OR id = %(team_id)s)
+     ORDER BY name = %(name)s DESC LIMIT 1
+    """)
 async def team_named(conn: Conn, name: str, team_id: UUID | None) -> Team | None:
     """The team with that name, or else that id; never an archived one."""
-    return await TEAM_NAMED.first(conn, name=name, id=team_id)
+    ...
 
 
+@query(f"SELECT {_TEAM} FROM teams WHERE id = %(team_id)s FOR NO KEY UPDATE")
 async def lock_team(conn: Conn, team_id: UUID) -> Team:
     """The team, archived or not, locked against other changes of it and its members."""
-    return await LOCK_TEAM.one(conn, id=team_id)
+    ...
 
 
 async def update_team(conn: Conn, changed: Team, *, archived: bool) -> Team:
@@ -366,48 +197,114 @@ def _name_taken(name: str) -> Conflict:
     return Conflict(f"A team named {name!r} exists already. Choose another name.")
 
 
+@unprepared_query("""
+    SELECT team_id, user_id, role, metadata, created_at, updated_at FROM team_members
+     WHERE team_id = %(team_id)s AND (%(after)s::text IS NULL OR (created_at, user_id) < (%(before)s::timestamptz, %(after)s))
+     ORDER BY created_at DESC, user_id DESC LIMIT %(limit)s
+    """)
 async def members(conn: Conn, team_id: UUID, *, before: datetime | None, after: str | None, limit: int) -> list[Member]:
     """Newest first, starting after the member `after`, who was added at `before`."""
-    return await MEMBERS.all(conn, team_id=team_id, before=before, after=after, limit=limit)
+    ...
 
 
-async def member(conn: Conn, team_id: UUID, user_id: str) -> Member | None:
-    return await MEMBER.first(conn, team_id=team_id, user_id=user_id)
+@query("""
+    SELECT team_id, user_id, role, metadata, created_at, updated_at FROM team_members
+     WHERE team_id = %(team_id)s AND user_id = %(user_id)s
+    """)
+async def member(conn: Conn, team_id: UUID, user_id: str) -> Member | None: ...
 
 
+@query("SELECT EXISTS (SELECT FROM team_members WHERE team_id = %(team_id)s AND role = 'owner' AND user_id <> %(user_id)s)")
 async def other_owners(conn: Conn, team_id: UUID, user_id: str) -> bool:
     """Whether the team has an owner besides that user."""
-    return await OTHER_OWNERS.one(conn, team_id=team_id, user_id=user_id)
+    ...
 
 
 async def put_member(conn: Conn, team_id: UUID, user_id: str, role: str, metadata: Mapping[str, object]) -> Member:
     return await PUT_MEMBER.one(conn, team_id=team_id, user_id=user_id, role=role, metadata=Jsonb(metadata))
 
 
-async def remove_member(conn: Conn, team_id: UUID, user_id: str) -> None:
-    await REMOVE_MEMBER.run(conn, team_id=team_id, user_id=user_id)
+@query("DELETE FROM team_members WHERE team_id = %(team_id)s AND user_id = %(user_id)s")
+async def remove_member(conn: Conn, team_id: UUID, user_id: str) -> None: ...
 
 
+@query("""
+    SELECT k.id, k.key_hash, k.team_id, t.name AS team_name, coalesce(p.joined_to, k.project_id) AS project_id,
+           k.actor_id, k.user_id, k.scopes, k.revoked_at, k.expires_at,
+           coalesce(k.expires_at <= now(), false) AS expired, t.archived_at AS team_archived_at,
+           coalesce(k.counts_as, k.id) AS counts_as,
+           k.requests_per_minute, k.events_per_month, t.requests_per_minute AS team_requests_per_minute,
+           t.events_per_month AS team_events_per_month
+      FROM api_keys k JOIN teams t ON t.id = k.team_id
+      LEFT JOIN projects p ON p.id = k.project_id AND p.team_id = k.team_id
+     WHERE k.id = ANY (%(ids)s) OR k.key_hash = ANY (%(hashes)s)
+    """)
 async def find_keys(conn: Conn, ids: Sequence[UUID], hashes: Sequence[str]) -> list[StoredKey]:
     """The existing keys, unordered."""
-    return await FIND_KEYS.all(conn, ids=list(ids), hashes=list(hashes))
+    ...
 
 
+@query(f"""
+    SELECT {_PROJECT}
+      FROM projects f
+      JOIN projects p ON p.id = CASE WHEN %(archived)s THEN f.id ELSE coalesce(f.joined_to, f.id) END AND p.team_id = f.team_id
+      JOIN teams t ON t.id = p.team_id
+     WHERE f.id = %(project_id)s AND f.team_id = %(team_id)s AND (%(archived)s OR p.archived_at IS NULL)
+    """)
 async def project(conn: Conn, team_id: UUID, project_id: UUID, *, archived: bool = False) -> Project | None:
     """The project; an archived one only with `archived`."""
-    return await PROJECT.first(conn, id=project_id, team_id=team_id, archived=archived)
+    ...
 
 
+# The best match first: the canonical id, an alias, then a name that only one project of the team has; but no name that could be an
+# address or a path, since whoever makes a project calls it as he likes, and would get what others send there. With `only`, that
+# project alone is there, so that a key that is bound to it cannot learn from a name whether another project has it, too.
+@query(f"""
+    SELECT {_PROJECT}
+      FROM projects f JOIN projects p ON p.id = coalesce(f.joined_to, f.id) AND p.team_id = f.team_id
+      JOIN teams t ON t.id = p.team_id
+      LEFT JOIN project_aliases n ON n.project_id = f.id AND n.team_id = f.team_id AND n.alias = %(name)s
+     WHERE f.team_id = %(team_id)s AND p.archived_at IS NULL AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
+       AND (f.canonical_id = %(name)s OR n.alias IS NOT NULL
+            OR (f.name = %(name)s AND strpos(f.name, '/') = 0 AND f.archived_at IS NULL AND NOT EXISTS (
+                    SELECT FROM projects q
+                     WHERE q.team_id = f.team_id AND q.name = f.name AND q.id <> f.id AND q.archived_at IS NULL
+                       AND %(only)s::uuid IS NULL)))
+     ORDER BY f.canonical_id = %(name)s DESC, n.alias IS NOT NULL DESC
+     LIMIT 1
+    """)
 async def project_named(conn: Conn, team_id: UUID, name: str, *, only: UUID | None) -> Project | None:
     """The project with that name; with `only` no other project than that."""
-    return await PROJECT_NAMED.first(conn, team_id=team_id, named=name, only=only)
+    ...
 
 
+# The oldest, where there are several. Only asked for a name that nothing else is known by.
+@query(f"""
+    SELECT {_PROJECT}
+      FROM projects f JOIN projects p ON p.id = coalesce(f.joined_to, f.id) AND p.team_id = f.team_id
+      JOIN teams t ON t.id = p.team_id
+     WHERE f.team_id = %(team_id)s AND p.archived_at IS NULL AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
+       AND (lower(f.canonical_id COLLATE "C") = %(name)s
+            OR EXISTS (SELECT FROM project_aliases n
+                        WHERE n.project_id = f.id AND n.team_id = f.team_id AND lower(n.alias COLLATE "C") = %(name)s))
+     ORDER BY lower(f.canonical_id COLLATE "C") = %(name)s DESC, f.created_at, f.id
+     LIMIT 1
+    """)
 async def project_in_any_case(conn: Conn, team_id: UUID, name: str, *, only: UUID | None) -> Project | None:
     """The project with that name in any case; with `only` no other project than that. `name` is in lower case (of ASCII)."""
-    return await PROJECT_IN_ANY_CASE.first(conn, team_id=team_id, named=name, only=only)
+    ...
 
 
+@unprepared_query(f"""
+    SELECT {_PROJECT}
+      FROM projects p JOIN teams t ON t.id = p.team_id CROSS JOIN LATERAL (SELECT p.id) f
+     WHERE p.team_id = %(team_id)s AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
+       AND %(archived)s = (p.archived_at IS NOT NULL)
+       AND (%(isolated)s::boolean OR NOT p.isolated OR %(only)s::uuid IS NOT NULL)
+       AND p.id IS DISTINCT FROM %(without)s::uuid
+       AND (%(before)s::timestamptz IS NULL OR (p.created_at, p.id) < (%(before)s, %(before_id)s::uuid))
+     ORDER BY p.created_at DESC, p.id DESC LIMIT %(limit)s OFFSET %(offset)s
+    """)
 async def projects(
     conn: Conn,
     team_id: UUID,
@@ -422,28 +319,28 @@ async def projects(
     offset: int = 0,
 ) -> list[Project]:
     """Newest first: only archived ones, or none of them. Isolated ones as well, or only if it is the one with `only`."""
-    return await PROJECTS.all(
-        conn,
-        team_id=team_id,
-        only=only,
-        archived=archived,
-        isolated=isolated,
-        without=without,
-        before=before,
-        before_id=before_id,
-        limit=limit,
-        offset=offset,
-    )
+    ...
 
 
+# Canonical ids and aliases are names of the same kind, which no constraint can say: whoever gives one holds this.
+@query("SELECT pg_advisory_xact_lock(hashtextextended(%(team_id)s::text, 7237415002))::text")
 async def lock_names(conn: Conn, team_id: UUID) -> None:
     """Take the lock for naming projects of the team."""
-    await LOCK_NAMES.run(conn, team_id=team_id)
+    ...
 
 
+@query("""
+    SELECT p.canonical_id AS name, p.id AS project_id, p.archived_at IS NOT NULL AS archived
+      FROM projects p WHERE p.team_id = %(team_id)s AND p.canonical_id = ANY (%(names)s)
+     UNION ALL
+    SELECT a.alias, p.id, p.archived_at IS NOT NULL
+      FROM project_aliases a JOIN projects p ON p.id = a.project_id AND p.team_id = a.team_id
+     WHERE a.team_id = %(team_id)s AND a.alias = ANY (%(names)s)
+     ORDER BY 1
+    """)
 async def names_taken(conn: Conn, team_id: UUID, names: Sequence[str]) -> list[TakenName]:
     """The given names that a project, archived or not, already has as canonical id or alias."""
-    return await NAMES_TAKEN.all(conn, team_id=team_id, names=list(names))
+    ...
 
 
 async def names_of(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> dict[UUID, str]:
@@ -457,9 +354,10 @@ async def isolated(conn: Conn, team_id: UUID) -> set[UUID]:
     return set(await ISOLATED.all(conn, team_id=team_id))
 
 
+@query("SELECT id FROM projects WHERE team_id = %(team_id)s AND NOT isolated ORDER BY id")
 async def not_isolated(conn: Conn, team_id: UUID) -> list[UUID]:
     """All other projects."""
-    return await NOT_ISOLATED.all(conn, team_id=team_id)
+    ...
 
 
 async def insert_project(
@@ -515,19 +413,29 @@ async def update_project(conn: Conn, changed: Project, *, archived: bool) -> Non
     await KEEP_ALIASES.run(conn, id=changed.id, team_id=changed.team_id, aliases=changed.aliases)
 
 
+@query("""
+    INSERT INTO project_aliases (team_id, alias, project_id, name_until) VALUES (%(team_id)s, %(name)s, %(project_id)s, now())
+    ON CONFLICT (team_id, alias) DO NOTHING
+    """)
 async def keep_former_name(conn: Conn, team_id: UUID, project_id: UUID, name: str) -> None:
     """Keep the canonical id that the project has until now as an alias, and note that it gets another one by itself."""
-    await KEEP_FORMER_NAME.run(conn, team_id=team_id, project_id=project_id, alias=name)
+    ...
 
 
+@query("""
+    SELECT alias FROM project_aliases
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND name_until IS NOT NULL
+     ORDER BY name_until DESC LIMIT 1
+    """)
 async def former_name(conn: Conn, team_id: UUID, project_id: UUID) -> str | None:
     """The canonical id that the project had before it got its present one by itself, the last time."""
-    return await FORMER_NAME.first(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
+@query("UPDATE projects SET stays_apart = true, updated_at = now() WHERE id = %(project_id)s AND team_id = %(team_id)s")
 async def keep_apart(conn: Conn, team_id: UUID, project_id: UUID) -> None:
     """Let nothing but people join the project to another one, or name it."""
-    await KEEP_APART.run(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
 async def lock_team_to_delete(conn: Conn, team_id: UUID) -> bool:
@@ -535,20 +443,31 @@ async def lock_team_to_delete(conn: Conn, team_id: UUID) -> bool:
     return await LOCK_TEAM_TO_DELETE.first(conn, team_id=team_id) is not None
 
 
+@unprepared_query("""
+    WITH locked AS MATERIALIZED (
+        SELECT id FROM projects
+         WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR id = %(project_id)s::uuid) ORDER BY id FOR UPDATE
+    )
+    SELECT count(*) FROM locked
+    """)
 async def lock_projects_to_delete(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
     """Lock the project, or all of the team for None, against all changes; returns how many."""
-    return await LOCK_PROJECTS_TO_DELETE.one(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
-async def delete_projects(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+@unprepared_query("""
+    DELETE FROM projects WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR id = %(project_id)s::uuid)
+    """)
+async def delete_projects(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
     """Delete the project, or all of the team for None; returns how many."""
-    return await DELETE_PROJECTS.run(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
-async def delete_team(conn: Conn, team_id: UUID) -> None:
-    await DELETE_TEAM.run(conn, team_id=team_id)
+@query("DELETE FROM teams WHERE id = %(team_id)s")
+async def delete_team(conn: Conn, team_id: UUID) -> None: ...
 
 
+@query("SELECT pg_notify(%(channel)s, %(payload)s)::text")
 async def notify(conn: Conn, channel: str, payload: str) -> None:
     """Notify the channel's listeners when the transaction commits."""
-    await NOTIFY.run(conn, channel=channel, payload=payload)
+    ...

@@ -11,10 +11,7 @@ from typing import LiteralString
 
 import msgspec
 
-from cmserver.base.sql import Conn, Query
-
-# Not pg_snapshot_xmax: that follows the last transaction that ENDED, and one that still runs may have a higher number.
-NEW_TRANSACTION = Query(int, "SELECT pg_current_xact_id()::text::bigint")
+from cmserver.base.sql import Conn, query
 
 _LOOK = """
     (SELECT jsonb_build_object(
@@ -76,6 +73,8 @@ async def advance(conn: Conn, position: LogPosition, look: LogLook) -> LogPositi
     return reached
 
 
+# Not pg_snapshot_xmax: that follows the last transaction that ENDED, and one that still runs may have a higher number.
+@query("SELECT pg_current_xact_id()::text::bigint")
 async def new_transaction(conn: Conn) -> int:
     """A number above that of every transaction that has written something by now."""
-    return await NEW_TRANSACTION.one(conn)
+    ...

@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 
 from cmserver.base.errors import CmserverError
 from cmserver.base.logs import get_logger
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, query
 from cmserver.base.tenant_role import TENANT_ROLE
 from cmserver.base.waiting import backoff, retry
 
@@ -27,7 +27,6 @@ log = get_logger(__name__)
 OWNS = {"schema_migrations", "installation"}
 OLDEST_POSTGRES = 15
 CREATE_DATABASE = "createdb --encoding=UTF8 --locale=C.UTF-8 --template=template0 --owner=USER NAME"
-SECRET = Query(bytes, "SELECT secret FROM installation")
 _LOCK = 7_237_415_001  # one number for all cmserver processes on a database
 _INCLUDE_PROCRASTINATE = "--include procrastinate"
 
@@ -195,9 +194,10 @@ async def _ensure_installation(conn: AsyncConnection[TupleRow]) -> None:
     )
 
 
+@query("SELECT secret FROM installation")
 async def installation_secret(conn: Conn) -> bytes:
     """The secret of this installation's keyed hashes. Never leaves the server."""
-    return await SECRET.one(conn)
+    ...
 
 
 async def ensure_tenant_role(conn: AsyncConnection[TupleRow]) -> None:

@@ -1,10 +1,15 @@
-"""Queries: SQL text with the type of a row. Repositories hold them as constants; tests PREPARE each."""
+"""Queries: SQL text with the type of a row. In repositories a query is a function (`@query`), or a constant where one text
+serves several functions; tests PREPARE each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, KeysView, Sequence, ValuesView
 from dataclasses import dataclass
-from typing import Any, Generic, LiteralString, TypeVar, cast
+from functools import cached_property, update_wrapper
+from inspect import Parameter, signature
+from types import NoneType
+from typing import Any, Generic, LiteralString, NewType, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from psycopg import AsyncConnection, AsyncCursor
@@ -14,13 +19,17 @@ from psycopg.types.json import Jsonb, set_json_dumps, set_json_loads
 from cmserver.base.errors import NotFound
 
 Row = TypeVar("Row")
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
+RowCount = NewType("RowCount", int)
+"""How many rows a query wrote: what a function of `@query` returns then."""
 Conn = AsyncConnection[TupleRow]
 """A connection inside the caller's transaction. Functions that take one must not use the network otherwise."""
 
 set_json_dumps(msgspec.json.Encoder().encode)
 set_json_loads(msgspec.json.decode)
 
-__all__ = ["Conn", "Jsonb", "Query"]
+__all__ = ["Conn", "Jsonb", "Query", "QueryFunction", "RowCount", "query", "unprepared_query"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +82,64 @@ def _rows_of(row: type[Row]) -> Callable[[AsyncCursor[Any]], Callable[[Sequence[
         return make
 
     return factory
+
+
+class QueryFunction(Generic[P, Answer]):
+    """A function that is a query: see `query`."""
+
+    def __init__(self, function: Callable[P, Coroutine[Any, Any, Answer]], text: LiteralString, prepare: bool | None) -> None:
+        update_wrapper(self, function)
+        parameters = list(signature(function).parameters.values())[1:]
+        self._function = function
+        self._text: LiteralString = text
+        self._prepare = prepare
+        self._names = [one.name for one in parameters]
+        self._defaults = {one.name: one.default for one in parameters if one.default is not Parameter.empty}
+
+    @cached_property
+    def query(self) -> Query[Any]:
+        """The SQL, with the row that the function's annotation names."""
+        return self._read[0]
+
+    @cached_property
+    def _read(self) -> tuple[Query[Any], Callable[..., Coroutine[Any, Any, Any]]]:
+        answer: Any = get_type_hints(self._function)["return"]
+        if answer is NoneType or answer is RowCount:
+            made = Query(object, self._text, self._prepare)
+            return made, made.run
+        if get_origin(answer) is list:
+            made = Query(_class_of(get_args(answer)[0]), self._text, self._prepare)
+            return made, made.all
+        rows = [one for one in get_args(answer) if one is not NoneType]
+        made = Query(_class_of(rows[0] if rows else answer), self._text, self._prepare)
+        return made, made.first if rows else made.one
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Answer]:
+        conn, *values = args
+        given: dict[str, Any] = self._defaults | dict(zip(self._names, values, strict=False)) | kwargs
+        params = {name: _sent(value) for name, value in given.items()}
+        return self._read[1](conn, **params)
+
+
+_SENT_AS_ARRAY: tuple[type[Any], ...] = (set, frozenset, tuple, dict, KeysView, ValuesView)
+
+
+def _sent(value: Any) -> object:
+    return list(value) if isinstance(value, _SENT_AS_ARRAY) else value
+
+
+def _class_of(row: Any) -> type[Any]:
+    return get_origin(row) or row
+
+
+def query(text: LiteralString) -> Callable[[Callable[P, Coroutine[Any, Any, Answer]]], QueryFunction[P, Answer]]:
+    """The function below is this SQL. Behind the connection its parameters have the names of the text's; collections are sent as
+    arrays. What it returns says how the answer is read: `list[Row]` every row; `Row | None` the first; `Row` the
+    one (NotFound when it was deleted meanwhile); `RowCount` how many were written; None nothing.
+    """
+    return lambda function: QueryFunction(function, text, None)
+
+
+def unprepared_query(text: LiteralString) -> Callable[[Callable[P, Coroutine[Any, Any, Answer]]], QueryFunction[P, Answer]]:
+    """As `query`, where the plan must be made for each call's parameters."""
+    return lambda function: QueryFunction(function, text, False)

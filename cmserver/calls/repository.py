@@ -9,7 +9,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from cmserver.access.budgets.model import Period
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, RowCount, query, unprepared_query
 from cmserver.base.text import storable
 from cmserver.calls.model import AnswerCounts, BudgetStatus, Pause, PendingCalls, SpendingRow, SpendingTotals, StoredAnswer
 from cmserver.providers.model import Completion, ProviderError
@@ -70,59 +70,13 @@ _COUNT_ANSWERS: LiteralString = """
                                OR (r.status = 'failed' AND r.error_class IN ('refused', 'unusable_answer'))) AS unusable
       FROM teams t JOIN generation_runs r ON r.team_id = t.id AND r.created_at > now() - interval '24 hours'
 """
-ANSWER_COUNTS = Query(
-    AnswerCounts,
-    _COUNT_ANSWERS + "WHERE t.id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR r.project_id = %(project_id)s::uuid)",
-)
 ANSWER_COUNTS_OF_ALL = Query(AnswerCounts, _COUNT_ANSWERS)
 
-STORED_ANSWERS = Query(
-    StoredAnswer,
-    """
-    SELECT id, job_ids, answer, provider, model, input_tokens, output_tokens FROM generation_runs
-     WHERE id = ANY(%(run_ids)s) AND status = 'answered' AND answer IS NOT NULL
-    """,
-)
-
-END_RUN = Query(
-    int,
-    """
-    UPDATE generation_runs
-       SET status = %(status)s, error_class = %(error_class)s, error_message = %(error_message)s,
-           answer = CASE WHEN %(status)s::text = 'applied' THEN NULL ELSE answer END,
-           applied_at = CASE WHEN %(status)s::text = 'applied' THEN now() END
-     WHERE id = ANY(%(run_ids)s) AND status = 'answered'
-    """,
-)
-
-# An active pause is not extended, so that workers refused at the same time start only one.
-PAUSE_PROVIDER = Query(
-    Pause,
-    f"""
-    INSERT INTO provider_pauses AS p (provider, reason, message, until_at)
-    VALUES (%(provider)s, %(reason)s, %(message)s, now() + make_interval(secs => %(seconds)s))
-    ON CONFLICT (provider) DO UPDATE
-       SET reason = excluded.reason, message = excluded.message, times = p.times + 1,
-           until_at = greatest(p.until_at, now() + make_interval(
-               secs => greatest(%(seconds)s, least(%(seconds)s * 2 ^ least(p.times, 6), 3600))))
-     WHERE p.until_at <= now()
-    RETURNING {_PAUSE_COLUMNS}
-    """,
-)
 
 PAUSES = Query(Pause, f"SELECT {_PAUSE_COLUMNS} FROM provider_pauses ORDER BY provider")
 
 END_PAUSE = Query(str, "DELETE FROM provider_pauses WHERE provider = %(provider)s RETURNING provider")
 
-SPENDING_TOTALS = Query(
-    SpendingTotals,
-    f"""
-    SELECT {_SPENDING_SUMS}
-      FROM generation_spending
-     WHERE team_id = %(team_id)s AND day >= %(since)s::date AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s)
-    """,
-    prepare=False,
-)
 
 # A call answered by another model than was requested leaves a row without calls.
 SPENDING_ROWS = Query(
@@ -143,62 +97,6 @@ SPENDING_ROWS = Query(
      WHERE s.calls > 0
      ORDER BY s.day DESC, s.cost_usd DESC, s.input_tokens + s.output_tokens DESC, project, s.project_id, s.provider, s.model
      LIMIT %(limit)s
-    """,
-    prepare=False,
-)
-
-BUDGET_STATUSES = Query(
-    BudgetStatus,
-    """
-    SELECT b.id, b.team_id, b.project_id, p.canonical_id AS project, b.period, b.max_tokens, b.max_usd, s.spent_tokens, s.spent_usd,
-           s.paid_calls, t.resets_at, extract(epoch FROM t.resets_at - now())::float8 AS seconds_left,
-           coalesce(b.warned_at >= t.since, false) AS warned, coalesce(b.exhausted_at >= t.since, false) AS exhaustion_reported
-      FROM budgets b
-      LEFT JOIN projects p ON p.team_id = b.team_id AND p.id = b.project_id
-     CROSS JOIN LATERAL (
-           SELECT date_trunc(b.period, now() AT TIME ZONE 'UTC')::date AS first_day,
-                  date_trunc(b.period, now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' AS since,
-                  (date_trunc(b.period, now() AT TIME ZONE 'UTC') + ('1 ' || b.period)::interval) AT TIME ZONE 'UTC' AS resets_at) t
-     CROSS JOIN LATERAL (
-           SELECT coalesce(sum(input_tokens + output_tokens + cache_read_tokens + cache_write_tokens), 0)::bigint AS spent_tokens,
-                  coalesce(sum(cost_usd), 0) AS spent_usd,
-                  coalesce(sum(calls - failed_calls) FILTER (WHERE input_tokens + output_tokens > 0), 0)::bigint AS paid_calls
-             FROM generation_spending
-            WHERE team_id = %(team_id)s AND day >= t.first_day AND (b.project_id IS NULL OR project_id = b.project_id)) s
-     WHERE b.team_id = %(team_id)s
-       AND (%(project_id)s::uuid IS NULL OR b.project_id IS NULL OR b.project_id = %(project_id)s)
-     ORDER BY p.canonical_id NULLS FIRST, b.period, b.id
-    """,
-    prepare=False,
-)
-
-PENDING_CALLS = Query(
-    PendingCalls,
-    """
-    SELECT project_id, count(*) AS calls, sum(input_tokens + output_tokens)::bigint AS tokens,
-           coalesce(sum(cost_usd), 0) AS cost_usd
-      FROM generation_runs WHERE status = 'asked' AND team_id = %(team_id)s GROUP BY project_id
-    """,
-)
-
-# By an index of their own.
-STEWARD_TOKENS = Query(
-    int,
-    """
-    SELECT coalesce(sum(input_tokens + output_tokens + cache_read_tokens + cache_write_tokens), 0)::bigint
-      FROM generation_runs
-     WHERE team_id = %(team_id)s AND kind IN ('guard', 'derive')
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-       AND created_at >= date_trunc(%(period)s, now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'
-    """,
-    prepare=False,
-)
-
-ERASE_RUNS = Query(
-    int,
-    """
-    DELETE FROM generation_runs
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
     """,
     prepare=False,
 )
@@ -266,38 +164,68 @@ async def finish_run(
     )
 
 
-async def stored_answers(conn: Conn, run_ids: Sequence[UUID]) -> list[StoredAnswer]:
-    return await STORED_ANSWERS.all(conn, run_ids=list(run_ids))
+@query("""
+    SELECT id, job_ids, answer, provider, model, input_tokens, output_tokens FROM generation_runs
+     WHERE id = ANY(%(run_ids)s) AND status = 'answered' AND answer IS NOT NULL
+    """)
+async def stored_answers(conn: Conn, run_ids: Sequence[UUID]) -> list[StoredAnswer]: ...
 
 
+@query(_COUNT_ANSWERS + "WHERE t.id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR r.project_id = %(project_id)s::uuid)")
 async def answer_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> AnswerCounts:
     """How many answers of the last 24 hours the team, or its project, could use."""
-    return await ANSWER_COUNTS.one(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
+@query("""
+    UPDATE generation_runs
+       SET status = %(status)s, error_class = %(error_class)s, error_message = %(error_message)s,
+           answer = CASE WHEN %(status)s::text = 'applied' THEN NULL ELSE answer END,
+           applied_at = CASE WHEN %(status)s::text = 'applied' THEN now() END
+     WHERE id = ANY(%(run_ids)s) AND status = 'answered'
+    """)
 async def end_runs(
     conn: Conn, run_ids: Sequence[UUID], status: str, *, error_class: str | None = None, error_message: str | None = None
-) -> None:
-    await END_RUN.run(conn, run_ids=list(run_ids), status=status, error_class=error_class, error_message=error_message)
+) -> None: ...
 
 
+# An active pause is not extended, so that workers refused at the same time start only one.
+@query(f"""
+    INSERT INTO provider_pauses AS p (provider, reason, message, until_at)
+    VALUES (%(provider)s, %(reason)s, %(message)s, now() + make_interval(secs => %(seconds)s))
+    ON CONFLICT (provider) DO UPDATE
+       SET reason = excluded.reason, message = excluded.message, times = p.times + 1,
+           until_at = greatest(p.until_at, now() + make_interval(
+               secs => greatest(%(seconds)s, least(%(seconds)s * 2 ^ least(p.times, 6), 3600))))
+     WHERE p.until_at <= now()
+    RETURNING {_PAUSE_COLUMNS}
+    """)
 async def pause_provider(conn: Conn, provider: str, reason: str, message: str, seconds: float) -> Pause | None:
     """Start a pause for all workers; each in a row is twice as long, up to an hour. None while an earlier one lasts."""
-    return await PAUSE_PROVIDER.first(conn, provider=provider, reason=reason, message=message, seconds=seconds)
+    ...
 
 
 async def end_pause(conn: Conn, provider: str) -> bool:
     return await END_PAUSE.first(conn, provider=provider) is not None
 
 
-async def erase_runs(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+@unprepared_query("""
+    DELETE FROM generation_runs
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """)
+async def erase_runs(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
     """Delete all runs of the project, or of the team without one; return their number."""
-    return await ERASE_RUNS.run(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
+@unprepared_query(f"""
+    SELECT {_SPENDING_SUMS}
+      FROM generation_spending
+     WHERE team_id = %(team_id)s AND day >= %(since)s::date AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s)
+    """)
 async def spending_totals(conn: Conn, team_id: UUID, *, since: date, project_id: UUID | None) -> SpendingTotals:
     """Spending of the team, or of one of its projects, since that day."""
-    return await SPENDING_TOTALS.one(conn, team_id=team_id, since=since, project_id=project_id)
+    ...
 
 
 async def spending_rows(
@@ -316,16 +244,49 @@ async def spending_rows(
     return await SPENDING_ROWS.all(conn, team_id=team_id, project_id=project_id, days=days, limit=limit, **groups)
 
 
+@unprepared_query("""
+    SELECT b.id, b.team_id, b.project_id, p.canonical_id AS project, b.period, b.max_tokens, b.max_usd, s.spent_tokens, s.spent_usd,
+           s.paid_calls, t.resets_at, extract(epoch FROM t.resets_at - now())::float8 AS seconds_left,
+           coalesce(b.warned_at >= t.since, false) AS warned, coalesce(b.exhausted_at >= t.since, false) AS exhaustion_reported
+      FROM budgets b
+      LEFT JOIN projects p ON p.team_id = b.team_id AND p.id = b.project_id
+     CROSS JOIN LATERAL (
+           SELECT date_trunc(b.period, now() AT TIME ZONE 'UTC')::date AS first_day,
+                  date_trunc(b.period, now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' AS since,
+                  (date_trunc(b.period, now() AT TIME ZONE 'UTC') + ('1 ' || b.period)::interval) AT TIME ZONE 'UTC' AS resets_at) t
+     CROSS JOIN LATERAL (
+           SELECT coalesce(sum(input_tokens + output_tokens + cache_read_tokens + cache_write_tokens), 0)::bigint AS spent_tokens,
+                  coalesce(sum(cost_usd), 0) AS spent_usd,
+                  coalesce(sum(calls - failed_calls) FILTER (WHERE input_tokens + output_tokens > 0), 0)::bigint AS paid_calls
+             FROM generation_spending
+            WHERE team_id = %(team_id)s AND day >= t.first_day AND (b.project_id IS NULL OR project_id = b.project_id)) s
+     WHERE b.team_id = %(team_id)s
+       AND (%(project_id)s::uuid IS NULL OR b.project_id IS NULL OR b.project_id = %(project_id)s)
+     ORDER BY p.canonical_id NULLS FIRST, b.period, b.id
+    """)
 async def budget_statuses(conn: Conn, team_id: UUID, *, project_id: UUID | None) -> list[BudgetStatus]:
     """All budgets of the team, or those that count the calls of one project."""
-    return await BUDGET_STATUSES.all(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
+@query("""
+    SELECT project_id, count(*) AS calls, sum(input_tokens + output_tokens)::bigint AS tokens,
+           coalesce(sum(cost_usd), 0) AS cost_usd
+      FROM generation_runs WHERE status = 'asked' AND team_id = %(team_id)s GROUP BY project_id
+    """)
 async def pending_calls(conn: Conn, team_id: UUID) -> list[PendingCalls]:
     """Estimates of the team's pending calls, by project."""
-    return await PENDING_CALLS.all(conn, team_id=team_id)
+    ...
 
 
+# By an index of their own.
+@unprepared_query("""
+    SELECT coalesce(sum(input_tokens + output_tokens + cache_read_tokens + cache_write_tokens), 0)::bigint
+      FROM generation_runs
+     WHERE team_id = %(team_id)s AND kind IN ('guard', 'derive')
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND created_at >= date_trunc(%(period)s, now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'
+    """)
 async def steward_tokens(conn: Conn, team_id: UUID, project_id: UUID | None, period: Period) -> int:
     """The tokens of the steward's calls in the present day or month (UTC); a pending call counts with its estimate."""
-    return await STEWARD_TOKENS.one(conn, team_id=team_id, project_id=project_id, period=period)
+    ...

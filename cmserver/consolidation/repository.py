@@ -9,7 +9,7 @@ from uuid import UUID
 
 from cmserver.access.model import IN_REACH_O
 from cmserver.base.ids import new_id
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, query, unprepared_query
 from cmserver.consolidation.model import MergeRecord, NewRelation, NewSuggestion, Relation, Suggestion, SuggestionStatus
 from cmserver.observations.model import LIVE_O, Observation
 
@@ -41,7 +41,6 @@ _RELATION: LiteralString = """
      WHERE r.team_id = %(team_id)s
 """
 
-RELATION = Query(Relation, f"{_RELATION} AND r.id = %(id)s")
 
 # Both ways. What is not shown is no end and leads nowhere, but for the sources of a merge, which are named by their numbers only.
 RELATIONS_OF = Query(
@@ -56,13 +55,6 @@ RELATIONS_OF = Query(
 
 UNRELATE = Query(int, "DELETE FROM observation_relationships WHERE id = %(id)s AND team_id = %(team_id)s")
 
-UNRELATE_SUPERSEDED = Query(
-    int,
-    """
-    DELETE FROM observation_relationships
-     WHERE from_id = %(from_id)s AND to_id = ANY(%(to_ids)s) AND relationship = 'SUPERSEDES' AND team_id = %(team_id)s
-    """,
-)
 
 # -- suggestions
 
@@ -90,48 +82,6 @@ _SUGGESTION: LiteralString = """
      WHERE s.team_id = %(team_id)s
 """
 
-# A pair of which either is not shown any more waits for nobody: it is left out while it is open.
-SUGGESTIONS = Query(
-    Suggestion,
-    f"""
-    {_SUGGESTION}
-       AND ((%(project_id)s::uuid IS NULL AND %(observation_id)s::uuid IS NOT NULL)
-            OR {IN_REACH_O.replace("o.project_id", "s.project_id")})
-       AND (%(status)s::text IS NULL OR s.status = %(status)s::text)
-       AND (%(observation_id)s::uuid IS NULL OR s.left_id = %(observation_id)s::uuid OR s.right_id = %(observation_id)s::uuid)
-       AND (%(contradictions)s::boolean IS NULL OR (s.reason = 'contradicts') = %(contradictions)s::boolean)
-       AND (s.status <> 'open' OR (({LIVE_O}) AND ({_LIVE_OTHER})))
-       AND (%(before)s::timestamptz IS NULL OR (s.created_at, s.id) < (%(before)s::timestamptz, %(before_id)s::uuid))
-     ORDER BY s.created_at DESC, s.id DESC LIMIT %(limit)s
-    """,
-    prepare=False,
-)
-
-SUGGESTION = Query(Suggestion, f"{_SUGGESTION} AND s.id = %(id)s")
-
-RESOLVE = Query(
-    int,
-    """
-    UPDATE consolidation_suggestions SET status = %(status)s, resolved_at = now(), resolved_by = %(resolved_by)s
-     WHERE team_id = %(team_id)s AND id = %(id)s
-    """,
-)
-
-# Whoever merges what was suggested has accepted it.
-REOPEN = Query(
-    int,
-    """
-    UPDATE consolidation_suggestions SET status = 'open', resolved_at = NULL, resolved_by = NULL
-     WHERE team_id = %(team_id)s AND id = %(id)s
-    """,
-)
-ACCEPT_AMONG = Query(
-    int,
-    """
-    UPDATE consolidation_suggestions SET status = 'accepted', resolved_at = now(), resolved_by = %(resolved_by)s
-     WHERE team_id = %(team_id)s AND left_id = ANY(%(ids)s) AND right_id = ANY(%(ids)s) AND status = 'open'
-    """,
-)
 
 # Whoever undoes a merge does not want it suggested again.
 DISMISS = Query(
@@ -157,27 +107,6 @@ IS_DISMISSED = Query(
 
 # -- the log of merges
 
-MERGES = Query(
-    MergeRecord,
-    f"""
-    SELECT v.id, v.project_id, v.observation_id, o.number, v.version, v.source_ids, v.strategy, v.similarity, v.measured_by,
-           v.performed_by, v.before ->> 'content' AS content_before,
-           coalesce((SELECT later.before ->> 'content' FROM observation_versions later
-                      WHERE later.observation_id = v.observation_id AND later.team_id = v.team_id AND later.version > v.version
-                        AND later.before IS NOT NULL
-                      ORDER BY later.version LIMIT 1), o.content) AS content_after,
-           v.created_at, v.undone_at
-      FROM observation_versions v JOIN observations o ON o.id = v.observation_id AND o.team_id = v.team_id
-     WHERE v.team_id = %(team_id)s AND v.action = 'merged'
-       AND ((%(project_id)s::uuid IS NULL AND %(target_id)s::uuid IS NOT NULL)
-            OR {IN_REACH_O.replace("o.project_id", "v.project_id")})
-       AND (%(target_id)s::uuid IS NULL OR v.observation_id = %(target_id)s::uuid)
-       AND (%(before)s::timestamptz IS NULL OR (v.created_at, v.id) < (%(before)s::timestamptz, %(before_id)s::uuid))
-     ORDER BY v.created_at DESC, v.id DESC LIMIT %(limit)s OFFSET %(offset)s
-    """,
-    prepare=False,
-)
-
 
 async def relate(conn: Conn, team_id: UUID, relation: NewRelation) -> UUID:
     """Store the relation; returns the id of the one that is there now."""
@@ -195,8 +124,8 @@ async def relate(conn: Conn, team_id: UUID, relation: NewRelation) -> UUID:
     )
 
 
-async def relation(conn: Conn, team_id: UUID, relation_id: UUID) -> Relation | None:
-    return await RELATION.first(conn, team_id=team_id, id=relation_id)
+@query(f"{_RELATION} AND r.id = %(relation_id)s")
+async def relation(conn: Conn, team_id: UUID, relation_id: UUID) -> Relation | None: ...
 
 
 async def relations_of(
@@ -211,8 +140,11 @@ async def unrelate(conn: Conn, team_id: UUID, relation_id: UUID) -> bool:
     return await UNRELATE.run(conn, team_id=team_id, id=relation_id) > 0
 
 
-async def unrelate_superseded(conn: Conn, team_id: UUID, from_id: UUID, to_ids: Collection[UUID]) -> None:
-    await UNRELATE_SUPERSEDED.run(conn, team_id=team_id, from_id=from_id, to_ids=list(to_ids))
+@query("""
+    DELETE FROM observation_relationships
+     WHERE from_id = %(from_id)s AND to_id = ANY(%(to_ids)s) AND relationship = 'SUPERSEDES' AND team_id = %(team_id)s
+    """)
+async def unrelate_superseded(conn: Conn, team_id: UUID, from_id: UUID, to_ids: Collection[UUID]) -> None: ...
 
 
 async def suggest(conn: Conn, team_id: UUID, project_id: UUID, pairs: Sequence[NewSuggestion]) -> int:
@@ -222,6 +154,18 @@ async def suggest(conn: Conn, team_id: UUID, project_id: UUID, pairs: Sequence[N
     return await SUGGEST.run(conn, team_id=team_id, project_id=project_id, rows=Jsonb(rows))
 
 
+# A pair of which either is not shown any more waits for nobody: it is left out while it is open.
+@unprepared_query(f"""
+    {_SUGGESTION}
+       AND ((%(project_id)s::uuid IS NULL AND %(observation_id)s::uuid IS NOT NULL)
+            OR {IN_REACH_O.replace("o.project_id", "s.project_id")})
+       AND (%(status)s::text IS NULL OR s.status = %(status)s::text)
+       AND (%(observation_id)s::uuid IS NULL OR s.left_id = %(observation_id)s::uuid OR s.right_id = %(observation_id)s::uuid)
+       AND (%(contradictions)s::boolean IS NULL OR (s.reason = 'contradicts') = %(contradictions)s::boolean)
+       AND (s.status <> 'open' OR (({LIVE_O}) AND ({_LIVE_OTHER})))
+       AND (%(before)s::timestamptz IS NULL OR (s.created_at, s.id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY s.created_at DESC, s.id DESC LIMIT %(limit)s
+    """)
 async def suggestions(
     conn: Conn,
     team_id: UUID,
@@ -235,36 +179,39 @@ async def suggestions(
     limit: int,
 ) -> list[Suggestion]:
     """A page, newest first; None for no filter. Open ones only of shown observations; `contradictions` alone, or none."""
-    return await SUGGESTIONS.all(
-        conn,
-        team_id=team_id,
-        project_id=project_id,
-        status=status,
-        observation_id=observation_id,
-        contradictions=contradictions,
-        before=before,
-        before_id=before_id,
-        limit=limit,
-    )
+    ...
 
 
+@query(f"{_SUGGESTION} AND s.id = %(suggestion_id)s")
 async def suggestion(conn: Conn, team_id: UUID, suggestion_id: UUID) -> Suggestion | None:
     """The suggestion, whatever became of the pair."""
-    return await SUGGESTION.first(conn, team_id=team_id, id=suggestion_id)
+    ...
 
 
+@query("""
+    UPDATE consolidation_suggestions SET status = %(status)s, resolved_at = now(), resolved_by = %(resolved_by)s
+     WHERE team_id = %(team_id)s AND id = %(suggestion_id)s
+    """)
 async def resolve(conn: Conn, team_id: UUID, suggestion_id: UUID, status: SuggestionStatus, resolved_by: str) -> None:
     """Mark it as accepted or dismissed."""
-    await RESOLVE.run(conn, team_id=team_id, id=suggestion_id, status=status, resolved_by=resolved_by)
+    ...
 
 
-async def reopen(conn: Conn, team_id: UUID, suggestion_id: UUID) -> None:
-    await REOPEN.run(conn, team_id=team_id, id=suggestion_id)
+# Whoever merges what was suggested has accepted it.
+@query("""
+    UPDATE consolidation_suggestions SET status = 'open', resolved_at = NULL, resolved_by = NULL
+     WHERE team_id = %(team_id)s AND id = %(suggestion_id)s
+    """)
+async def reopen(conn: Conn, team_id: UUID, suggestion_id: UUID) -> None: ...
 
 
+@query("""
+    UPDATE consolidation_suggestions SET status = 'accepted', resolved_at = now(), resolved_by = %(resolved_by)s
+     WHERE team_id = %(team_id)s AND left_id = ANY(%(ids)s) AND right_id = ANY(%(ids)s) AND status = 'open'
+    """)
 async def accept_among(conn: Conn, team_id: UUID, ids: Collection[UUID], resolved_by: str) -> None:
     """Mark the open suggestions between any two of these observations as accepted."""
-    await ACCEPT_AMONG.run(conn, team_id=team_id, ids=list(ids), resolved_by=resolved_by)
+    ...
 
 
 async def dismiss(conn: Conn, observation: Observation, other_ids: Sequence[UUID], *, similarity: float, resolved_by: str) -> None:
@@ -286,6 +233,22 @@ async def is_dismissed(conn: Conn, team_id: UUID, left_id: UUID, right_id: UUID)
     return await IS_DISMISSED.one(conn, team_id=team_id, left_id=min(left_id, right_id), right_id=max(left_id, right_id))
 
 
+@unprepared_query(f"""
+    SELECT v.id, v.project_id, v.observation_id, o.number, v.version, v.source_ids, v.strategy, v.similarity, v.measured_by,
+           v.performed_by, v.before ->> 'content' AS content_before,
+           coalesce((SELECT later.before ->> 'content' FROM observation_versions later
+                      WHERE later.observation_id = v.observation_id AND later.team_id = v.team_id AND later.version > v.version
+                        AND later.before IS NOT NULL
+                      ORDER BY later.version LIMIT 1), o.content) AS content_after,
+           v.created_at, v.undone_at
+      FROM observation_versions v JOIN observations o ON o.id = v.observation_id AND o.team_id = v.team_id
+     WHERE v.team_id = %(team_id)s AND v.action = 'merged'
+       AND ((%(project_id)s::uuid IS NULL AND %(target_id)s::uuid IS NOT NULL)
+            OR {IN_REACH_O.replace("o.project_id", "v.project_id")})
+       AND (%(target_id)s::uuid IS NULL OR v.observation_id = %(target_id)s::uuid)
+       AND (%(before)s::timestamptz IS NULL OR (v.created_at, v.id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY v.created_at DESC, v.id DESC LIMIT %(limit)s OFFSET %(offset)s
+    """)
 async def merges(
     conn: Conn,
     team_id: UUID,
@@ -298,13 +261,4 @@ async def merges(
     offset: int = 0,
 ) -> list[MergeRecord]:
     """A page of the log of merges, newest first; None for no filter."""
-    return await MERGES.all(
-        conn,
-        team_id=team_id,
-        project_id=project_id,
-        target_id=target_id,
-        before=before,
-        before_id=before_id,
-        limit=limit,
-        offset=offset,
-    )
+    ...

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, RowCount, query, unprepared_query
 from cmserver.events.model import (
     EVENT_COLUMNS,
     KeyedTime,
@@ -25,72 +25,6 @@ OWNS = {"agent_events"}
 _E_COLUMNS: LiteralString = "e." + EVENT_COLUMNS.replace(", ", ", e.")
 _E_COLUMNS_ON_REQUEST: LiteralString = _E_COLUMNS.replace("e.payload,", "CASE WHEN %(with_payload)s THEN e.payload END AS payload,")
 
-BY_ID = Query(StoredEvent, f"SELECT {EVENT_COLUMNS} FROM agent_events WHERE id = %(id)s AND team_id = %(team_id)s")
-
-BY_KEYS = Query(
-    StoredEvent,
-    f"""
-    SELECT {_E_COLUMNS}
-      FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k(key, place)
-      JOIN agent_events e ON e.idempotency_key = k.key AND e.team_id = %(team_id)s
-     ORDER BY k.place
-    """,
-)
-
-TIMES_BY_KEYS = Query(
-    KeyedTime,
-    """
-    SELECT e.idempotency_key, e.occurred_at
-      FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k(key, place)
-      JOIN agent_events e ON e.idempotency_key = k.key AND e.team_id = %(team_id)s
-     ORDER BY k.place
-    """,
-)
-
-# Of each project as many as the page may need, each read from the end of its index, and the newest of them all. Newest by when they
-# happened, which never changes; what arrives late takes its place among the others.
-PAGE = Query(
-    StoredEvent,
-    f"""
-    WITH page AS MATERIALIZED (
-        SELECT event.id, event.occurred_at
-          FROM projects p
-         CROSS JOIN LATERAL (
-               SELECT e.id, e.occurred_at FROM agent_events e
-                WHERE e.project_id = p.id AND e.team_id = %(team_id)s
-                  AND (%(session_id)s::uuid IS NULL OR e.server_session_id = %(session_id)s::uuid)
-                  AND (%(event_type)s::text IS NULL OR e.event_type = %(event_type)s::text)
-                  AND (%(before)s::timestamptz IS NULL
-                       OR (e.occurred_at <= %(before)s::timestamptz
-                           AND (e.occurred_at, e.id) < (%(before)s::timestamptz, %(before_id)s::uuid)))
-                ORDER BY e.occurred_at DESC, e.id DESC LIMIT %(limit)s) event
-         WHERE p.team_id = %(team_id)s
-           AND (p.id = %(project_id)s::uuid
-                OR (%(project_id)s::uuid IS NULL AND (NOT p.isolated OR %(session_id)s::uuid IS NOT NULL)))
-         ORDER BY event.occurred_at DESC, event.id DESC LIMIT %(limit)s
-    )
-    SELECT {_E_COLUMNS_ON_REQUEST}
-      FROM page JOIN agent_events e ON e.id = page.id AND e.team_id = %(team_id)s
-     ORDER BY e.occurred_at DESC, e.id DESC
-    """,
-    prepare=False,
-)
-
-# In the order of receipt, by its index: what arrives late is read late.
-TOOL_USES = Query(
-    RecordedToolUse,
-    """
-    SELECT e.id, e.payload, e.occurred_at, e.received_at,
-           (SELECT s.metadata ->> 'root' FROM server_sessions s
-             WHERE s.id = e.server_session_id AND s.team_id = %(team_id)s) AS root
-      FROM agent_events e
-     WHERE e.project_id = %(project_id)s AND e.team_id = %(team_id)s AND e.payload_purged_at IS NULL
-       AND (%(since)s::timestamptz IS NULL OR e.received_at > %(since)s::timestamptz) AND e.received_at <= %(until)s
-       AND e.payload ? 'tool_name'
-     ORDER BY e.received_at LIMIT %(limit)s
-    """,
-    prepare=False,
-)
 
 _STORED_TOOL_USE: LiteralString = """
     SELECT e.id, e.project_id, p.canonical_id AS project, e.server_session_id,
@@ -154,57 +88,100 @@ LIST_TOOL_USES = Query(
     """,
     prepare=False,
 )
-# What sessions of hooks call their agents: each value read from the beginning of its part of the index.
-PLATFORMS = Query(
-    str,
+
+
+# Hooks that speak our API themselves, as claude-mem's do, say `hook` there; what comes through the hooks' door has another origin.
+ENDS_A_TURN = Query(
+    bool,
     """
-    WITH RECURSIVE named AS (
-        (SELECT coalesce(platform_source, '') AS name FROM server_sessions WHERE team_id = %(team_id)s AND from_hooks
-          ORDER BY 1 LIMIT 1)
-         UNION ALL
-        SELECT (SELECT coalesce(s.platform_source, '') FROM server_sessions s
-                 WHERE s.team_id = %(team_id)s AND s.from_hooks AND coalesce(s.platform_source, '') > named.name ORDER BY 1 LIMIT 1)
-          FROM named WHERE named.name IS NOT NULL)
-    SELECT name FROM named WHERE name IS NOT NULL LIMIT 50
+    SELECT event_type = 'assistant_message' AND source_adapter = 'hook' AND origin = 'api' FROM agent_events
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND server_session_id = %(session_id)s
+     ORDER BY received_at DESC, id DESC LIMIT 1
     """,
-)
-# Events keep the key of the project that they came to, also after that was joined to another.
-PROJECTS_OF_EVENTS = Query(
-    UUID,
-    """
-    SELECT id FROM projects
-     WHERE team_id = %(team_id)s
-       AND (%(project_id)s::uuid IS NULL OR id = %(project_id)s::uuid OR joined_to = %(project_id)s::uuid)
-     ORDER BY updated_at DESC LIMIT %(limit)s
-    """,
-    prepare=False,
 )
 
+
+@query(f"SELECT {EVENT_COLUMNS} FROM agent_events WHERE id = %(event_id)s AND team_id = %(team_id)s")
+async def by_id(conn: Conn, team_id: UUID, event_id: UUID) -> StoredEvent | None: ...
+
+
+@query(f"""
+    SELECT {_E_COLUMNS}
+      FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k(key, place)
+      JOIN agent_events e ON e.idempotency_key = k.key AND e.team_id = %(team_id)s
+     ORDER BY k.place
+    """)
+async def by_keys(conn: Conn, team_id: UUID, keys: list[str]) -> list[StoredEvent]:
+    """One event for each key that is stored, in the keys' order."""
+    ...
+
+
+@query("""
+    SELECT e.idempotency_key, e.occurred_at
+      FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k(key, place)
+      JOIN agent_events e ON e.idempotency_key = k.key AND e.team_id = %(team_id)s
+     ORDER BY k.place
+    """)
+async def times_by_keys(conn: Conn, team_id: UUID, keys: Sequence[str]) -> list[KeyedTime]:
+    """When the stored ones of these events happened, in the keys' order."""
+    ...
+
+
+# Of each project as many as the page may need, each read from the end of its index, and the newest of them all. Newest by when they
+# happened, which never changes; what arrives late takes its place among the others.
+@unprepared_query(f"""
+    WITH page AS MATERIALIZED (
+        SELECT event.id, event.occurred_at
+          FROM projects p
+         CROSS JOIN LATERAL (
+               SELECT e.id, e.occurred_at FROM agent_events e
+                WHERE e.project_id = p.id AND e.team_id = %(team_id)s
+                  AND (%(session_id)s::uuid IS NULL OR e.server_session_id = %(session_id)s::uuid)
+                  AND (%(event_type)s::text IS NULL OR e.event_type = %(event_type)s::text)
+                  AND (%(before)s::timestamptz IS NULL
+                       OR (e.occurred_at <= %(before)s::timestamptz
+                           AND (e.occurred_at, e.id) < (%(before)s::timestamptz, %(before_id)s::uuid)))
+                ORDER BY e.occurred_at DESC, e.id DESC LIMIT %(limit)s) event
+         WHERE p.team_id = %(team_id)s
+           AND (p.id = %(project_id)s::uuid
+                OR (%(project_id)s::uuid IS NULL AND (NOT p.isolated OR %(session_id)s::uuid IS NOT NULL)))
+         ORDER BY event.occurred_at DESC, event.id DESC LIMIT %(limit)s
+    )
+    SELECT {_E_COLUMNS_ON_REQUEST}
+      FROM page JOIN agent_events e ON e.id = page.id AND e.team_id = %(team_id)s
+     ORDER BY e.occurred_at DESC, e.id DESC
+    """)
+async def page(
+    conn: Conn,
+    team_id: UUID,
+    *,
+    project_id: UUID | None,
+    session_id: UUID | None,
+    event_type: str | None,
+    with_payload: bool,
+    before: datetime | None,
+    before_id: UUID | None,
+    limit: int,
+) -> list[StoredEvent]:
+    """Newest first; `before` and `before_id` are the place of the last one on the page before. Without payloads they are None."""
+    ...
+
+
 # A sub-agent's report is not the session's last word, nor is the error that ended a turn.
-LAST_MESSAGE = Query(
-    str,
-    """
+@query("""
     SELECT payload ->> 'last_assistant_message' FROM agent_events
      WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND server_session_id = %(session_id)s
        AND event_type NOT IN ('subagent_stop', 'turn_failed')
        AND payload ->> 'last_assistant_message' IS NOT NULL AND received_at <= %(until)s
      ORDER BY occurred_at DESC, id DESC LIMIT 1
-    """,
-)
+    """)
+async def last_message(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, *, until: datetime) -> str | None:
+    """The agent's last words in the session of those that had arrived until then, when it reported any."""
+    ...
 
-COUNT_OF_SESSION = Query(
-    int,
-    """
-    SELECT count(*) FROM agent_events
-     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND server_session_id = %(session_id)s
-       AND received_at <= %(until)s
-    """,
-)
 
 # Of each session what came after the last end of a turn. Most projects have one session at a time, and few events in a turn.
-RUNNING_TURNS = Query(
-    ToolUseOfTurn,
-    """
+@query("""
     WITH recent AS MATERIALIZED (
         SELECT id, server_session_id, event_type, occurred_at, payload FROM agent_events
          WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND occurred_at > now() - interval '2 hours'
@@ -221,102 +198,40 @@ RUNNING_TURNS = Query(
             WHERE e.server_session_id = r.server_session_id AND (e.occurred_at, e.id) > (r.occurred_at, r.id)
               AND e.event_type IN ('assistant_message', 'turn_failed', 'session_end', 'user_prompt'))
      ORDER BY r.occurred_at, r.id
-    """,
-)
+    """)
+async def running_turns(conn: Conn, team_id: UUID, project_id: UUID) -> list[ToolUseOfTurn]:
+    """The tool uses of the turns that are under way in the project, oldest first."""
+    ...
+
+
+@query("""
+    SELECT count(*) FROM agent_events
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND server_session_id = %(session_id)s
+       AND received_at <= %(until)s
+    """)
+async def count_of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, *, until: datetime) -> int:
+    """How many events of the session had arrived until then."""
+    ...
+
 
 # Their jobs and prompts go with them, where those are still there.
-ERASE = Query(
-    int,
-    """
+@unprepared_query("""
     DELETE FROM agent_events
      WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    """,
-    prepare=False,
-)
+    """)
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
+    """Delete all events of the project, or without one of the team; returns their number."""
+    ...
 
-LAST_RECEIVED = Query(
-    datetime,
-    """
+
+@query("""
     SELECT received_at FROM agent_events
      WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND server_session_id = %(session_id)s
      ORDER BY received_at DESC LIMIT 1
-    """,
-)
-
-# Hooks that speak our API themselves, as claude-mem's do, say `hook` there; what comes through the hooks' door has another origin.
-ENDS_A_TURN = Query(
-    bool,
-    """
-    SELECT event_type = 'assistant_message' AND source_adapter = 'hook' AND origin = 'api' FROM agent_events
-     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND server_session_id = %(session_id)s
-     ORDER BY received_at DESC, id DESC LIMIT 1
-    """,
-)
-
-
-async def by_id(conn: Conn, team_id: UUID, event_id: UUID) -> StoredEvent | None:
-    return await BY_ID.first(conn, id=event_id, team_id=team_id)
-
-
-async def by_keys(conn: Conn, team_id: UUID, keys: list[str]) -> list[StoredEvent]:
-    """One event for each key that is stored, in the keys' order."""
-    return await BY_KEYS.all(conn, team_id=team_id, keys=keys)
-
-
-async def times_by_keys(conn: Conn, team_id: UUID, keys: Sequence[str]) -> list[KeyedTime]:
-    """When the stored ones of these events happened, in the keys' order."""
-    return await TIMES_BY_KEYS.all(conn, team_id=team_id, keys=list(keys))
-
-
-async def page(
-    conn: Conn,
-    team_id: UUID,
-    *,
-    project_id: UUID | None,
-    session_id: UUID | None,
-    event_type: str | None,
-    with_payload: bool,
-    before: datetime | None,
-    before_id: UUID | None,
-    limit: int,
-) -> list[StoredEvent]:
-    """Newest first; `before` and `before_id` are the place of the last one on the page before. Without payloads they are None."""
-    return await PAGE.all(
-        conn,
-        team_id=team_id,
-        project_id=project_id,
-        session_id=session_id,
-        event_type=event_type,
-        with_payload=with_payload,
-        before=before,
-        before_id=before_id,
-        limit=limit,
-    )
-
-
-async def last_message(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, *, until: datetime) -> str | None:
-    """The agent's last words in the session of those that had arrived until then, when it reported any."""
-    return await LAST_MESSAGE.first(conn, team_id=team_id, project_id=project_id, session_id=session_id, until=until)
-
-
-async def running_turns(conn: Conn, team_id: UUID, project_id: UUID) -> list[ToolUseOfTurn]:
-    """The tool uses of the turns that are under way in the project, oldest first."""
-    return await RUNNING_TURNS.all(conn, team_id=team_id, project_id=project_id)
-
-
-async def count_of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, *, until: datetime) -> int:
-    """How many events of the session had arrived until then."""
-    return await COUNT_OF_SESSION.one(conn, team_id=team_id, project_id=project_id, session_id=session_id, until=until)
-
-
-async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
-    """Delete all events of the project, or without one of the team; returns their number."""
-    return await ERASE.run(conn, team_id=team_id, project_id=project_id)
-
-
+    """)
 async def last_received(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> datetime | None:
     """When the newest event of the session was received; None without events. Reads all events of the session."""
-    return await LAST_RECEIVED.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)
+    ...
 
 
 async def ends_a_turn(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> bool:
@@ -324,11 +239,22 @@ async def ends_a_turn(conn: Conn, team_id: UUID, project_id: UUID, session_id: U
     return bool(await ENDS_A_TURN.first(conn, team_id=team_id, project_id=project_id, session_id=session_id))
 
 
+# In the order of receipt, by its index: what arrives late is read late.
+@unprepared_query("""
+    SELECT e.id, e.payload, e.occurred_at, e.received_at,
+           (SELECT s.metadata ->> 'root' FROM server_sessions s
+             WHERE s.id = e.server_session_id AND s.team_id = %(team_id)s) AS root
+      FROM agent_events e
+     WHERE e.project_id = %(project_id)s AND e.team_id = %(team_id)s AND e.payload_purged_at IS NULL
+       AND (%(since)s::timestamptz IS NULL OR e.received_at > %(since)s::timestamptz) AND e.received_at <= %(until)s
+       AND e.payload ? 'tool_name'
+     ORDER BY e.received_at LIMIT %(limit)s
+    """)
 async def tool_uses(
     conn: Conn, team_id: UUID, project_id: UUID, *, since: datetime | None, until: datetime, limit: int
 ) -> list[RecordedToolUse]:
     """The project's tool calls that were received behind `since`, up to `until`, the first ones first."""
-    return await TOOL_USES.all(conn, team_id=team_id, project_id=project_id, since=since, until=until, limit=limit)
+    ...
 
 
 async def tool_uses_by_names(
@@ -353,11 +279,29 @@ async def list_tool_uses(
     )
 
 
+# What sessions of hooks call their agents: each value read from the beginning of its part of the index.
+@query("""
+    WITH RECURSIVE named AS (
+        (SELECT coalesce(platform_source, '') AS name FROM server_sessions WHERE team_id = %(team_id)s AND from_hooks
+          ORDER BY 1 LIMIT 1)
+         UNION ALL
+        SELECT (SELECT coalesce(s.platform_source, '') FROM server_sessions s
+                 WHERE s.team_id = %(team_id)s AND s.from_hooks AND coalesce(s.platform_source, '') > named.name ORDER BY 1 LIMIT 1)
+          FROM named WHERE named.name IS NOT NULL)
+    SELECT name FROM named WHERE name IS NOT NULL LIMIT 50
+    """)
 async def platforms(conn: Conn, team_id: UUID) -> list[str]:
     """What the team's sessions call their agents; "" for none."""
-    return await PLATFORMS.all(conn, team_id=team_id)
+    ...
 
 
+# Events keep the key of the project that they came to, also after that was joined to another.
+@unprepared_query("""
+    SELECT id FROM projects
+     WHERE team_id = %(team_id)s
+       AND (%(project_id)s::uuid IS NULL OR id = %(project_id)s::uuid OR joined_to = %(project_id)s::uuid)
+     ORDER BY updated_at DESC LIMIT %(limit)s
+    """)
 async def projects_of_events(conn: Conn, team_id: UUID, project_id: UUID | None, limit: int) -> list[UUID]:
     """The project with those that were joined to it, None for the team's newest ones."""
-    return await PROJECTS_OF_EVENTS.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+    ...

@@ -11,7 +11,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.metrics import metrics
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 from cmserver.events.model import IS_WORK
 from cmserver.generation.model import (
     JOB_COLUMNS,
@@ -164,47 +164,6 @@ REMOVE_IDLE_LANES = Query(
     """,
 )
 
-CLAIMED_JOBS = Query(
-    ClaimedJob,
-    """
-    SELECT j.id, j.seq, j.team_id, j.project_id, j.lane, j.source_type, j.source_id, j.source_run, j.agent_event_id,
-           j.server_session_id, j.attempts, j.max_attempts, j.api_key_id, j.actor_id, j.request_id, j.generation_run_id,
-           j.payload AS job_payload, j.created_at,
-           e.event_type, e.payload, e.occurred_at, e.origin, e.metadata ->> 'git_branch' AS branch,
-           nullif(time_of_event(s.occurred_at, s.received_at), s.received_at) AS late_at,
-           (SELECT w.metadata ->> 'root' FROM server_sessions w
-             WHERE w.id = j.server_session_id AND w.team_id = j.team_id) AS root,
-           (SELECT max(n.prompt_number) FROM turns n LEFT JOIN agent_events b ON b.id = n.agent_event_id AND b.team_id = n.team_id
-             WHERE n.server_session_id = j.server_session_id
-               AND CASE WHEN e.id IS NULL THEN coalesce(b.received_at, n.created_at) <= j.created_at
-                        ELSE n.agent_event_id = e.id OR n.created_at <= time_of_event(e.occurred_at, e.received_at)
-                   END) AS prompt_number,
-           coalesce(p.name, '') AS project_name, coalesce(p.generation_policy, '{}') AS policy,
-           coalesce(t.generation_policy, '{}') AS team_policy,
-           CASE WHEN j.last_error ->> 'times' ~ '^[0-9]{1,6}$'
-                THEN (j.last_error ->> 'times')::integer ELSE 0 END AS unreached_times,
-           coalesce(p.archived_at IS NULL AND t.archived_at IS NULL AND p.team_id = j.team_id, false) AS project_open,
-           coalesce(p.joined_to IS NOT NULL AND t.archived_at IS NULL, false) AS project_joined,
-           coalesce(k.revoked_at IS NOT NULL, false) AS key_revoked,
-           coalesce(k.expires_at <= now() AND k.replaced_by IS NULL, false) AS key_expired,
-           k.scopes AS key_scopes, coalesce(b.joined_to, k.project_id) AS key_project_id
-      FROM observation_generation_jobs j
-      LEFT JOIN agent_events e ON e.id = j.agent_event_id AND e.project_id = j.project_id AND e.team_id = j.team_id
-      LEFT JOIN LATERAL (
-           SELECT e.occurred_at, e.received_at WHERE j.source_type = 'agent_event'
-           UNION ALL
-           (SELECT l.occurred_at, l.received_at FROM agent_events l
-             WHERE j.source_type = 'session_summary' AND l.project_id = j.project_id AND l.team_id = j.team_id
-               AND l.server_session_id = j.server_session_id AND l.received_at <= j.created_at
-             ORDER BY l.occurred_at DESC LIMIT 1)) s ON true
-      LEFT JOIN projects p ON p.id = j.project_id
-      LEFT JOIN teams t ON t.id = j.team_id
-      LEFT JOIN api_keys k ON k.id = j.api_key_id
-      LEFT JOIN projects b ON b.id = k.project_id AND b.team_id = k.team_id
-     WHERE j.id = ANY(%(job_ids)s) AND j.claim = %(claim)s AND j.status = 'processing'
-     ORDER BY j.seq
-    """,
-)
 
 # In the order of receipt, as jobs are worked on. Without what jobs that have not ended, or were skipped by a rule, are of.
 PAST_EVENTS = Query(
@@ -278,24 +237,6 @@ SAVE_PROGRESS = Query(
     """,
 )
 
-HOLDS = Query(bool, "SELECT EXISTS (SELECT FROM generation_lanes WHERE lane = %(lane)s AND claim = %(claim)s)")
-
-# In order of id, so that an erasure of the project either waits for the call's record or has deleted the jobs before.
-LOCK_HELD = Query(
-    UUID,
-    """
-    SELECT id FROM observation_generation_jobs
-     WHERE id = ANY(%(job_ids)s) AND claim = %(claim)s AND status = 'processing' ORDER BY id FOR NO KEY UPDATE
-    """,
-)
-
-ATTACH_RUN = Query(
-    int,
-    """
-    UPDATE observation_generation_jobs SET generation_run_id = %(run_id)s
-     WHERE id = ANY(%(job_ids)s) AND claim = %(claim)s AND status = 'processing'
-    """,
-)
 
 # Make the lanes due that are held for a provider's pause; not those held for a back-off or a budget. A lane is held for the
 # provider whose pause was to end first; one that comes back earlier may answer it, too.
@@ -311,32 +252,6 @@ MAKE_PAUSED_LANES_DUE = Query(
     """,
 )
 
-# Lanes without an exhausted budget; a budget that was raised or deleted is not exhausted.
-MAKE_AFFORDABLE_LANES_DUE = Query(
-    int,
-    """
-    WITH held AS (
-        SELECT l.lane FROM generation_lanes l
-         WHERE l.held_for = 'budget' AND l.worker_id IS NULL AND (%(team_id)s::uuid IS NULL OR l.team_id = %(team_id)s)
-           AND NOT EXISTS (
-               SELECT FROM budgets b
-                WHERE b.team_id = l.team_id AND (b.project_id IS NULL OR b.project_id = l.project_id)
-                  AND b.exhausted_at >= date_trunc(b.period, now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')
-         ORDER BY l.lane FOR UPDATE OF l
-    )
-    UPDATE generation_lanes l SET held_until = NULL, held_reason = NULL, held_for = NULL, due_at = now()
-      FROM held WHERE l.lane = held.lane
-    """,
-    prepare=False,
-)
-
-JOBS = Query(
-    Job,
-    f"""
-    SELECT {JOB_COLUMNS}
-      FROM observation_generation_jobs WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
-    """,
-)
 
 JOBS_OF_EVENTS = Query(
     Job,
@@ -346,60 +261,6 @@ JOBS_OF_EVENTS = Query(
     """,
 )
 
-LAST_SUMMARY_JOB = Query(
-    Job,
-    f"""
-    SELECT {JOB_COLUMNS}
-      FROM observation_generation_jobs
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND source_type = 'session_summary' AND source_id = %(session_id)s
-     ORDER BY source_run DESC LIMIT 1
-    """,
-)
-
-NEWS_SINCE = Query(
-    bool,
-    """
-    WITH summary AS (
-        SELECT max(seq) AS seq, max(created_at) AS created_at FROM observation_generation_jobs
-         WHERE id = %(summary_job_id)s AND team_id = %(team_id)s
-    )
-    SELECT EXISTS (SELECT FROM observation_generation_jobs j
-                    WHERE j.server_session_id = %(session_id)s AND j.team_id = %(team_id)s AND j.source_type = 'agent_event'
-                      AND j.seq > coalesce((SELECT seq FROM summary), 0))
-        OR EXISTS (SELECT FROM turns p LEFT JOIN agent_events e ON e.id = p.agent_event_id AND e.team_id = p.team_id
-                    WHERE p.server_session_id = %(session_id)s AND p.team_id = %(team_id)s
-                      AND coalesce(e.received_at, p.created_at) > coalesce((SELECT created_at FROM summary), '-infinity'))
-    """,
-)
-
-# Events are counted up to `max_events`; a session whose events wait for its end gets no earlier summary. The seconds are those of
-# its agent, also when all of it arrives at once.
-WORK_SINCE = Query(
-    Work,
-    f"""
-    WITH summary AS (
-        SELECT max(seq) AS seq, max(created_at) AS created_at FROM observation_generation_jobs
-         WHERE id = %(summary_job_id)s AND team_id = %(team_id)s
-    )
-    SELECT (SELECT count(*) FROM (SELECT FROM observation_generation_jobs j
-                                    JOIN agent_events e ON e.id = j.agent_event_id AND e.team_id = j.team_id AND {IS_WORK}
-                                   WHERE j.server_session_id = %(session_id)s AND j.team_id = %(team_id)s
-                                     AND j.source_type = 'agent_event' AND j.seq > coalesce(summary.seq, 0)
-                                   LIMIT %(max_events)s) counted)::integer AS events,
-           EXISTS (SELECT FROM observation_generation_jobs j
-                    WHERE j.lane = %(session_id)s AND j.team_id = %(team_id)s AND j.phase = 'open' AND j.status = 'queued'
-                      AND j.source_type = 'agent_event' AND j.waits_for_end) AS waits_for_end,
-           extract(epoch FROM time_of_event(coalesce(%(occurred_at)s::timestamptz, now()), now())
-                              - coalesce((SELECT max(time_of_event(e.occurred_at, e.received_at)) FROM agent_events e
-                                           WHERE e.project_id = (SELECT s.project_id FROM server_sessions s
-                                                                  WHERE s.id = %(session_id)s AND s.team_id = %(team_id)s)
-                                             AND e.server_session_id = %(session_id)s AND e.team_id = %(team_id)s
-                                             AND summary.created_at IS NOT NULL AND e.received_at <= summary.created_at
-                                             AND %(occurred_at)s::timestamptz IS NOT NULL),
-                                         summary.created_at, %(started_at)s))::float8 AS seconds
-      FROM summary
-    """,
-)
 
 INSERT_SUMMARY_JOB = Query(
     Job,
@@ -413,15 +274,6 @@ INSERT_SUMMARY_JOB = Query(
     """,
 )
 
-MAKE_LANE_DUE = Query(
-    UUID,
-    """
-    INSERT INTO generation_lanes AS l (lane, team_id, project_id, due_at)
-    VALUES (%(lane)s, %(team_id)s, %(project_id)s, now())
-    ON CONFLICT (lane) DO UPDATE SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at))
-    RETURNING lane
-    """,
-)
 
 # What waits for the end of its turn need wait no longer. A lane that a worker holds is due again when it is released.
 MAKE_WAITING_LANE_DUE = Query(
@@ -469,31 +321,11 @@ LOCK_LANES = Query(
     prepare=False,
 )
 
-# Deletes their events by cascade.
-ERASE_JOBS = Query(
-    int,
-    """
-    DELETE FROM observation_generation_jobs
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    """,
-    prepare=False,
-)
-
-ERASE_LANES = Query(
-    int,
-    """
-    DELETE FROM generation_lanes
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    """,
-    prepare=False,
-)
 
 LOCK_LANE = Query(
     bool,
     "SELECT claim IS NOT NULL FROM generation_lanes WHERE lane = %(lane)s AND team_id = %(team_id)s FOR UPDATE",
 )
-
-NOTIFY = Query(str, "SELECT pg_notify(%(channel)s, %(payload)s)::text")
 
 
 async def claim(
@@ -524,8 +356,45 @@ async def remove_lane(conn: Conn, lane: UUID, claim: int) -> bool:
     return await REMOVE_LANE.first(conn, lane=lane, claim=claim) is not None
 
 
-async def claimed_jobs(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> list[ClaimedJob]:
-    return await CLAIMED_JOBS.all(conn, claim=claim, job_ids=list(job_ids))
+@query("""
+    SELECT j.id, j.seq, j.team_id, j.project_id, j.lane, j.source_type, j.source_id, j.source_run, j.agent_event_id,
+           j.server_session_id, j.attempts, j.max_attempts, j.api_key_id, j.actor_id, j.request_id, j.generation_run_id,
+           j.payload AS job_payload, j.created_at,
+           e.event_type, e.payload, e.occurred_at, e.origin, e.metadata ->> 'git_branch' AS branch,
+           nullif(time_of_event(s.occurred_at, s.received_at), s.received_at) AS late_at,
+           (SELECT w.metadata ->> 'root' FROM server_sessions w
+             WHERE w.id = j.server_session_id AND w.team_id = j.team_id) AS root,
+           (SELECT max(n.prompt_number) FROM turns n LEFT JOIN agent_events b ON b.id = n.agent_event_id AND b.team_id = n.team_id
+             WHERE n.server_session_id = j.server_session_id
+               AND CASE WHEN e.id IS NULL THEN coalesce(b.received_at, n.created_at) <= j.created_at
+                        ELSE n.agent_event_id = e.id OR n.created_at <= time_of_event(e.occurred_at, e.received_at)
+                   END) AS prompt_number,
+           coalesce(p.name, '') AS project_name, coalesce(p.generation_policy, '{}') AS policy,
+           coalesce(t.generation_policy, '{}') AS team_policy,
+           CASE WHEN j.last_error ->> 'times' ~ '^[0-9]{1,6}$'
+                THEN (j.last_error ->> 'times')::integer ELSE 0 END AS unreached_times,
+           coalesce(p.archived_at IS NULL AND t.archived_at IS NULL AND p.team_id = j.team_id, false) AS project_open,
+           coalesce(p.joined_to IS NOT NULL AND t.archived_at IS NULL, false) AS project_joined,
+           coalesce(k.revoked_at IS NOT NULL, false) AS key_revoked,
+           coalesce(k.expires_at <= now() AND k.replaced_by IS NULL, false) AS key_expired,
+           k.scopes AS key_scopes, coalesce(b.joined_to, k.project_id) AS key_project_id
+      FROM observation_generation_jobs j
+      LEFT JOIN agent_events e ON e.id = j.agent_event_id AND e.project_id = j.project_id AND e.team_id = j.team_id
+      LEFT JOIN LATERAL (
+           SELECT e.occurred_at, e.received_at WHERE j.source_type = 'agent_event'
+           UNION ALL
+           (SELECT l.occurred_at, l.received_at FROM agent_events l
+             WHERE j.source_type = 'session_summary' AND l.project_id = j.project_id AND l.team_id = j.team_id
+               AND l.server_session_id = j.server_session_id AND l.received_at <= j.created_at
+             ORDER BY l.occurred_at DESC LIMIT 1)) s ON true
+      LEFT JOIN projects p ON p.id = j.project_id
+      LEFT JOIN teams t ON t.id = j.team_id
+      LEFT JOIN api_keys k ON k.id = j.api_key_id
+      LEFT JOIN projects b ON b.id = k.project_id AND b.team_id = k.team_id
+     WHERE j.id = ANY(%(job_ids)s) AND j.claim = %(claim)s AND j.status = 'processing'
+     ORDER BY j.seq
+    """)
+async def claimed_jobs(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> list[ClaimedJob]: ...
 
 
 async def past_events(
@@ -562,28 +431,55 @@ async def save_progress(conn: Conn, claim: int, job_id: UUID, progress: object) 
     await SAVE_PROGRESS.run(conn, claim=claim, job_id=job_id, progress=Jsonb(progress))
 
 
+@query("SELECT EXISTS (SELECT FROM generation_lanes WHERE lane = %(lane)s AND claim = %(claim)s)")
 async def holds(conn: Conn, lane: UUID, claim: int) -> bool:
     """Whether the claim still holds the lane."""
-    return await HOLDS.one(conn, lane=lane, claim=claim)
+    ...
 
 
+# In order of id, so that an erasure of the project either waits for the call's record or has deleted the jobs before.
+@query("""
+    SELECT id FROM observation_generation_jobs
+     WHERE id = ANY(%(job_ids)s) AND claim = %(claim)s AND status = 'processing' ORDER BY id FOR NO KEY UPDATE
+    """)
 async def lock_held(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> list[UUID]:
     """The jobs that the claim still holds, cancelled ones included, locked until the transaction ends."""
-    return await LOCK_HELD.all(conn, claim=claim, job_ids=list(job_ids))
+    ...
 
 
+@query("""
+    UPDATE observation_generation_jobs SET generation_run_id = %(run_id)s
+     WHERE id = ANY(%(job_ids)s) AND claim = %(claim)s AND status = 'processing'
+    """)
 async def attach_run(conn: Conn, claim: int, run_id: UUID, job_ids: Sequence[UUID]) -> None:
     """Attach the stored answer to its jobs."""
-    await ATTACH_RUN.run(conn, claim=claim, run_id=run_id, job_ids=list(job_ids))
+    ...
 
 
-async def make_affordable_lanes_due(conn: Conn, team_id: UUID | None = None) -> int:
+# Lanes without an exhausted budget; a budget that was raised or deleted is not exhausted.
+@unprepared_query("""
+    WITH held AS (
+        SELECT l.lane FROM generation_lanes l
+         WHERE l.held_for = 'budget' AND l.worker_id IS NULL AND (%(team_id)s::uuid IS NULL OR l.team_id = %(team_id)s)
+           AND NOT EXISTS (
+               SELECT FROM budgets b
+                WHERE b.team_id = l.team_id AND (b.project_id IS NULL OR b.project_id = l.project_id)
+                  AND b.exhausted_at >= date_trunc(b.period, now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')
+         ORDER BY l.lane FOR UPDATE OF l
+    )
+    UPDATE generation_lanes l SET held_until = NULL, held_reason = NULL, held_for = NULL, due_at = now()
+      FROM held WHERE l.lane = held.lane
+    """)
+async def make_affordable_lanes_due(conn: Conn, team_id: UUID | None = None) -> RowCount:
     """Make the lanes due whose budget allows calls again, of a team or of all; return their number."""
-    return await MAKE_AFFORDABLE_LANES_DUE.run(conn, team_id=team_id)
+    ...
 
 
-async def jobs(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> list[Job]:
-    return await JOBS.all(conn, ids=list(job_ids), team_id=team_id)
+@query(f"""
+    SELECT {JOB_COLUMNS}
+      FROM observation_generation_jobs WHERE id = ANY(%(job_ids)s) AND team_id = %(team_id)s
+    """)
+async def jobs(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> list[Job]: ...
 
 
 async def jobs_of_events(conn: Conn, team_id: UUID, event_ids: Sequence[UUID]) -> dict[UUID, Job]:
@@ -592,15 +488,57 @@ async def jobs_of_events(conn: Conn, team_id: UUID, event_ids: Sequence[UUID]) -
     return {job.source_id: job for job in jobs}
 
 
-async def last_summary_job(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> Job | None:
-    return await LAST_SUMMARY_JOB.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)
+@query(f"""
+    SELECT {JOB_COLUMNS}
+      FROM observation_generation_jobs
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND source_type = 'session_summary' AND source_id = %(session_id)s
+     ORDER BY source_run DESC LIMIT 1
+    """)
+async def last_summary_job(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> Job | None: ...
 
 
+@query("""
+    WITH summary AS (
+        SELECT max(seq) AS seq, max(created_at) AS created_at FROM observation_generation_jobs
+         WHERE id = %(summary_job_id)s AND team_id = %(team_id)s
+    )
+    SELECT EXISTS (SELECT FROM observation_generation_jobs j
+                    WHERE j.server_session_id = %(session_id)s AND j.team_id = %(team_id)s AND j.source_type = 'agent_event'
+                      AND j.seq > coalesce((SELECT seq FROM summary), 0))
+        OR EXISTS (SELECT FROM turns p LEFT JOIN agent_events e ON e.id = p.agent_event_id AND e.team_id = p.team_id
+                    WHERE p.server_session_id = %(session_id)s AND p.team_id = %(team_id)s
+                      AND coalesce(e.received_at, p.created_at) > coalesce((SELECT created_at FROM summary), '-infinity'))
+    """)
 async def news_since(conn: Conn, team_id: UUID, session_id: UUID, summary_job_id: UUID | None) -> bool:
     """Whether the session got events or prompts since that summary was requested; without one, since it started."""
-    return await NEWS_SINCE.one(conn, team_id=team_id, session_id=session_id, summary_job_id=summary_job_id)
+    ...
 
 
+# Events are counted up to `max_events`; a session whose events wait for its end gets no earlier summary. The seconds are those of
+# its agent, also when all of it arrives at once.
+@query(f"""
+    WITH summary AS (
+        SELECT max(seq) AS seq, max(created_at) AS created_at FROM observation_generation_jobs
+         WHERE id = %(summary_job_id)s AND team_id = %(team_id)s
+    )
+    SELECT (SELECT count(*) FROM (SELECT FROM observation_generation_jobs j
+                                    JOIN agent_events e ON e.id = j.agent_event_id AND e.team_id = j.team_id AND {IS_WORK}
+                                   WHERE j.server_session_id = %(session_id)s AND j.team_id = %(team_id)s
+                                     AND j.source_type = 'agent_event' AND j.seq > coalesce(summary.seq, 0)
+                                   LIMIT %(max_events)s) counted)::integer AS events,
+           EXISTS (SELECT FROM observation_generation_jobs j
+                    WHERE j.lane = %(session_id)s AND j.team_id = %(team_id)s AND j.phase = 'open' AND j.status = 'queued'
+                      AND j.source_type = 'agent_event' AND j.waits_for_end) AS waits_for_end,
+           extract(epoch FROM time_of_event(coalesce(%(occurred_at)s::timestamptz, now()), now())
+                              - coalesce((SELECT max(time_of_event(e.occurred_at, e.received_at)) FROM agent_events e
+                                           WHERE e.project_id = (SELECT s.project_id FROM server_sessions s
+                                                                  WHERE s.id = %(session_id)s AND s.team_id = %(team_id)s)
+                                             AND e.server_session_id = %(session_id)s AND e.team_id = %(team_id)s
+                                             AND summary.created_at IS NOT NULL AND e.received_at <= summary.created_at
+                                             AND %(occurred_at)s::timestamptz IS NOT NULL),
+                                         summary.created_at, %(started_at)s))::float8 AS seconds
+      FROM summary
+    """)
 async def work_since(
     conn: Conn,
     team_id: UUID,
@@ -612,15 +550,7 @@ async def work_since(
     max_events: int,
 ) -> Work:
     """What the session has done since that summary was requested; without one, since it started. Counts up to `max_events`."""
-    return await WORK_SINCE.one(
-        conn,
-        team_id=team_id,
-        session_id=session_id,
-        summary_job_id=summary_job_id,
-        started_at=started_at,
-        occurred_at=occurred_at,
-        max_events=max_events,
-    )
+    ...
 
 
 async def insert_summary_job(
@@ -651,8 +581,13 @@ async def insert_summary_job(
     )
 
 
-async def make_lane_due(conn: Conn, lane: UUID, team_id: UUID, project_id: UUID) -> None:
-    await MAKE_LANE_DUE.run(conn, lane=lane, team_id=team_id, project_id=project_id)
+@query("""
+    INSERT INTO generation_lanes AS l (lane, team_id, project_id, due_at)
+    VALUES (%(lane)s, %(team_id)s, %(project_id)s, now())
+    ON CONFLICT (lane) DO UPDATE SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at))
+    RETURNING lane
+    """)
+async def make_lane_due(conn: Conn, lane: UUID, team_id: UUID, project_id: UUID) -> None: ...
 
 
 async def make_waiting_lane_due(conn: Conn, lane: UUID) -> None:
@@ -665,9 +600,10 @@ async def make_earlier_turn_due(conn: Conn, lane: UUID) -> None:
     await MAKE_EARLIER_TURN_DUE.all(conn, lane=lane)
 
 
+@query("SELECT pg_notify(%(channel)s, %(payload)s)::text")
 async def notify(conn: Conn, channel: str, payload: str) -> None:
     """NOTIFY the channel. Not in a transaction that writes: see job_notifier.py."""
-    await NOTIFY.run(conn, channel=channel, payload=payload)
+    ...
 
 
 async def lock_all(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:
@@ -681,11 +617,20 @@ async def lock_lane(conn: Conn, team_id: UUID, lane: UUID) -> bool:
     return bool(await LOCK_LANE.first(conn, team_id=team_id, lane=lane))
 
 
-async def erase_jobs(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+# Deletes their events by cascade.
+@unprepared_query("""
+    DELETE FROM observation_generation_jobs
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """)
+async def erase_jobs(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
     """Delete those of the project, or of the team without one; return their number."""
-    return await ERASE_JOBS.run(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
-async def erase_lanes(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+@unprepared_query("""
+    DELETE FROM generation_lanes
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """)
+async def erase_lanes(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
     """Delete those of the project, or of the team without one; return their number."""
-    return await ERASE_LANES.run(conn, team_id=team_id, project_id=project_id)
+    ...

@@ -7,7 +7,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from cmserver.access.model import IN_REACH, IN_REACH_O
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 from cmserver.graph.model import (
     ENTITY_COLUMNS,
     Entity,
@@ -34,28 +34,7 @@ NEIGHBOUR_MENTIONS = 300
 
 # -- reading observations for entities
 
-# The counter's row is locked until its numbers are committed: below the last number there are none to come.
-LIST_UNREAD_TEAMS = Query(
-    UUID,
-    """
-    SELECT c.team_id FROM observation_counters c LEFT JOIN entity_progress p ON p.team_id = c.team_id
-     WHERE c.last_number > coalesce(p.read_to, 0)
-     UNION
-    SELECT team_id FROM entity_rereads
-     ORDER BY 1
-    """,
-)
-# Two processes never read the same team at once: each would wait for the other's entities.
-WAIT_FOR_TEAM = Query(str, "SELECT pg_advisory_xact_lock(hashtextextended('entities:' || %(team_id)s::text, 0))::text")
-LOCK_TEAM = Query(bool, "SELECT pg_try_advisory_xact_lock(hashtextextended('entities:' || %(team_id)s::text, 0))")
 READ_PROGRESS = Query(int, "SELECT read_to FROM entity_progress WHERE team_id = %(team_id)s")
-KEEP_PROGRESS = Query(
-    int,
-    """
-    INSERT INTO entity_progress AS p (team_id, read_to) VALUES (%(team_id)s, %(read_to)s)
-    ON CONFLICT (team_id) DO UPDATE SET read_to = greatest(p.read_to, excluded.read_to)
-    """,
-)
 READ_LAST_NUMBER = Query(int, "SELECT last_number FROM observation_counters WHERE team_id = %(team_id)s")
 _READABLE: LiteralString = f"""
     SELECT o.id, o.number, o.project_id, {LIVE_O} AS is_live, o.kind, o.title,
@@ -66,29 +45,6 @@ _READABLE: LiteralString = f"""
                 ELSE '[]'::jsonb END AS entities
       FROM observations o
 """
-LIST_NEW_OBSERVATIONS = Query(
-    ReadableText,
-    f"{_READABLE} WHERE o.team_id = %(team_id)s AND o.number > %(after)s ORDER BY o.number LIMIT %(limit)s",
-)
-TAKE_REREADS = Query(
-    UUID,
-    """
-    DELETE FROM entity_rereads
-     WHERE place_id IN (SELECT place_id FROM entity_rereads WHERE team_id = %(team_id)s LIMIT %(limit)s)
-    RETURNING place_id
-    """,
-)
-LIST_CHANGED = Query(
-    ReadableText,
-    f"""
-    {_READABLE} WHERE o.team_id = %(team_id)s AND o.id = ANY(%(ids)s)
-     UNION ALL
-    SELECT t.id, t.number, t.project_id, true, 'turn', NULL, NULL, NULL, NULL,
-           concat_ws(E'\\n\\n', left(t.prompt, 10000), left(t.reply, 10000)), NULL, NULL, NULL, '[]'
-      FROM turns t WHERE t.team_id = %(team_id)s AND t.id = ANY(%(ids)s)
-     ORDER BY number
-    """,
-)
 
 # In one order, so that two writers do not wait for each other. Only people change what was noted.
 ADD_ENTITIES = Query(
@@ -122,14 +78,6 @@ ADD_MENTIONS = Query(
     ON CONFLICT DO NOTHING
     """,
 )
-DROP_UNMENTIONED = Query(
-    int,
-    """
-    DELETE FROM entities e
-     WHERE e.id = ANY(%(ids)s) AND e.team_id = %(team_id)s AND e.mention_count = 0 AND e.found_by <> 'people'
-       AND e.merged_into IS NULL
-    """,
-)
 # What a changed text no longer names; what a model or people found stays while the observation or turn is shown.
 DROP_STALE = Query(
     int,
@@ -148,10 +96,6 @@ DROP_STALE = Query(
 
 # -- entities
 
-BY_ID = Query(Entity, f"SELECT {ENTITY_COLUMNS} FROM entities WHERE id = %(id)s AND team_id = %(team_id)s AND {_IS_SEEN}")
-LOCK = Query(
-    Entity, f"SELECT {ENTITY_COLUMNS} FROM entities WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s ORDER BY id FOR UPDATE"
-)
 _HAS_NAME: LiteralString = """(strpos(e.folded_name, %(search)s::text) > 0
             OR EXISTS (SELECT FROM entities a WHERE a.merged_into = e.id AND a.team_id = e.team_id
                                                 AND strpos(a.folded_name, %(search)s::text) > 0))"""
@@ -193,55 +137,6 @@ FIND_NEAR = Query(
     """,
     prepare=False,
 )
-LIST_LATEST = Query(
-    Entity,
-    f"""
-    SELECT {ENTITY_COLUMNS} FROM entities
-     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND merged_into IS NULL
-     ORDER BY last_seen_at DESC, id DESC LIMIT %(limit)s
-    """,
-)
-LIST_BY_TYPE = Query(
-    Entity,
-    f"""
-    SELECT {ENTITY_COLUMNS} FROM entities
-     WHERE team_id = %(team_id)s AND merged_into IS NULL AND type = %(type)s
-       AND {IN_REACH} AND {_IS_SEEN}
-     ORDER BY created_at DESC, id DESC LIMIT %(limit)s OFFSET %(offset)s
-    """,
-    prepare=False,
-)
-COUNT_TYPES = Query(
-    TypeCount,
-    f"""
-    SELECT type, count(*) AS entities FROM entities
-     WHERE team_id = %(team_id)s AND merged_into IS NULL
-       AND {IN_REACH} AND {_IS_SEEN}
-     GROUP BY type ORDER BY type
-    """,
-    prepare=False,
-)
-FIND_NAMED = Query(
-    UUID,
-    f"""
-    SELECT coalesce(merged_into, id) FROM entities
-     WHERE team_id = %(team_id)s AND folded_name = %(folded_name)s AND (%(type)s::text IS NULL OR type = %(type)s::text)
-       AND {IN_REACH} AND {_IS_SEEN}
-    """,
-    prepare=False,
-)
-LIST_ALIASES = Query(
-    Entity, f"SELECT {ENTITY_COLUMNS} FROM entities WHERE merged_into = %(id)s AND team_id = %(team_id)s ORDER BY name, id"
-)
-MAKE_LASTING = Query(
-    Entity,
-    f"""
-    UPDATE entities SET found_by = 'people', name = coalesce(%(name)s, name),
-           notes = CASE WHEN %(sets_notes)s THEN %(notes)s ELSE notes END
-     WHERE id = %(id)s AND team_id = %(team_id)s
-    RETURNING {ENTITY_COLUMNS}
-    """,
-)
 DELETE = Query(int, "DELETE FROM entities WHERE id = %(id)s AND team_id = %(team_id)s")
 # Of two that were already merged into the source, each is another name of the target now.
 MERGE = Query(
@@ -269,21 +164,6 @@ SEPARATE = Query(
 )
 COUNT_ANEW = Query(UUID, "SELECT id FROM unnest(%(ids)s::uuid[]) AS id, count_entity_mentions(%(ids)s)")
 
-LIST_MENTIONS = Query(
-    EntityMention,
-    f"""
-    SELECT DISTINCT ON (m.seen_at, m.place_id)
-           m.place_id AS id, coalesce(o.number, t.number) AS number, m.project_id, coalesce(o.type, 'turn') AS type,
-           coalesce(o.kind, 'turn') AS kind, o.title, left(coalesce(o.content, t.prompt), 200) AS beginning, m.seen_at
-      FROM entity_mentions m
-      LEFT JOIN observations o ON o.id = m.observation_id AND o.team_id = m.team_id AND {LIVE_O}
-      LEFT JOIN turns t ON t.id = m.turn_id AND t.team_id = m.team_id
-     WHERE m.entity_id = %(id)s AND m.team_id = %(team_id)s AND coalesce(o.number, t.number) IS NOT NULL
-       AND (%(before)s::timestamptz IS NULL OR (m.seen_at, m.place_id) < (%(before)s::timestamptz, %(before_id)s::uuid))
-     ORDER BY m.seen_at DESC, m.place_id DESC LIMIT %(limit)s
-    """,
-    prepare=False,
-)
 # Only the latest mentions are looked at: an entity that everything mentions must not cost a second. It is planned for the entity,
 # since one that is mentioned often is read from the end of its index, and any other as a whole.
 LIST_NEIGHBOURS = Query(
@@ -329,61 +209,6 @@ _SHOW_RELATIONS: LiteralString = f"""
       JOIN entities f ON f.id = near.from_id AND f.team_id = %(team_id)s
       JOIN entities t ON t.id = near.to_id AND t.team_id = %(team_id)s
 """
-LIST_RELATIONS = Query(
-    EntityRelation,
-    f"""
-    {_RELATIONS}
-           AND (r.from_id IN (SELECT id FROM entities WHERE (id = %(id)s OR merged_into = %(id)s) AND team_id = %(team_id)s)
-                OR (NOT %(outbound)s::boolean
-                    AND r.to_id IN (SELECT id FROM entities
-                                     WHERE (id = %(id)s OR merged_into = %(id)s) AND team_id = %(team_id)s)))
-    {_SHOW_RELATIONS}
-     ORDER BY near.created_at, near.ids[1] LIMIT %(limit)s
-    """,
-)
-FIND_RELATION = Query(
-    EntityRelation,
-    f"""
-    {_RELATIONS}
-           AND r.label = (SELECT label FROM entity_relations WHERE id = %(id)s AND team_id = %(team_id)s)
-           AND (coalesce(f.merged_into, f.id), coalesce(t.merged_into, t.id)) = (
-               SELECT coalesce(a.merged_into, a.id), coalesce(b.merged_into, b.id)
-                 FROM entity_relations o
-                 JOIN entities a ON a.id = o.from_id AND a.team_id = o.team_id
-                 JOIN entities b ON b.id = o.to_id AND b.team_id = o.team_id
-                WHERE o.id = %(id)s AND o.team_id = %(team_id)s)
-    {_SHOW_RELATIONS}
-    """,
-)
-FIND_RELATION_BETWEEN = Query(
-    UUID,
-    """
-    SELECT r.id FROM entity_relations r
-      JOIN entities f ON f.id = r.from_id AND f.team_id = r.team_id
-      JOIN entities t ON t.id = r.to_id AND t.team_id = r.team_id
-     WHERE r.team_id = %(team_id)s AND r.label = %(label)s
-       AND coalesce(f.merged_into, f.id) = %(from_id)s AND coalesce(t.merged_into, t.id) = %(to_id)s
-     LIMIT 1
-    """,
-)
-RELATE = Query(
-    UUID,
-    """
-    INSERT INTO entity_relations AS r (id, team_id, project_id, from_id, to_id, label)
-    VALUES (gen_random_uuid(), %(team_id)s, %(project_id)s, %(from_id)s, %(to_id)s, %(label)s)
-    ON CONFLICT (from_id, to_id, label) DO UPDATE SET label = excluded.label
-    RETURNING id
-    """,
-)
-ADD_EVIDENCE = Query(
-    int,
-    f"""
-    INSERT INTO entity_relation_evidence (relation_id, observation_id, project_id, team_id)
-    SELECT %(relation_id)s, o.id, o.project_id, o.team_id FROM observations o
-     WHERE o.team_id = %(team_id)s AND o.project_id = %(project_id)s AND o.number = ANY(%(numbers)s::bigint[]) AND {LIVE_O}
-    ON CONFLICT DO NOTHING
-    """,
-)
 UNRELATE = Query(
     int,
     """
@@ -418,14 +243,23 @@ ERASE = Query(
 )
 
 
+# The counter's row is locked until its numbers are committed: below the last number there are none to come.
+@query("""
+    SELECT c.team_id FROM observation_counters c LEFT JOIN entity_progress p ON p.team_id = c.team_id
+     WHERE c.last_number > coalesce(p.read_to, 0)
+     UNION
+    SELECT team_id FROM entity_rereads
+     ORDER BY 1
+    """)
 async def list_unread_teams(conn: Conn) -> list[UUID]:
     """The teams with observations or turns that are not read yet."""
-    return await LIST_UNREAD_TEAMS.all(conn)
+    ...
 
 
+@query("SELECT pg_try_advisory_xact_lock(hashtextextended('entities:' || %(team_id)s::text, 0))")
 async def lock_team(conn: Conn, team_id: UUID) -> bool:
     """False when another process is reading the team."""
-    return await LOCK_TEAM.one(conn, team_id=team_id)
+    ...
 
 
 async def read_progress(conn: Conn, team_id: UUID) -> int:
@@ -433,9 +267,13 @@ async def read_progress(conn: Conn, team_id: UUID) -> int:
     return await READ_PROGRESS.first(conn, team_id=team_id) or 0
 
 
+@query("""
+    INSERT INTO entity_progress AS p (team_id, read_to) VALUES (%(team_id)s, %(read_to)s)
+    ON CONFLICT (team_id) DO UPDATE SET read_to = greatest(p.read_to, excluded.read_to)
+    """)
 async def keep_progress(conn: Conn, team_id: UUID, read_to: int) -> None:
     """Remember how far the team is read."""
-    await KEEP_PROGRESS.run(conn, team_id=team_id, read_to=read_to)
+    ...
 
 
 async def read_last_number(conn: Conn, team_id: UUID) -> int:
@@ -443,19 +281,33 @@ async def read_last_number(conn: Conn, team_id: UUID) -> int:
     return await READ_LAST_NUMBER.first(conn, team_id=team_id) or 0
 
 
+@query(f"{_READABLE} WHERE o.team_id = %(team_id)s AND o.number > %(after)s ORDER BY o.number LIMIT %(limit)s")
 async def list_new_observations(conn: Conn, team_id: UUID, *, after: int, limit: int) -> list[ReadableText]:
     """The next observations of the team by number, whether they are shown or not."""
-    return await LIST_NEW_OBSERVATIONS.all(conn, team_id=team_id, after=after, limit=limit)
+    ...
 
 
+@query("""
+    DELETE FROM entity_rereads
+     WHERE place_id IN (SELECT place_id FROM entity_rereads WHERE team_id = %(team_id)s LIMIT %(limit)s)
+    RETURNING place_id
+    """)
 async def take_rereads(conn: Conn, team_id: UUID, limit: int) -> list[UUID]:
     """The ids of turns that have ended and observations that have changed, which are taken off the list."""
-    return await TAKE_REREADS.all(conn, team_id=team_id, limit=limit)
+    ...
 
 
+@query(f"""
+    {_READABLE} WHERE o.team_id = %(team_id)s AND o.id = ANY(%(ids)s)
+     UNION ALL
+    SELECT t.id, t.number, t.project_id, true, 'turn', NULL, NULL, NULL, NULL,
+           concat_ws(E'\\n\\n', left(t.prompt, 10000), left(t.reply, 10000)), NULL, NULL, NULL, '[]'
+      FROM turns t WHERE t.team_id = %(team_id)s AND t.id = ANY(%(ids)s)
+     ORDER BY number
+    """)
 async def list_changed(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[ReadableText]:
     """Those of these observations and turns that are still there."""
-    return await LIST_CHANGED.all(conn, team_id=team_id, ids=list(ids))
+    ...
 
 
 async def add_entities(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[NewEntity], found_by: FoundBy) -> list[UUID]:
@@ -468,19 +320,31 @@ async def add_mentions(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequen
     await ADD_MENTIONS.run(conn, team_id=team_id, project_id=project_id, rows=Jsonb(list(rows)), found_by=found_by)
 
 
+# Two processes never read the same team at once: each would wait for the other's entities.
+@query("SELECT pg_advisory_xact_lock(hashtextextended('entities:' || %(team_id)s::text, 0))::text")
 async def wait_for_team(conn: Conn, team_id: UUID) -> None:
     """Wait until no other process reads the team."""
-    await WAIT_FOR_TEAM.run(conn, team_id=team_id)
+    ...
 
 
+@query(f"""
+    SELECT {ENTITY_COLUMNS} FROM entities
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND merged_into IS NULL
+     ORDER BY last_seen_at DESC, id DESC LIMIT %(limit)s
+    """)
 async def list_latest(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[Entity]:
     """The entities of the project that were mentioned last."""
-    return await LIST_LATEST.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+    ...
 
 
+@query("""
+    DELETE FROM entities e
+     WHERE e.id = ANY(%(ids)s) AND e.team_id = %(team_id)s AND e.mention_count = 0 AND e.found_by <> 'people'
+       AND e.merged_into IS NULL
+    """)
 async def drop_unmentioned(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> None:
     """Delete those of these entities that were found and are mentioned by nothing."""
-    await DROP_UNMENTIONED.run(conn, team_id=team_id, ids=list(ids))
+    ...
 
 
 async def drop_stale(conn: Conn, team_id: UUID, ids: Sequence[UUID], rows: Sequence[NewMention]) -> None:
@@ -488,13 +352,14 @@ async def drop_stale(conn: Conn, team_id: UUID, ids: Sequence[UUID], rows: Seque
     await DROP_STALE.run(conn, team_id=team_id, ids=list(ids), rows=Jsonb(list(rows)))
 
 
-async def by_id(conn: Conn, team_id: UUID, entity_id: UUID) -> Entity | None:
-    return await BY_ID.first(conn, id=entity_id, team_id=team_id)
+@query(f"SELECT {ENTITY_COLUMNS} FROM entities WHERE id = %(entity_id)s AND team_id = %(team_id)s AND {_IS_SEEN}")
+async def by_id(conn: Conn, team_id: UUID, entity_id: UUID) -> Entity | None: ...
 
 
+@query(f"SELECT {ENTITY_COLUMNS} FROM entities WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s ORDER BY id FOR UPDATE")
 async def lock(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> list[Entity]:
     """Those of these entities that are still there, locked."""
-    return await LOCK.all(conn, team_id=team_id, ids=list(ids))
+    ...
 
 
 async def list_entities(
@@ -544,33 +409,57 @@ async def find_near(
     )
 
 
+@unprepared_query(f"""
+    SELECT {ENTITY_COLUMNS} FROM entities
+     WHERE team_id = %(team_id)s AND merged_into IS NULL AND type = %(type_)s
+       AND {IN_REACH} AND {_IS_SEEN}
+     ORDER BY created_at DESC, id DESC LIMIT %(limit)s OFFSET %(offset)s
+    """)
 async def list_by_type(
     conn: Conn, team_id: UUID, project_id: UUID | None, type_: EntityType, *, limit: int, offset: int
 ) -> list[Entity]:
     """The entities of a type, the newest first."""
-    return await LIST_BY_TYPE.all(conn, team_id=team_id, project_id=project_id, type=type_, limit=limit, offset=offset)
+    ...
 
 
+@unprepared_query(f"""
+    SELECT type, count(*) AS entities FROM entities
+     WHERE team_id = %(team_id)s AND merged_into IS NULL
+       AND {IN_REACH} AND {_IS_SEEN}
+     GROUP BY type ORDER BY type
+    """)
 async def count_types(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[TypeCount]:
     """How many entities there are of each type."""
-    return await COUNT_TYPES.all(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
+@unprepared_query(f"""
+    SELECT coalesce(merged_into, id) FROM entities
+     WHERE team_id = %(team_id)s AND folded_name = %(folded_name)s AND (%(type_)s::text IS NULL OR type = %(type_)s::text)
+       AND {IN_REACH} AND {_IS_SEEN}
+    """)
 async def find_named(conn: Conn, team_id: UUID, project_id: UUID | None, folded_name: str, type_: str | None) -> list[UUID]:
     """The entities with that name or alias."""
-    return await FIND_NAMED.all(conn, team_id=team_id, project_id=project_id, folded_name=folded_name, type=type_)
+    ...
 
 
+@query(f"SELECT {ENTITY_COLUMNS} FROM entities WHERE merged_into = %(entity_id)s AND team_id = %(team_id)s ORDER BY name, id")
 async def list_aliases(conn: Conn, team_id: UUID, entity_id: UUID) -> list[Entity]:
     """The entities that were merged into it, by name."""
-    return await LIST_ALIASES.all(conn, team_id=team_id, id=entity_id)
+    ...
 
 
+@query(f"""
+    UPDATE entities SET found_by = 'people', name = coalesce(%(name)s, name),
+           notes = CASE WHEN %(sets_notes)s THEN %(notes)s ELSE notes END
+     WHERE id = %(entity_id)s AND team_id = %(team_id)s
+    RETURNING {ENTITY_COLUMNS}
+    """)
 async def make_lasting(
     conn: Conn, team_id: UUID, entity_id: UUID, *, name: str | None = None, notes: str | None = None, sets_notes: bool = False
 ) -> Entity | None:
     """Mark it as made by people, with another spelling of its name or other notes; None when it is not there any more."""
-    return await MAKE_LASTING.first(conn, team_id=team_id, id=entity_id, name=name, notes=notes, sets_notes=sets_notes)
+    ...
 
 
 async def delete(conn: Conn, team_id: UUID, entity_id: UUID) -> bool:
@@ -590,11 +479,22 @@ async def separate(conn: Conn, team_id: UUID, alias_id: UUID, former: UUID) -> N
     await COUNT_ANEW.all(conn, ids=[alias_id, former])
 
 
+@unprepared_query(f"""
+    SELECT DISTINCT ON (m.seen_at, m.place_id)
+           m.place_id AS id, coalesce(o.number, t.number) AS number, m.project_id, coalesce(o.type, 'turn') AS type,
+           coalesce(o.kind, 'turn') AS kind, o.title, left(coalesce(o.content, t.prompt), 200) AS beginning, m.seen_at
+      FROM entity_mentions m
+      LEFT JOIN observations o ON o.id = m.observation_id AND o.team_id = m.team_id AND {LIVE_O}
+      LEFT JOIN turns t ON t.id = m.turn_id AND t.team_id = m.team_id
+     WHERE m.entity_id = %(entity_id)s AND m.team_id = %(team_id)s AND coalesce(o.number, t.number) IS NOT NULL
+       AND (%(before)s::timestamptz IS NULL OR (m.seen_at, m.place_id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY m.seen_at DESC, m.place_id DESC LIMIT %(limit)s
+    """)
 async def list_mentions(
     conn: Conn, team_id: UUID, entity_id: UUID, *, before: object = None, before_id: UUID | None = None, limit: int
 ) -> list[EntityMention]:
     """The observations and turns that mention it, newest first."""
-    return await LIST_MENTIONS.all(conn, team_id=team_id, id=entity_id, before=before, before_id=before_id, limit=limit)
+    ...
 
 
 async def list_neighbours(conn: Conn, team_id: UUID, entity_id: UUID, limit: int) -> list[Neighbour]:
@@ -602,28 +502,68 @@ async def list_neighbours(conn: Conn, team_id: UUID, entity_id: UUID, limit: int
     return await LIST_NEIGHBOURS.all(conn, team_id=team_id, id=entity_id, mentions=NEIGHBOUR_MENTIONS, limit=limit)
 
 
+@query(f"""
+    {_RELATIONS}
+           AND (r.from_id IN (SELECT id FROM entities
+                               WHERE (id = %(entity_id)s OR merged_into = %(entity_id)s) AND team_id = %(team_id)s)
+                OR (NOT %(outbound)s::boolean
+                    AND r.to_id IN (SELECT id FROM entities
+                                     WHERE (id = %(entity_id)s OR merged_into = %(entity_id)s) AND team_id = %(team_id)s)))
+    {_SHOW_RELATIONS}
+     ORDER BY near.created_at, near.ids[1] LIMIT %(limit)s
+    """)
 async def list_relations(conn: Conn, team_id: UUID, entity_id: UUID, limit: int, *, outbound: bool = False) -> list[EntityRelation]:
     """The relations from or to the entity by any of its names, or from it only; oldest first."""
-    return await LIST_RELATIONS.all(conn, team_id=team_id, id=entity_id, outbound=outbound, limit=limit)
+    ...
 
 
-async def find_relation(conn: Conn, team_id: UUID, relation_id: UUID) -> EntityRelation | None:
-    return await FIND_RELATION.first(conn, team_id=team_id, id=relation_id)
+@query(f"""
+    {_RELATIONS}
+           AND r.label = (SELECT label FROM entity_relations WHERE id = %(relation_id)s AND team_id = %(team_id)s)
+           AND (coalesce(f.merged_into, f.id), coalesce(t.merged_into, t.id)) = (
+               SELECT coalesce(a.merged_into, a.id), coalesce(b.merged_into, b.id)
+                 FROM entity_relations o
+                 JOIN entities a ON a.id = o.from_id AND a.team_id = o.team_id
+                 JOIN entities b ON b.id = o.to_id AND b.team_id = o.team_id
+                WHERE o.id = %(relation_id)s AND o.team_id = %(team_id)s)
+    {_SHOW_RELATIONS}
+    """)
+async def find_relation(conn: Conn, team_id: UUID, relation_id: UUID) -> EntityRelation | None: ...
 
 
+@query("""
+    SELECT r.id FROM entity_relations r
+      JOIN entities f ON f.id = r.from_id AND f.team_id = r.team_id
+      JOIN entities t ON t.id = r.to_id AND t.team_id = r.team_id
+     WHERE r.team_id = %(team_id)s AND r.label = %(label)s
+       AND coalesce(f.merged_into, f.id) = %(from_id)s AND coalesce(t.merged_into, t.id) = %(to_id)s
+     LIMIT 1
+    """)
 async def find_relation_between(conn: Conn, team_id: UUID, from_id: UUID, to_id: UUID, label: str) -> UUID | None:
     """The relation of that label from one entity to the other, by any of their names."""
-    return await FIND_RELATION_BETWEEN.first(conn, team_id=team_id, from_id=from_id, to_id=to_id, label=label)
+    ...
 
 
+@query("""
+    INSERT INTO entity_relations AS r (id, team_id, project_id, from_id, to_id, label)
+    VALUES (gen_random_uuid(), %(team_id)s, %(project_id)s, %(from_id)s, %(to_id)s, %(label)s)
+    ON CONFLICT (from_id, to_id, label) DO UPDATE SET label = excluded.label
+    RETURNING id
+    """)
 async def relate(conn: Conn, team_id: UUID, project_id: UUID, from_id: UUID, to_id: UUID, label: str) -> UUID:
     """Relate two entities of a project; the id of the relation, also when it was there."""
-    return await RELATE.one(conn, team_id=team_id, project_id=project_id, from_id=from_id, to_id=to_id, label=label)
+    ...
 
 
-async def add_evidence(conn: Conn, team_id: UUID, project_id: UUID, relation_id: UUID, numbers: Sequence[int]) -> int:
+@query(f"""
+    INSERT INTO entity_relation_evidence (relation_id, observation_id, project_id, team_id)
+    SELECT %(relation_id)s, o.id, o.project_id, o.team_id FROM observations o
+     WHERE o.team_id = %(team_id)s AND o.project_id = %(project_id)s AND o.number = ANY(%(numbers)s::bigint[]) AND {LIVE_O}
+    ON CONFLICT DO NOTHING
+    """)
+async def add_evidence(conn: Conn, team_id: UUID, project_id: UUID, relation_id: UUID, numbers: Sequence[int]) -> RowCount:
     """Add the observations of the project with these numbers; returns how many there were."""
-    return await ADD_EVIDENCE.run(conn, team_id=team_id, project_id=project_id, relation_id=relation_id, numbers=list(numbers))
+    ...
 
 
 async def unrelate(conn: Conn, team_id: UUID, relation: EntityRelation) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access.model import FOUND_ELSEWHERE, IN_REACH_O
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, RowCount, unprepared_query
 from cmserver.consolidation.model import SuggestionStatus
 from cmserver.memories import model
 from cmserver.observations.model import LABEL, LIVE_O, MEMORY_CONDITIONS, OBSERVATION_COLUMNS, Observation
@@ -37,15 +37,6 @@ LISTED = Query(
     prepare=False,
 )
 
-MOST_IMPORTANT = Query(
-    Observation,
-    f"""
-    SELECT {_O_COLUMNS} FROM observations o
-     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {_IN_SCOPE}
-     ORDER BY o.importance DESC, o.updated_at DESC, o.id DESC LIMIT %(limit)s
-    """,
-    prepare=False,
-)
 
 # As many as are shown elsewhere: an open pair of which either is not live waits for nobody.
 _SUGGESTIONS: LiteralString = f"""
@@ -57,87 +48,12 @@ _SUGGESTIONS: LiteralString = f"""
        AND (s.status <> 'open' OR (({LIVE_O}) AND ({_LIVE_OTHER})))
 """
 
-SUGGESTIONS = Query(
-    model.MemorySuggestion,
-    f"""
-    SELECT s.id, s.project_id, s.left_id, s.right_id, s.similarity, s.status, s.created_at, s.resolved_at
-    {_SUGGESTIONS}
-     ORDER BY s.similarity DESC, s.id DESC LIMIT %(limit)s OFFSET %(offset)s
-    """,
-    prepare=False,
-)
-
-SUGGESTION_COUNT = Query(int, f"SELECT count(*) {_SUGGESTIONS}", prepare=False)
 
 # -- statistics
 
-LABEL_COUNTS = Query(
-    model.LabelCount,
-    f"""
-    SELECT {LABEL} AS label, o.scope, coalesce(o.agent, 'unknown') AS agent, count(*) AS memory_count,
-           count(*) FILTER (WHERE o.expires_at IS NOT NULL) AS short_term_count,
-           count(*) FILTER (WHERE o.expires_at < now() + interval '1 hour') AS expiring_count
-      FROM observations o
-     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O}
-     GROUP BY 1, 2, 3
-    """,
-    prepare=False,
-)
 
 _TOKENS: LiteralString = "((length(o.content) + 3) / 4)::bigint"
 
-USAGE_TOTALS = Query(
-    model.UsageTotals,
-    f"""
-    SELECT coalesce(sum({_TOKENS}), 0)::bigint AS tokens_stored,
-           coalesce(sum({_TOKENS} * o.access_count), 0)::bigint AS tokens_saved,
-           coalesce(sum(o.access_count), 0)::bigint AS hits, count(*) AS memory_count,
-           count(*) FILTER (WHERE o.access_count > 0) AS read_count
-      FROM observations o
-     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O}
-    """,
-    prepare=False,
-)
-
-TOP_READ = Query(
-    Observation,
-    f"""
-    SELECT {_O_COLUMNS} FROM observations o
-     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O} AND o.access_count > 0
-     ORDER BY o.access_count DESC, o.id DESC LIMIT %(limit)s
-    """,
-    prepare=False,
-)
-
-TOKENS_BY_AGENT = Query(
-    model.AgentTokens,
-    f"""
-    SELECT coalesce(o.agent, 'unknown') AS agent, sum({_TOKENS})::bigint AS tokens
-      FROM observations o
-     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O}
-     GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(limit)s
-    """,
-    prepare=False,
-)
-
-# Days of UTC on which nothing happened are left out.
-USAGE_DAYS = Query(
-    model.UsageDay,
-    f"""
-    SELECT day AS date, sum(created)::bigint AS created, sum(hits)::bigint AS hits
-      FROM (SELECT (o.created_at AT TIME ZONE 'UTC')::date AS day, 1 AS created, 0 AS hits
-              FROM observations o
-             WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O} AND o.created_at > now() - make_interval(days => %(days)s)
-             UNION ALL
-            SELECT (t.created_at AT TIME ZONE 'UTC')::date, 0, t.hit_count
-              FROM memory_telemetry t
-             WHERE t.team_id = %(team_id)s AND t.event_type = 'recall_hit'
-               AND {_T_IN_REACH}
-               AND t.created_at > now() - make_interval(days => %(days)s)) events
-     GROUP BY day ORDER BY day
-    """,
-    prepare=False,
-)
 
 # -- the funnel
 
@@ -197,17 +113,6 @@ FUNNEL_PROJECTS = Query(
     prepare=False,
 )
 
-ERASE = Query(
-    int,
-    """
-    DELETE FROM memory_telemetry
-     WHERE team_id = %(team_id)s
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid
-            OR project_id IN (SELECT id FROM projects WHERE joined_to = %(project_id)s::uuid AND team_id = %(team_id)s))
-    """,
-    prepare=False,
-)
-
 
 async def listed(
     conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, filters: model.MemoryFilters, *, limit: int, offset: int
@@ -223,42 +128,90 @@ async def listed(
     )
 
 
+@unprepared_query(f"""
+    SELECT {_O_COLUMNS} FROM observations o
+     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {_IN_SCOPE}
+     ORDER BY o.importance DESC, o.updated_at DESC, o.id DESC LIMIT %(limit)s
+    """)
 async def most_important(conn: Conn, team_id: UUID, project_ids: Sequence[UUID], limit: int) -> list[Observation]:
     """The most important of these projects and of what the team shares; of equals the last changed first."""
-    return await MOST_IMPORTANT.all(conn, team_id=team_id, project_ids=list(project_ids), limit=limit)
+    ...
 
 
+@unprepared_query(f"""
+    SELECT s.id, s.project_id, s.left_id, s.right_id, s.similarity, s.status, s.created_at, s.resolved_at
+    {_SUGGESTIONS}
+     ORDER BY s.similarity DESC, s.id DESC LIMIT %(limit)s OFFSET %(offset)s
+    """)
 async def suggestions(
     conn: Conn, team_id: UUID, *, project_id: UUID | None, status: SuggestionStatus, limit: int, offset: int
 ) -> list[model.MemorySuggestion]:
     """The most similar first."""
-    return await SUGGESTIONS.all(conn, team_id=team_id, project_id=project_id, status=status, limit=limit, offset=offset)
+    ...
 
 
-async def count_suggestions(conn: Conn, team_id: UUID, *, project_id: UUID | None, status: SuggestionStatus) -> int:
-    return await SUGGESTION_COUNT.one(conn, team_id=team_id, project_id=project_id, status=status)
+@unprepared_query(f"SELECT count(*) {_SUGGESTIONS}")
+async def count_suggestions(conn: Conn, team_id: UUID, *, project_id: UUID | None, status: SuggestionStatus) -> int: ...
 
 
-async def label_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[model.LabelCount]:
-    return await LABEL_COUNTS.all(conn, team_id=team_id, project_id=project_id)
+@unprepared_query(f"""
+    SELECT {LABEL} AS label, o.scope, coalesce(o.agent, 'unknown') AS agent, count(*) AS memory_count,
+           count(*) FILTER (WHERE o.expires_at IS NOT NULL) AS short_term_count,
+           count(*) FILTER (WHERE o.expires_at < now() + interval '1 hour') AS expiring_count
+      FROM observations o
+     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O}
+     GROUP BY 1, 2, 3
+    """)
+async def label_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[model.LabelCount]: ...
 
 
-async def usage_totals(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.UsageTotals:
-    return await USAGE_TOTALS.one(conn, team_id=team_id, project_id=project_id)
+@unprepared_query(f"""
+    SELECT coalesce(sum({_TOKENS}), 0)::bigint AS tokens_stored,
+           coalesce(sum({_TOKENS} * o.access_count), 0)::bigint AS tokens_saved,
+           coalesce(sum(o.access_count), 0)::bigint AS hits, count(*) AS memory_count,
+           count(*) FILTER (WHERE o.access_count > 0) AS read_count
+      FROM observations o
+     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O}
+    """)
+async def usage_totals(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.UsageTotals: ...
 
 
+@unprepared_query(f"""
+    SELECT {_O_COLUMNS} FROM observations o
+     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O} AND o.access_count > 0
+     ORDER BY o.access_count DESC, o.id DESC LIMIT %(limit)s
+    """)
 async def top_read(conn: Conn, team_id: UUID, project_id: UUID | None, limit: int) -> list[Observation]:
     """Those that were read most often."""
-    return await TOP_READ.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+    ...
 
 
-async def tokens_by_agent(conn: Conn, team_id: UUID, project_id: UUID | None, limit: int) -> list[model.AgentTokens]:
-    return await TOKENS_BY_AGENT.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+@unprepared_query(f"""
+    SELECT coalesce(o.agent, 'unknown') AS agent, sum({_TOKENS})::bigint AS tokens
+      FROM observations o
+     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O}
+     GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(limit)s
+    """)
+async def tokens_by_agent(conn: Conn, team_id: UUID, project_id: UUID | None, limit: int) -> list[model.AgentTokens]: ...
 
 
+# Days of UTC on which nothing happened are left out.
+@unprepared_query(f"""
+    SELECT day AS date, sum(created)::bigint AS created, sum(hits)::bigint AS hits
+      FROM (SELECT (o.created_at AT TIME ZONE 'UTC')::date AS day, 1 AS created, 0 AS hits
+              FROM observations o
+             WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O} AND o.created_at > now() - make_interval(days => %(days)s)
+             UNION ALL
+            SELECT (t.created_at AT TIME ZONE 'UTC')::date, 0, t.hit_count
+              FROM memory_telemetry t
+             WHERE t.team_id = %(team_id)s AND t.event_type = 'recall_hit'
+               AND {_T_IN_REACH}
+               AND t.created_at > now() - make_interval(days => %(days)s)) events
+     GROUP BY day ORDER BY day
+    """)
 async def usage_days(conn: Conn, team_id: UUID, project_id: UUID | None, days: int) -> list[model.UsageDay]:
     """The last so many days, the first of them first."""
-    return await USAGE_DAYS.all(conn, team_id=team_id, project_id=project_id, days=days)
+    ...
 
 
 async def record(conn: Conn, team_id: UUID, events: Sequence[model.TelemetryEvent]) -> None:
@@ -283,9 +236,15 @@ async def funnel_projects(conn: Conn, team_id: UUID, within: model.FunnelRange, 
     return await FUNNEL_PROJECTS.all(conn, team_id=team_id, limit=limit, **_of(within))
 
 
-async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+@unprepared_query("""
+    DELETE FROM memory_telemetry
+     WHERE team_id = %(team_id)s
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid
+            OR project_id IN (SELECT id FROM projects WHERE joined_to = %(project_id)s::uuid AND team_id = %(team_id)s))
+    """)
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
     """Delete the events of the project, or without one of the team; returns their number."""
-    return await ERASE.run(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
 def _of(within: model.FunnelRange) -> dict[str, object]:

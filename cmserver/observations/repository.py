@@ -8,7 +8,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from cmserver.access.model import IN_REACH
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 from cmserver.observations import model
 
 OWNS = {"observations", "observation_sources", "observation_counters"}
@@ -72,16 +72,6 @@ INSERT_SOURCES = Query(
     """,
 )
 
-BY_ID = Query(
-    model.Observation, f"SELECT {model.OBSERVATION_COLUMNS} FROM observations WHERE id = %(id)s AND team_id = %(team_id)s"
-)
-
-BY_NUMBER = Query(
-    model.Observation,
-    f"""
-    SELECT {model.OBSERVATION_COLUMNS} FROM observations WHERE number = %(number)s AND team_id = %(team_id)s
-    """,
-)
 
 # Newest first; `before` and `before_id` are the keyset of the last one on the page before.
 NEWEST = Query(
@@ -104,10 +94,6 @@ NEWEST = Query(
     prepare=False,
 )
 
-LOCK = Query(
-    model.Observation,
-    f"SELECT {model.OBSERVATION_COLUMNS} FROM observations WHERE id = %(id)s AND team_id = %(team_id)s FOR UPDATE",
-)
 
 CORRECT = Query(
     model.Observation,
@@ -146,52 +132,6 @@ _CORRECTED = (
     "closed_at",
 )
 
-DELETE = Query(bool, "SELECT erase_observation(%(id)s, %(team_id)s)")
-
-HOLDERS_OF_DERIVED = Query(
-    int,
-    """
-    SELECT DISTINCT t.number
-      FROM observation_derivations d
-      JOIN observations o ON o.id = d.derived_observation_id AND o.team_id = d.team_id
-      JOIN observations t ON t.id = o.superseded_by AND t.team_id = o.team_id
-     WHERE d.team_id = %(team_id)s AND d.source_observation_ids && %(ids)s::uuid[] ORDER BY 1
-    """,
-)
-
-DERIVED_FROM = Query(
-    model.DerivedObservation,
-    """
-    SELECT DISTINCT o.id, o.number, o.project_id
-      FROM observation_derivations d
-      JOIN observations o ON o.id = d.derived_observation_id AND o.team_id = d.team_id
-      JOIN observations s ON s.id = ANY(d.source_observation_ids) AND s.team_id = d.team_id
-     WHERE d.team_id = %(team_id)s AND (s.id = ANY(%(ids)s::uuid[]) OR s.server_session_id = %(session_id)s) ORDER BY o.number
-    """,
-)
-
-# Those that were merged into it, and into those; they are deleted with it.
-MERGED_INTO = Query(
-    UUID,
-    """
-    WITH RECURSIVE merged AS (
-        SELECT id FROM observations WHERE superseded_by = %(id)s AND team_id = %(team_id)s
-         UNION
-        SELECT o.id FROM observations o JOIN merged m ON o.superseded_by = m.id WHERE o.team_id = %(team_id)s
-    )
-    SELECT id FROM merged ORDER BY id
-    """,
-)
-
-# Their sources go with them.
-ERASE = Query(
-    int,
-    """
-    DELETE FROM observations
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    """,
-    prepare=False,
-)
 
 # As the reference to the project will do, but before the counter is locked: who purges the project makes nobody else wait.
 HOLD_PROJECTS = Query(
@@ -202,16 +142,6 @@ HOLD_PROJECTS = Query(
     """,
 )
 
-OF_EVENT = Query(
-    model.Observation,
-    f"""
-    SELECT {_O_COLUMNS}
-      FROM observation_sources s
-      JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
-     WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s AND {model.LIVE_O}
-     ORDER BY o.number
-    """,
-)
 
 MADE_OF_EVENTS = Query(
     model.EventObservation,
@@ -225,43 +155,6 @@ MADE_OF_EVENTS = Query(
     """,
 )
 
-# Through all that the project has: asked for when files were deleted, moved or edited.
-NAMING_FILES = Query(
-    model.Observation,
-    f"""
-    SELECT {model.OBSERVATION_COLUMNS} FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind <> 'summary' AND stale IS NULL AND {model.LIVE}
-       AND EXISTS (SELECT FROM unnest(%(names)s::text[]) AS name WHERE strpos(content, name) > 0)
-     ORDER BY number DESC LIMIT %(limit)s
-    """,
-    prepare=False,
-)
-
-NUMBERS_OF_JOB = Query(
-    int,
-    f"""
-    SELECT o.number
-      FROM observation_sources s
-      JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
-     WHERE s.generation_job_id = %(job_id)s AND s.team_id = %(team_id)s AND {model.LIVE_O}
-     ORDER BY o.number
-    """,
-)
-
-LINKS_OF_EVENT = Query(
-    model.EventLink,
-    f"""
-    SELECT s.id, s.observation_id, s.source_type, s.source_id, s.generation_job_id, o.generation_key, s.created_at
-      FROM observation_sources s
-      JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
-     WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s AND {model.LIVE_O}
-    """,
-)
-
-BY_IDS = Query(
-    model.Observation,
-    f"SELECT {model.OBSERVATION_COLUMNS} FROM observations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND {model.LIVE}",
-)
 
 ANY_BY_NAMES = Query(
     model.Observation,
@@ -271,25 +164,6 @@ ANY_BY_NAMES = Query(
     """,
 )
 
-GONE = Query(
-    model.GoneObservation,
-    f"""
-    SELECT o.id, o.number, o.project_id, o.scope, s.number AS superseded_by,
-           CASE WHEN o.superseded_at IS NULL THEN o.expires_at END AS expired_at
-      FROM observations o LEFT JOIN observations s ON s.id = o.superseded_by AND s.team_id = o.team_id
-     WHERE (o.number = ANY(%(numbers)s::bigint[]) OR o.id = ANY(%(ids)s::uuid[])) AND o.team_id = %(team_id)s
-       AND NOT ({model.LIVE_O})
-    """,
-)
-
-SOURCES = Query(
-    model.ObservationSource,
-    """
-    SELECT id, observation_id, source_type, source_id, generation_job_id, created_at FROM observation_sources
-     WHERE observation_id = ANY(%(observation_ids)s) AND team_id = %(team_id)s
-     ORDER BY created_at, id
-    """,
-)
 
 OF_SESSION = Query(
     model.Observation,
@@ -327,43 +201,6 @@ OPEN_ENDS = Query(
     """,
 )
 
-# One that somebody corrects at this moment stays open. What a turn has closed is closed by what its own session says of it.
-CLOSE = Query(
-    int,
-    f"""
-    WITH ending AS (
-        SELECT id FROM observations
-         WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND number = ANY(%(numbers)s)
-           AND (state = 'open' OR EXISTS (SELECT FROM turns t WHERE t.team_id = %(team_id)s AND t.number = closed_by))
-           AND number <> %(closed_by)s AND {model.LIVE}
-         ORDER BY number FOR UPDATE SKIP LOCKED
-    )
-    UPDATE observations o SET state = %(state)s, closed_by = %(closed_by)s, closed_at = now(), updated_at = now()
-      FROM ending WHERE o.id = ending.id AND o.team_id = %(team_id)s
-    """,
-)
-
-# The newest that are open, and all that was ever open of these turns.
-FAILURES = Query(
-    model.RecordedFailure,
-    f"""
-    WITH chosen AS (
-        (SELECT id FROM observations
-          WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND state = 'open' ORDER BY number DESC LIMIT %(limit)s)
-        UNION
-        SELECT id FROM observations
-         WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND server_session_id = ANY(%(session_ids)s)
-           AND turn_number = ANY(%(turn_numbers)s) AND state IS NOT NULL
-    )
-    SELECT o.number, t.server_session_id, o.state, o.closed_by, o.metadata, t.number AS turn_number, t.created_at AS asked_at,
-           o.version = 1 AND (o.state = 'open' OR c.id IS NOT NULL) AS may_change
-      FROM chosen
-      JOIN observations o USING (id)
-      JOIN turns t ON t.team_id = o.team_id AND t.number = o.turn_number
-      LEFT JOIN turns c ON c.team_id = o.team_id AND c.number = o.closed_by
-     WHERE {model.LIVE_O} AND o.metadata ? 'commands'
-    """,
-)
 
 SET_STATES = Query(
     int,
@@ -375,26 +212,6 @@ SET_STATES = Query(
     """,
 )
 
-# Not what a person said, changed or closed since, nor what something was merged into.
-REMOVE_RULES_ROWS = Query(
-    int,
-    """
-    DELETE FROM observations o
-     WHERE o.created_by_job_id = ANY(%(job_ids)s) AND o.team_id = %(team_id)s AND o.origin = 'rules' AND o.version = 1
-       AND o.type <> 'decision' AND (o.state IS NULL OR o.state = 'open')
-       AND NOT EXISTS (SELECT FROM observations s WHERE s.superseded_by = o.id AND s.team_id = o.team_id)
-    """,
-)
-
-LAST_SUMMARY = Query(
-    str,
-    f"""
-    SELECT content FROM observations
-     WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'summary'
-       AND {model.LIVE}
-     ORDER BY created_at DESC, number DESC LIMIT 1
-    """,
-)
 
 SUMMARIES_OF_SESSIONS = Query(
     model.Observation,
@@ -410,71 +227,6 @@ SUMMARIES_OF_SESSIONS = Query(
     prepare=False,
 )
 
-PROJECT_SUMMARY = Query(
-    model.Observation,
-    f"""
-    SELECT {model.OBSERVATION_COLUMNS} FROM observations
-     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND kind = 'summary' AND server_session_id IS NULL
-       AND origin = 'api' AND {model.LIVE}
-     ORDER BY created_at DESC, id DESC LIMIT 1
-    """,
-)
-
-BY_NUMBERS = Query(
-    model.Observation,
-    f"""
-    SELECT {model.OBSERVATION_COLUMNS}
-      FROM observations
-     WHERE number = ANY(%(numbers)s::bigint[]) AND team_id = %(team_id)s AND {model.LIVE}
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    """,
-    prepare=False,
-)
-
-# By offset, as clients of claude-mem turn pages. What was recorded without a session, or without a word of whose it is, counts as
-# Claude's, as it does there.
-LISTED = Query(
-    model.Observation,
-    f"""
-    SELECT {model.OBSERVATION_COLUMNS}
-      FROM observations o
-     WHERE team_id = %(team_id)s AND {model.LIVE_O}
-       AND {IN_REACH}
-       AND (kind = 'summary') = %(summaries)s::boolean
-       AND (%(platform)s::text IS NULL
-            OR strpos(coalesce((SELECT lower(s.platform_source) FROM server_sessions s
-                                 WHERE s.id = o.server_session_id AND s.team_id = o.team_id), 'claude'), %(platform)s::text) > 0)
-     ORDER BY created_at DESC, id DESC
-     LIMIT %(limit)s OFFSET %(offset)s
-    """,
-    prepare=False,
-)
-
-# Without their kind, those of a project are counted by its index alone.
-COUNTS = Query(
-    model.ObservationCounts,
-    f"""
-    SELECT every.count - summaries.count AS observations, summaries.count AS summaries, every.first_at
-      FROM (SELECT count(*) AS count, min(created_at) AS first_at FROM observations
-             WHERE team_id = %(team_id)s AND {IN_REACH} AND {model.LIVE}) every,
-           (SELECT count(*) AS count FROM observations
-             WHERE team_id = %(team_id)s AND {IN_REACH} AND {model.LIVE} AND kind = 'summary') summaries
-    """,
-    prepare=False,
-)
-
-
-# A trigger keeps the search columns: they are computed anew when a column that they are made of is set, be it to what it was.
-COUNT_FOR_REINDEX = Query(
-    int,
-    """
-    SELECT count(*) FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s
-       AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
-       AND (%(observation_id)s::uuid IS NULL OR id = %(observation_id)s::uuid)
-    """,
-    prepare=False,
-)
 
 REINDEX = Query(
     model.Place,
@@ -521,12 +273,14 @@ async def insert_sources(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequ
     await INSERT_SOURCES.run(conn, team_id=team_id, project_id=project_id, rows=Jsonb(list(rows)))
 
 
-async def by_id(conn: Conn, team_id: UUID, observation_id: UUID) -> model.Observation | None:
-    return await BY_ID.first(conn, id=observation_id, team_id=team_id)
+@query(f"SELECT {model.OBSERVATION_COLUMNS} FROM observations WHERE id = %(observation_id)s AND team_id = %(team_id)s")
+async def by_id(conn: Conn, team_id: UUID, observation_id: UUID) -> model.Observation | None: ...
 
 
-async def by_number(conn: Conn, team_id: UUID, number: int) -> model.Observation | None:
-    return await BY_NUMBER.first(conn, number=number, team_id=team_id)
+@query(f"""
+    SELECT {model.OBSERVATION_COLUMNS} FROM observations WHERE number = %(number)s AND team_id = %(team_id)s
+    """)
+async def by_number(conn: Conn, team_id: UUID, number: int) -> model.Observation | None: ...
 
 
 async def newest(
@@ -561,9 +315,10 @@ async def newest(
     )
 
 
+@query(f"SELECT {model.OBSERVATION_COLUMNS} FROM observations WHERE id = %(observation_id)s AND team_id = %(team_id)s FOR UPDATE")
 async def lock(conn: Conn, team_id: UUID, observation_id: UUID) -> model.Observation | None:
     """The observation, locked until the transaction ends."""
-    return await LOCK.first(conn, id=observation_id, team_id=team_id)
+    ...
 
 
 async def correct(conn: Conn, team_id: UUID, to: model.Observation) -> model.Observation:
@@ -578,31 +333,61 @@ async def correct(conn: Conn, team_id: UUID, to: model.Observation) -> model.Obs
     )
 
 
+# Those that were merged into it, and into those; they are deleted with it.
+@query("""
+    WITH RECURSIVE merged AS (
+        SELECT id FROM observations WHERE superseded_by = %(observation_id)s AND team_id = %(team_id)s
+         UNION
+        SELECT o.id FROM observations o JOIN merged m ON o.superseded_by = m.id WHERE o.team_id = %(team_id)s
+    )
+    SELECT id FROM merged ORDER BY id
+    """)
 async def merged_into(conn: Conn, team_id: UUID, observation_id: UUID) -> list[UUID]:
     """The ids of those that were merged into it, and into those; they are deleted with it."""
-    return await MERGED_INTO.all(conn, id=observation_id, team_id=team_id)
+    ...
 
 
+@query("""
+    SELECT DISTINCT t.number
+      FROM observation_derivations d
+      JOIN observations o ON o.id = d.derived_observation_id AND o.team_id = d.team_id
+      JOIN observations t ON t.id = o.superseded_by AND t.team_id = o.team_id
+     WHERE d.team_id = %(team_id)s AND d.source_observation_ids && %(observation_ids)s::uuid[] ORDER BY 1
+    """)
 async def holders_of_derived(conn: Conn, team_id: UUID, observation_ids: Collection[UUID]) -> list[int]:
     """The numbers of observations into which something was merged that the steward derived from these."""
-    return await HOLDERS_OF_DERIVED.all(conn, ids=list(observation_ids), team_id=team_id)
+    ...
 
 
+@query("""
+    SELECT DISTINCT o.id, o.number, o.project_id
+      FROM observation_derivations d
+      JOIN observations o ON o.id = d.derived_observation_id AND o.team_id = d.team_id
+      JOIN observations s ON s.id = ANY(d.source_observation_ids) AND s.team_id = d.team_id
+     WHERE d.team_id = %(team_id)s AND (s.id = ANY(%(observation_ids)s::uuid[]) OR s.server_session_id = %(session_id)s)
+     ORDER BY o.number
+    """)
 async def derived_from(
     conn: Conn, team_id: UUID, observation_ids: Collection[UUID] = (), *, session_id: UUID | None = None
 ) -> list[model.DerivedObservation]:
     """What the steward derived from these observations, and from those of the session."""
-    return await DERIVED_FROM.all(conn, team_id=team_id, ids=list(observation_ids), session_id=session_id)
+    ...
 
 
+@query("SELECT erase_observation(%(observation_id)s, %(team_id)s)")
 async def delete(conn: Conn, team_id: UUID, observation_id: UUID) -> bool:
     """Delete the observation, its source links, and what the steward derived from it; returns whether it was there."""
-    return await DELETE.one(conn, id=observation_id, team_id=team_id)
+    ...
 
 
-async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+# Their sources go with them.
+@unprepared_query("""
+    DELETE FROM observations
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """)
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
     """Delete all observations of the project, or without one of the team; returns their number."""
-    return await ERASE.run(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
 async def hold_projects(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> set[UUID]:
@@ -610,8 +395,14 @@ async def hold_projects(conn: Conn, team_id: UUID, project_ids: Collection[UUID]
     return set(await HOLD_PROJECTS.all(conn, team_id=team_id, ids=list(project_ids)))
 
 
-async def of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[model.Observation]:
-    return await OF_EVENT.all(conn, team_id=team_id, event_id=event_id)
+@query(f"""
+    SELECT {_O_COLUMNS}
+      FROM observation_sources s
+      JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
+     WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s AND {model.LIVE_O}
+     ORDER BY o.number
+    """)
+async def of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[model.Observation]: ...
 
 
 async def made_of_events(conn: Conn, team_id: UUID, event_ids: Sequence[UUID]) -> dict[UUID, list[model.EventObservation]]:
@@ -622,18 +413,31 @@ async def made_of_events(conn: Conn, team_id: UUID, event_ids: Sequence[UUID]) -
     return observations_by_event
 
 
+@query(f"""
+    SELECT o.number
+      FROM observation_sources s
+      JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
+     WHERE s.generation_job_id = %(job_id)s AND s.team_id = %(team_id)s AND {model.LIVE_O}
+     ORDER BY o.number
+    """)
 async def numbers_of_job(conn: Conn, team_id: UUID, job_id: UUID) -> list[int]:
     """The numbers of the observations that the job made."""
-    return await NUMBERS_OF_JOB.all(conn, team_id=team_id, job_id=job_id)
+    ...
 
 
-async def links_of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[model.EventLink]:
-    return await LINKS_OF_EVENT.all(conn, team_id=team_id, event_id=event_id)
+@query(f"""
+    SELECT s.id, s.observation_id, s.source_type, s.source_id, s.generation_job_id, o.generation_key, s.created_at
+      FROM observation_sources s
+      JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
+     WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s AND {model.LIVE_O}
+    """)
+async def links_of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[model.EventLink]: ...
 
 
+@query(f"SELECT {model.OBSERVATION_COLUMNS} FROM observations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND {model.LIVE}")
 async def by_ids(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[model.Observation]:
     """The observations with these ids, those that exist, in no order."""
-    return await BY_IDS.all(conn, team_id=team_id, ids=list(ids))
+    ...
 
 
 async def any_by_names(conn: Conn, team_id: UUID, names: Collection[int | UUID]) -> list[model.Observation]:
@@ -643,11 +447,18 @@ async def any_by_names(conn: Conn, team_id: UUID, names: Collection[int | UUID])
     return await ANY_BY_NAMES.all(conn, team_id=team_id, numbers=numbers, ids=ids)
 
 
+@query(f"""
+    SELECT o.id, o.number, o.project_id, o.scope, s.number AS superseded_by,
+           CASE WHEN o.superseded_at IS NULL THEN o.expires_at END AS expired_at
+      FROM observations o LEFT JOIN observations s ON s.id = o.superseded_by AND s.team_id = o.team_id
+     WHERE (o.number = ANY(%(numbers)s::bigint[]) OR o.id = ANY(%(ids)s::uuid[])) AND o.team_id = %(team_id)s
+       AND NOT ({model.LIVE_O})
+    """)
 async def gone(
     conn: Conn, team_id: UUID, *, numbers: Collection[int] = (), ids: Collection[UUID] = ()
 ) -> list[model.GoneObservation]:
     """Those of these numbers and ids that are stored, but superseded or expired."""
-    return await GONE.all(conn, team_id=team_id, numbers=list(numbers), ids=list(ids))
+    ...
 
 
 async def of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, limit: int) -> list[model.Observation]:
@@ -668,25 +479,48 @@ async def open_ends(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> 
     return rows[::-1]
 
 
+# One that somebody corrects at this moment stays open. What a turn has closed is closed by what its own session says of it.
+@query(f"""
+    WITH ending AS (
+        SELECT id FROM observations
+         WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND number = ANY(%(numbers)s)
+           AND (state = 'open' OR EXISTS (SELECT FROM turns t WHERE t.team_id = %(team_id)s AND t.number = closed_by))
+           AND number <> %(closed_by)s AND {model.LIVE}
+         ORDER BY number FOR UPDATE SKIP LOCKED
+    )
+    UPDATE observations o SET state = %(state)s, closed_by = %(closed_by)s, closed_at = now(), updated_at = now()
+      FROM ending WHERE o.id = ending.id AND o.team_id = %(team_id)s
+    """)
 async def close(
     conn: Conn, team_id: UUID, project_id: UUID, numbers: Sequence[int], closed_by: int, state: model.ObservationState
 ) -> None:
     """Mark those of them that are open as done or dropped by the observation of the number `closed_by`."""
-    await CLOSE.run(conn, team_id=team_id, project_id=project_id, numbers=list(numbers), closed_by=closed_by, state=state)
+    ...
 
 
+# The newest that are open, and all that was ever open of these turns.
+@query(f"""
+    WITH chosen AS (
+        (SELECT id FROM observations
+          WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND state = 'open' ORDER BY number DESC LIMIT %(limit)s)
+        UNION
+        SELECT id FROM observations
+         WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND server_session_id = ANY(%(session_ids)s)
+           AND turn_number = ANY(%(turn_numbers)s) AND state IS NOT NULL
+    )
+    SELECT o.number, t.server_session_id, o.state, o.closed_by, o.metadata, t.number AS turn_number, t.created_at AS asked_at,
+           o.version = 1 AND (o.state = 'open' OR c.id IS NOT NULL) AS may_change
+      FROM chosen
+      JOIN observations o USING (id)
+      JOIN turns t ON t.team_id = o.team_id AND t.number = o.turn_number
+      LEFT JOIN turns c ON c.team_id = o.team_id AND c.number = o.closed_by
+     WHERE {model.LIVE_O} AND o.metadata ? 'commands'
+    """)
 async def failures(
     conn: Conn, team_id: UUID, project_id: UUID, session_ids: Collection[UUID], turn_numbers: Collection[int], limit: int
 ) -> list[model.RecordedFailure]:
     """What is or was open of these turns, and the newest `limit` of what is open in the project, if it says how commands ended."""
-    return await FAILURES.all(
-        conn,
-        team_id=team_id,
-        project_id=project_id,
-        session_ids=list(session_ids),
-        turn_numbers=list(turn_numbers),
-        limit=limit,
-    )
+    ...
 
 
 async def set_states(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[model.StateByTurn]) -> None:
@@ -694,19 +528,38 @@ async def set_states(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence
     await SET_STATES.run(conn, team_id=team_id, project_id=project_id, rows=Jsonb(list(rows)))
 
 
+# Not what a person said, changed or closed since, nor what something was merged into.
+@query("""
+    DELETE FROM observations o
+     WHERE o.created_by_job_id = ANY(%(job_ids)s) AND o.team_id = %(team_id)s AND o.origin = 'rules' AND o.version = 1
+       AND o.type <> 'decision' AND (o.state IS NULL OR o.state = 'open')
+       AND NOT EXISTS (SELECT FROM observations s WHERE s.superseded_by = o.id AND s.team_id = o.team_id)
+    """)
 async def remove_rules_rows(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> None:
     """Delete what rules had made of these jobs when a model's call failed: the model has worded them since."""
-    await REMOVE_RULES_ROWS.run(conn, team_id=team_id, job_ids=list(job_ids))
+    ...
 
 
+@query(f"""
+    SELECT {model.OBSERVATION_COLUMNS} FROM observations
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND kind = 'summary' AND server_session_id IS NULL
+       AND origin = 'api' AND {model.LIVE}
+     ORDER BY created_at DESC, id DESC LIMIT 1
+    """)
 async def project_summary(conn: Conn, team_id: UUID, project_id: UUID) -> model.Observation | None:
     """The newest summary of the project itself, which somebody wrote."""
-    return await PROJECT_SUMMARY.first(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
+@query(f"""
+    SELECT content FROM observations
+     WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'summary'
+       AND {model.LIVE}
+     ORDER BY created_at DESC, number DESC LIMIT 1
+    """)
 async def last_summary(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> str | None:
     """The text of the session's newest summary."""
-    return await LAST_SUMMARY.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)
+    ...
 
 
 async def summaries_of_sessions(conn: Conn, team_id: UUID, projects: Mapping[UUID, UUID]) -> list[model.Observation]:
@@ -714,37 +567,71 @@ async def summaries_of_sessions(conn: Conn, team_id: UUID, projects: Mapping[UUI
     return await SUMMARIES_OF_SESSIONS.all(conn, team_id=team_id, session_ids=list(projects), project_ids=list(projects.values()))
 
 
-async def sources(conn: Conn, team_id: UUID, observation_ids: Sequence[UUID]) -> list[model.ObservationSource]:
-    return await SOURCES.all(conn, team_id=team_id, observation_ids=list(observation_ids))
+@query("""
+    SELECT id, observation_id, source_type, source_id, generation_job_id, created_at FROM observation_sources
+     WHERE observation_id = ANY(%(observation_ids)s) AND team_id = %(team_id)s
+     ORDER BY created_at, id
+    """)
+async def sources(conn: Conn, team_id: UUID, observation_ids: Sequence[UUID]) -> list[model.ObservationSource]: ...
 
 
+@unprepared_query(f"""
+    SELECT {model.OBSERVATION_COLUMNS}
+      FROM observations
+     WHERE number = ANY(%(numbers)s::bigint[]) AND team_id = %(team_id)s AND {model.LIVE}
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """)
 async def by_numbers(
     conn: Conn, team_id: UUID, numbers: Collection[int], *, project_id: UUID | None = None
 ) -> list[model.Observation]:
     """The observations with these numbers, those that exist (in the project, if one is given), in no order."""
-    return await BY_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers), project_id=project_id)
+    ...
 
 
+# By offset, as clients of claude-mem turn pages. What was recorded without a session, or without a word of whose it is, counts as
+# Claude's, as it does there.
+@unprepared_query(f"""
+    SELECT {model.OBSERVATION_COLUMNS}
+      FROM observations o
+     WHERE team_id = %(team_id)s AND {model.LIVE_O}
+       AND {IN_REACH}
+       AND (kind = 'summary') = %(summaries)s::boolean
+       AND (%(platform)s::text IS NULL
+            OR strpos(coalesce((SELECT lower(s.platform_source) FROM server_sessions s
+                                 WHERE s.id = o.server_session_id AND s.team_id = o.team_id), 'claude'), %(platform)s::text) > 0)
+     ORDER BY created_at DESC, id DESC
+     LIMIT %(limit)s OFFSET %(offset)s
+    """)
 async def listed(
     conn: Conn, team_id: UUID, *, project_id: UUID | None, summaries: bool, platform: str | None, limit: int, offset: int
 ) -> list[model.Observation]:
     """Newest first: only summaries, or all but them. `platform` is part of the name of the agent whose session it was."""
-    return await LISTED.all(
-        conn, team_id=team_id, project_id=project_id, summaries=summaries, platform=platform, limit=limit, offset=offset
-    )
+    ...
 
 
-async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.ObservationCounts:
-    return await COUNTS.one(conn, team_id=team_id, project_id=project_id)
+# Without their kind, those of a project are counted by its index alone.
+@unprepared_query(f"""
+    SELECT every.count - summaries.count AS observations, summaries.count AS summaries, every.first_at
+      FROM (SELECT count(*) AS count, min(created_at) AS first_at FROM observations
+             WHERE team_id = %(team_id)s AND {IN_REACH} AND {model.LIVE}) every,
+           (SELECT count(*) AS count FROM observations
+             WHERE team_id = %(team_id)s AND {IN_REACH} AND {model.LIVE} AND kind = 'summary') summaries
+    """)
+async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.ObservationCounts: ...
 
 
+# A trigger keeps the search columns: they are computed anew when a column that they are made of is set, be it to what it was.
+@unprepared_query("""
+    SELECT count(*) FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s
+       AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
+       AND (%(observation_id)s::uuid IS NULL OR id = %(observation_id)s::uuid)
+    """)
 async def count_for_reindex(
     conn: Conn, team_id: UUID, project_id: UUID, *, session_id: UUID | None, observation_id: UUID | None
 ) -> int:
     """How many observations `reindex` goes through."""
-    return await COUNT_FOR_REINDEX.one(
-        conn, team_id=team_id, project_id=project_id, session_id=session_id, observation_id=observation_id
-    )
+    ...
 
 
 async def reindex(
@@ -770,6 +657,13 @@ async def reindex(
     )
 
 
+# Through all that the project has: asked for when files were deleted, moved or edited.
+@unprepared_query(f"""
+    SELECT {model.OBSERVATION_COLUMNS} FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind <> 'summary' AND stale IS NULL AND {model.LIVE}
+       AND EXISTS (SELECT FROM unnest(%(names)s::text[]) AS name WHERE strpos(content, name) > 0)
+     ORDER BY number DESC LIMIT %(limit)s
+    """)
 async def naming_files(conn: Conn, team_id: UUID, project_id: UUID, names: Collection[str], limit: int) -> list[model.Observation]:
     """The newest of the project whose text has one of these names of files and folders, and which are not stale yet."""
-    return await NAMING_FILES.all(conn, team_id=team_id, project_id=project_id, names=list(names), limit=limit)
+    ...

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import LiteralString
 from uuid import UUID
 
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, query, unprepared_query
 from cmserver.base.text import quote_lexeme
 from cmserver.observations.model import LIVE
 from cmserver.recall.model import FileMention, IndexRow, KnownFolder, NearObservation, NearProject, ObservationDetails, SummaryText
@@ -34,21 +34,6 @@ _IS_NEWS: LiteralString = """(kind <> 'summary' OR summary IS NULL
             OR jsonb_strip_nulls(summary) ?| ARRAY['learned', 'completed', 'next_steps'])
        AND (state IS NULL OR state = 'open')"""
 
-# Called by a folder of these, or by a folder whose last part is the project's name.
-NEAR = Query(
-    NearProject,
-    """
-    SELECT p.canonical_id, n.observations
-      FROM projects p
-     CROSS JOIN LATERAL (SELECT count(*) AS observations FROM observations o
-                          WHERE o.project_id = p.id AND o.team_id = p.team_id
-                            AND o.superseded_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > now())) n
-     WHERE p.team_id = %(team_id)s AND p.id <> %(project_id)s AND p.archived_at IS NULL AND NOT p.isolated
-       AND (p.canonical_id = ANY (%(folders)s::text[]) OR (p.name = %(name)s AND p.canonical_id ~ '^(/|[A-Z]:/)'))
-       AND n.observations > 0
-     ORDER BY p.canonical_id = ANY (%(folders)s::text[]) DESC, p.updated_at DESC LIMIT %(limit)s
-    """,
-)
 
 _SEES_SHARED: LiteralString = "NOT EXISTS (SELECT FROM projects WHERE id = %(project_id)s AND isolated)"
 """An isolated project sees nothing that others share. Asked once a query."""
@@ -98,20 +83,10 @@ DETAILS = Query(
     """,
 )
 
-SUMMARY = Query(
-    SummaryText,
-    f"""
-    SELECT summary, left(content, 2800) AS content FROM observations
-     WHERE team_id = %(team_id)s AND number = %(number)s AND {LIVE}
-    """,
-)
 
 IN_TIME = Query(str, "SELECT current_setting('statement_timeout') || left(set_config('statement_timeout', '500', true), 0)")
 """What the limit was before."""
 
-# The planner does not know the words of a list, and takes reading the whole table, or all of the team, for the quickest way to the
-# first of a few: 50 ms a word in 10,000 rows, where the index of words takes one.
-BY_WORDS = Query(str, "SELECT set_config('enable_seqscan', 'off', true) || set_config('enable_indexscan', 'off', true)")
 
 AS_EVER = Query(
     str,
@@ -153,28 +128,22 @@ NEAR_OBSERVATIONS = Query(
     prepare=False,
 )
 
-# The vector has each file's name by itself, so the index finds those that name one of that name; which path it is, their lists say.
-# A path is known by its end: agents say it from the root of the disk, observations mostly from that of the project.
-ABOUT_FILE = Query(
-    FileMention,
-    """
-    SELECT id, coalesce(files_modified, '{}') AS files_modified, coalesce(files_read, '{}') AS files_read, created_at
-      FROM observations_in_team
-     WHERE project_id = %(project_id)s
-       AND (%(session_id)s::uuid IS NULL OR server_session_id IS DISTINCT FROM %(session_id)s::uuid)
-       AND content_search @@ search_all((SELECT p.search_language FROM projects p WHERE p.id = %(project_id)s), %(name)s)
-       AND EXISTS (SELECT FROM unnest(coalesce(files_modified, '{}') || coalesce(files_read, '{}')) AS file
-                    WHERE right('/' || replace(file, '\\', '/'), length(%(name)s) + 1) = '/' || %(name)s)
-     ORDER BY created_at DESC, id DESC
-     LIMIT %(limit)s
-    """,
-    prepare=False,
-)
 
-
+# Called by a folder of these, or by a folder whose last part is the project's name.
+@query("""
+    SELECT p.canonical_id, n.observations
+      FROM projects p
+     CROSS JOIN LATERAL (SELECT count(*) AS observations FROM observations o
+                          WHERE o.project_id = p.id AND o.team_id = p.team_id
+                            AND o.superseded_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > now())) n
+     WHERE p.team_id = %(team_id)s AND p.id <> %(project_id)s AND p.archived_at IS NULL AND NOT p.isolated
+       AND (p.canonical_id = ANY (%(folders)s::text[]) OR (p.name = %(name)s AND p.canonical_id ~ '^(/|[A-Z]:/)'))
+       AND n.observations > 0
+     ORDER BY p.canonical_id = ANY (%(folders)s::text[]) DESC, p.updated_at DESC LIMIT %(limit)s
+    """)
 async def near(conn: Conn, team_id: UUID, project_id: UUID, *, name: str, folders: Sequence[str], limit: int) -> list[NearProject]:
     """Projects with memory that were called by one of these folders, or by a folder of that name."""
-    return await NEAR.all(conn, team_id=team_id, project_id=project_id, name=name, folders=list(folders), limit=limit)
+    ...
 
 
 async def newest(conn: Conn, team_id: UUID, project_id: UUID, *, with_files: bool, limit: int) -> list[IndexRow]:
@@ -208,8 +177,11 @@ async def details(conn: Conn, team_id: UUID, numbers: Sequence[int]) -> dict[int
     return {row.number: row for row in await DETAILS.all(conn, team_id=team_id, numbers=list(numbers))}
 
 
-async def summary(conn: Conn, team_id: UUID, number: int) -> SummaryText | None:
-    return await SUMMARY.first(conn, team_id=team_id, number=number)
+@query(f"""
+    SELECT summary, left(content, 2800) AS content FROM observations
+     WHERE team_id = %(team_id)s AND number = %(number)s AND {LIVE}
+    """)
+async def summary(conn: Conn, team_id: UUID, number: int) -> SummaryText | None: ...
 
 
 @asynccontextmanager
@@ -224,9 +196,12 @@ async def half_a_second(conn: Conn) -> AsyncGenerator[None]:
         await AS_EVER.run(conn, timeout=timeout)
 
 
+# The planner does not know the words of a list, and takes reading the whole table, or all of the team, for the quickest way to the
+# first of a few: 50 ms a word in 10,000 rows, where the index of words takes one.
+@query("SELECT set_config('enable_seqscan', 'off', true) || set_config('enable_indexscan', 'off', true)")
 async def look_up_words(conn: Conn) -> None:
     """Let the planner take no index but those of words, until the end of `half_a_second`."""
-    await BY_WORDS.run(conn)
+    ...
 
 
 async def near_observations(
@@ -295,6 +270,19 @@ async def known_folders(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] |
     return await KNOWN_FOLDERS.all(conn, team_id=team_id, project_ids=ids, sessions=sessions)
 
 
+# The vector has each file's name by itself, so the index finds those that name one of that name; which path it is, their lists say.
+# A path is known by its end: agents say it from the root of the disk, observations mostly from that of the project.
+@unprepared_query("""
+    SELECT id, coalesce(files_modified, '{}') AS files_modified, coalesce(files_read, '{}') AS files_read, created_at
+      FROM observations_in_team
+     WHERE project_id = %(project_id)s
+       AND (%(session_id)s::uuid IS NULL OR server_session_id IS DISTINCT FROM %(session_id)s::uuid)
+       AND content_search @@ search_all((SELECT p.search_language FROM projects p WHERE p.id = %(project_id)s), %(name)s)
+       AND EXISTS (SELECT FROM unnest(coalesce(files_modified, '{}') || coalesce(files_read, '{}')) AS file
+                    WHERE right('/' || replace(file, '\\', '/'), length(%(name)s) + 1) = '/' || %(name)s)
+     ORDER BY created_at DESC, id DESC
+     LIMIT %(limit)s
+    """)
 async def about_file(conn: Conn, project_id: UUID, session_id: UUID | None, name: str, limit: int) -> list[FileMention]:
     """The newest observations of the project that name a file of that name, in whatever folder; none of the session itself."""
-    return await ABOUT_FILE.all(conn, project_id=project_id, session_id=session_id, name=name, limit=limit)
+    ...

@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec.structs import asdict
 
 from cmserver.access.model import IN_REACH
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 from cmserver.sessions import model
 
 OWNS = {"server_sessions"}
@@ -27,20 +27,6 @@ INSERT = Query(
     """,
 )
 
-BY_ID = Query(model.Session, f"SELECT {model.SESSION_COLUMNS} FROM server_sessions WHERE id = %(id)s AND team_id = %(team_id)s")
-
-# By the id the agent gave it; without a platform, the newest of any platform.
-BY_EXTERNAL_ID = Query(
-    model.Session,
-    f"""
-    SELECT {model.SESSION_COLUMNS}
-      FROM server_sessions
-     WHERE coalesce(origin_project_id, project_id) = %(key_id)s AND team_id = %(team_id)s
-       AND (external_session_id = %(external_id)s OR content_session_id = %(external_id)s)
-       AND (%(platform_source)s::text IS NULL OR coalesce(platform_source, '') = %(platform_source)s::text)
-     ORDER BY external_session_id = %(external_id)s DESC NULLS LAST, started_at DESC LIMIT 1
-    """,
-)
 
 # The one that a hook called before; else the one of the API that was alive last, which the hook's call makes its own. The index has
 # the id at the agent behind the team.
@@ -67,51 +53,6 @@ ADOPT = Query(
     """,
 )
 
-# NO KEY: a foreign key's check on the session, which every ingest makes while it holds its lane, must not wait for this.
-LOCK = Query(
-    model.Session,
-    f"SELECT {model.SESSION_COLUMNS} FROM server_sessions WHERE id = %(id)s AND team_id = %(team_id)s FOR NO KEY UPDATE",
-)
-
-END = Query(
-    model.Session,
-    f"""
-    UPDATE server_sessions
-       SET ended_at = CASE WHEN %(anew)s OR ended_at IS NULL
-                           THEN greatest(started_at, time_of_event(coalesce(%(occurred_at)s::timestamptz, now()), now()))
-                           ELSE ended_at END,
-           updated_at = CASE WHEN %(anew)s OR ended_at IS NULL THEN now() ELSE updated_at END,
-           idle_from = NULL
-     WHERE id = %(id)s AND team_id = %(team_id)s
-    RETURNING {model.SESSION_COLUMNS}
-    """,
-)
-
-RENAME = Query(
-    model.Session,
-    f"""
-    UPDATE server_sessions SET title = %(title)s, updated_at = now()
-     WHERE id = %(id)s AND team_id = %(team_id)s
-    RETURNING {model.SESSION_COLUMNS}
-    """,
-)
-
-RESUME = Query(
-    model.Session,
-    f"""
-    UPDATE server_sessions SET ended_at = NULL, idle_from = now(), updated_at = now()
-     WHERE id = %(id)s AND team_id = %(team_id)s AND ended_at IS NOT NULL
-    RETURNING {model.SESSION_COLUMNS}
-    """,
-)
-
-PLACES = Query(
-    model.SessionPlace,
-    """
-    SELECT id, project_id, coalesce(origin_project_id, project_id) AS key_id
-      FROM server_sessions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
-    """,
-)
 
 # Before everything else of the project is locked: who applies a batch, or ends a session, has its session first.
 LOCK_ALL = Query(
@@ -127,94 +68,6 @@ LOCK_ALL = Query(
     prepare=False,
 )
 
-ERASE = Query(
-    int,
-    """
-    DELETE FROM server_sessions
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    """,
-    prepare=False,
-)
-
-GENERATED = Query(
-    int,
-    """
-    UPDATE server_sessions
-       SET generation_status = %(status)s, last_generated_at = now(), updated_at = now(),
-           idle_from = CASE WHEN %(news)s THEN coalesce(idle_from, now()) ELSE idle_from END
-     WHERE id = %(id)s AND team_id = %(team_id)s
-    """,
-)
-
-MARK_PROCESSING = Query(
-    int,
-    """
-    UPDATE server_sessions SET generation_status = 'processing', updated_at = now()
-     WHERE id = %(id)s AND team_id = %(team_id)s AND generation_status <> 'processing'
-    """,
-)
-
-# Newest first; `before` and `before_id` are the keyset of the last one on the page before.
-NEWEST = Query(
-    model.Session,
-    f"""
-    SELECT {model.SESSION_COLUMNS}
-      FROM server_sessions
-     WHERE team_id = %(team_id)s AND started_at > '-infinity' -- all are: the index of this list says it, see migration 0008
-       AND {IN_REACH}
-       AND (%(active)s::boolean IS NULL OR (ended_at IS NULL) = %(active)s::boolean)
-       AND (%(platform_source)s::text IS NULL OR platform_source = %(platform_source)s::text)
-       AND (%(before)s::timestamptz IS NULL OR (started_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
-     ORDER BY started_at DESC, id DESC
-     LIMIT %(limit)s OFFSET %(offset)s
-    """,
-    prepare=False,
-)
-
-OWE_INDEX = Query(
-    int,
-    """
-    UPDATE server_sessions SET metadata = metadata || jsonb_build_object('indexOwed', %(source)s::text)
-     WHERE id = %(id)s AND team_id = %(team_id)s
-    """,
-)
-
-TAKE_OWED_INDEX = Query(
-    str,
-    """
-    UPDATE server_sessions s SET metadata = s.metadata - 'indexOwed'
-      FROM (SELECT id, coalesce(metadata ->> 'indexOwed', '') AS source FROM server_sessions
-             WHERE id = %(id)s AND team_id = %(team_id)s AND metadata ? 'indexOwed' FOR UPDATE) owed
-     WHERE s.id = owed.id AND s.team_id = %(team_id)s
-    RETURNING owed.source
-    """,
-)
-
-SEEN = Query(int, "UPDATE server_sessions SET idle_from = now() WHERE id = %(id)s AND team_id = %(team_id)s")
-
-NEWS = Query(int, "UPDATE server_sessions SET idle_from = now() WHERE id = %(id)s AND team_id = %(team_id)s AND idle_from IS NULL")
-
-# Sessions of archived projects are left alone: nothing would be generated for them.
-SEEM_IDLE = Query(
-    model.SessionOfTeam,
-    """
-    SELECT s.id, s.team_id FROM server_sessions s
-      JOIN projects p ON p.id = s.project_id AND p.team_id = s.team_id AND p.archived_at IS NULL
-      JOIN teams t ON t.id = s.team_id AND t.archived_at IS NULL
-     WHERE s.idle_from < now() - make_interval(secs => %(idle_seconds)s)
-     ORDER BY s.idle_from LIMIT %(limit)s
-    """,
-)
-
-LOCK_IDLE = Query(
-    model.Session,
-    f"""
-    SELECT {model.SESSION_COLUMNS}
-      FROM server_sessions
-     WHERE id = %(id)s AND team_id = %(team_id)s AND idle_from < now() - make_interval(secs => %(idle_seconds)s)
-       FOR NO KEY UPDATE SKIP LOCKED
-    """,
-)
 
 STILL_ALIVE = Query(
     UUID,
@@ -225,40 +78,6 @@ STILL_ALIVE = Query(
     """,
 )
 
-BRIEFS = Query(
-    model.SessionBrief,
-    """
-    SELECT id, coalesce(content_session_id, external_session_id) AS external_id, platform_source
-      FROM server_sessions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
-    """,
-)
-
-PLATFORMS = Query(
-    model.PlatformOfProject,
-    """
-    SELECT DISTINCT project_id, platform_source FROM server_sessions
-     WHERE project_id = ANY(%(project_ids)s) AND team_id = %(team_id)s
-    """,
-)
-
-COUNTS = Query(
-    model.SessionCounts,
-    f"""
-    SELECT count(*) AS sessions, count(*) FILTER (WHERE ended_at IS NULL) AS active FROM server_sessions
-     WHERE team_id = %(team_id)s AND {IN_REACH}
-    """,
-    prepare=False,
-)
-
-OPEN_COUNT = Query(
-    int,
-    """
-    SELECT count(*) FROM server_sessions
-     WHERE team_id = %(team_id)s AND ended_at IS NULL
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    """,
-    prepare=False,
-)
 
 # How many sessions of all teams have not ended.
 OPEN_COUNT_OF_ALL = Query(int, "SELECT count(*) FROM server_sessions WHERE ended_at IS NULL")
@@ -274,35 +93,6 @@ LABELS = Query(
     """,
 )
 
-# The index has the id at the agent behind the team.
-BY_CONTENT_ID = Query(
-    model.Session,
-    f"""
-    SELECT {model.SESSION_COLUMNS}
-      FROM server_sessions
-     WHERE team_id = %(team_id)s AND content_session_id = %(external_id)s
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-     ORDER BY started_at DESC, id DESC LIMIT 1
-    """,
-)
-
-SESSION_AND_LAST_PROMPT = Query(
-    model.SessionAndLastPrompt,
-    """
-    SELECT s.id, s.project_id, coalesce(p.prompt_number, 0) AS prompt_count,
-           coalesce(p.prompt ~ '^(\\s|\\[redacted:private\\])*$', false) AS is_private,
-           coalesce(p.prompt = %(prompt)s::text AND p.created_at > now() - make_interval(secs => %(within_seconds)s), false)
-               AS is_repeated
-      FROM server_sessions s
-      LEFT JOIN LATERAL (SELECT prompt_number, prompt, created_at FROM turns
-                          WHERE server_session_id = s.id AND team_id = %(team_id)s AND agent_id IS NULL
-                          ORDER BY prompt_number DESC LIMIT 1) p ON true
-     WHERE s.team_id = %(team_id)s AND s.content_session_id = %(external_id)s AND s.platform_source = %(platform_source)s
-       AND (%(only)s::uuid IS NULL OR s.project_id = %(only)s::uuid)
-     ORDER BY s.from_hooks DESC, greatest(s.started_at, s.idle_from, s.ended_at) DESC, s.id LIMIT 1
-    """,
-)
-
 
 async def insert(
     conn: Conn, session_id: UUID, team_id: UUID, project_id: UUID, key_id: UUID, new: model.NewSession
@@ -312,22 +102,37 @@ async def insert(
     return await INSERT.first(conn, id=session_id, team_id=team_id, project_id=project_id, key_id=key_id, **fields)
 
 
-async def by_id(conn: Conn, team_id: UUID, session_id: UUID) -> model.Session | None:
-    return await BY_ID.first(conn, id=session_id, team_id=team_id)
+@query(f"SELECT {model.SESSION_COLUMNS} FROM server_sessions WHERE id = %(session_id)s AND team_id = %(team_id)s")
+async def by_id(conn: Conn, team_id: UUID, session_id: UUID) -> model.Session | None: ...
 
 
+# The index has the id at the agent behind the team.
+@query(f"""
+    SELECT {model.SESSION_COLUMNS}
+      FROM server_sessions
+     WHERE team_id = %(team_id)s AND content_session_id = %(external_id)s
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+     ORDER BY started_at DESC, id DESC LIMIT 1
+    """)
 async def by_content_id(conn: Conn, team_id: UUID, external_id: str, *, project_id: UUID | None) -> model.Session | None:
     """The newest with that id at its agent, in the project or else in any."""
-    return await BY_CONTENT_ID.first(conn, team_id=team_id, external_id=external_id, project_id=project_id)
+    ...
 
 
+# By the id the agent gave it; without a platform, the newest of any platform.
+@query(f"""
+    SELECT {model.SESSION_COLUMNS}
+      FROM server_sessions
+     WHERE coalesce(origin_project_id, project_id) = %(key_id)s AND team_id = %(team_id)s
+       AND (external_session_id = %(external_id)s OR content_session_id = %(external_id)s)
+       AND (%(platform_source)s::text IS NULL OR coalesce(platform_source, '') = %(platform_source)s::text)
+     ORDER BY external_session_id = %(external_id)s DESC NULLS LAST, started_at DESC LIMIT 1
+    """)
 async def by_external_id(
     conn: Conn, team_id: UUID, key_id: UUID, external_id: str, platform_source: str | None
 ) -> model.Session | None:
     """The session that its agent gave that id, in the project by whose `key_id` it was made, wherever it is now."""
-    return await BY_EXTERNAL_ID.first(
-        conn, team_id=team_id, key_id=key_id, external_id=external_id, platform_source=platform_source
-    )
+    ...
 
 
 async def by_hook(
@@ -342,11 +147,23 @@ async def adopt(conn: Conn, team_id: UUID, session_id: UUID) -> None:
     await ADOPT.first(conn, id=session_id, team_id=team_id)
 
 
+# NO KEY: a foreign key's check on the session, which every ingest makes while it holds its lane, must not wait for this.
+@query(f"SELECT {model.SESSION_COLUMNS} FROM server_sessions WHERE id = %(session_id)s AND team_id = %(team_id)s FOR NO KEY UPDATE")
 async def lock(conn: Conn, team_id: UUID, session_id: UUID) -> model.Session | None:
     """The session, locked until the transaction ends."""
-    return await LOCK.first(conn, id=session_id, team_id=team_id)
+    ...
 
 
+@query(f"""
+    UPDATE server_sessions
+       SET ended_at = CASE WHEN %(anew)s OR ended_at IS NULL
+                           THEN greatest(started_at, time_of_event(coalesce(%(occurred_at)s::timestamptz, now()), now()))
+                           ELSE ended_at END,
+           updated_at = CASE WHEN %(anew)s OR ended_at IS NULL THEN now() ELSE updated_at END,
+           idle_from = NULL
+     WHERE id = %(session_id)s AND team_id = %(team_id)s
+    RETURNING {model.SESSION_COLUMNS}
+    """)
 async def end(
     conn: Conn, team_id: UUID, session_id: UUID, *, anew: bool = False, occurred_at: datetime | None = None
 ) -> model.Session:
@@ -354,22 +171,36 @@ async def end(
 
     One that had ended already keeps its time, unless something has happened in it since: then it ends `anew`.
     """
-    return await END.one(conn, id=session_id, team_id=team_id, anew=anew, occurred_at=occurred_at)
+    ...
 
 
+@query(f"""
+    UPDATE server_sessions SET title = %(title)s, updated_at = now()
+     WHERE id = %(session_id)s AND team_id = %(team_id)s
+    RETURNING {model.SESSION_COLUMNS}
+    """)
 async def rename(conn: Conn, team_id: UUID, session_id: UUID, title: str | None) -> model.Session:
     """The session with its new title, or without one."""
-    return await RENAME.one(conn, id=session_id, team_id=team_id, title=title)
+    ...
 
 
+@query(f"""
+    UPDATE server_sessions SET ended_at = NULL, idle_from = now(), updated_at = now()
+     WHERE id = %(session_id)s AND team_id = %(team_id)s AND ended_at IS NOT NULL
+    RETURNING {model.SESSION_COLUMNS}
+    """)
 async def resume(conn: Conn, team_id: UUID, session_id: UUID) -> model.Session | None:
     """Reopen the session; None when it had not ended."""
-    return await RESUME.first(conn, id=session_id, team_id=team_id)
+    ...
 
 
+@query("""
+    SELECT id, project_id, coalesce(origin_project_id, project_id) AS key_id
+      FROM server_sessions WHERE id = ANY(%(session_ids)s) AND team_id = %(team_id)s
+    """)
 async def places(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> list[model.SessionPlace]:
     """The existing ones of these sessions, with their projects."""
-    return await PLACES.all(conn, team_id=team_id, ids=list(session_ids))
+    ...
 
 
 async def projects_of(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> dict[UUID, UUID]:
@@ -382,24 +213,50 @@ async def lock_all(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:
     await LOCK_ALL.one(conn, team_id=team_id, project_id=project_id)
 
 
-async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+@unprepared_query("""
+    DELETE FROM server_sessions
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """)
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
     """Delete all rows of the project, or without one of the team; returns their number."""
-    return await ERASE.run(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
+@query("""
+    UPDATE server_sessions
+       SET generation_status = %(status)s, last_generated_at = now(), updated_at = now(),
+           idle_from = CASE WHEN %(news)s THEN coalesce(idle_from, now()) ELSE idle_from END
+     WHERE id = %(session_id)s AND team_id = %(team_id)s
+    """)
 async def generated(conn: Conn, team_id: UUID, session_id: UUID, status: str, *, news: bool) -> None:
     """Note that generation has worked on the session (`completed` or `failed`).
 
     With `news` it worked on events: they may have come after the session's summary, so the idle sweep looks at it again.
     """
-    await GENERATED.run(conn, id=session_id, team_id=team_id, status=status, news=news)
+    ...
 
 
+@query("""
+    UPDATE server_sessions SET generation_status = 'processing', updated_at = now()
+     WHERE id = %(session_id)s AND team_id = %(team_id)s AND generation_status <> 'processing'
+    """)
 async def mark_processing(conn: Conn, team_id: UUID, session_id: UUID) -> None:
     """A worker has begun a batch of the session; `generated` ends that status."""
-    await MARK_PROCESSING.run(conn, id=session_id, team_id=team_id)
+    ...
 
 
+# Newest first; `before` and `before_id` are the keyset of the last one on the page before.
+@unprepared_query(f"""
+    SELECT {model.SESSION_COLUMNS}
+      FROM server_sessions
+     WHERE team_id = %(team_id)s AND started_at > '-infinity' -- all are: the index of this list says it, see migration 0008
+       AND {IN_REACH}
+       AND (%(active)s::boolean IS NULL OR (ended_at IS NULL) = %(active)s::boolean)
+       AND (%(platform_source)s::text IS NULL OR platform_source = %(platform_source)s::text)
+       AND (%(before)s::timestamptz IS NULL OR (started_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY started_at DESC, id DESC
+     LIMIT %(limit)s OFFSET %(offset)s
+    """)
 async def newest(
     conn: Conn,
     team_id: UUID,
@@ -413,47 +270,64 @@ async def newest(
     offset: int = 0,
 ) -> list[model.Session]:
     """A page of sessions, newest first; None for no filter. `active`: True for those that have not ended."""
-    return await NEWEST.all(
-        conn,
-        team_id=team_id,
-        project_id=project_id,
-        active=active,
-        platform_source=platform_source,
-        before=before,
-        before_id=before_id,
-        limit=limit,
-        offset=offset,
-    )
+    ...
 
 
+@query("""
+    UPDATE server_sessions SET metadata = metadata || jsonb_build_object('indexOwed', %(source)s::text)
+     WHERE id = %(session_id)s AND team_id = %(team_id)s
+    """)
 async def owe_index(conn: Conn, team_id: UUID, session_id: UUID, source: str) -> None:
     """Note that the session has begun in that way, and that its model is to be given the index with the next prompt."""
-    await OWE_INDEX.run(conn, id=session_id, team_id=team_id, source=source)
+    ...
 
 
+@query("""
+    UPDATE server_sessions s SET metadata = s.metadata - 'indexOwed'
+      FROM (SELECT id, coalesce(metadata ->> 'indexOwed', '') AS source FROM server_sessions
+             WHERE id = %(session_id)s AND team_id = %(team_id)s AND metadata ? 'indexOwed' FOR UPDATE) owed
+     WHERE s.id = owed.id AND s.team_id = %(team_id)s
+    RETURNING owed.source
+    """)
 async def take_owed_index(conn: Conn, team_id: UUID, session_id: UUID) -> str | None:
     """How the session has begun, if its model has not been given the index for that; the next call returns None."""
-    return await TAKE_OWED_INDEX.first(conn, id=session_id, team_id=team_id)
+    ...
 
 
+@query("UPDATE server_sessions SET idle_from = now() WHERE id = %(session_id)s AND team_id = %(team_id)s")
 async def seen(conn: Conn, team_id: UUID, session_id: UUID) -> None:
     """Note that the session is alive."""
-    await SEEN.run(conn, id=session_id, team_id=team_id)
+    ...
 
 
+@query("UPDATE server_sessions SET idle_from = now() WHERE id = %(session_id)s AND team_id = %(team_id)s AND idle_from IS NULL")
 async def news(conn: Conn, team_id: UUID, session_id: UUID) -> None:
     """Make the idle sweep look at the session again: it has new events or prompts to summarize."""
-    await NEWS.run(conn, id=session_id, team_id=team_id)
+    ...
 
 
+# Sessions of archived projects are left alone: nothing would be generated for them.
+@query("""
+    SELECT s.id, s.team_id FROM server_sessions s
+      JOIN projects p ON p.id = s.project_id AND p.team_id = s.team_id AND p.archived_at IS NULL
+      JOIN teams t ON t.id = s.team_id AND t.archived_at IS NULL
+     WHERE s.idle_from < now() - make_interval(secs => %(idle_seconds)s)
+     ORDER BY s.idle_from LIMIT %(limit)s
+    """)
 async def seem_idle(conn: Conn, *, idle_seconds: float, limit: int) -> list[model.SessionOfTeam]:
     """Sessions of all teams that seem idle, the longest idle first; their events are not looked at."""
-    return await SEEM_IDLE.all(conn, idle_seconds=idle_seconds, limit=limit)
+    ...
 
 
+@query(f"""
+    SELECT {model.SESSION_COLUMNS}
+      FROM server_sessions
+     WHERE id = %(session_id)s AND team_id = %(team_id)s AND idle_from < now() - make_interval(secs => %(idle_seconds)s)
+       FOR NO KEY UPDATE SKIP LOCKED
+    """)
 async def lock_idle(conn: Conn, team_id: UUID, session_id: UUID, *, idle_seconds: float) -> model.Session | None:
     """The session, locked; None when it no longer seems idle, or another transaction holds it."""
-    return await LOCK_IDLE.first(conn, id=session_id, team_id=team_id, idle_seconds=idle_seconds)
+    ...
 
 
 async def still_alive(conn: Conn, team_id: UUID, session_id: UUID, seen_at: datetime, *, idle_seconds: float) -> bool:
@@ -462,9 +336,13 @@ async def still_alive(conn: Conn, team_id: UUID, session_id: UUID, seen_at: date
     return alive is not None
 
 
+@query("""
+    SELECT id, coalesce(content_session_id, external_session_id) AS external_id, platform_source
+      FROM server_sessions WHERE id = ANY(%(session_ids)s) AND team_id = %(team_id)s
+    """)
 async def briefs(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> list[model.SessionBrief]:
     """The existing ones of these sessions."""
-    return await BRIEFS.all(conn, team_id=team_id, ids=list(session_ids))
+    ...
 
 
 async def labels(
@@ -477,20 +355,45 @@ async def labels(
     return {row.id: row for row in rows}
 
 
+@query("""
+    SELECT DISTINCT project_id, platform_source FROM server_sessions
+     WHERE project_id = ANY(%(project_ids)s) AND team_id = %(team_id)s
+    """)
 async def platforms(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> list[model.PlatformOfProject]:
     """The kinds of agents that have worked on each of the projects."""
-    return await PLATFORMS.all(conn, team_id=team_id, project_ids=list(project_ids))
+    ...
 
 
-async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.SessionCounts:
-    return await COUNTS.one(conn, team_id=team_id, project_id=project_id)
+@unprepared_query(f"""
+    SELECT count(*) AS sessions, count(*) FILTER (WHERE ended_at IS NULL) AS active FROM server_sessions
+     WHERE team_id = %(team_id)s AND {IN_REACH}
+    """)
+async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.SessionCounts: ...
 
 
+@unprepared_query("""
+    SELECT count(*) FROM server_sessions
+     WHERE team_id = %(team_id)s AND ended_at IS NULL
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """)
 async def open_count(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
     """How many sessions of the team, or of one of its projects, have not ended."""
-    return await OPEN_COUNT.one(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
+@query("""
+    SELECT s.id, s.project_id, coalesce(p.prompt_number, 0) AS prompt_count,
+           coalesce(p.prompt ~ '^(\\s|\\[redacted:private\\])*$', false) AS is_private,
+           coalesce(p.prompt = %(prompt)s::text AND p.created_at > now() - make_interval(secs => %(within_seconds)s), false)
+               AS is_repeated
+      FROM server_sessions s
+      LEFT JOIN LATERAL (SELECT prompt_number, prompt, created_at FROM turns
+                          WHERE server_session_id = s.id AND team_id = %(team_id)s AND agent_id IS NULL
+                          ORDER BY prompt_number DESC LIMIT 1) p ON true
+     WHERE s.team_id = %(team_id)s AND s.content_session_id = %(external_id)s AND s.platform_source = %(platform_source)s
+       AND (%(only)s::uuid IS NULL OR s.project_id = %(only)s::uuid)
+     ORDER BY s.from_hooks DESC, greatest(s.started_at, s.idle_from, s.ended_at) DESC, s.id LIMIT 1
+    """)
 async def session_and_last_prompt(
     conn: Conn,
     team_id: UUID,
@@ -502,12 +405,4 @@ async def session_and_last_prompt(
     within_seconds: float,
 ) -> model.SessionAndLastPrompt | None:
     """The session of that external id, in `only` if named, and whether `prompt` is its newest and came within the seconds."""
-    return await SESSION_AND_LAST_PROMPT.first(
-        conn,
-        team_id=team_id,
-        external_id=external_id,
-        platform_source=platform_source,
-        only=only,
-        prompt=prompt,
-        within_seconds=within_seconds,
-    )
+    ...

@@ -11,7 +11,7 @@ import msgspec
 
 from cmserver.access.model import IN_REACH
 from cmserver.base.ids import new_id
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, query, unprepared_query
 from cmserver.observations.model import LIVE_O
 from cmserver.steward import model
 
@@ -86,14 +86,6 @@ MODE = Query(
     """,
 )
 
-PROJECT_EXECUTORS = Query(
-    model.ProjectExecutors,
-    """
-    SELECT p.id AS project_id, p.canonical_id AS project, m.executors
-      FROM steward_modes m JOIN projects p ON p.id = m.project_id AND p.team_id = m.team_id
-     WHERE m.team_id = %(team_id)s ORDER BY p.canonical_id
-    """,
-)
 
 SET_MODE = Query(
     int,
@@ -106,15 +98,6 @@ SET_MODE = Query(
     """,
 )
 
-SET_PROJECT_EXECUTORS = Query(
-    int,
-    """
-    INSERT INTO steward_modes AS m (team_id, project_id, executors, changed_by)
-    VALUES (%(team_id)s, %(project_id)s, %(executors)s, %(changed_by)s)
-    ON CONFLICT (team_id, project_id) DO UPDATE
-       SET executors = excluded.executors, changed_by = excluded.changed_by, changed_at = now()
-    """,
-)
 
 # Shared until the transaction ends: whoever switches the mode waits for the writes that began under the old one.
 PERMISSION = Query(
@@ -171,21 +154,6 @@ ENQUEUE = Query(
     """,
 )
 
-CLAIM = Query(
-    model.StewardJob,
-    f"""
-    WITH due AS (
-        SELECT j.id FROM steward_jobs j
-         WHERE j.id = %(job_id)s AND j.status = 'queued' AND j.run_after <= now() AND {_MAY_RUN}
-           FOR UPDATE OF j SKIP LOCKED
-    )
-    UPDATE steward_jobs j
-       SET status = 'running', attempt_count = attempt_count + 1, claim = nextval('steward_claims'), locked_by = %(locked_by)s,
-           locked_at = now(), lease_expires_at = now() + make_interval(secs => %(lease_seconds)s), last_error = NULL
-      FROM due WHERE j.id = due.id
-    RETURNING {_J_COLUMNS}
-    """,
-)
 
 # None: another worker has it by now, or it is to stop.
 EXTEND_LEASE = Query(
@@ -209,14 +177,6 @@ SEND_BACK = Query(
     """,
 )
 
-RETRY = Query(
-    model.StewardJob,
-    f"""
-    UPDATE steward_jobs j SET status = 'queued'
-     WHERE j.id = %(job_id)s AND j.team_id = %(team_id)s AND j.status IN ('failed', 'dead_letter', 'cancelled')
-    RETURNING {_J_COLUMNS}
-    """,
-)
 
 # Give back the jobs whose lease is over, of all teams.
 REQUEUE_LOST = Query(UUID, "SELECT * FROM requeue_steward_jobs()")
@@ -247,41 +207,6 @@ END_JOB = Query(
     """,
 )
 
-# Without their keys, so that the same is planned again when the steward is switched on.
-CANCEL_QUEUED = Query(
-    int,
-    f"""
-    UPDATE steward_jobs SET status = 'cancelled', idempotency_key = NULL, last_error = '{model.SWITCHED_OFF}'
-     WHERE team_id = %(team_id)s AND status = 'queued'
-    """,
-)
-
-CANCEL = Query(
-    model.StewardJob,
-    f"""
-    UPDATE steward_jobs j
-       SET status = CASE WHEN j.status = 'queued' THEN 'cancelled' ELSE j.status END,
-           cancel_requested_at = CASE WHEN j.status = 'running' THEN coalesce(j.cancel_requested_at, now()) END
-     WHERE j.id = %(job_id)s AND j.team_id = %(team_id)s AND j.status IN ('queued', 'running')
-    RETURNING {_J_COLUMNS}
-    """,
-)
-
-JOB = Query(model.StewardJob, f"SELECT {model.JOB_COLUMNS} FROM steward_jobs WHERE id = %(job_id)s AND team_id = %(team_id)s")
-
-JOBS = Query(
-    model.StewardJob,
-    f"""
-    SELECT {model.JOB_COLUMNS} FROM steward_jobs
-     WHERE team_id = %(team_id)s
-       AND ((%(project_id)s::uuid IS NULL AND project_id IS NULL) OR {IN_REACH})
-       AND (%(status)s::text IS NULL OR status = %(status)s::text)
-       AND (%(job_type)s::text IS NULL OR job_type = %(job_type)s::text)
-       AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
-     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
-    """,
-    prepare=False,
-)
 
 # What the steward thinks of suggestions: the newest decision on each.
 VERDICTS = Query(
@@ -296,96 +221,6 @@ VERDICTS = Query(
     """,
 )
 
-
-QUEUE_HEALTH = Query(
-    model.QueueHealth,
-    """
-    SELECT open.queued, open.running, open.oldest_queued_seconds, dead.dead_letter
-      FROM (SELECT count(*) FILTER (WHERE status = 'queued') AS queued, count(*) FILTER (WHERE status = 'running') AS running,
-                   extract(epoch FROM now() - min(created_at) FILTER (WHERE status = 'queued'))::float8 AS oldest_queued_seconds
-              FROM steward_jobs
-             WHERE team_id = %(team_id)s AND status IN ('queued', 'running')
-               AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)) open,
-           (SELECT count(*) AS dead_letter FROM steward_jobs
-             WHERE team_id = %(team_id)s AND status = 'dead_letter' AND ended_at > now() - interval '24 hours'
-               AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)) dead
-    """,
-    prepare=False,
-)
-
-
-# Of the team's open suggestions those that no job has looked at as they are now, the most similar first.
-UNJUDGED_SUGGESTIONS = Query(
-    model.UnjudgedSuggestion,
-    f"""
-    SELECT s.id, s.project_id, l.version AS left_version, r.version AS right_version, s.left_id, s.right_id
-      FROM consolidation_suggestions s
-      JOIN observations l ON l.id = s.left_id AND l.team_id = s.team_id AND {_LIVE_L}
-      JOIN observations r ON r.id = s.right_id AND r.team_id = s.team_id AND {_LIVE_R}
-      JOIN projects p ON p.id = s.project_id AND p.team_id = s.team_id AND p.archived_at IS NULL
-     WHERE s.team_id = %(team_id)s AND s.status = 'open' AND s.reason = 'same'
-       AND (%(project_id)s::uuid IS NULL OR s.project_id = %(project_id)s::uuid)
-       AND NOT EXISTS (
-               SELECT FROM steward_jobs j
-                WHERE j.team_id = s.team_id AND j.job_type = 'auto_merge' AND j.payload ->> 'suggestionId' = s.id::text
-                  AND j.payload ->> 'mode' = %(mode)s AND j.payload ->> 'asked' = %(asked)s
-                  AND j.payload -> 'versions' = jsonb_build_array(l.version, r.version)
-                  AND {_COUNTS}
-                  AND ((j.decision -> 'triesAgain') IS DISTINCT FROM 'true' OR j.ended_at > now() - interval '1 day'))
-       AND NOT EXISTS (
-               SELECT FROM steward_modes m
-                WHERE m.team_id = s.team_id AND m.project_id = s.project_id AND NOT 'auto_merge' = ANY(m.executors))
-     ORDER BY s.similarity DESC, s.id LIMIT %(limit)s
-    """,
-    prepare=False,
-)
-
-# Projects with something that came in since the last job of that type and mode, which is some time ago.
-PROJECTS_WITH_CALLS = Query(
-    model.DueProject,
-    f"""
-    SELECT p.id AS project_id, last.read_to AS since, now() - interval '1 minute' AS until
-      FROM projects p
-      LEFT JOIN LATERAL (
-           SELECT j.created_at, j.status,
-                  coalesce((j.decision ->> 'readTo')::timestamptz, (j.payload ->> 'until')::timestamptz) AS read_to
-             FROM steward_jobs j
-            WHERE j.team_id = p.team_id AND j.job_type = 'recheck' AND j.project_id = p.id AND j.payload ->> 'mode' = %(mode)s
-              AND {_COUNTS}
-            ORDER BY j.created_at DESC, j.id DESC LIMIT 1) last ON true
-     WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL
-       AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid)
-       AND (last.created_at IS NULL OR (last.status NOT IN ('queued', 'running')
-                                        AND last.created_at < now() - make_interval(secs => %(every_seconds)s)))
-       AND EXISTS (SELECT FROM agent_events e
-                    WHERE e.project_id = p.id AND e.team_id = p.team_id AND e.payload_purged_at IS NULL
-                      AND (last.read_to IS NULL OR e.received_at > last.read_to)
-                      AND e.received_at <= now() - interval '1 minute')
-     ORDER BY last.created_at NULLS FIRST, p.id LIMIT %(limit)s
-    """,
-    prepare=False,
-)
-
-PROJECTS_WITH_NEWS = Query(
-    UUID,
-    f"""
-    SELECT p.id FROM projects p
-      LEFT JOIN LATERAL (
-           SELECT j.created_at, j.status FROM steward_jobs j
-            WHERE j.team_id = p.team_id AND j.job_type = 'derive' AND j.project_id = p.id AND j.payload ->> 'mode' = %(mode)s
-              AND {_COUNTS}
-            ORDER BY j.created_at DESC, j.id DESC LIMIT 1) last ON true
-     WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL
-       AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid)
-       AND (last.created_at IS NULL OR (last.status NOT IN ('queued', 'running')
-                                        AND last.created_at < now() - make_interval(secs => %(every_seconds)s)))
-       AND EXISTS (SELECT FROM observations o
-                    WHERE o.project_id = p.id AND o.team_id = p.team_id AND o.kind <> 'summary' AND {LIVE_O}
-                      AND (last.created_at IS NULL OR o.created_at > last.created_at))
-     ORDER BY last.created_at NULLS FIRST, p.id LIMIT %(limit)s
-    """,
-    prepare=False,
-)
 
 # What other projects have of observations that were moved there from this one, or from there to this one.
 FORGET = Query(
@@ -422,16 +257,27 @@ async def mode(conn: Conn, team_id: UUID) -> model.TeamMode:
     return await MODE.first(conn, team_id=team_id) or model.TeamMode()
 
 
-async def project_executors(conn: Conn, team_id: UUID) -> list[model.ProjectExecutors]:
-    return await PROJECT_EXECUTORS.all(conn, team_id=team_id)
+@query("""
+    SELECT p.id AS project_id, p.canonical_id AS project, m.executors
+      FROM steward_modes m JOIN projects p ON p.id = m.project_id AND p.team_id = m.team_id
+     WHERE m.team_id = %(team_id)s ORDER BY p.canonical_id
+    """)
+async def project_executors(conn: Conn, team_id: UUID) -> list[model.ProjectExecutors]: ...
 
 
 async def set_mode(conn: Conn, team_id: UUID, to: model.TeamMode, *, changed_by: str) -> None:
     await SET_MODE.run(conn, team_id=team_id, mode=to.mode, is_paused=to.is_paused, executors=to.executors, changed_by=changed_by)
 
 
-async def set_project_executors(conn: Conn, team_id: UUID, project_id: UUID, executors: Sequence[str], *, changed_by: str) -> None:
-    await SET_PROJECT_EXECUTORS.run(conn, team_id=team_id, project_id=project_id, executors=list(executors), changed_by=changed_by)
+@query("""
+    INSERT INTO steward_modes AS m (team_id, project_id, executors, changed_by)
+    VALUES (%(team_id)s, %(project_id)s, %(executors)s, %(changed_by)s)
+    ON CONFLICT (team_id, project_id) DO UPDATE
+       SET executors = excluded.executors, changed_by = excluded.changed_by, changed_at = now()
+    """)
+async def set_project_executors(
+    conn: Conn, team_id: UUID, project_id: UUID, executors: Sequence[str], *, changed_by: str
+) -> None: ...
 
 
 async def permission(conn: Conn, team_id: UUID, project_id: UUID | None, job_type: str) -> model.Permission:
@@ -452,9 +298,21 @@ async def enqueue(conn: Conn, jobs: Sequence[model.NewJob]) -> list[UUID]:
     return await ENQUEUE.all(conn, rows=Jsonb(rows), max_queued=model.MAX_QUEUED, max_queued_of_project=model.MAX_QUEUED_OF_PROJECT)
 
 
+@query(f"""
+    WITH due AS (
+        SELECT j.id FROM steward_jobs j
+         WHERE j.id = %(job_id)s AND j.status = 'queued' AND j.run_after <= now() AND {_MAY_RUN}
+           FOR UPDATE OF j SKIP LOCKED
+    )
+    UPDATE steward_jobs j
+       SET status = 'running', attempt_count = attempt_count + 1, claim = nextval('steward_claims'), locked_by = %(locked_by)s,
+           locked_at = now(), lease_expires_at = now() + make_interval(secs => %(lease_seconds)s), last_error = NULL
+      FROM due WHERE j.id = due.id
+    RETURNING {_J_COLUMNS}
+    """)
 async def claim(conn: Conn, job_id: UUID, *, locked_by: str, lease_seconds: float) -> model.StewardJob | None:
     """Take the job, as the owner; None when it is not due, taken, over, or its team's steward is off or paused."""
-    return await CLAIM.first(conn, job_id=job_id, locked_by=locked_by, lease_seconds=lease_seconds)
+    ...
 
 
 async def extend_lease(conn: Conn, job: model.StewardJob, lease_seconds: float) -> bool:
@@ -480,9 +338,14 @@ async def send_back(
     )
 
 
+@query(f"""
+    UPDATE steward_jobs j SET status = 'queued'
+     WHERE j.id = %(job_id)s AND j.team_id = %(team_id)s AND j.status IN ('failed', 'dead_letter', 'cancelled')
+    RETURNING {_J_COLUMNS}
+    """)
 async def retry(conn: Conn, team_id: UUID, job_id: UUID) -> model.StewardJob | None:
     """Queue an ended job again, as the owner; None when it has not ended badly."""
-    return await RETRY.first(conn, job_id=job_id, team_id=team_id)
+    ...
 
 
 async def hold(conn: Conn, job: model.StewardJob) -> bool:
@@ -495,20 +358,41 @@ async def end_job(conn: Conn, job: model.StewardJob, decision: dict[str, object]
     await END_JOB.run(conn, job_id=job.id, team_id=job.team_id, claim=job.claim, decision=Jsonb(decision))
 
 
+# Without their keys, so that the same is planned again when the steward is switched on.
+@query(f"""
+    UPDATE steward_jobs SET status = 'cancelled', idempotency_key = NULL, last_error = '{model.SWITCHED_OFF}'
+     WHERE team_id = %(team_id)s AND status = 'queued'
+    """)
 async def cancel_queued(conn: Conn, team_id: UUID) -> None:
     """End all queued jobs of the team, so that they are planned anew when the steward is switched on."""
-    await CANCEL_QUEUED.run(conn, team_id=team_id)
+    ...
 
 
+@query(f"""
+    UPDATE steward_jobs j
+       SET status = CASE WHEN j.status = 'queued' THEN 'cancelled' ELSE j.status END,
+           cancel_requested_at = CASE WHEN j.status = 'running' THEN coalesce(j.cancel_requested_at, now()) END
+     WHERE j.id = %(job_id)s AND j.team_id = %(team_id)s AND j.status IN ('queued', 'running')
+    RETURNING {_J_COLUMNS}
+    """)
 async def cancel(conn: Conn, team_id: UUID, job_id: UUID) -> model.StewardJob | None:
     """End a queued job, and mark a running one; None for one that has ended."""
-    return await CANCEL.first(conn, job_id=job_id, team_id=team_id)
+    ...
 
 
-async def job(conn: Conn, team_id: UUID, job_id: UUID) -> model.StewardJob | None:
-    return await JOB.first(conn, job_id=job_id, team_id=team_id)
+@query(f"SELECT {model.JOB_COLUMNS} FROM steward_jobs WHERE id = %(job_id)s AND team_id = %(team_id)s")
+async def job(conn: Conn, team_id: UUID, job_id: UUID) -> model.StewardJob | None: ...
 
 
+@unprepared_query(f"""
+    SELECT {model.JOB_COLUMNS} FROM steward_jobs
+     WHERE team_id = %(team_id)s
+       AND ((%(project_id)s::uuid IS NULL AND project_id IS NULL) OR {IN_REACH})
+       AND (%(status)s::text IS NULL OR status = %(status)s::text)
+       AND (%(job_type)s::text IS NULL OR job_type = %(job_type)s::text)
+       AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
+    """)
 async def jobs(
     conn: Conn,
     team_id: UUID,
@@ -521,16 +405,7 @@ async def jobs(
     limit: int,
 ) -> list[model.StewardJob]:
     """Newest first; None for no filter."""
-    return await JOBS.all(
-        conn,
-        team_id=team_id,
-        project_id=project_id,
-        status=status,
-        job_type=job_type,
-        before=before,
-        before_id=before_id,
-        limit=limit,
-    )
+    ...
 
 
 async def verdicts(conn: Conn, team_id: UUID, suggestion_ids: Collection[UUID]) -> dict[UUID, dict[str, object]]:
@@ -539,8 +414,18 @@ async def verdicts(conn: Conn, team_id: UUID, suggestion_ids: Collection[UUID]) 
     return {row.suggestion_id: row.decision for row in rows}
 
 
-async def queue_health(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.QueueHealth:
-    return await QUEUE_HEALTH.one(conn, team_id=team_id, project_id=project_id)
+@unprepared_query("""
+    SELECT open.queued, open.running, open.oldest_queued_seconds, dead.dead_letter
+      FROM (SELECT count(*) FILTER (WHERE status = 'queued') AS queued, count(*) FILTER (WHERE status = 'running') AS running,
+                   extract(epoch FROM now() - min(created_at) FILTER (WHERE status = 'queued'))::float8 AS oldest_queued_seconds
+              FROM steward_jobs
+             WHERE team_id = %(team_id)s AND status IN ('queued', 'running')
+               AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)) open,
+           (SELECT count(*) AS dead_letter FROM steward_jobs
+             WHERE team_id = %(team_id)s AND status = 'dead_letter' AND ended_at > now() - interval '24 hours'
+               AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)) dead
+    """)
+async def queue_health(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.QueueHealth: ...
 
 
 async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
@@ -550,26 +435,80 @@ async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
     return await ERASE.run(conn, team_id=team_id, project_id=project_id)
 
 
+# Of the team's open suggestions those that no job has looked at as they are now, the most similar first.
+@unprepared_query(f"""
+    SELECT s.id, s.project_id, l.version AS left_version, r.version AS right_version, s.left_id, s.right_id
+      FROM consolidation_suggestions s
+      JOIN observations l ON l.id = s.left_id AND l.team_id = s.team_id AND {_LIVE_L}
+      JOIN observations r ON r.id = s.right_id AND r.team_id = s.team_id AND {_LIVE_R}
+      JOIN projects p ON p.id = s.project_id AND p.team_id = s.team_id AND p.archived_at IS NULL
+     WHERE s.team_id = %(team_id)s AND s.status = 'open' AND s.reason = 'same'
+       AND (%(project_id)s::uuid IS NULL OR s.project_id = %(project_id)s::uuid)
+       AND NOT EXISTS (
+               SELECT FROM steward_jobs j
+                WHERE j.team_id = s.team_id AND j.job_type = 'auto_merge' AND j.payload ->> 'suggestionId' = s.id::text
+                  AND j.payload ->> 'mode' = %(mode_of_team)s AND j.payload ->> 'asked' = %(asked)s
+                  AND j.payload -> 'versions' = jsonb_build_array(l.version, r.version)
+                  AND {_COUNTS}
+                  AND ((j.decision -> 'triesAgain') IS DISTINCT FROM 'true' OR j.ended_at > now() - interval '1 day'))
+       AND NOT EXISTS (
+               SELECT FROM steward_modes m
+                WHERE m.team_id = s.team_id AND m.project_id = s.project_id AND NOT 'auto_merge' = ANY(m.executors))
+     ORDER BY s.similarity DESC, s.id LIMIT %(limit)s
+    """)
 async def unjudged_suggestions(
     conn: Conn, team_id: UUID, project_id: UUID | None, mode_of_team: str, asked: str, limit: int
 ) -> list[model.UnjudgedSuggestion]:
     """Open suggestions that no job of that mode has looked at since either text changed. `asked` is who judges: see plan.py."""
-    return await UNJUDGED_SUGGESTIONS.all(conn, team_id=team_id, project_id=project_id, mode=mode_of_team, asked=asked, limit=limit)
+    ...
 
 
+# Projects with something that came in since the last job of that type and mode, which is some time ago.
+@unprepared_query(f"""
+    SELECT p.id AS project_id, last.read_to AS since, now() - interval '1 minute' AS until
+      FROM projects p
+      LEFT JOIN LATERAL (
+           SELECT j.created_at, j.status,
+                  coalesce((j.decision ->> 'readTo')::timestamptz, (j.payload ->> 'until')::timestamptz) AS read_to
+             FROM steward_jobs j
+            WHERE j.team_id = p.team_id AND j.job_type = 'recheck' AND j.project_id = p.id
+              AND j.payload ->> 'mode' = %(mode_of_team)s AND {_COUNTS}
+            ORDER BY j.created_at DESC, j.id DESC LIMIT 1) last ON true
+     WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL
+       AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid)
+       AND (last.created_at IS NULL OR (last.status NOT IN ('queued', 'running')
+                                        AND last.created_at < now() - make_interval(secs => %(every_seconds)s)))
+       AND EXISTS (SELECT FROM agent_events e
+                    WHERE e.project_id = p.id AND e.team_id = p.team_id AND e.payload_purged_at IS NULL
+                      AND (last.read_to IS NULL OR e.received_at > last.read_to)
+                      AND e.received_at <= now() - interval '1 minute')
+     ORDER BY last.created_at NULLS FIRST, p.id LIMIT %(limit)s
+    """)
 async def projects_with_calls(
     conn: Conn, team_id: UUID, project_id: UUID | None, mode_of_team: str, *, every_seconds: float, limit: int
 ) -> list[model.DueProject]:
     """Projects with events that no `recheck` of that mode has read, and the times between which they came in."""
-    return await PROJECTS_WITH_CALLS.all(
-        conn, team_id=team_id, project_id=project_id, mode=mode_of_team, every_seconds=every_seconds, limit=limit
-    )
+    ...
 
 
+@unprepared_query(f"""
+    SELECT p.id FROM projects p
+      LEFT JOIN LATERAL (
+           SELECT j.created_at, j.status FROM steward_jobs j
+            WHERE j.team_id = p.team_id AND j.job_type = 'derive' AND j.project_id = p.id
+              AND j.payload ->> 'mode' = %(mode_of_team)s AND {_COUNTS}
+            ORDER BY j.created_at DESC, j.id DESC LIMIT 1) last ON true
+     WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL
+       AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid)
+       AND (last.created_at IS NULL OR (last.status NOT IN ('queued', 'running')
+                                        AND last.created_at < now() - make_interval(secs => %(every_seconds)s)))
+       AND EXISTS (SELECT FROM observations o
+                    WHERE o.project_id = p.id AND o.team_id = p.team_id AND o.kind <> 'summary' AND {LIVE_O}
+                      AND (last.created_at IS NULL OR o.created_at > last.created_at))
+     ORDER BY last.created_at NULLS FIRST, p.id LIMIT %(limit)s
+    """)
 async def projects_with_news(
     conn: Conn, team_id: UUID, project_id: UUID | None, mode_of_team: str, *, every_seconds: float, limit: int
 ) -> list[UUID]:
     """Projects with observations that came since the last `derive` of that mode, which is so long ago."""
-    return await PROJECTS_WITH_NEWS.all(
-        conn, team_id=team_id, project_id=project_id, mode=mode_of_team, every_seconds=every_seconds, limit=limit
-    )
+    ...

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import msgspec
 import psycopg
 
 import cmserver
-from cmserver.base.sql import Query
+from cmserver.base.sql import Query, QueryFunction
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "cmserver"
@@ -57,14 +58,20 @@ def modules() -> list[ModuleType]:
     return [importlib.import_module(one.name) for one in found if not one.name.endswith("__main__")]
 
 
-def queries() -> Iterator[tuple[str, Query[object]]]:
+def queries_of(module: ModuleType) -> dict[str, Query[Any]]:
+    """By name: its constants, and its functions that are queries."""
+    found = {name: value.query if isinstance(value, QueryFunction) else value for name, value in vars(module).items()}
+    return {name: value for name, value in found.items() if isinstance(value, Query)}
+
+
+def queries() -> Iterator[tuple[str, Query[Any]]]:
     """Dotted name and query, each once, where it is defined (a query that is imported elsewhere is the same object)."""
     seen: set[int] = set()
     for module in modules():
-        for name, value in vars(module).items():
-            if isinstance(value, Query) and id(value) not in seen:  # pyright: ignore[reportUnknownArgumentType]
-                seen.add(id(value))  # pyright: ignore[reportUnknownArgumentType]
-                yield f"{module.__name__}.{name}", value
+        for name, query in queries_of(module).items():
+            if id(query) not in seen:
+                seen.add(id(query))
+                yield f"{module.__name__}.{name}", query
 
 
 def needs_vectors(query: Query[object]) -> bool:

@@ -161,7 +161,7 @@ def test_without_policies_many_of_them_would(conn: psycopg.Connection, theirs: d
 
 
 def test_a_query_that_another_team_can_be_seen_through_is_noticed(conn: psycopg.Connection, theirs: dict[str, UUID]):
-    (query,) = [query for name, query in with_team() if name == "cmserver.events.repository.BY_ID"]
+    (query,) = [query for name, query in with_team() if name == "cmserver.events.repository.by_id"]
     conn.execute("ALTER TABLE agent_events DISABLE ROW LEVEL SECURITY")
 
     assert run(conn, without_team(query), theirs, behind_policies=True).shown

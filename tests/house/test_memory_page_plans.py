@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cmserver.access.audit.repository import READERS
+from cmserver.access.audit.repository import readers
 from cmserver.base.db import Db
-from cmserver.ops.activity.repository import DAYS, FILES, KINDS
-from cmserver.recall.receipts.repository import THAT_SHOW
+from cmserver.ops.activity.repository import DAYS, files, kinds
+from cmserver.recall.receipts.repository import that_show
 from tests.conftest import Cast
 from tests.house.test_plans import WHOLE_SORT, cast, crowd, crowded, database, plan
 
@@ -17,7 +17,11 @@ def of_project(cast: Cast, **values: object) -> dict[str, object]:
 
 
 async def test_days_kinds_and_files_read_the_newest_from_the_end_of_an_index(db: Db, crowd: Cast):
-    for query, values in ((DAYS, {"days": 30, "newest": 200}), (KINDS, {"newest": 200}), (FILES, {"newest": 200, "limit": 15})):
+    for query, values in (
+        (DAYS, {"days": 30, "newest": 200}),
+        (kinds.query, {"newest": 200}),
+        (files.query, {"newest": 200, "limit": 15}),
+    ):
         found = await plan(db, crowd.alice.team_id, query.text, of_project(crowd, **values))
 
         read = found[: found.index(" on observations")].rpartition("Limit")[2]
@@ -38,7 +42,7 @@ async def test_the_readers_of_an_observation_are_looked_for_in_the_end_of_the_lo
         await conn.execute("ANALYZE audit_log")
     values: dict[str, object] = {"team_id": crowd.alice.team_id, "number": 1, "project_id": None, "looked_at": 1_000, "limit": 20}
 
-    found = await plan(db, crowd.alice.team_id, READERS.text, values)
+    found = await plan(db, crowd.alice.team_id, readers.query.text, values)
 
     assert "using audit_log_team" in found or "audit_log_pkey" in found
     assert "Seq Scan on audit_log" not in found
@@ -58,7 +62,7 @@ async def test_the_receipts_that_show_an_observation_are_read_from_the_end_of_th
         await conn.execute("ANALYZE context_injections")
     values = of_project(crowd, number=5, looked_at=1_000, limit=20)
 
-    found = await plan(db, crowd.alice.team_id, THAT_SHOW.text, values)
+    found = await plan(db, crowd.alice.team_id, that_show.query.text, values)
 
     assert "using context_injections_project" in found
     assert "Seq Scan on context_injections" not in found

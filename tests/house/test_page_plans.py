@@ -8,9 +8,9 @@ from uuid import uuid4
 import psycopg
 
 from cmserver.base.db import Db
-from cmserver.generation.operate.repository import COUNT, LANES, LOCK_SELECTED, PAGE, RUNS
-from cmserver.ops.analytics.repository import SHOWN_DAYS, SHOWN_TOTALS, STORED_DAYS, TOP_SHOWN
-from cmserver.steward.repository import QUEUE_HEALTH
+from cmserver.generation.operate.repository import COUNT, LOCK_SELECTED, PAGE, RUNS, lanes
+from cmserver.ops.analytics.repository import shown_days, shown_totals, stored_days, top_shown
+from cmserver.steward.repository import queue_health
 from cmserver.steward.runs.repository import FIGURES
 from cmserver.steward.runs.repository import NEWEST as NEWEST_STEWARD_RUNS
 from tests.conftest import Cast
@@ -80,7 +80,7 @@ async def test_the_pages_of_the_steward_read_the_newest_from_indexes(db: Db, cas
     page |= {"before": datetime.now(UTC), "before_id": uuid4(), "limit": 50, "offset": 0}
 
     newest = await plan(db, team_id, NEWEST_STEWARD_RUNS.text, page)
-    health = await plan(db, team_id, QUEUE_HEALTH.text, {"team_id": team_id, "project_id": None})
+    health = await plan(db, team_id, queue_health.query.text, {"team_id": team_id, "project_id": None})
     figures = await plan(db, team_id, FIGURES.text, {"team_id": team_id, "project_id": None})
 
     assert "Backward using steward_runs_team" in newest
@@ -92,7 +92,7 @@ async def test_the_pages_of_the_steward_read_the_newest_from_indexes(db: Db, cas
 
 async def test_lanes_count_their_queued_jobs_by_the_index_of_lanes(db: Db, queue: Cast):
     told = await plan(
-        db, queue.alice.team_id, LANES.text, {"team_id": queue.alice.team_id, "project_id": None, "state": None, "limit": 100}
+        db, queue.alice.team_id, lanes.query.text, {"team_id": queue.alice.team_id, "project_id": None, "state": None, "limit": 100}
     )
 
     assert "observation_jobs_lane" in told
@@ -115,9 +115,9 @@ async def test_analytics_read_only_the_days_that_are_asked_for(db: Db, cast: Cas
     await fill(db, cast, _RECEIPTS, "context_injections")
     asked: dict[str, object] = {"team_id": cast.alice.team_id, "project_id": None, "days": 7, "limit": 10}
 
-    for query in (SHOWN_DAYS, SHOWN_TOTALS, TOP_SHOWN):
+    for query in (shown_days.query, shown_totals.query, top_shown.query):
         told = await plan(db, cast.alice.team_id, query.text, asked)
         assert "context_injections_project" in told, told
         assert "Seq Scan on context_injections" not in told
-    stored = await plan(db, cast.alice.team_id, STORED_DAYS.text, asked)
+    stored = await plan(db, cast.alice.team_id, stored_days.query.text, asked)
     assert "observations_team" in stored, stored

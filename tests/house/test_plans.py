@@ -15,22 +15,22 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.sql import Jsonb, Query
-from cmserver.calls.repository import BUDGET_STATUSES
+from cmserver.calls.repository import budget_statuses
 from cmserver.generation.model import End
 from cmserver.generation.operate.model import PHASES
-from cmserver.generation.operate.repository import COUNT, PAGE, QUEUE_COUNTS
+from cmserver.generation.operate.repository import COUNT, PAGE, queue_counts
 from cmserver.generation.operate.repository import RUNS as CALLS
 from cmserver.generation.repository import END_JOBS
 from cmserver.graph import repository as graph
 from cmserver.observations.embedding import indexes
 from cmserver.observations.embedding.repository import CLAIM
-from cmserver.observations.repository import BY_NUMBERS, LISTED, NEWEST, SUMMARIES_OF_SESSIONS
+from cmserver.observations.repository import NEWEST, SUMMARIES_OF_SESSIONS, by_numbers, listed
 from cmserver.recall import repository as index
-from cmserver.recall.receipts.repository import LAST_INDEX_AT, SHOWN_NUMBERS
+from cmserver.recall.receipts.repository import SHOWN_NUMBERS, last_index_at
 from cmserver.recall.search import repository as search
 from cmserver.recall.search.model import Filters
 from cmserver.recall.timeline import repository as timeline
-from cmserver.sessions.repository import SESSION_AND_LAST_PROMPT
+from cmserver.sessions.repository import session_and_last_prompt
 from cmserver.sessions.turns import repository as turns
 from tests.conftest import Cast, Server, make_cast
 
@@ -223,9 +223,9 @@ async def test_what_stands_beside_a_place_is_read_from_the_index_in_its_order(
 async def test_a_page_by_offset_is_read_from_the_index_in_its_order(db: Db, crowd: Cast):
     team_id, project_id = crowd.alice.team_id, crowd.alice.project.id
     asked: dict[str, object] = {"team_id": team_id, "project_id": project_id, "platform": None, "limit": 21, "offset": 100}
-    own = await plan(db, team_id, LISTED.text, asked | {"summaries": False})
-    teams = await plan(db, team_id, LISTED.text, asked | {"summaries": False, "project_id": None})
-    summaries = await plan(db, team_id, LISTED.text, asked | {"summaries": True})
+    own = await plan(db, team_id, listed.query.text, asked | {"summaries": False})
+    teams = await plan(db, team_id, listed.query.text, asked | {"summaries": False, "project_id": None})
+    summaries = await plan(db, team_id, listed.query.text, asked | {"summaries": True})
 
     for told in (own, teams):
         assert re.search("Index Scan Backward using observations_(project|team) ", told), told
@@ -236,7 +236,7 @@ async def test_a_page_by_offset_is_read_from_the_index_in_its_order(db: Db, crow
 async def test_observations_are_found_by_their_numbers_without_reading_the_others(db: Db, crowd: Cast):
     asked: dict[str, object] = {"team_id": crowd.alice.team_id, "project_id": None, "numbers": [1, 2, 3]}
 
-    told = await plan(db, crowd.alice.team_id, BY_NUMBERS.text, asked)
+    told = await plan(db, crowd.alice.team_id, by_numbers.query.text, asked)
 
     assert "Seq Scan" not in told
     assert "number = ANY" in told.partition("Index Cond")[2], told
@@ -366,7 +366,7 @@ async def test_prompts_are_read_from_the_end_of_the_index_of_each_project(db: Db
     place: dict[str, object] = {"at": middle, "id": uuid4(), "session_id": None, "max_chars": 100, "limit": 20}
     asked = {"team_id": cast.alice.team_id, "project_ids": [cast.alice.project.id], "limit": 21}
 
-    page = await plan(db, cast.alice.team_id, turns.LISTED.text, {**asked, "platform": None, "offset": 0})
+    page = await plan(db, cast.alice.team_id, turns.listed.query.text, {**asked, "platform": None, "offset": 0})
     assert "Index Scan Backward using turns_project" in page, page
     for side in (timeline.TURNS_EARLIER, timeline.TURNS_LATER):
         for project_id in (cast.alice.project.id, None):
@@ -390,7 +390,7 @@ async def test_a_session_is_found_by_what_its_agent_calls_it_in_whichever_projec
         await conn.execute("VACUUM ANALYZE server_sessions")
     asked = {"team_id": cast.alice.team_id, "external_id": "s4711", "platform_source": "claude", "only": None}
 
-    told = await plan(db, cast.alice.team_id, SESSION_AND_LAST_PROMPT.text, {**asked, "prompt": None, "within_seconds": 10.0})
+    told = await plan(db, cast.alice.team_id, session_and_last_prompt.query.text, {**asked, "prompt": None, "within_seconds": 10.0})
 
     assert "Index Scan using server_sessions_said" in told, told
 
@@ -440,10 +440,10 @@ async def test_of_an_entity_only_the_newest_mentions_are_read(db: Db, crowd: Cas
         )
         await conn.execute("ANALYZE entity_mentions")
         await conn.execute("ANALYZE entities")
-    params: dict[str, object] = {"team_id": team_id, "id": entity_ids[0], "before": None, "before_id": None, "limit": 51}
+    params: dict[str, object] = {"team_id": team_id, "entity_id": entity_ids[0], "before": None, "before_id": None, "limit": 51}
     near: dict[str, object] = {"team_id": team_id, "id": entity_ids[0], "mentions": 300, "limit": 20}
 
-    mentions = await plan(db, team_id, graph.LIST_MENTIONS.text, params)
+    mentions = await plan(db, team_id, graph.list_mentions.query.text, params)
     neighbours = await plan(db, team_id, graph.LIST_NEIGHBOURS.text, near)
 
     assert "Scan Backward using entity_mentions_newest" in mentions, mentions
@@ -478,7 +478,7 @@ async def test_what_a_session_was_shown_is_read_from_its_receipts_alone(db: Db, 
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
         await conn.execute("VACUUM ANALYZE context_injections")
 
-    for query in (SHOWN_NUMBERS, LAST_INDEX_AT):
+    for query in (SHOWN_NUMBERS, last_index_at.query):
         told = await plan(db, cast.alice.team_id, query.text, {**whose, "inline": True})
 
         assert "context_injections_session" in told, told
@@ -551,7 +551,7 @@ async def test_a_page_of_a_small_project_s_jobs_does_not_read_the_large_one(db: 
         row = await cursor.fetchone()
         assert row is not None
 
-    for query in (PAGE, COUNT, QUEUE_COUNTS):
+    for query in (PAGE, COUNT, queue_counts.query):
         told = await plan(db, queue.alice.team_id, query.text, listing(queue, project_id=row[0]))
 
         assert "observation_jobs_project" in told
@@ -566,7 +566,7 @@ async def test_summaries_are_listed_without_reading_the_events(db: Db, queue: Ca
 
 async def test_jobs_are_counted_from_an_index_alone(db: Db, queue: Cast):
     # Of a team that has nearly all rows, the planner counts in the table as long as that is small.
-    for query, person in ((COUNT, queue.alice), (COUNT, queue.charlie), (QUEUE_COUNTS, queue.charlie)):
+    for query, person in ((COUNT, queue.alice), (COUNT, queue.charlie), (queue_counts.query, queue.charlie)):
         told = await plan(db, person.team_id, query.text, listing(queue, team_id=person.team_id))
 
         assert "Index Only Scan" in told, told
@@ -628,7 +628,7 @@ async def test_what_is_left_of_a_budget_is_read_from_the_days_of_its_period(db: 
         await conn.execute("VACUUM ANALYZE generation_spending, budgets")
 
     told = await plan(
-        db, cast.alice.team_id, BUDGET_STATUSES.text, {"team_id": cast.alice.team_id, "project_id": cast.alice.project.id}
+        db, cast.alice.team_id, budget_statuses.query.text, {"team_id": cast.alice.team_id, "project_id": cast.alice.project.id}
     )
 
     assert "generation_spending_pkey" in told

@@ -16,7 +16,7 @@ from cmserver.recall import repository as prompts
 from cmserver.recall.search import repository as search
 from cmserver.recall.search.model import RankedRow
 from tests.conftest import Cast
-from tests.house.house import has_vectors
+from tests.house.house import has_vectors, queries_of
 from tests.house.test_plans import PROMPTS, SEED, cast, crowd, crowded, database, plan, searching
 from tests.house.test_queries import PARAMETER
 
@@ -177,7 +177,7 @@ async def test_each_word_of_a_prompt_is_found_by_the_index_of_words(db: Db, crow
     values = {"project_id": crowd.alice.project.id, "session_id": None, "quoted": ["'wombat'"], "weights": [1.0]}
     values |= {"near_ids": list[UUID](), "cosines": list[float](), "most": 4, "limit": 50}
     async with db.tenant(crowd.alice.team_id) as conn:
-        await prompts.BY_WORDS.run(conn)
+        await prompts.look_up_words.query.run(conn)
         cursor = await conn.execute("EXPLAIN " + prompts.NEAR_OBSERVATIONS.text, values, prepare=False)
         text = "\n".join(str(row[0]) for row in await cursor.fetchall())
 
@@ -214,9 +214,7 @@ async def test_the_nearest_of_a_project_are_compared_without_reading_those_of_ot
 async def test_in_a_project_of_20_and_in_one_of_10_000_a_search_reads_what_its_indexes_name(
     db: Db, crowd: Cast, sized: dict[int, UUID]
 ):
-    queries: dict[str, LiteralString] = {
-        name: query.text for name, query in vars(search).items() if isinstance(query, Query) and name != "LEXEMES"
-    }
+    queries: dict[str, LiteralString] = {name: query.text for name, query in queries_of(search).items() if name != "LEXEMES"}
     scans = re.compile(r"Seq Scan on (?:observations|observation_embeddings|turns)\b")
     wrong: list[str] = []
     for size, project_id in sized.items():

@@ -262,7 +262,7 @@ async def test_row_level_security_holds_where_a_query_forgets_the_team(world: Wo
 async def test_where_the_policy_is_gone_too_the_walk_notices(world: World):
     every = walk.stops()
     requests = await reached(world, every)
-    (query,) = [query for name, query in with_team() if name == "cmserver.events.repository.BY_ID"]
+    (query,) = [query for name, query in with_team() if name == "cmserver.events.repository.by_id"]
 
     async with walk.removed_policy(world.db, "agent_events"):
         with_predicate = await strangers_walk(world, requests[id(query)])

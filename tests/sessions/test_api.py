@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.sessions.repository import NEWEST
+from cmserver.sessions.repository import newest
 from tests.conftest import Cast, Person, mint
 from tests.generation.tools import Outbox
 from tests.house.test_plans import plan
@@ -176,7 +176,7 @@ async def test_a_page_is_read_from_an_index_in_its_order(db: Db, cast: Cast, fil
         "offset": 0,
     }
 
-    explained = await plan(db, cast.alice.team_id, NEWEST.text, params)
+    explained = await plan(db, cast.alice.team_id, newest.query.text, params)
 
     assert f"Index Scan Backward using {index} " in explained
     assert "Sort" not in explained

@@ -20,7 +20,7 @@ from cmserver.ingest import session_lifecycle as sessions
 from cmserver.ingest.jobs import sweep
 from cmserver.ingest.model import EventSubmission
 from cmserver.sessions.model import NewSession, SessionOfTeam
-from cmserver.sessions.repository import SEEM_IDLE
+from cmserver.sessions.repository import seem_idle
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted
 from tests.house.test_plans import plan
@@ -266,6 +266,6 @@ async def test_idle_sessions_are_found_by_their_index(db: Db, cast: Cast):
         await conn.execute("UPDATE server_sessions SET idle_from = started_at WHERE ended_at IS NULL")
         await conn.execute("ANALYZE server_sessions")
 
-    explained = await plan(db, cast.alice.team_id, SEEM_IDLE.text, {"idle_seconds": 14_400, "limit": 500})
+    explained = await plan(db, cast.alice.team_id, seem_idle.query.text, {"idle_seconds": 14_400, "limit": 500})
 
     assert "server_sessions_idle" in explained

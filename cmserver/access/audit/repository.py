@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access.audit.model import AuditEntry, AuditFilter, ReaderCount
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, unprepared_query
 
 OWNS = {"audit_log"}
 
@@ -37,22 +37,6 @@ _SELECT: LiteralString = """
 """
 NEWEST_OF_TEAM = Query(AuditEntry, f"{_SELECT} ORDER BY id DESC LIMIT %(limit)s", prepare=False)
 NEWEST_OF_PROJECT = Query(AuditEntry, f"{_SELECT} AND project_id = %(project_id)s ORDER BY id DESC LIMIT %(limit)s", prepare=False)
-
-
-# What was shown to a session at its start has a receipt, which says more.
-READERS = Query(
-    ReaderCount,
-    """
-    SELECT actor_id, details ->> 'via' AS via, count(*)::integer AS count, max(created_at) AS last_at
-      FROM (SELECT actor_id, details, created_at, action, project_id FROM audit_log
-             WHERE team_id = %(team_id)s ORDER BY id DESC LIMIT %(looked_at)s) latest
-     WHERE action = 'observations.served' AND details -> 'numbers' @> to_jsonb(%(number)s::bigint)
-       AND details ->> 'via' NOT IN ('context', 'prompt', 'file')
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-     GROUP BY 1, 2 ORDER BY 4 DESC LIMIT %(limit)s
-    """,
-    prepare=False,
-)
 
 
 async def append(
@@ -91,8 +75,18 @@ async def newest(conn: Conn, team_id: UUID, audit_filter: AuditFilter, *, before
     return await query.all(conn, team_id=team_id, **msgspec.structs.asdict(audit_filter), before=before, limit=limit)
 
 
+# What was shown to a session at its start has a receipt, which says more.
+@unprepared_query("""
+    SELECT actor_id, details ->> 'via' AS via, count(*)::integer AS count, max(created_at) AS last_at
+      FROM (SELECT actor_id, details, created_at, action, project_id FROM audit_log
+             WHERE team_id = %(team_id)s ORDER BY id DESC LIMIT %(looked_at)s) latest
+     WHERE action = 'observations.served' AND details -> 'numbers' @> to_jsonb(%(number)s::bigint)
+       AND details ->> 'via' NOT IN ('context', 'prompt', 'file')
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+     GROUP BY 1, 2 ORDER BY 4 DESC LIMIT %(limit)s
+    """)
 async def readers(
     conn: Conn, team_id: UUID, number: int, *, project_id: UUID | None, looked_at: int, limit: int
 ) -> list[ReaderCount]:
     """Who was given the observation of that number, among the newest `looked_at` rows of the log, the last reader first."""
-    return await READERS.all(conn, team_id=team_id, number=number, project_id=project_id, looked_at=looked_at, limit=limit)
+    ...

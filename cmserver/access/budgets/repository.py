@@ -9,19 +9,10 @@ from psycopg import errors
 
 from cmserver.access.budgets.model import Budget, Period
 from cmserver.base.errors import NotFound
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, query
 
 OWNS = {"budgets"}
 
-# In the order of their ids, against deadlocks between workers.
-LOCK = Query(
-    UUID,
-    """
-    SELECT id FROM budgets
-     WHERE team_id = %(team_id)s AND (project_id IS NULL OR project_id = %(project_id)s)
-     ORDER BY id FOR NO KEY UPDATE
-    """,
-)
 
 # The new cap is warned about again.
 PUT = Query(
@@ -36,23 +27,16 @@ PUT = Query(
     """,
 )
 
-REMOVE = Query(
-    UUID,
-    """
-    DELETE FROM budgets
-     WHERE team_id = %(team_id)s AND project_id IS NOT DISTINCT FROM %(project_id)s::uuid AND period = %(period)s
-    RETURNING id
-    """,
-)
 
-MARK_WARNED = Query(int, "UPDATE budgets SET warned_at = now() WHERE team_id = %(team_id)s AND id = %(id)s")
-
-MARK_EXHAUSTED = Query(int, "UPDATE budgets SET exhausted_at = now() WHERE team_id = %(team_id)s AND id = %(id)s")
-
-
+# In the order of their ids, against deadlocks between workers.
+@query("""
+    SELECT id FROM budgets
+     WHERE team_id = %(team_id)s AND (project_id IS NULL OR project_id = %(project_id)s)
+     ORDER BY id FOR NO KEY UPDATE
+    """)
 async def lock(conn: Conn, team_id: UUID, project_id: UUID) -> list[UUID]:
     """The budgets that apply to the project's calls, its own and its team's, locked until the transaction ends."""
-    return await LOCK.all(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
 async def put(
@@ -74,13 +58,17 @@ async def put(
         raise NotFound("Project not found.") from error
 
 
-async def remove(conn: Conn, team_id: UUID, project_id: UUID | None, period: Period) -> UUID | None:
-    return await REMOVE.first(conn, team_id=team_id, project_id=project_id, period=period)
+@query("""
+    DELETE FROM budgets
+     WHERE team_id = %(team_id)s AND project_id IS NOT DISTINCT FROM %(project_id)s::uuid AND period = %(period)s
+    RETURNING id
+    """)
+async def remove(conn: Conn, team_id: UUID, project_id: UUID | None, period: Period) -> UUID | None: ...
 
 
-async def mark_warned(conn: Conn, team_id: UUID, budget_id: UUID) -> None:
-    await MARK_WARNED.run(conn, team_id=team_id, id=budget_id)
+@query("UPDATE budgets SET warned_at = now() WHERE team_id = %(team_id)s AND id = %(budget_id)s")
+async def mark_warned(conn: Conn, team_id: UUID, budget_id: UUID) -> None: ...
 
 
-async def mark_exhausted(conn: Conn, team_id: UUID, budget_id: UUID) -> None:
-    await MARK_EXHAUSTED.run(conn, team_id=team_id, id=budget_id)
+@query("UPDATE budgets SET exhausted_at = now() WHERE team_id = %(team_id)s AND id = %(budget_id)s")
+async def mark_exhausted(conn: Conn, team_id: UUID, budget_id: UUID) -> None: ...

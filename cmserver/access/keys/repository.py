@@ -11,7 +11,7 @@ from psycopg import errors
 
 from cmserver.access.keys.model import Key, KeyGrant
 from cmserver.base.errors import Conflict, NotFound
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 
 OWNS = {"api_keys"}
 
@@ -31,22 +31,6 @@ INSERT = Query(
     """,
 )
 
-BY_ID = Query(Key, f"SELECT {_COLUMNS} FROM api_keys WHERE id = %(id)s AND team_id = %(team_id)s")
-
-# NO KEY UPDATE: look-ups need not wait.
-LOCK = Query(Key, f"SELECT {_COLUMNS} FROM api_keys WHERE id = %(id)s AND team_id = %(team_id)s FOR NO KEY UPDATE")
-
-# Unused: no request, and no other key, event or project made with it.
-UNUSED_FIRST = Query(
-    Key,
-    f"""
-    SELECT {_COLUMNS}
-      FROM api_keys k
-     WHERE name = 'first key' AND last_used_at IS NULL AND revoked_at IS NULL AND expires_at IS NULL
-       AND NOT EXISTS (SELECT FROM api_keys o WHERE o.id <> k.id AND (o.last_used_at IS NOT NULL OR o.replaced_by IS NULL))
-       AND NOT EXISTS (SELECT FROM agent_events) AND NOT EXISTS (SELECT FROM projects)
-    """,
-)
 
 # A chain: what was rotated from one key, by the first of them.
 LOCK_CHAIN = Query(
@@ -62,53 +46,9 @@ LOCK_CHAIN = Query(
     """,
 )
 
-LOCK_OF_ACTOR = Query(
-    Key,
-    f"""
-    SELECT {_COLUMNS}
-      FROM api_keys
-     WHERE team_id = %(team_id)s AND actor_id = %(actor_id)s AND revoked_at IS NULL
-     ORDER BY id FOR NO KEY UPDATE
-    """,
-)
-
-LOCK_OF_MAKER = Query(
-    Key,
-    f"""
-    SELECT {_COLUMNS}
-      FROM api_keys
-     WHERE made_by = %(user_id)s AND (%(team_id)s::uuid IS NULL OR team_id = %(team_id)s) AND revoked_at IS NULL
-     ORDER BY id FOR NO KEY UPDATE
-    """,
-    prepare=False,
-)
 
 SET_SCOPES = Query(int, "UPDATE api_keys SET scopes = %(scopes)s, updated_at = now() WHERE id = %(id)s AND team_id = %(team_id)s")
 
-NEWEST = Query(
-    Key,
-    f"""
-    SELECT {_COLUMNS}
-      FROM api_keys
-     WHERE team_id = %(team_id)s
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s)
-       AND (%(active)s::boolean IS NULL OR %(active)s = (revoked_at IS NULL AND coalesce(expires_at > now(), true)))
-       AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s, %(before_id)s::uuid))
-     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
-    """,
-    prepare=False,
-)
-
-REVOKE = Query(
-    Key,
-    f"""
-    UPDATE api_keys SET revoked_at = coalesce(revoked_at, now()), updated_at = now()
-     WHERE id = %(id)s AND team_id = %(team_id)s
-    RETURNING {_COLUMNS}
-    """,
-)
-
-REVOKE_ALL = Query(int, "UPDATE api_keys SET revoked_at = now(), updated_at = now() WHERE revoked_at IS NULL")
 
 REPLACE = Query(
     int,
@@ -129,28 +69,18 @@ COUNT_AS = Query(
     """,
 )
 
-# Also their rate-limit buckets, which have no foreign key.
-DELETE = Query(
-    int,
-    """
-    WITH gone AS (
-        DELETE FROM api_keys
-         WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-        RETURNING id
-    ), buckets AS (
-        DELETE FROM rate_limits r USING gone WHERE r.id = gone.id AND r.team_id = %(team_id)s
-    )
-    SELECT count(*) FROM gone
-    """,
-    prepare=False,
-)
 
-IN_DAYS = Query(datetime, "SELECT now() + make_interval(days => %(days)s)")
-
-
+# Unused: no request, and no other key, event or project made with it.
+@query(f"""
+    SELECT {_COLUMNS}
+      FROM api_keys k
+     WHERE name = 'first key' AND last_used_at IS NULL AND revoked_at IS NULL AND expires_at IS NULL
+       AND NOT EXISTS (SELECT FROM api_keys o WHERE o.id <> k.id AND (o.last_used_at IS NOT NULL OR o.replaced_by IS NULL))
+       AND NOT EXISTS (SELECT FROM agent_events) AND NOT EXISTS (SELECT FROM projects)
+    """)
 async def unused_first(conn: Conn) -> Key | None:
     """The database's first key if it was never used and no other works."""
-    return await UNUSED_FIRST.first(conn)
+    ...
 
 
 async def insert(conn: Conn, key_id: UUID, team_id: UUID, *, key_hash: str, name: str, grant: KeyGrant) -> Key:
@@ -164,12 +94,13 @@ async def insert(conn: Conn, key_id: UUID, team_id: UUID, *, key_hash: str, name
         raise Conflict("This key was made already. Make another one.") from error
 
 
-async def by_id(conn: Conn, team_id: UUID, key_id: UUID) -> Key | None:
-    return await BY_ID.first(conn, id=key_id, team_id=team_id)
+@query(f"SELECT {_COLUMNS} FROM api_keys WHERE id = %(key_id)s AND team_id = %(team_id)s")
+async def by_id(conn: Conn, team_id: UUID, key_id: UUID) -> Key | None: ...
 
 
-async def lock(conn: Conn, team_id: UUID, key_id: UUID) -> Key | None:
-    return await LOCK.first(conn, id=key_id, team_id=team_id)
+# NO KEY UPDATE: look-ups need not wait.
+@query(f"SELECT {_COLUMNS} FROM api_keys WHERE id = %(key_id)s AND team_id = %(team_id)s FOR NO KEY UPDATE")
+async def lock(conn: Conn, team_id: UUID, key_id: UUID) -> Key | None: ...
 
 
 async def lock_chain(conn: Conn, team_id: UUID, key_id: UUID) -> list[Key]:
@@ -180,20 +111,41 @@ async def lock_chain(conn: Conn, team_id: UUID, key_id: UUID) -> list[Key]:
     return chain
 
 
+@unprepared_query(f"""
+    SELECT {_COLUMNS}
+      FROM api_keys
+     WHERE made_by = %(user_id)s AND (%(team_id)s::uuid IS NULL OR team_id = %(team_id)s) AND revoked_at IS NULL
+     ORDER BY id FOR NO KEY UPDATE
+    """)
 async def lock_of_maker(conn: Conn, user_id: UUID, team_id: UUID | None) -> list[Key]:
     """The keys that a person made in the team, or in any for None, and that are not revoked, locked."""
-    return await LOCK_OF_MAKER.all(conn, user_id=user_id, team_id=team_id)
+    ...
 
 
 async def set_scopes(conn: Conn, team_id: UUID, key_id: UUID, scopes: list[str]) -> None:
     await SET_SCOPES.run(conn, team_id=team_id, id=key_id, scopes=Jsonb(scopes))
 
 
+@query(f"""
+    SELECT {_COLUMNS}
+      FROM api_keys
+     WHERE team_id = %(team_id)s AND actor_id = %(actor_id)s AND revoked_at IS NULL
+     ORDER BY id FOR NO KEY UPDATE
+    """)
 async def lock_of_actor(conn: Conn, team_id: UUID, actor_id: str) -> list[Key]:
     """The actor's keys that are not revoked, locked."""
-    return await LOCK_OF_ACTOR.all(conn, team_id=team_id, actor_id=actor_id)
+    ...
 
 
+@unprepared_query(f"""
+    SELECT {_COLUMNS}
+      FROM api_keys
+     WHERE team_id = %(team_id)s
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s)
+       AND (%(active)s::boolean IS NULL OR %(active)s = (revoked_at IS NULL AND coalesce(expires_at > now(), true)))
+       AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s, %(before_id)s::uuid))
+     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
+    """)
 async def newest(
     conn: Conn,
     team_id: UUID,
@@ -205,18 +157,21 @@ async def newest(
     limit: int,
 ) -> list[Key]:
     """Newest first, of all projects for None. `active`: True for keys neither revoked nor expired, False for the others."""
-    return await NEWEST.all(
-        conn, team_id=team_id, project_id=project_id, active=active, before=before, before_id=before_id, limit=limit
-    )
+    ...
 
 
-async def revoke(conn: Conn, team_id: UUID, key_id: UUID) -> Key:
-    return await REVOKE.one(conn, id=key_id, team_id=team_id)
+@query(f"""
+    UPDATE api_keys SET revoked_at = coalesce(revoked_at, now()), updated_at = now()
+     WHERE id = %(key_id)s AND team_id = %(team_id)s
+    RETURNING {_COLUMNS}
+    """)
+async def revoke(conn: Conn, team_id: UUID, key_id: UUID) -> Key: ...
 
 
-async def revoke_all(conn: Conn) -> int:
+@query("UPDATE api_keys SET revoked_at = now(), updated_at = now() WHERE revoked_at IS NULL")
+async def revoke_all(conn: Conn) -> RowCount:
     """Revoke every key of every team; returns how many."""
-    return await REVOKE_ALL.run(conn)
+    ...
 
 
 async def replace(conn: Conn, team_id: UUID, key_id: UUID, *, successor: UUID, overlap_seconds: int) -> None:
@@ -225,11 +180,23 @@ async def replace(conn: Conn, team_id: UUID, key_id: UUID, *, successor: UUID, o
     await COUNT_AS.run(conn, id=key_id, team_id=team_id, successor=successor)
 
 
+# Also their rate-limit buckets, which have no foreign key.
+@unprepared_query("""
+    WITH gone AS (
+        DELETE FROM api_keys
+         WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+        RETURNING id
+    ), buckets AS (
+        DELETE FROM rate_limits r USING gone WHERE r.id = gone.id AND r.team_id = %(team_id)s
+    )
+    SELECT count(*) FROM gone
+    """)
 async def delete(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
     """Delete the keys bound to the project, or all of the team for None; returns how many."""
-    return await DELETE.one(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
+@query("SELECT now() + make_interval(days => %(days)s)")
 async def in_days(conn: Conn, days: int) -> datetime:
     """The time that many days from now by the database's clock."""
-    return await IN_DAYS.one(conn, days=days)
+    ...

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, query
 
 OWNS = {"rate_limits", "usage_counters"}
 
@@ -69,39 +69,12 @@ COUNT = Query(
     """,
 )
 
-# SKIP LOCKED: a key that is being changed is marked the next time.
-MARK_USED = Query(
-    int,
-    """
-    WITH used AS (
-        SELECT id FROM api_keys
-         WHERE team_id = %(team_id)s AND id = ANY (%(ids)s)
-           AND (last_used_at IS NULL OR last_used_at < now() - interval '1 minute')
-           FOR NO KEY UPDATE SKIP LOCKED)
-    UPDATE api_keys k SET last_used_at = now() FROM used WHERE k.id = used.id AND k.team_id = %(team_id)s
-    """,
-)
 
 STORED = Query(
     StoredEventCount,
     """
     SELECT api_key_id, amount AS events FROM usage_counters
      WHERE team_id = %(team_id)s AND month = date_trunc('month', now() AT TIME ZONE 'UTC')::date AND kind = 'events'
-    """,
-)
-
-USED = Query(
-    MonthUsage,
-    """
-    WITH month AS MATERIALIZED (SELECT date_trunc('month', now() AT TIME ZONE 'UTC') AS since)
-    SELECT m.since AT TIME ZONE 'UTC' AS since, c.requests, c.events
-      FROM month m
-     CROSS JOIN LATERAL (
-        SELECT coalesce(sum(amount) FILTER (WHERE kind = 'requests'), 0)::bigint AS requests,
-               coalesce(sum(amount) FILTER (WHERE kind = 'events'), 0)::bigint AS events
-          FROM usage_counters
-         WHERE team_id = %(team_id)s AND month = m.since::date
-           AND (%(api_key_id)s::uuid IS NULL OR api_key_id = %(api_key_id)s)) c
     """,
 )
 
@@ -129,9 +102,18 @@ async def count(conn: Conn, team_id: UUID, amounts: Sequence[tuple[UUID, str, in
     )
 
 
+# SKIP LOCKED: a key that is being changed is marked the next time.
+@query("""
+    WITH used AS (
+        SELECT id FROM api_keys
+         WHERE team_id = %(team_id)s AND id = ANY (%(ids)s)
+           AND (last_used_at IS NULL OR last_used_at < now() - interval '1 minute')
+           FOR NO KEY UPDATE SKIP LOCKED)
+    UPDATE api_keys k SET last_used_at = now() FROM used WHERE k.id = used.id AND k.team_id = %(team_id)s
+    """)
 async def mark_used(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> None:
     """Set the time of these keys' last use to now."""
-    await MARK_USED.run(conn, team_id=team_id, ids=list(ids))
+    ...
 
 
 async def stored(conn: Conn, team_id: UUID) -> dict[UUID, int]:
@@ -139,6 +121,17 @@ async def stored(conn: Conn, team_id: UUID) -> dict[UUID, int]:
     return {row.api_key_id: row.events for row in await STORED.all(conn, team_id=team_id)}
 
 
+@query("""
+    WITH month AS MATERIALIZED (SELECT date_trunc('month', now() AT TIME ZONE 'UTC') AS since)
+    SELECT m.since AT TIME ZONE 'UTC' AS since, c.requests, c.events
+      FROM month m
+     CROSS JOIN LATERAL (
+        SELECT coalesce(sum(amount) FILTER (WHERE kind = 'requests'), 0)::bigint AS requests,
+               coalesce(sum(amount) FILTER (WHERE kind = 'events'), 0)::bigint AS events
+          FROM usage_counters
+         WHERE team_id = %(team_id)s AND month = m.since::date
+           AND (%(api_key_id)s::uuid IS NULL OR api_key_id = %(api_key_id)s)) c
+    """)
 async def used(conn: Conn, team_id: UUID, *, api_key_id: UUID | None) -> MonthUsage:
     """Usage of the team in this month, or of one of its keys."""
-    return await USED.one(conn, team_id=team_id, api_key_id=api_key_id)
+    ...

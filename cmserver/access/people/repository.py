@@ -10,7 +10,7 @@ from psycopg import errors
 from cmserver.access.model import PersonRole
 from cmserver.access.people import model
 from cmserver.base.errors import Conflict
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, RowCount, query, unprepared_query
 
 OWNS = {"users", "memberships", "invitations", "web_sessions"}
 
@@ -21,17 +21,6 @@ _INVITATION: LiteralString = """
     i.expires_at <= now() AS expired, i.used_at, i.created_at
 """
 
-ANY_USER = Query(bool, "SELECT EXISTS (SELECT FROM users)")
-
-USER = Query(model.User, f"SELECT {_USER} FROM users u WHERE u.id = %(id)s")
-
-USER_NAMED = Query(model.User, f"SELECT {_USER} FROM users u WHERE lower(u.name) = lower(%(name)s)")
-
-USERS = Query(model.User, f"SELECT {_USER} FROM users u ORDER BY lower(u.name) LIMIT %(limit)s")
-
-PASSWORD = Query(model.StoredPassword, "SELECT id, name, password_hash FROM users WHERE lower(name) = lower(%(name)s)")
-
-PASSWORD_OF = Query(model.StoredPassword, "SELECT id, name, password_hash FROM users WHERE id = %(id)s")
 
 INSERT_USER = Query(
     model.User,
@@ -42,17 +31,6 @@ INSERT_USER = Query(
     """,
 )
 
-SET_PASSWORD = Query(
-    int,
-    """
-    UPDATE users SET password_hash = %(password_hash)s, reset_hash = NULL, reset_expires_at = NULL, updated_at = now()
-     WHERE id = %(id)s
-    """,
-)
-
-SET_OPERATOR = Query(
-    model.User, f"UPDATE users u SET is_operator = %(is_operator)s, updated_at = now() WHERE u.id = %(id)s RETURNING {_USER}"
-)
 
 SET_RESET = Query(
     int,
@@ -62,60 +40,9 @@ SET_RESET = Query(
     """,
 )
 
-BY_RESET = Query(
-    model.User, f"SELECT {_USER} FROM users u WHERE u.reset_hash = %(reset_hash)s AND u.reset_expires_at > now() FOR UPDATE"
-)
-
-TEAMS_OF = Query(
-    model.TeamMembership,
-    """
-    SELECT m.team_id, t.name AS team_name, m.role, t.requests_per_minute, t.events_per_month
-      FROM memberships m JOIN teams t ON t.id = m.team_id
-     WHERE m.user_id = %(user_id)s AND t.archived_at IS NULL
-     ORDER BY t.name, t.id
-    """,
-)
-
-PEOPLE_OF = Query(
-    model.TeamPerson,
-    """
-    SELECT u.id AS user_id, u.name, m.role, u.is_operator, m.created_at,
-           (SELECT max(s.last_seen_at) FROM web_sessions s WHERE s.user_id = u.id) AS last_seen_at
-      FROM memberships m JOIN users u ON u.id = m.user_id
-     WHERE m.team_id = %(team_id)s
-     ORDER BY lower(u.name)
-    """,
-)
 
 LOCK_MEMBERSHIPS = Query(UUID, "SELECT user_id FROM memberships WHERE team_id = %(team_id)s ORDER BY user_id FOR UPDATE")
 
-ROLE = Query(str, "SELECT role FROM memberships WHERE team_id = %(team_id)s AND user_id = %(user_id)s")
-
-OTHER_OWNERS = Query(
-    bool,
-    "SELECT EXISTS (SELECT FROM memberships WHERE team_id = %(team_id)s AND role = 'owner' AND user_id <> %(user_id)s)",
-)
-
-PUT_MEMBERSHIP = Query(
-    int,
-    """
-    INSERT INTO memberships AS m (team_id, user_id, role) VALUES (%(team_id)s, %(user_id)s, %(role)s)
-    ON CONFLICT (team_id, user_id) DO UPDATE SET role = excluded.role, updated_at = now()
-    """,
-)
-
-# A second invitation never takes a role away.
-JOIN = Query(
-    int,
-    """
-    INSERT INTO memberships AS m (team_id, user_id, role) VALUES (%(team_id)s, %(user_id)s, %(role)s)
-    ON CONFLICT (team_id, user_id) DO UPDATE SET role = excluded.role, updated_at = now()
-     WHERE array_position(ARRAY['viewer', 'member', 'owner'], excluded.role)
-         > array_position(ARRAY['viewer', 'member', 'owner'], m.role)
-    """,
-)
-
-REMOVE_MEMBERSHIP = Query(int, "DELETE FROM memberships WHERE team_id = %(team_id)s AND user_id = %(user_id)s")
 
 INSERT_INVITATION = Query(
     int,
@@ -131,39 +58,6 @@ INVITATION = Query(
     f"SELECT {_INVITATION} FROM invitations i JOIN teams t ON t.id = i.team_id WHERE i.id = %(id)s AND i.team_id = %(team_id)s",
 )
 
-BY_TOKEN = Query(
-    model.Invitation,
-    f"""
-    SELECT {_INVITATION}
-      FROM invitations i JOIN teams t ON t.id = i.team_id
-     WHERE i.token_hash = %(token_hash)s AND i.used_at IS NULL AND i.expires_at > now() AND t.archived_at IS NULL
-       FOR UPDATE OF i
-    """,
-)
-
-INVITATIONS = Query(
-    model.Invitation,
-    f"""
-    SELECT {_INVITATION}
-      FROM invitations i JOIN teams t ON t.id = i.team_id
-     WHERE i.team_id = %(team_id)s AND i.used_at IS NULL
-     ORDER BY i.created_at DESC, i.id DESC LIMIT 200
-    """,
-)
-
-USE_INVITATION = Query(int, "UPDATE invitations SET used_at = now(), used_by = %(user_id)s WHERE id = %(id)s")
-
-# All of a team, or only those that make an operator, in any.
-WITHDRAW_OF_MAKER = Query(
-    model.WithdrawnInvitation,
-    """
-    DELETE FROM invitations
-     WHERE made_by = %(user_id)s AND used_at IS NULL
-       AND CASE WHEN %(team_id)s::uuid IS NULL THEN makes_operator ELSE team_id = %(team_id)s END
-    RETURNING id, team_id
-    """,
-    prepare=False,
-)
 
 DELETE_INVITATION = Query(int, "DELETE FROM invitations WHERE id = %(id)s AND team_id = %(team_id)s AND used_at IS NULL")
 
@@ -187,11 +81,6 @@ SESSION = Query(
     """,
 )
 
-TOUCH_SESSION = Query(
-    int, "UPDATE web_sessions SET last_seen_at = now() WHERE id = %(id)s AND last_seen_at < now() - interval '1 minute'"
-)
-
-SET_TEAM = Query(int, "UPDATE web_sessions SET current_team_id = %(team_id)s WHERE id = %(id)s")
 
 SESSIONS_OF = Query(
     model.WebSession,
@@ -203,11 +92,9 @@ SESSIONS_OF = Query(
     """,
 )
 
-END_SESSION = Query(int, "DELETE FROM web_sessions WHERE token_hash = %(token_hash)s")
 
 END_SESSION_OF = Query(int, "DELETE FROM web_sessions WHERE id = %(id)s AND user_id = %(user_id)s")
 
-END_SESSIONS_OF = Query(int, "DELETE FROM web_sessions WHERE user_id = %(user_id)s AND token_hash <> %(but_token_hash)s")
 
 # The new session is not there yet.
 FORGET_SURPLUS = Query(
@@ -223,30 +110,32 @@ FORGET_SURPLUS = Query(
 FORGET_ENDED = Query(int, "DELETE FROM web_sessions WHERE last_seen_at <= now() - make_interval(days => %(idle_days)s)")
 
 
-async def any_user(conn: Conn) -> bool:
-    return await ANY_USER.one(conn)
+@query("SELECT EXISTS (SELECT FROM users)")
+async def any_user(conn: Conn) -> bool: ...
 
 
-async def user(conn: Conn, user_id: UUID) -> model.User | None:
-    return await USER.first(conn, id=user_id)
+@query(f"SELECT {_USER} FROM users u WHERE u.id = %(user_id)s")
+async def user(conn: Conn, user_id: UUID) -> model.User | None: ...
 
 
+@query(f"SELECT {_USER} FROM users u WHERE lower(u.name) = lower(%(name)s)")
 async def user_named(conn: Conn, name: str) -> model.User | None:
     """The account with that name in any case."""
-    return await USER_NAMED.first(conn, name=name)
+    ...
 
 
+@query(f"SELECT {_USER} FROM users u ORDER BY lower(u.name) LIMIT %(limit)s")
 async def users(conn: Conn, *, limit: int) -> list[model.User]:
     """Accounts of the whole server, by name."""
-    return await USERS.all(conn, limit=limit)
+    ...
 
 
-async def password(conn: Conn, name: str) -> model.StoredPassword | None:
-    return await PASSWORD.first(conn, name=name)
+@query("SELECT id, name, password_hash FROM users WHERE lower(name) = lower(%(name)s)")
+async def password(conn: Conn, name: str) -> model.StoredPassword | None: ...
 
 
-async def password_of(conn: Conn, user_id: UUID) -> model.StoredPassword | None:
-    return await PASSWORD_OF.first(conn, id=user_id)
+@query("SELECT id, name, password_hash FROM users WHERE id = %(user_id)s")
+async def password_of(conn: Conn, user_id: UUID) -> model.StoredPassword | None: ...
 
 
 async def insert_user(conn: Conn, user_id: UUID, name: str, *, password_hash: str | None, is_operator: bool) -> model.User:
@@ -256,32 +145,50 @@ async def insert_user(conn: Conn, user_id: UUID, name: str, *, password_hash: st
         raise Conflict(f"The name {name!r} is taken. Choose another one, or sign in first if it is yours.") from error
 
 
+@query("""
+    UPDATE users SET password_hash = %(password_hash)s, reset_hash = NULL, reset_expires_at = NULL, updated_at = now()
+     WHERE id = %(user_id)s
+    """)
 async def set_password(conn: Conn, user_id: UUID, password_hash: str) -> None:
     """Also makes a link for a new password useless."""
-    await SET_PASSWORD.run(conn, id=user_id, password_hash=password_hash)
+    ...
 
 
-async def set_operator(conn: Conn, user_id: UUID, *, is_operator: bool) -> model.User:
-    return await SET_OPERATOR.one(conn, id=user_id, is_operator=is_operator)
+@query(f"UPDATE users u SET is_operator = %(is_operator)s, updated_at = now() WHERE u.id = %(user_id)s RETURNING {_USER}")
+async def set_operator(conn: Conn, user_id: UUID, *, is_operator: bool) -> model.User: ...
 
 
 async def set_reset(conn: Conn, user_id: UUID, reset_hash: str) -> None:
     await SET_RESET.run(conn, id=user_id, reset_hash=reset_hash, days=model.RESET_DAYS)
 
 
+@query(f"SELECT {_USER} FROM users u WHERE u.reset_hash = %(reset_hash)s AND u.reset_expires_at > now() FOR UPDATE")
 async def by_reset(conn: Conn, reset_hash: str) -> model.User | None:
     """The account that the link for a new password is for, locked; None when it is used or expired."""
-    return await BY_RESET.first(conn, reset_hash=reset_hash)
+    ...
 
 
+@query("""
+    SELECT m.team_id, t.name AS team_name, m.role, t.requests_per_minute, t.events_per_month
+      FROM memberships m JOIN teams t ON t.id = m.team_id
+     WHERE m.user_id = %(user_id)s AND t.archived_at IS NULL
+     ORDER BY t.name, t.id
+    """)
 async def teams_of(conn: Conn, user_id: UUID) -> list[model.TeamMembership]:
     """The person's teams by name, without archived ones."""
-    return await TEAMS_OF.all(conn, user_id=user_id)
+    ...
 
 
+@query("""
+    SELECT u.id AS user_id, u.name, m.role, u.is_operator, m.created_at,
+           (SELECT max(s.last_seen_at) FROM web_sessions s WHERE s.user_id = u.id) AS last_seen_at
+      FROM memberships m JOIN users u ON u.id = m.user_id
+     WHERE m.team_id = %(team_id)s
+     ORDER BY lower(u.name)
+    """)
 async def people_of(conn: Conn, team_id: UUID) -> list[model.TeamPerson]:
     """The people of a team, by name."""
-    return await PEOPLE_OF.all(conn, team_id=team_id)
+    ...
 
 
 async def lock_memberships(conn: Conn, team_id: UUID) -> None:
@@ -289,26 +196,37 @@ async def lock_memberships(conn: Conn, team_id: UUID) -> None:
     await LOCK_MEMBERSHIPS.all(conn, team_id=team_id)
 
 
-async def role(conn: Conn, team_id: UUID, user_id: UUID) -> str | None:
-    return await ROLE.first(conn, team_id=team_id, user_id=user_id)
+@query("SELECT role FROM memberships WHERE team_id = %(team_id)s AND user_id = %(user_id)s")
+async def role(conn: Conn, team_id: UUID, user_id: UUID) -> str | None: ...
 
 
+@query("SELECT EXISTS (SELECT FROM memberships WHERE team_id = %(team_id)s AND role = 'owner' AND user_id <> %(user_id)s)")
 async def other_owners(conn: Conn, team_id: UUID, user_id: UUID) -> bool:
     """Whether the team has an owner besides that person."""
-    return await OTHER_OWNERS.one(conn, team_id=team_id, user_id=user_id)
+    ...
 
 
-async def put_membership(conn: Conn, team_id: UUID, user_id: UUID, role: PersonRole) -> None:
-    await PUT_MEMBERSHIP.run(conn, team_id=team_id, user_id=user_id, role=role)
+@query("""
+    INSERT INTO memberships AS m (team_id, user_id, role) VALUES (%(team_id)s, %(user_id)s, %(role)s)
+    ON CONFLICT (team_id, user_id) DO UPDATE SET role = excluded.role, updated_at = now()
+    """)
+async def put_membership(conn: Conn, team_id: UUID, user_id: UUID, role: PersonRole) -> None: ...
 
 
+# A second invitation never takes a role away.
+@query("""
+    INSERT INTO memberships AS m (team_id, user_id, role) VALUES (%(team_id)s, %(user_id)s, %(role)s)
+    ON CONFLICT (team_id, user_id) DO UPDATE SET role = excluded.role, updated_at = now()
+     WHERE array_position(ARRAY['viewer', 'member', 'owner'], excluded.role)
+         > array_position(ARRAY['viewer', 'member', 'owner'], m.role)
+    """)
 async def join(conn: Conn, team_id: UUID, user_id: UUID, role: PersonRole) -> None:
     """Make the person a member with at least that role."""
-    await JOIN.run(conn, team_id=team_id, user_id=user_id, role=role)
+    ...
 
 
-async def remove_membership(conn: Conn, team_id: UUID, user_id: UUID) -> None:
-    await REMOVE_MEMBERSHIP.run(conn, team_id=team_id, user_id=user_id)
+@query("DELETE FROM memberships WHERE team_id = %(team_id)s AND user_id = %(user_id)s")
+async def remove_membership(conn: Conn, team_id: UUID, user_id: UUID) -> None: ...
 
 
 async def insert_invitation(
@@ -342,18 +260,30 @@ async def insert_invitation(
     return await INVITATION.one(conn, id=invitation_id, team_id=team_id)
 
 
+@query(f"""
+    SELECT {_INVITATION}
+      FROM invitations i JOIN teams t ON t.id = i.team_id
+     WHERE i.token_hash = %(token_hash)s AND i.used_at IS NULL AND i.expires_at > now() AND t.archived_at IS NULL
+       FOR UPDATE OF i
+    """)
 async def by_token(conn: Conn, token_hash: str) -> model.Invitation | None:
     """The invitation, locked; None when it is used or expired."""
-    return await BY_TOKEN.first(conn, token_hash=token_hash)
+    ...
 
 
+@query(f"""
+    SELECT {_INVITATION}
+      FROM invitations i JOIN teams t ON t.id = i.team_id
+     WHERE i.team_id = %(team_id)s AND i.used_at IS NULL
+     ORDER BY i.created_at DESC, i.id DESC LIMIT 200
+    """)
 async def invitations(conn: Conn, team_id: UUID) -> list[model.Invitation]:
     """Invitations that nobody has used, newest first, expired ones too."""
-    return await INVITATIONS.all(conn, team_id=team_id)
+    ...
 
 
-async def use_invitation(conn: Conn, invitation_id: UUID, user_id: UUID) -> None:
-    await USE_INVITATION.run(conn, id=invitation_id, user_id=user_id)
+@query("UPDATE invitations SET used_at = now(), used_by = %(user_id)s WHERE id = %(invitation_id)s")
+async def use_invitation(conn: Conn, invitation_id: UUID, user_id: UUID) -> None: ...
 
 
 async def delete_invitation(conn: Conn, team_id: UUID, invitation_id: UUID) -> bool:
@@ -361,9 +291,16 @@ async def delete_invitation(conn: Conn, team_id: UUID, invitation_id: UUID) -> b
     return await DELETE_INVITATION.run(conn, id=invitation_id, team_id=team_id) > 0
 
 
+# All of a team, or only those that make an operator, in any.
+@unprepared_query("""
+    DELETE FROM invitations
+     WHERE made_by = %(user_id)s AND used_at IS NULL
+       AND CASE WHEN %(team_id)s::uuid IS NULL THEN makes_operator ELSE team_id = %(team_id)s END
+    RETURNING id, team_id
+    """)
 async def withdraw_of_maker(conn: Conn, user_id: UUID, team_id: UUID | None) -> list[model.WithdrawnInvitation]:
     """Delete the unused invitations that a person made in the team; for None those of any team that make an operator."""
-    return await WITHDRAW_OF_MAKER.all(conn, user_id=user_id, team_id=team_id)
+    ...
 
 
 async def insert_session(
@@ -396,14 +333,16 @@ async def session(conn: Conn, token_hash: str) -> model.WebSession | None:
     return await SESSION.first(conn, token_hash=token_hash, idle_days=model.IDLE_DAYS)
 
 
+@query("UPDATE web_sessions SET last_seen_at = now() WHERE id = %(session_id)s AND last_seen_at < now() - interval '1 minute'")
 async def touch_session(conn: Conn, session_id: UUID) -> None:
     """Note that the session is in use, once a minute."""
-    await TOUCH_SESSION.run(conn, id=session_id)
+    ...
 
 
+@query("UPDATE web_sessions SET current_team_id = %(team_id)s WHERE id = %(session_id)s")
 async def set_team(conn: Conn, session_id: UUID, team_id: UUID) -> None:
     """Make it the session's current team."""
-    await SET_TEAM.run(conn, id=session_id, team_id=team_id)
+    ...
 
 
 async def sessions_of(conn: Conn, user_id: UUID) -> list[model.WebSession]:
@@ -411,8 +350,8 @@ async def sessions_of(conn: Conn, user_id: UUID) -> list[model.WebSession]:
     return await SESSIONS_OF.all(conn, user_id=user_id, idle_days=model.IDLE_DAYS)
 
 
-async def end_session(conn: Conn, token_hash: str) -> None:
-    await END_SESSION.run(conn, token_hash=token_hash)
+@query("DELETE FROM web_sessions WHERE token_hash = %(token_hash)s")
+async def end_session(conn: Conn, token_hash: str) -> None: ...
 
 
 async def end_session_of(conn: Conn, user_id: UUID, session_id: UUID) -> bool:
@@ -420,6 +359,7 @@ async def end_session_of(conn: Conn, user_id: UUID, session_id: UUID) -> bool:
     return await END_SESSION_OF.run(conn, id=session_id, user_id=user_id) > 0
 
 
-async def end_sessions_of(conn: Conn, user_id: UUID, *, but_token_hash: str = "") -> int:
+@query("DELETE FROM web_sessions WHERE user_id = %(user_id)s AND token_hash <> %(but_token_hash)s")
+async def end_sessions_of(conn: Conn, user_id: UUID, *, but_token_hash: str = "") -> RowCount:
     """End the person's sessions but that one; returns how many."""
-    return await END_SESSIONS_OF.run(conn, user_id=user_id, but_token_hash=but_token_hash)
+    ...

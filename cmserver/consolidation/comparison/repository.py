@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import LiteralString
 from uuid import UUID
 
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, query, unprepared_query
 from cmserver.consolidation.comparison.model import NewRow, StoredVector, TextHash
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import LIVE_O, ManualObservation, Scope
@@ -89,41 +89,9 @@ BY_WORDS = Query(
 
 # -- new observations of all projects, as the owner
 
-# The counter's row is locked until its numbers are committed: below the last number there are none to come.
-BEHIND = Query(
-    UUID,
-    """
-    SELECT c.team_id FROM observation_counters c LEFT JOIN consolidation_progress p ON p.team_id = c.team_id
-     WHERE c.last_number > coalesce(p.compared_to, 0) ORDER BY c.team_id
-    """,
-)
 
 PROGRESS = Query(int, "SELECT compared_to FROM consolidation_progress WHERE team_id = %(team_id)s")
-KEEP_PROGRESS = Query(
-    int,
-    """
-    INSERT INTO consolidation_progress AS p (team_id, compared_to) VALUES (%(team_id)s, %(compared_to)s)
-    ON CONFLICT (team_id) DO UPDATE SET compared_to = greatest(p.compared_to, excluded.compared_to)
-    """,
-)
 
-# `waits` until it has its vector, but no longer than that: an embedder that is away must not hold up all that comes after it.
-NEW = Query(
-    NewRow,
-    f"""
-    SELECT o.id, o.number, o.project_id, p.consolidation, {LIVE_O} AND o.kind <> 'summary' AS is_compared,
-           e.embedding IS NOT NULL AND NOT e.is_outdated AS has_vector,
-           coalesce((e.embedding IS NULL OR e.is_outdated) AND e.next_at < 'infinity'
-                    AND o.created_at > now() - make_interval(secs => %(wait_seconds)s), false) AS waits
-      FROM observations o
-      JOIN projects p ON p.id = o.project_id AND p.team_id = o.team_id
-      LEFT JOIN observation_embeddings e
-        ON e.observation_id = o.id AND e.model_id = %(model_id)s::smallint AND e.team_id = o.team_id
-     WHERE o.team_id = %(team_id)s AND o.number > %(after)s
-     ORDER BY o.number LIMIT %(limit)s
-    """,
-    prepare=False,
-)
 
 # In the binary form of pgvector: two bytes of length, two of nothing, and two for each number.
 VECTORS = Query(
@@ -212,9 +180,14 @@ async def by_words(conn: Conn, observation: ManualObservation, types: Sequence[s
     )
 
 
+# The counter's row is locked until its numbers are committed: below the last number there are none to come.
+@query("""
+    SELECT c.team_id FROM observation_counters c LEFT JOIN consolidation_progress p ON p.team_id = c.team_id
+     WHERE c.last_number > coalesce(p.compared_to, 0) ORDER BY c.team_id
+    """)
 async def behind(conn: Conn) -> list[UUID]:
     """The teams with observations that are not compared yet."""
-    return await BEHIND.all(conn)
+    ...
 
 
 async def progress(conn: Conn, team_id: UUID) -> int:
@@ -222,14 +195,31 @@ async def progress(conn: Conn, team_id: UUID) -> int:
     return await PROGRESS.first(conn, team_id=team_id) or 0
 
 
+@query("""
+    INSERT INTO consolidation_progress AS p (team_id, compared_to) VALUES (%(team_id)s, %(compared_to)s)
+    ON CONFLICT (team_id) DO UPDATE SET compared_to = greatest(p.compared_to, excluded.compared_to)
+    """)
 async def keep_progress(conn: Conn, team_id: UUID, compared_to: int) -> None:
     """Remember how far the team is compared, unless another process is further."""
-    await KEEP_PROGRESS.run(conn, team_id=team_id, compared_to=compared_to)
+    ...
 
 
+# `waits` until it has its vector, but no longer than that: an embedder that is away must not hold up all that comes after it.
+@unprepared_query(f"""
+    SELECT o.id, o.number, o.project_id, p.consolidation, {LIVE_O} AND o.kind <> 'summary' AS is_compared,
+           e.embedding IS NOT NULL AND NOT e.is_outdated AS has_vector,
+           coalesce((e.embedding IS NULL OR e.is_outdated) AND e.next_at < 'infinity'
+                    AND o.created_at > now() - make_interval(secs => %(wait_seconds)s), false) AS waits
+      FROM observations o
+      JOIN projects p ON p.id = o.project_id AND p.team_id = o.team_id
+      LEFT JOIN observation_embeddings e
+        ON e.observation_id = o.id AND e.model_id = %(model_id)s::smallint AND e.team_id = o.team_id
+     WHERE o.team_id = %(team_id)s AND o.number > %(after)s
+     ORDER BY o.number LIMIT %(limit)s
+    """)
 async def new(conn: Conn, team_id: UUID, *, after: int, model_id: int | None, wait_seconds: float, limit: int) -> list[NewRow]:
     """The next observations of the team by number, with whether they have their vector by the model, or wait for it."""
-    return await NEW.all(conn, team_id=team_id, after=after, model_id=model_id, wait_seconds=wait_seconds, limit=limit)
+    ...
 
 
 async def vectors(

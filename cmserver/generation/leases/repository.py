@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, query
 from cmserver.generation.leases.model import Worker
 
 OWNS = {"generation_workers"}
 BORROWS = {"procrastinate_workers"}  # the heartbeat is the lease
 
-REGISTER = Query(
-    int, "INSERT INTO generation_workers (worker_id, label, lease_seconds) VALUES (%(worker_id)s, %(label)s, %(lease_seconds)s)"
-)
 
 UNREGISTER = Query(int, "DELETE FROM generation_workers WHERE worker_id = %(worker_id)s")
 
@@ -26,18 +23,6 @@ HEARTBEAT = Query(
     """,
 )
 
-# A worker asks often: it reads no more of a lane than a batch may have.
-CLAIMS_TO_ABORT = Query(
-    int,
-    """
-    SELECT j.claim FROM generation_lanes l
-     CROSS JOIN LATERAL (
-           SELECT n.claim, n.status, n.cancel_requested_at FROM observation_generation_jobs n
-            WHERE n.lane = l.lane AND n.phase = 'open' ORDER BY n.seq LIMIT 500) j
-     WHERE l.worker_id = %(worker_id)s AND j.status = 'processing' AND j.claim = l.claim
-     GROUP BY j.claim HAVING bool_and(j.cancel_requested_at IS NOT NULL)
-    """,
-)
 
 REQUEUE_JOBS = Query(
     int,
@@ -84,7 +69,6 @@ WORKERS = Query(
     """,
 )
 
-REAP = Query(UUID, "SELECT requeue_stale(%(hard_limit_seconds)s)")
 
 # Make lanes due that have due jobs; return how many were not.
 MAKE_STRAY_LANES_DUE = Query(int, "SELECT wake_sleeping_lanes()")
@@ -92,9 +76,10 @@ MAKE_STRAY_LANES_DUE = Query(int, "SELECT wake_sleeping_lanes()")
 _NONE: list[int] = []
 
 
+@query("INSERT INTO generation_workers (worker_id, label, lease_seconds) VALUES (%(worker_id)s, %(label)s, %(lease_seconds)s)")
 async def register(conn: Conn, worker_id: int, label: str, lease_seconds: float) -> None:
     """Store the worker's label (host and process) and the length of its lease."""
-    await REGISTER.run(conn, worker_id=worker_id, label=label, lease_seconds=lease_seconds)
+    ...
 
 
 async def heartbeat(conn: Conn, worker_id: int, lease_seconds: float) -> bool:
@@ -102,8 +87,16 @@ async def heartbeat(conn: Conn, worker_id: int, lease_seconds: float) -> bool:
     return await HEARTBEAT.first(conn, worker_id=worker_id, lease_seconds=lease_seconds) is not None
 
 
-async def claims_to_abort(conn: Conn, worker_id: int) -> list[int]:
-    return await CLAIMS_TO_ABORT.all(conn, worker_id=worker_id)
+# A worker asks often: it reads no more of a lane than a batch may have.
+@query("""
+    SELECT j.claim FROM generation_lanes l
+     CROSS JOIN LATERAL (
+           SELECT n.claim, n.status, n.cancel_requested_at FROM observation_generation_jobs n
+            WHERE n.lane = l.lane AND n.phase = 'open' ORDER BY n.seq LIMIT 500) j
+     WHERE l.worker_id = %(worker_id)s AND j.status = 'processing' AND j.claim = l.claim
+     GROUP BY j.claim HAVING bool_and(j.cancel_requested_at IS NOT NULL)
+    """)
+async def claims_to_abort(conn: Conn, worker_id: int) -> list[int]: ...
 
 
 async def requeue_all(conn: Conn, worker_id: int) -> int:
@@ -120,6 +113,7 @@ async def requeue_lost(conn: Conn, worker_id: int, kept: list[int]) -> int:
     return await FREE_LANES.run(conn, worker_id=worker_id, kept=kept)
 
 
+@query("SELECT requeue_stale(%(hard_limit_seconds)s)")
 async def reap(conn: Conn, *, hard_limit_seconds: float) -> list[UUID]:
     """Requeue the jobs of dead workers; return their ids."""
-    return await REAP.all(conn, hard_limit_seconds=hard_limit_seconds)
+    ...

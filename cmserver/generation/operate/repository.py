@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec import structs
 
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, query, unprepared_query
 from cmserver.events.model import IS_WORK
 from cmserver.generation.model import JOB_COLUMNS, JOB_FOR_REINDEX, JOB_FOR_TURN, Job, JobOrigin
 from cmserver.generation.operate import model
@@ -97,42 +97,6 @@ LOCK_SELECTED = Query(
     prepare=False,
 )
 
-# A trigger adds three attempts and the event, and makes the lane due. A job whose key was revoked gets the key of the caller.
-RETRY = Query(
-    Job,
-    f"""
-    UPDATE observation_generation_jobs
-       SET status = 'queued',
-           api_key_id = CASE WHEN last_error ->> 'reason' = 'key_revoked' THEN %(api_key_id)s::uuid ELSE api_key_id END,
-           actor_id = CASE WHEN last_error ->> 'reason' = 'key_revoked' THEN %(actor_id)s ELSE actor_id END
-     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND status IN ('failed', 'cancelled')
-    RETURNING {JOB_COLUMNS}
-    """,
-)
-
-# A queued job ends at once; a running one is marked, and its worker writes nothing for it.
-CANCEL = Query(
-    Job,
-    f"""
-    UPDATE observation_generation_jobs
-       SET status = CASE WHEN status = 'queued' THEN 'cancelled' ELSE status END,
-           cancel_requested_at = CASE WHEN status = 'processing' THEN coalesce(cancel_requested_at, now()) END
-     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND status IN ('queued', 'processing')
-    RETURNING {JOB_COLUMNS}
-    """,
-)
-
-# Claims and workers belong to the operator; they are left out of what a team sees.
-JOB_EVENTS = Query(
-    model.JobEvent,
-    """
-    SELECT row_number() OVER (ORDER BY id) AS number, event_type, status_after, attempt,
-           details - ARRAY['claim', 'by', 'worker'] AS details, created_at
-      FROM observation_generation_job_events
-     WHERE generation_job_id = %(job_id)s AND team_id = %(team_id)s
-     ORDER BY id LIMIT %(limit)s OFFSET %(after)s
-    """,
-)
 
 PAYLOADS = Query(
     model.Payload,
@@ -158,30 +122,6 @@ RUNS = Query(
     """,
 )
 
-# What a lane of this age is due for comes before what it is not; idle lanes are left out unless they are asked for.
-LANES = Query(
-    model.Lane,
-    """
-    WITH lanes AS MATERIALIZED (
-        SELECT l.lane, l.project_id, l.due_at, l.held_until, l.held_reason, l.held_for, l.locked_at,
-               CASE WHEN l.worker_id IS NOT NULL THEN 'working' WHEN l.held_until > now() THEN 'held'
-                    WHEN l.due_at <= now() THEN 'due' WHEN l.due_at IS NOT NULL THEN 'waiting' ELSE 'idle' END AS state
-          FROM generation_lanes l
-         WHERE l.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR l.project_id = %(project_id)s::uuid)
-           AND (l.worker_id IS NOT NULL OR l.due_at IS NOT NULL)
-    )
-    SELECT l.lane, l.project_id, s.id AS session_id, l.state, q.queued, l.due_at, l.held_until, l.held_reason, l.held_for,
-           l.locked_at
-      FROM (SELECT * FROM lanes WHERE %(state)s::text IS NULL OR state = %(state)s::text
-             ORDER BY array_position(ARRAY['working', 'due', 'held', 'waiting'], state), due_at, lane LIMIT %(limit)s) l
-      LEFT JOIN server_sessions s ON s.id = l.lane AND s.team_id = %(team_id)s
-     CROSS JOIN LATERAL (
-           SELECT count(*) AS queued FROM observation_generation_jobs j
-            WHERE j.lane = l.lane AND j.phase = 'open' AND j.status = 'queued' AND j.team_id = %(team_id)s) q
-     ORDER BY array_position(ARRAY['working', 'due', 'held', 'waiting'], l.state), l.due_at, l.lane
-    """,
-    prepare=False,
-)
 
 LAST_REINDEX = Query(
     Job,
@@ -220,92 +160,6 @@ INSERT_TURN_JOB = Query(
     """,
 )
 
-WAITING_OF_SESSION = Query(
-    int,
-    f"""
-    SELECT count(*) FROM observation_generation_jobs j
-     WHERE lane = %(session_id)s AND team_id = %(team_id)s AND phase = 'open' AND status = 'queued'
-       AND NOT EXISTS (SELECT FROM agent_events e WHERE e.id = j.agent_event_id AND e.team_id = j.team_id AND NOT {IS_WORK})
-    """,
-)
-
-# Ended jobs are counted from an index alone, one range per status; for all at once the planner reads the table.
-QUEUE_COUNTS = Query(
-    model.QueueCounts,
-    """
-    WITH ended AS MATERIALIZED (
-        SELECT wanted.phase, c.jobs FROM unnest(ARRAY['completed', 'failed', 'cancelled']) AS wanted(phase)
-         CROSS JOIN LATERAL (
-               SELECT count(*) AS jobs FROM observation_generation_jobs j
-                WHERE j.team_id = %(team_id)s AND j.phase = wanted.phase AND j.created_at > '-infinity'
-                  AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)) c
-    ), unfinished AS MATERIALIZED (
-        SELECT CASE WHEN j.status = 'processing' THEN 'active' WHEN l.held_until > now() THEN 'held'
-                    WHEN l.due_at > now() THEN 'delayed' ELSE 'waiting' END AS state,
-               j.updated_at
-          FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
-         WHERE j.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
-           AND j.phase = 'open' AND j.created_at > '-infinity'
-    )
-    SELECT (SELECT count(*) FROM unfinished WHERE state = 'waiting') AS waiting,
-           (SELECT count(*) FROM unfinished WHERE state = 'delayed') AS delayed,
-           (SELECT count(*) FROM unfinished WHERE state = 'held') AS held,
-           (SELECT count(*) FROM unfinished WHERE state = 'active') AS active,
-           (SELECT jobs FROM ended WHERE phase = 'completed') AS completed,
-           (SELECT jobs FROM ended WHERE phase = 'failed') AS failed,
-           (SELECT jobs FROM ended WHERE phase = 'cancelled') AS cancelled,
-           (SELECT count(*) FROM observation_generation_job_events
-             WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-               AND details ->> 'reason' = 'worker lost') AS recovered,
-           (SELECT extract(epoch FROM now() - min(updated_at))::float8 FROM unfinished WHERE state = 'waiting')
-               AS oldest_waiting_seconds
-    """,
-    prepare=False,
-)
-
-# Without events, the bulk of the jobs: theirs is the rest of the sums.
-KIND_COUNTS = Query(
-    model.KindCount,
-    """
-    SELECT source_type, phase AS state, count(*) AS jobs FROM observation_generation_jobs
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-       AND source_type <> 'agent_event' AND phase <> 'open'
-     GROUP BY source_type, phase
-     UNION ALL
-    SELECT j.source_type,
-           CASE WHEN j.status = 'processing' THEN 'processing' WHEN l.held_until > now() OR l.due_at > now() THEN 'delayed'
-                ELSE 'waiting' END,
-           count(*)
-      FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
-     WHERE j.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
-       AND j.source_type <> 'agent_event' AND j.phase = 'open'
-     GROUP BY 1, 2
-     UNION ALL
-    SELECT j.source_type, 'recovered', count(*)
-      FROM observation_generation_job_events e
-      JOIN observation_generation_jobs j ON j.id = e.generation_job_id AND j.team_id = e.team_id
-     WHERE e.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR e.project_id = %(project_id)s::uuid)
-       AND e.details ->> 'reason' = 'worker lost' AND j.source_type <> 'agent_event'
-     GROUP BY 1, 2
-    """,
-    prepare=False,
-)
-
-# Reads each team's queue from its oldest job to the first that is due and older than `seconds`.
-QUEUE_DELAYS = Query(
-    model.QueueDelay,
-    """
-    SELECT t.name AS team, extract(epoch FROM now() - w.updated_at)::float8 AS oldest_waiting_seconds
-      FROM teams t
-     CROSS JOIN LATERAL (
-           SELECT j.updated_at FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
-            WHERE j.team_id = t.id AND j.phase = 'open' AND j.status = 'queued' AND j.created_at > '-infinity'
-              AND j.updated_at < now() - make_interval(secs => %(seconds)s)
-              AND (l.held_until > now()) IS NOT TRUE AND (l.due_at > now()) IS NOT TRUE
-            ORDER BY j.created_at, j.id LIMIT 1) w
-     ORDER BY w.updated_at
-    """,
-)
 
 # The queue lengths of the teams with queued or running jobs, the longest first.
 QUEUE_LENGTHS = Query(
@@ -356,9 +210,17 @@ async def lock(conn: Conn, team_id: UUID, project_id: UUID | None, job_id: UUID)
     return await LOCK.first(conn, id=job_id, team_id=team_id, project_id=project_id)
 
 
+# Claims and workers belong to the operator; they are left out of what a team sees.
+@query("""
+    SELECT row_number() OVER (ORDER BY id) AS number, event_type, status_after, attempt,
+           details - ARRAY['claim', 'by', 'worker'] AS details, created_at
+      FROM observation_generation_job_events
+     WHERE generation_job_id = %(job_id)s AND team_id = %(team_id)s
+     ORDER BY id LIMIT %(limit)s OFFSET %(after)s
+    """)
 async def job_events(conn: Conn, team_id: UUID, job_id: UUID, *, after: int, limit: int) -> list[model.JobEvent]:
     """Oldest first, without the first `after` ones."""
-    return await JOB_EVENTS.all(conn, team_id=team_id, job_id=job_id, after=after, limit=limit)
+    ...
 
 
 async def payloads(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> dict[UUID, model.Payload]:
@@ -379,9 +241,29 @@ async def runs(conn: Conn, job: Job, *, limit: int, with_answer: bool) -> list[m
     )
 
 
+# What a lane of this age is due for comes before what it is not; idle lanes are left out unless they are asked for.
+@unprepared_query("""
+    WITH lanes AS MATERIALIZED (
+        SELECT l.lane, l.project_id, l.due_at, l.held_until, l.held_reason, l.held_for, l.locked_at,
+               CASE WHEN l.worker_id IS NOT NULL THEN 'working' WHEN l.held_until > now() THEN 'held'
+                    WHEN l.due_at <= now() THEN 'due' WHEN l.due_at IS NOT NULL THEN 'waiting' ELSE 'idle' END AS state
+          FROM generation_lanes l
+         WHERE l.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR l.project_id = %(project_id)s::uuid)
+           AND (l.worker_id IS NOT NULL OR l.due_at IS NOT NULL)
+    )
+    SELECT l.lane, l.project_id, s.id AS session_id, l.state, q.queued, l.due_at, l.held_until, l.held_reason, l.held_for,
+           l.locked_at
+      FROM (SELECT * FROM lanes WHERE %(state)s::text IS NULL OR state = %(state)s::text
+             ORDER BY array_position(ARRAY['working', 'due', 'held', 'waiting'], state), due_at, lane LIMIT %(limit)s) l
+      LEFT JOIN server_sessions s ON s.id = l.lane AND s.team_id = %(team_id)s
+     CROSS JOIN LATERAL (
+           SELECT count(*) AS queued FROM observation_generation_jobs j
+            WHERE j.lane = l.lane AND j.phase = 'open' AND j.status = 'queued' AND j.team_id = %(team_id)s) q
+     ORDER BY array_position(ARRAY['working', 'due', 'held', 'waiting'], l.state), l.due_at, l.lane
+    """)
 async def lanes(conn: Conn, team_id: UUID, *, project_id: UUID | None, state: str | None, limit: int) -> list[model.Lane]:
     """Lanes with work: those that a worker has first, then by when they are due."""
-    return await LANES.all(conn, team_id=team_id, project_id=project_id, state=state, limit=limit)
+    ...
 
 
 async def lock_selected(conn: Conn, team_id: UUID, selection: model.JobSelection, statuses: Sequence[str], limit: int) -> list[Job]:
@@ -406,14 +288,31 @@ def _selection_params(team_id: UUID, selection: model.JobSelection, statuses: Se
     }
 
 
+# A trigger adds three attempts and the event, and makes the lane due. A job whose key was revoked gets the key of the caller.
+@query(f"""
+    UPDATE observation_generation_jobs
+       SET status = 'queued',
+           api_key_id = CASE WHEN last_error ->> 'reason' = 'key_revoked' THEN %(api_key_id)s::uuid ELSE api_key_id END,
+           actor_id = CASE WHEN last_error ->> 'reason' = 'key_revoked' THEN %(actor_id)s ELSE actor_id END
+     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND status IN ('failed', 'cancelled')
+    RETURNING {JOB_COLUMNS}
+    """)
 async def retry(conn: Conn, team_id: UUID, ids: Sequence[UUID], *, api_key_id: UUID | None, actor_id: str) -> list[Job]:
     """Queue failed or cancelled jobs that the caller has locked; the key and actor are the caller's."""
-    return await RETRY.all(conn, team_id=team_id, ids=list(ids), api_key_id=api_key_id, actor_id=actor_id)
+    ...
 
 
+# A queued job ends at once; a running one is marked, and its worker writes nothing for it.
+@query(f"""
+    UPDATE observation_generation_jobs
+       SET status = CASE WHEN status = 'queued' THEN 'cancelled' ELSE status END,
+           cancel_requested_at = CASE WHEN status = 'processing' THEN coalesce(cancel_requested_at, now()) END
+     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND status IN ('queued', 'processing')
+    RETURNING {JOB_COLUMNS}
+    """)
 async def cancel(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[Job]:
     """End queued jobs, or mark running ones; the caller has locked them."""
-    return await CANCEL.all(conn, team_id=team_id, ids=list(ids))
+    ...
 
 
 async def last_reindex(conn: Conn, team_id: UUID, project_id: UUID, source_id: UUID) -> Job | None:
@@ -459,19 +358,86 @@ async def insert_turn_job(
     )
 
 
+@query(f"""
+    SELECT count(*) FROM observation_generation_jobs j
+     WHERE lane = %(session_id)s AND team_id = %(team_id)s AND phase = 'open' AND status = 'queued'
+       AND NOT EXISTS (SELECT FROM agent_events e WHERE e.id = j.agent_event_id AND e.team_id = j.team_id AND NOT {IS_WORK})
+    """)
 async def waiting_of_session(conn: Conn, team_id: UUID, session_id: UUID) -> int:
     """The number of queued jobs of the session, but for those of its prompts and replies."""
-    return await WAITING_OF_SESSION.one(conn, team_id=team_id, session_id=session_id)
+    ...
 
 
-async def queue_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.QueueCounts:
-    return await QUEUE_COUNTS.one(conn, team_id=team_id, project_id=project_id)
+# Ended jobs are counted from an index alone, one range per status; for all at once the planner reads the table.
+@unprepared_query("""
+    WITH ended AS MATERIALIZED (
+        SELECT wanted.phase, c.jobs FROM unnest(ARRAY['completed', 'failed', 'cancelled']) AS wanted(phase)
+         CROSS JOIN LATERAL (
+               SELECT count(*) AS jobs FROM observation_generation_jobs j
+                WHERE j.team_id = %(team_id)s AND j.phase = wanted.phase AND j.created_at > '-infinity'
+                  AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)) c
+    ), unfinished AS MATERIALIZED (
+        SELECT CASE WHEN j.status = 'processing' THEN 'active' WHEN l.held_until > now() THEN 'held'
+                    WHEN l.due_at > now() THEN 'delayed' ELSE 'waiting' END AS state,
+               j.updated_at
+          FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
+         WHERE j.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
+           AND j.phase = 'open' AND j.created_at > '-infinity'
+    )
+    SELECT (SELECT count(*) FROM unfinished WHERE state = 'waiting') AS waiting,
+           (SELECT count(*) FROM unfinished WHERE state = 'delayed') AS delayed,
+           (SELECT count(*) FROM unfinished WHERE state = 'held') AS held,
+           (SELECT count(*) FROM unfinished WHERE state = 'active') AS active,
+           (SELECT jobs FROM ended WHERE phase = 'completed') AS completed,
+           (SELECT jobs FROM ended WHERE phase = 'failed') AS failed,
+           (SELECT jobs FROM ended WHERE phase = 'cancelled') AS cancelled,
+           (SELECT count(*) FROM observation_generation_job_events
+             WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+               AND details ->> 'reason' = 'worker lost') AS recovered,
+           (SELECT extract(epoch FROM now() - min(updated_at))::float8 FROM unfinished WHERE state = 'waiting')
+               AS oldest_waiting_seconds
+    """)
+async def queue_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.QueueCounts: ...
 
 
-async def kind_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[model.KindCount]:
-    return await KIND_COUNTS.all(conn, team_id=team_id, project_id=project_id)
+# Without events, the bulk of the jobs: theirs is the rest of the sums.
+@unprepared_query("""
+    SELECT source_type, phase AS state, count(*) AS jobs FROM observation_generation_jobs
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND source_type <> 'agent_event' AND phase <> 'open'
+     GROUP BY source_type, phase
+     UNION ALL
+    SELECT j.source_type,
+           CASE WHEN j.status = 'processing' THEN 'processing' WHEN l.held_until > now() OR l.due_at > now() THEN 'delayed'
+                ELSE 'waiting' END,
+           count(*)
+      FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
+     WHERE j.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
+       AND j.source_type <> 'agent_event' AND j.phase = 'open'
+     GROUP BY 1, 2
+     UNION ALL
+    SELECT j.source_type, 'recovered', count(*)
+      FROM observation_generation_job_events e
+      JOIN observation_generation_jobs j ON j.id = e.generation_job_id AND j.team_id = e.team_id
+     WHERE e.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR e.project_id = %(project_id)s::uuid)
+       AND e.details ->> 'reason' = 'worker lost' AND j.source_type <> 'agent_event'
+     GROUP BY 1, 2
+    """)
+async def kind_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[model.KindCount]: ...
 
 
+# Reads each team's queue from its oldest job to the first that is due and older than `seconds`.
+@query("""
+    SELECT t.name AS team, extract(epoch FROM now() - w.updated_at)::float8 AS oldest_waiting_seconds
+      FROM teams t
+     CROSS JOIN LATERAL (
+           SELECT j.updated_at FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
+            WHERE j.team_id = t.id AND j.phase = 'open' AND j.status = 'queued' AND j.created_at > '-infinity'
+              AND j.updated_at < now() - make_interval(secs => %(seconds)s)
+              AND (l.held_until > now()) IS NOT TRUE AND (l.due_at > now()) IS NOT TRUE
+            ORDER BY j.created_at, j.id LIMIT 1) w
+     ORDER BY w.updated_at
+    """)
 async def queue_delays(conn: Conn, seconds: float) -> list[model.QueueDelay]:
     """The teams whose oldest waiting job is older than `seconds`, the oldest first."""
-    return await QUEUE_DELAYS.all(conn, seconds=seconds)
+    ...

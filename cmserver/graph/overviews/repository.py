@@ -7,7 +7,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.ids import new_id
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 from cmserver.graph.overviews.model import DueOverview, Instruction, NamedFile, Overview, SummaryCount
 from cmserver.observations.model import LIVE, MIN_INSTRUCTION_IMPORTANCE
 
@@ -26,14 +26,6 @@ COUNT_SUMMARIES = Query(
     ON CONFLICT (project_id) DO UPDATE SET new_summaries = v.new_summaries + excluded.new_summaries
     """,
 )
-# After ten session summaries a page is made anew; the index says it. In no order: pages that fail keep no others waiting.
-DUE = Query(
-    DueOverview,
-    """
-    SELECT v.team_id, v.project_id FROM project_overviews v JOIN projects p ON p.id = v.project_id AND p.team_id = v.team_id
-     WHERE (v.body IS NULL OR v.new_summaries >= 10) AND p.archived_at IS NULL ORDER BY random() LIMIT %(limit)s
-    """,
-)
 # Several workers read the same list: one of them makes the page.
 TAKE_DUE = Query(
     UUID,
@@ -41,20 +33,6 @@ TAKE_DUE = Query(
     SELECT project_id FROM project_overviews
      WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND (body IS NULL OR new_summaries >= 10)
        FOR UPDATE SKIP LOCKED
-    """,
-)
-OF_PROJECT = Query(
-    Overview,
-    f"SELECT {_COLUMNS} FROM project_overviews WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND body IS NOT NULL",
-)
-BY_ID = Query(
-    Overview, f"SELECT {_COLUMNS} FROM project_overviews WHERE id = %(id)s AND team_id = %(team_id)s AND body IS NOT NULL"
-)
-CHANGE = Query(
-    Overview,
-    f"""
-    UPDATE project_overviews SET body = %(body)s, made_by = 'people', made_at = now() WHERE id = %(id)s AND team_id = %(team_id)s
-    RETURNING {_COLUMNS}
     """,
 )
 # One that was made anew or emptied meanwhile stays as it is: what the words were made of may be gone.
@@ -76,15 +54,6 @@ KEEP = Query(
     RETURNING {_COLUMNS}
     """,
 )
-DROP = Query(int, "DELETE FROM project_overviews WHERE project_id = %(project_id)s AND team_id = %(team_id)s")
-ERASE = Query(
-    int,
-    """
-    DELETE FROM project_overviews
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    """,
-    prepare=False,
-)
 
 INSTRUCTIONS = Query(
     Instruction,
@@ -96,23 +65,6 @@ INSTRUCTIONS = Query(
      ORDER BY created_at DESC, id DESC LIMIT %(limit)s
     """,
 )
-FILES = Query(
-    NamedFile,
-    """
-    SELECT name AS path, mention_count AS mentions FROM entities
-     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND type = 'file' AND merged_into IS NULL AND mention_count > 0
-     ORDER BY mention_count DESC, id LIMIT %(limit)s
-    """,
-)
-TECHNOLOGIES = Query(
-    str,
-    """
-    SELECT name FROM entities
-     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND type = 'technology' AND merged_into IS NULL
-       AND mention_count > 0
-     ORDER BY mention_count DESC, id LIMIT %(limit)s
-    """,
-)
 
 
 async def count_summaries(conn: Conn, team_id: UUID, counts: Sequence[SummaryCount]) -> None:
@@ -120,9 +72,14 @@ async def count_summaries(conn: Conn, team_id: UUID, counts: Sequence[SummaryCou
     await COUNT_SUMMARIES.run(conn, team_id=team_id, rows=Jsonb(list(counts)))
 
 
+# After ten session summaries a page is made anew; the index says it. In no order: pages that fail keep no others waiting.
+@query("""
+    SELECT v.team_id, v.project_id FROM project_overviews v JOIN projects p ON p.id = v.project_id AND p.team_id = v.team_id
+     WHERE (v.body IS NULL OR v.new_summaries >= 10) AND p.archived_at IS NULL ORDER BY random() LIMIT %(limit)s
+    """)
 async def due(conn: Conn, limit: int) -> list[DueOverview]:
     """The projects of all teams whose page is to be made."""
-    return await DUE.all(conn, limit=limit)
+    ...
 
 
 async def take_due(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
@@ -130,18 +87,24 @@ async def take_due(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
     return await TAKE_DUE.first(conn, team_id=team_id, project_id=project_id) is not None
 
 
+@query(f"SELECT {_COLUMNS} FROM project_overviews WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND body IS NOT NULL")
 async def of_project(conn: Conn, team_id: UUID, project_id: UUID) -> Overview | None:
     """The page about the project, if one is made."""
-    return await OF_PROJECT.first(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
-async def by_id(conn: Conn, team_id: UUID, overview_id: UUID) -> Overview | None:
-    return await BY_ID.first(conn, id=overview_id, team_id=team_id)
+@query(f"SELECT {_COLUMNS} FROM project_overviews WHERE id = %(overview_id)s AND team_id = %(team_id)s AND body IS NOT NULL")
+async def by_id(conn: Conn, team_id: UUID, overview_id: UUID) -> Overview | None: ...
 
 
+@query(f"""
+    UPDATE project_overviews SET body = %(body)s, made_by = 'people', made_at = now()
+     WHERE id = %(overview_id)s AND team_id = %(team_id)s
+    RETURNING {_COLUMNS}
+    """)
 async def change(conn: Conn, team_id: UUID, overview_id: UUID, body: str) -> Overview:
     """Give the page another text."""
-    return await CHANGE.one(conn, id=overview_id, team_id=team_id, body=body)
+    ...
 
 
 async def word(conn: Conn, team_id: UUID, overview: Overview, body: str, made_by: str) -> bool:
@@ -174,14 +137,19 @@ async def keep(
     )
 
 
+@query("DELETE FROM project_overviews WHERE project_id = %(project_id)s AND team_id = %(team_id)s")
 async def drop(conn: Conn, team_id: UUID, project_id: UUID) -> None:
     """Delete the page of a project of which nothing is left."""
-    await DROP.run(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
-async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+@unprepared_query("""
+    DELETE FROM project_overviews
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """)
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
     """Delete the pages of the project, or of the whole team for None; how many there were."""
-    return await ERASE.run(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
 async def instructions(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[Instruction]:
@@ -189,11 +157,22 @@ async def instructions(conn: Conn, team_id: UUID, project_id: UUID, limit: int) 
     return await INSTRUCTIONS.all(conn, team_id=team_id, project_id=project_id, importance=MIN_INSTRUCTION_IMPORTANCE, limit=limit)
 
 
+@query("""
+    SELECT name AS path, mention_count AS mentions FROM entities
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND type = 'file' AND merged_into IS NULL AND mention_count > 0
+     ORDER BY mention_count DESC, id LIMIT %(limit)s
+    """)
 async def files(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[NamedFile]:
     """The files that are mentioned most."""
-    return await FILES.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+    ...
 
 
+@query("""
+    SELECT name FROM entities
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND type = 'technology' AND merged_into IS NULL
+       AND mention_count > 0
+     ORDER BY mention_count DESC, id LIMIT %(limit)s
+    """)
 async def technologies(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[str]:
     """The technologies that are mentioned most."""
-    return await TECHNOLOGIES.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+    ...

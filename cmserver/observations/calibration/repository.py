@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import LiteralString
 from uuid import UUID
 
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, query, unprepared_query
 from cmserver.observations.calibration.model import StoredCalibration, TitledText, UncalibratedTeam
 from cmserver.observations.embedding.model import Calibration
 from cmserver.observations.model import LIVE_O
@@ -16,10 +16,6 @@ _COLUMNS: LiteralString = "intercept, slope, titles, calibrated_at"
 _COMPARED = 500
 """A title is compared with so many of the project's newest documents: in more of them anything is near to something."""
 
-FIND = Query(
-    StoredCalibration,
-    f"SELECT {_COLUMNS} FROM embedding_calibrations WHERE team_id = %(team_id)s AND model_id = %(model_id)s",
-)
 
 SAVE = Query(
     StoredCalibration,
@@ -32,24 +28,6 @@ SAVE = Query(
     """,
 )
 
-# Of the team's project that has most of them, any: the order of the hashes has nothing to do with what they say.
-TITLED = Query(
-    TitledText,
-    f"""
-    WITH titled AS (
-        SELECT o.id, o.project_id
-          FROM observation_embeddings e JOIN observations o ON o.id = e.observation_id
-         WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.embedding IS NOT NULL AND o.team_id = %(team_id)s
-           AND o.title IS NOT NULL AND o.summary IS NULL AND {LIVE_O}
-         ORDER BY o.id DESC LIMIT 20000
-    )
-    SELECT o.id AS observation_id, o.project_id, o.title, o.subtitle, o.narrative, o.facts, o.concepts, o.summary, o.content
-      FROM observations o JOIN titled t ON t.id = o.id
-     WHERE t.project_id = (SELECT project_id FROM titled GROUP BY project_id ORDER BY count(*) DESC, project_id LIMIT 1)
-     ORDER BY md5(o.id::text) LIMIT %(limit)s
-    """,
-    prepare=False,
-)
 
 NEAREST = Query(
     float,
@@ -63,23 +41,11 @@ NEAREST = Query(
     prepare=False,
 )
 
-UNCALIBRATED = Query(
-    UncalibratedTeam,
-    """
-    SELECT p.team_id
-      FROM (SELECT project_id, count(*) AS vectors FROM observation_embeddings
-             WHERE model_id = %(model_id)s AND embedding IS NOT NULL AND observation_id IS NOT NULL GROUP BY project_id) e
-      JOIN projects p ON p.id = e.project_id
-     WHERE e.vectors >= %(at_least)s
-       AND NOT EXISTS (SELECT FROM embedding_calibrations c WHERE c.team_id = p.team_id AND c.model_id = %(model_id)s)
-     GROUP BY p.team_id ORDER BY p.team_id
-    """,
-)
 
-
+@query(f"SELECT {_COLUMNS} FROM embedding_calibrations WHERE team_id = %(team_id)s AND model_id = %(model_id)s")
 async def find(conn: Conn, team_id: UUID, model_id: int) -> StoredCalibration | None:
     """The team's calibration of the model; None when it was not measured yet."""
-    return await FIND.first(conn, team_id=team_id, model_id=model_id)
+    ...
 
 
 async def save(conn: Conn, team_id: UUID, model_id: int, calibration: Calibration, titles: int) -> StoredCalibration:
@@ -89,9 +55,23 @@ async def save(conn: Conn, team_id: UUID, model_id: int, calibration: Calibratio
     )
 
 
+# Of the team's project that has most of them, any: the order of the hashes has nothing to do with what they say.
+@unprepared_query(f"""
+    WITH titled AS (
+        SELECT o.id, o.project_id
+          FROM observation_embeddings e JOIN observations o ON o.id = e.observation_id
+         WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.embedding IS NOT NULL AND o.team_id = %(team_id)s
+           AND o.title IS NOT NULL AND o.summary IS NULL AND {LIVE_O}
+         ORDER BY o.id DESC LIMIT 20000
+    )
+    SELECT o.id AS observation_id, o.project_id, o.title, o.subtitle, o.narrative, o.facts, o.concepts, o.summary, o.content
+      FROM observations o JOIN titled t ON t.id = o.id
+     WHERE t.project_id = (SELECT project_id FROM titled GROUP BY project_id ORDER BY count(*) DESC, project_id LIMIT 1)
+     ORDER BY md5(o.id::text) LIMIT %(limit)s
+    """)
 async def sample_titled(conn: Conn, team_id: UUID, model_id: int, limit: int) -> list[TitledText]:
     """Up to `limit` embedded observations with titles, of the team's project that has most of them."""
-    return await TITLED.all(conn, team_id=team_id, model_id=model_id, limit=limit)
+    ...
 
 
 async def find_nearest_cosine(
@@ -109,6 +89,15 @@ async def find_nearest_cosine(
     )
 
 
+@query("""
+    SELECT p.team_id
+      FROM (SELECT project_id, count(*) AS vectors FROM observation_embeddings
+             WHERE model_id = %(model_id)s AND embedding IS NOT NULL AND observation_id IS NOT NULL GROUP BY project_id) e
+      JOIN projects p ON p.id = e.project_id
+     WHERE e.vectors >= %(at_least)s
+       AND NOT EXISTS (SELECT FROM embedding_calibrations c WHERE c.team_id = p.team_id AND c.model_id = %(model_id)s)
+     GROUP BY p.team_id ORDER BY p.team_id
+    """)
 async def list_uncalibrated(conn: Conn, model_id: int, at_least: int) -> list[UncalibratedTeam]:
     """Of all teams, those with a project of so many vectors of the model, and without a calibration of it."""
-    return await UNCALIBRATED.all(conn, model_id=model_id, at_least=at_least)
+    ...

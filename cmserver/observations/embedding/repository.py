@@ -12,7 +12,7 @@ from uuid import UUID
 
 from psycopg import sql
 
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 from cmserver.observations.embedding import model as embedding_model
 from cmserver.observations.model import LIVE, LIVE_O
 
@@ -60,37 +60,6 @@ CURRENT = Query(
 LOCK_MODELS = Query(int, "LOCK TABLE embedding_models IN ACCESS EXCLUSIVE MODE")
 SHORT_LOCK = Query(str, "SELECT set_config('lock_timeout', %(milliseconds)s, true)")
 
-ADD_MODEL = Query(
-    embedding_model.EmbeddingModel,
-    f"""
-    INSERT INTO embedding_models (provider, model, base_url, asked_dimensions, dimensions, document_prefix, state, switched_at)
-    VALUES (%(provider)s, %(model)s, %(base_url)s, %(asked_dimensions)s, %(dimensions)s, %(document_prefix)s, %(state)s,
-            CASE WHEN %(state)s::text = 'current' THEN now() END)
-    RETURNING {embedding_model.MODEL_COLUMNS}
-    """,
-)
-
-RETIRE = Query(
-    int,
-    "UPDATE embedding_models SET state = 'retired', backfilled_to = NULL WHERE id = %(model_id)s AND state <> 'retired'",
-)
-
-PROMOTE = Query(
-    int,
-    "UPDATE embedding_models SET state = 'current', switched_at = now() WHERE id = %(model_id)s AND state = 'building'",
-)
-
-SET_DIMENSIONS = Query(
-    int, "UPDATE embedding_models SET dimensions = %(dimensions)s WHERE id = %(model_id)s AND dimensions IS NULL"
-)
-
-SET_PULLED_PERCENT = Query(
-    int,
-    """
-    UPDATE embedding_models SET pulled_percent = %(percent)s
-     WHERE id = %(model_id)s AND pulled_percent IS DISTINCT FROM %(percent)s
-    """,
-)
 
 # From the newest down: what is young is looked for most. One worker at a time; the others find the row locked, and no batch. NO KEY
 # because whoever writes an observation refers to the row, and does not wait. What is just being deleted is waited for and left out.
@@ -174,23 +143,6 @@ FORGET = Query(
 
 # -- work, of all teams
 
-IS_AHEAD = Query(
-    bool,
-    f"""
-    SELECT count(*) >= %(most)s FROM (
-        SELECT FROM observation_embeddings
-         WHERE model_id = %(model_id)s AND {_WAITS} AND next_at < 'infinity' LIMIT %(most)s) AS waiting
-    """,
-)
-
-# What was given up does not wait.
-HAS_WAITING = Query(
-    bool,
-    f"""
-    SELECT EXISTS (SELECT FROM observation_embeddings
-                    WHERE model_id = %(model_id)s AND {_WAITS} AND next_at < 'infinity')
-    """,
-)
 
 # Two statements of one transaction: when the texts are read, the rows are locked, and whoever changes a text from now on makes its
 # row wait anew, with another moment. The rows are found again by their place, which cannot change while they are locked: by their
@@ -232,14 +184,6 @@ STORE = Query(
     """,
 )
 
-# Made before the observation was stored, whose row waits since the same transaction.
-FILL = Query(
-    int,
-    """
-    UPDATE observation_embeddings SET embedding = %(vector)s::halfvec, embedded_at = now()
-     WHERE observation_id = %(observation_id)s AND model_id = %(model_id)s AND team_id = %(team_id)s AND embedding IS NULL
-    """,
-)
 
 FAIL = Query(
     int,
@@ -263,14 +207,6 @@ GIVE_BACK = Query(
     """,
 )
 
-# It is there again: what failed need not wait for its time. What was given up has its reason in itself.
-HURRY = Query(
-    int,
-    f"""
-    UPDATE observation_embeddings SET next_at = now()
-     WHERE model_id = %(model_id)s AND {_WAITS} AND last_error IS NOT NULL AND next_at > now() AND next_at < 'infinity'
-    """,
-)
 
 # -- of one team, or of one project of it
 
@@ -307,41 +243,9 @@ WAITING = Query(
     prepare=False,
 )
 
-REASONS = Query(
-    embedding_model.FailureReason,
-    f"""
-    SELECT coalesce(last_error, '') AS reason, count(DISTINCT coalesce(observation_id, turn_id, entity_id)) AS observations,
-           count(DISTINCT coalesce(observation_id, turn_id, entity_id)) FILTER (WHERE next_at = 'infinity') AS given_up
-      FROM observation_embeddings
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-       AND {_WAITS} AND last_error IS NOT NULL
-     GROUP BY last_error ORDER BY observations DESC, reason
-    """,
-    prepare=False,
-)
-
-RETRY = Query(
-    int,
-    f"""
-    UPDATE observation_embeddings SET next_at = now(), attempts = 0
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-       AND {_WAITS} AND last_error IS NOT NULL
-    """,
-    prepare=False,
-)
 
 # -- indexes of large teams
 
-LARGE_TEAMS = Query(
-    embedding_model.LargeTeam,
-    """
-    SELECT p.team_id, sum(e.vectors)::bigint AS vectors
-      FROM (SELECT project_id, count(*) AS vectors FROM observation_embeddings
-             WHERE model_id = %(model_id)s AND embedding IS NOT NULL GROUP BY project_id) AS e
-      JOIN projects p ON p.id = e.project_id
-     GROUP BY p.team_id HAVING sum(e.vectors) > %(more_than)s
-    """,
-)
 
 # The approximate indexes, and what a CREATE has left that was broken off.
 INDEXES = Query(
@@ -397,6 +301,12 @@ async def lock_models(conn: Conn, milliseconds: int) -> None:
     await LOCK_MODELS.run(conn)
 
 
+@query(f"""
+    INSERT INTO embedding_models (provider, model, base_url, asked_dimensions, dimensions, document_prefix, state, switched_at)
+    VALUES (%(provider)s, %(model)s, %(base_url)s, %(asked_dimensions)s, %(dimensions)s, %(document_prefix)s, %(state)s,
+            CASE WHEN %(state)s::text = 'current' THEN now() END)
+    RETURNING {embedding_model.MODEL_COLUMNS}
+    """)
 async def add_model(
     conn: Conn,
     *,
@@ -407,36 +317,32 @@ async def add_model(
     dimensions: int | None,
     document_prefix: str,
     state: embedding_model.State,
-) -> embedding_model.EmbeddingModel:
-    return await ADD_MODEL.one(
-        conn,
-        provider=provider,
-        model=model,
-        base_url=base_url,
-        asked_dimensions=asked_dimensions,
-        dimensions=dimensions,
-        document_prefix=document_prefix,
-        state=state,
-    )
+) -> embedding_model.EmbeddingModel: ...
 
 
-async def retire(conn: Conn, model_id: int) -> None:
-    await RETIRE.run(conn, model_id=model_id)
+@query("UPDATE embedding_models SET state = 'retired', backfilled_to = NULL WHERE id = %(model_id)s AND state <> 'retired'")
+async def retire(conn: Conn, model_id: int) -> None: ...
 
 
+@query("UPDATE embedding_models SET state = 'current', switched_at = now() WHERE id = %(model_id)s AND state = 'building'")
 async def promote(conn: Conn, model_id: int) -> None:
     """The one that is building becomes the current one, which must be retired already."""
-    await PROMOTE.run(conn, model_id=model_id)
+    ...
 
 
+@query("""
+    UPDATE embedding_models SET pulled_percent = %(percent)s
+     WHERE id = %(model_id)s AND pulled_percent IS DISTINCT FROM %(percent)s
+    """)
 async def set_pulled_percent(conn: Conn, model_id: int, percent: int | None) -> None:
     """`percent` is None when nothing is downloaded any more."""
-    await SET_PULLED_PERCENT.run(conn, model_id=model_id, percent=percent)
+    ...
 
 
+@query("UPDATE embedding_models SET dimensions = %(dimensions)s WHERE id = %(model_id)s AND dimensions IS NULL")
 async def set_dimensions(conn: Conn, model_id: int, dimensions: int) -> None:
     """Store the length of the model's vectors, which its first answer has shown."""
-    await SET_DIMENSIONS.run(conn, model_id=model_id, dimensions=dimensions)
+    ...
 
 
 async def backfill(conn: Conn, model_id: int, limit: int) -> bool:
@@ -452,13 +358,22 @@ async def clear(conn: Conn, model_id: int, limit: int) -> bool:
     return cleared == limit or await FORGET.run(conn, model_id=model_id) == 0
 
 
+@query(f"""
+    SELECT count(*) >= %(limit)s FROM (
+        SELECT FROM observation_embeddings
+         WHERE model_id = %(model_id)s AND {_WAITS} AND next_at < 'infinity' LIMIT %(limit)s) AS waiting
+    """)
 async def is_ahead(conn: Conn, model_id: int, limit: int) -> bool:
     """Whether `limit` texts wait for the model already."""
-    return await IS_AHEAD.one(conn, model_id=model_id, most=limit)
+    ...
 
 
-async def has_waiting(conn: Conn, model_id: int) -> bool:
-    return await HAS_WAITING.one(conn, model_id=model_id)
+# What was given up does not wait.
+@query(f"""
+    SELECT EXISTS (SELECT FROM observation_embeddings
+                    WHERE model_id = %(model_id)s AND {_WAITS} AND next_at < 'infinity')
+    """)
+async def has_waiting(conn: Conn, model_id: int) -> bool: ...
 
 
 async def claim(conn: Conn, model_id: int, limit: int, lease_seconds: float) -> list[tuple[embedding_model.ClaimedEmbedding, str]]:
@@ -483,9 +398,14 @@ async def store(conn: Conn, model_id: int, vectors: Sequence[embedding_model.New
     return await STORE.run(conn, model_id=model_id, rows=Jsonb(list(vectors)))
 
 
+# Made before the observation was stored, whose row waits since the same transaction.
+@query("""
+    UPDATE observation_embeddings SET embedding = %(vector)s::halfvec, embedded_at = now()
+     WHERE observation_id = %(observation_id)s AND model_id = %(model_id)s AND team_id = %(team_id)s AND embedding IS NULL
+    """)
 async def fill(conn: Conn, team_id: UUID, observation_id: UUID, model_id: int, vector: str) -> None:
     """Store the vector of a new observation, in pgvector's text form, in the transaction that stores the observation."""
-    await FILL.run(conn, team_id=team_id, observation_id=observation_id, model_id=model_id, vector=vector)
+    ...
 
 
 async def fail(
@@ -515,9 +435,14 @@ async def give_back(conn: Conn, model_id: int, claimed: Sequence[embedding_model
     await GIVE_BACK.run(conn, model_id=model_id, rows=Jsonb(list(claimed)))
 
 
+# It is there again: what failed need not wait for its time. What was given up has its reason in itself.
+@query(f"""
+    UPDATE observation_embeddings SET next_at = now()
+     WHERE model_id = %(model_id)s AND {_WAITS} AND last_error IS NOT NULL AND next_at > now() AND next_at < 'infinity'
+    """)
 async def hurry(conn: Conn, model_id: int) -> None:
     """Make all embeddings of the model due now that failed and were not given up."""
-    await HURRY.run(conn, model_id=model_id)
+    ...
 
 
 async def waiting(conn: Conn, team_id: UUID, project_id: UUID | None) -> dict[int, embedding_model.WaitingCount]:
@@ -525,14 +450,27 @@ async def waiting(conn: Conn, team_id: UUID, project_id: UUID | None) -> dict[in
     return {row.model_id: row for row in await WAITING.all(conn, team_id=team_id, project_id=project_id)}
 
 
+@unprepared_query(f"""
+    SELECT coalesce(last_error, '') AS reason, count(DISTINCT coalesce(observation_id, turn_id, entity_id)) AS observations,
+           count(DISTINCT coalesce(observation_id, turn_id, entity_id)) FILTER (WHERE next_at = 'infinity') AS given_up
+      FROM observation_embeddings
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND {_WAITS} AND last_error IS NOT NULL
+     GROUP BY last_error ORDER BY observations DESC, reason
+    """)
 async def reasons(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[embedding_model.FailureReason]:
     """Why texts of the team, or of its project, could not be embedded; the most frequent reason first."""
-    return await REASONS.all(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
-async def retry(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+@unprepared_query(f"""
+    UPDATE observation_embeddings SET next_at = now(), attempts = 0
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND {_WAITS} AND last_error IS NOT NULL
+    """)
+async def retry(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
     """Make all failed embeddings of the team, or its project, due now; returns their count."""
-    return await RETRY.run(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
 def index_name(team_id: UUID, model_id: int) -> str:
@@ -544,9 +482,16 @@ async def lists(conn: Conn, team_id: UUID, model_id: int) -> int | None:
     return await LISTS.first(conn, name=index_name(team_id, model_id))
 
 
+@query("""
+    SELECT p.team_id, sum(e.vectors)::bigint AS vectors
+      FROM (SELECT project_id, count(*) AS vectors FROM observation_embeddings
+             WHERE model_id = %(model_id)s AND embedding IS NOT NULL GROUP BY project_id) AS e
+      JOIN projects p ON p.id = e.project_id
+     GROUP BY p.team_id HAVING sum(e.vectors) > %(more_than)s
+    """)
 async def large_teams(conn: Conn, model_id: int, more_than: int) -> list[embedding_model.LargeTeam]:
     """The teams with more vectors than that."""
-    return await LARGE_TEAMS.all(conn, model_id=model_id, more_than=more_than)
+    ...
 
 
 async def try_to_index(conn: Conn) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from uuid import UUID
 
 from cmserver.base.ids import new_id
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query
 from cmserver.observations.history.model import VERSION_COLUMNS, Change, ObservationVersion, take_snapshot
 from cmserver.observations.model import OBSERVATION_COLUMNS, Observation
 
@@ -17,13 +17,6 @@ LOCK_PROJECT = Query(str, "SELECT pg_advisory_xact_lock(%(namespace)s, hashtext(
 _CONSOLIDATION = 7_237_415
 """The first half of the advisory lock's key, for all cmserver processes on a database."""
 
-LOCK = Query(
-    Observation,
-    f"""
-    SELECT {OBSERVATION_COLUMNS} FROM observations
-     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s ORDER BY id FOR UPDATE
-    """,
-)
 
 ADD = Query(
     int,
@@ -35,56 +28,19 @@ ADD = Query(
     """,
 )
 
-OF_OBSERVATION = Query(
-    ObservationVersion,
-    f"""
-    SELECT {VERSION_COLUMNS} FROM observation_versions
-     WHERE observation_id = %(observation_id)s AND team_id = %(team_id)s ORDER BY version DESC LIMIT %(limit)s
-    """,
-)
-
-LAST = Query(
-    ObservationVersion,
-    f"""
-    SELECT {VERSION_COLUMNS} FROM observation_versions
-     WHERE observation_id = %(observation_id)s AND team_id = %(team_id)s AND undone_at IS NULL ORDER BY version DESC LIMIT 1
-    """,
-)
-
-# What it was before it is again, and what it was meanwhile must not be kept: it may hold a text that is deleted next.
-MARK_UNDONE = Query(
-    int, "UPDATE observation_versions SET undone_at = now(), before = NULL WHERE id = %(id)s AND team_id = %(team_id)s"
-)
-
-SUPERSEDE = Query(
-    int,
-    """
-    UPDATE observations SET superseded_by = %(by)s, superseded_at = now()
-     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND superseded_at IS NULL
-    """,
-)
-
-# What expired meanwhile is wanted again.
-REVIVE = Query(
-    int,
-    """
-    UPDATE observations
-       SET superseded_by = NULL, superseded_at = NULL,
-           ttl_seconds = CASE WHEN expires_at > now() THEN ttl_seconds END,
-           expires_at = CASE WHEN expires_at > now() THEN expires_at END
-     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND superseded_by = %(by)s
-    """,
-)
-
 
 async def lock_project(conn: Conn, project_id: UUID) -> None:
     """Alone in the project with whatever compares its observations, until the transaction ends. Take it before any row's lock."""
     await LOCK_PROJECT.run(conn, namespace=_CONSOLIDATION, project_id=project_id)
 
 
+@query(f"""
+    SELECT {OBSERVATION_COLUMNS} FROM observations
+     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s ORDER BY id FOR UPDATE
+    """)
 async def lock(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> list[Observation]:
     """Those of them that exist, live or not, locked in the order of their ids."""
-    return await LOCK.all(conn, team_id=team_id, ids=list(ids))
+    ...
 
 
 async def add(conn: Conn, before: Observation, after: Observation, change: Change) -> None:
@@ -106,25 +62,46 @@ async def add(conn: Conn, before: Observation, after: Observation, change: Chang
     )
 
 
+@query(f"""
+    SELECT {VERSION_COLUMNS} FROM observation_versions
+     WHERE observation_id = %(observation_id)s AND team_id = %(team_id)s ORDER BY version DESC LIMIT %(limit)s
+    """)
 async def of_observation(conn: Conn, team_id: UUID, observation_id: UUID, limit: int) -> list[ObservationVersion]:
     """The changes of the observation, the last first."""
-    return await OF_OBSERVATION.all(conn, team_id=team_id, observation_id=observation_id, limit=limit)
+    ...
 
 
+@query(f"""
+    SELECT {VERSION_COLUMNS} FROM observation_versions
+     WHERE observation_id = %(observation_id)s AND team_id = %(team_id)s AND undone_at IS NULL ORDER BY version DESC LIMIT 1
+    """)
 async def last(conn: Conn, team_id: UUID, observation_id: UUID) -> ObservationVersion | None:
     """The last change that is not undone."""
-    return await LAST.first(conn, team_id=team_id, observation_id=observation_id)
+    ...
 
 
-async def mark_undone(conn: Conn, team_id: UUID, version_id: UUID) -> None:
-    await MARK_UNDONE.run(conn, team_id=team_id, id=version_id)
+# What it was before it is again, and what it was meanwhile must not be kept: it may hold a text that is deleted next.
+@query("UPDATE observation_versions SET undone_at = now(), before = NULL WHERE id = %(version_id)s AND team_id = %(team_id)s")
+async def mark_undone(conn: Conn, team_id: UUID, version_id: UUID) -> None: ...
 
 
+@query("""
+    UPDATE observations SET superseded_by = %(by)s, superseded_at = now()
+     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND superseded_at IS NULL
+    """)
 async def supersede(conn: Conn, team_id: UUID, ids: Collection[UUID], by: UUID) -> None:
     """Show the observation `by` in their place."""
-    await SUPERSEDE.run(conn, team_id=team_id, ids=list(ids), by=by)
+    ...
 
 
-async def revive(conn: Conn, team_id: UUID, ids: Collection[UUID], by: UUID) -> int:
+# What expired meanwhile is wanted again.
+@query("""
+    UPDATE observations
+       SET superseded_by = NULL, superseded_at = NULL,
+           ttl_seconds = CASE WHEN expires_at > now() THEN ttl_seconds END,
+           expires_at = CASE WHEN expires_at > now() THEN expires_at END
+     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND superseded_by = %(by)s
+    """)
+async def revive(conn: Conn, team_id: UUID, ids: Collection[UUID], by: UUID) -> RowCount:
     """Show those of them again that `by` superseded; returns how many they are."""
-    return await REVIVE.run(conn, team_id=team_id, ids=list(ids), by=by)
+    ...

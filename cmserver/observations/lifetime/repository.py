@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, query
 from cmserver.observations.model import LIVE_O, OBSERVATION_COLUMNS, Observation
 
 OWNS: set[str] = set()  # what the room's first repository says
@@ -56,28 +56,6 @@ EXTEND = Query(
     """,
 )
 
-# Nothing of what it says changes, so updated_at stays.
-PROMOTE = Query(
-    Observation,
-    f"""
-    UPDATE observations SET ttl_seconds = NULL, expires_at = NULL, version = version + 1
-     WHERE id = %(id)s AND team_id = %(team_id)s
-    RETURNING {OBSERVATION_COLUMNS}
-    """,
-)
-
-
-# It is shown no longer, and nothing of what it says changes: no version. Undoing brings it back for good.
-EXPIRE = Query(
-    Observation,
-    f"""
-    UPDATE observations
-       SET expires_at = now(), ttl_seconds = coalesce(ttl_seconds, greatest(1, extract(epoch FROM now() - created_at)::integer))
-     WHERE id = %(id)s AND team_id = %(team_id)s
-    RETURNING {OBSERVATION_COLUMNS}
-    """,
-)
-
 
 async def extend(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> list[Access]:
     """Count an access of those that expire, and extend each life by a part of its lifetime, or make the observation permanent."""
@@ -90,11 +68,24 @@ async def extend(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> list[Acces
     )
 
 
+# Nothing of what it says changes, so updated_at stays.
+@query(f"""
+    UPDATE observations SET ttl_seconds = NULL, expires_at = NULL, version = version + 1
+     WHERE id = %(observation_id)s AND team_id = %(team_id)s
+    RETURNING {OBSERVATION_COLUMNS}
+    """)
 async def promote(conn: Conn, team_id: UUID, observation_id: UUID) -> Observation:
     """Make it permanent, as its next version."""
-    return await PROMOTE.one(conn, team_id=team_id, id=observation_id)
+    ...
 
 
+# It is shown no longer, and nothing of what it says changes: no version. Undoing brings it back for good.
+@query(f"""
+    UPDATE observations
+       SET expires_at = now(), ttl_seconds = coalesce(ttl_seconds, greatest(1, extract(epoch FROM now() - created_at)::integer))
+     WHERE id = %(observation_id)s AND team_id = %(team_id)s
+    RETURNING {OBSERVATION_COLUMNS}
+    """)
 async def expire(conn: Conn, team_id: UUID, observation_id: UUID) -> Observation:
     """End its time now."""
-    return await EXPIRE.one(conn, team_id=team_id, id=observation_id)
+    ...

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, query
 from cmserver.observations.model import LIVE, LIVE_O
 
 OWNS: set[str] = set()
@@ -62,20 +62,25 @@ DAYS = Query(
     """,
 )
 
-KINDS = Query(
-    ObservationKindCount,
-    f"""
+
+async def days(conn: Conn, team_id: UUID, project_id: UUID, count: int, *, newest: int) -> list[ActivityDay]:
+    """The last `count` days, today the last of them. Only the `newest` observations are counted."""
+    return await DAYS.all(conn, team_id=team_id, project_id=project_id, days=count, newest=newest)
+
+
+@query(f"""
     SELECT kind, type, count(*)::integer AS count
       FROM (SELECT kind, type FROM observations
              WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND {LIVE}
              ORDER BY created_at DESC, id DESC LIMIT %(newest)s) newest
      GROUP BY kind, type ORDER BY 3 DESC, kind, type
-    """,
-)
+    """)
+async def kinds(conn: Conn, team_id: UUID, project_id: UUID, *, newest: int) -> list[ObservationKindCount]:
+    """Of the `newest` observations, the most frequent first."""
+    ...
 
-FILES = Query(
-    FileCount,
-    f"""
+
+@query(f"""
     SELECT file.path, count(*)::integer AS count, max(newest.created_at) AS last_at
       FROM (SELECT o.id, o.created_at, o.files_modified, o.files_read FROM observations o
              WHERE o.project_id = %(project_id)s AND o.team_id = %(team_id)s AND {LIVE_O}
@@ -83,20 +88,7 @@ FILES = Query(
      CROSS JOIN LATERAL (SELECT DISTINCT path FROM unnest(array_cat(newest.files_modified, newest.files_read)) AS path) file
      WHERE file.path IS NOT NULL
      GROUP BY file.path ORDER BY 2 DESC, 3 DESC, 1 LIMIT %(limit)s
-    """,
-)
-
-
-async def days(conn: Conn, team_id: UUID, project_id: UUID, count: int, *, newest: int) -> list[ActivityDay]:
-    """The last `count` days, today the last of them. Only the `newest` observations are counted."""
-    return await DAYS.all(conn, team_id=team_id, project_id=project_id, days=count, newest=newest)
-
-
-async def kinds(conn: Conn, team_id: UUID, project_id: UUID, *, newest: int) -> list[ObservationKindCount]:
-    """Of the `newest` observations, the most frequent first."""
-    return await KINDS.all(conn, team_id=team_id, project_id=project_id, newest=newest)
-
-
+    """)
 async def files(conn: Conn, team_id: UUID, project_id: UUID, *, newest: int, limit: int) -> list[FileCount]:
     """The files that most of the `newest` observations name."""
-    return await FILES.all(conn, team_id=team_id, project_id=project_id, newest=newest, limit=limit)
+    ...

@@ -6,7 +6,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from cmserver.access.model import IN_REACH_O
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, unprepared_query
 from cmserver.ops.analytics.model import ProjectUsage, ShownDay, ShownGroup, ShownObservation, ShownTotals, StoredDay
 
 OWNS: set[str] = set()
@@ -24,51 +24,48 @@ _RECEIPTS: LiteralString = f"""
 """
 _LINES: LiteralString = "coalesce(sum(cardinality(c.numbers) + cardinality(c.summary_numbers)), 0)::bigint"
 
-STORED_DAYS = Query(
-    StoredDay,
-    f"""
+
+@unprepared_query(f"""
     SELECT (o.created_at AT TIME ZONE 'UTC')::date AS day, count(*) AS stored
       FROM observations o
      WHERE o.team_id = %(team_id)s AND o.created_at >= {_SINCE}
        AND {IN_REACH_O}
      GROUP BY 1 ORDER BY 1
-    """,
-    prepare=False,
-)
+    """)
+async def stored_days(conn: Conn, team_id: UUID, project_id: UUID | None, days: int) -> list[StoredDay]:
+    """Days (UTC) with new observations among the last `days`, the first of them first."""
+    ...
 
-SHOWN_DAYS = Query(
-    ShownDay,
-    f"""
+
+@unprepared_query(f"""
     SELECT (c.created_at AT TIME ZONE 'UTC')::date AS day, count(*) AS receipts, {_LINES} AS lines,
            coalesce(sum(c.tokens), 0)::bigint AS tokens
     {_RECEIPTS} GROUP BY 1 ORDER BY 1
-    """,
-    prepare=False,
-)
+    """)
+async def shown_days(conn: Conn, team_id: UUID, project_id: UUID | None, days: int) -> list[ShownDay]:
+    """Days (UTC) on which anything was shown, the first of them first."""
+    ...
 
-SHOWN_TOTALS = Query(
-    ShownTotals,
-    f"""
+
+@unprepared_query(f"""
     WITH shown AS MATERIALIZED (SELECT DISTINCT unnest(c.numbers || c.summary_numbers) AS number {_RECEIPTS})
     SELECT count(*) AS shown, count(*) FILTER (WHERE o.last_accessed_at >= {_SINCE}) AS opened
       FROM shown JOIN observations o ON o.team_id = %(team_id)s AND o.number = shown.number
-    """,
-    prepare=False,
-)
+    """)
+async def shown_totals(conn: Conn, team_id: UUID, project_id: UUID | None, days: int) -> ShownTotals: ...
 
-AGENTS = Query(
-    ShownGroup,
-    f"""
+
+@unprepared_query(f"""
     SELECT coalesce(c.platform_source, 'unknown') AS agent, count(DISTINCT c.server_session_id) AS sessions,
            count(*) AS receipts, {_LINES} AS lines, coalesce(sum(c.tokens), 0)::bigint AS tokens
     {_RECEIPTS} GROUP BY 1 ORDER BY 4 DESC, 1 LIMIT %(limit)s
-    """,
-    prepare=False,
-)
+    """)
+async def agents(conn: Conn, team_id: UUID, project_id: UUID | None, days: int, limit: int) -> list[ShownGroup]:
+    """Agents by how much they were shown."""
+    ...
 
-PROJECTS = Query(
-    ProjectUsage,
-    f"""
+
+@unprepared_query(f"""
     SELECT p.canonical_id AS project, s.stored, r.sessions, r.lines, r.tokens
       FROM projects p
      CROSS JOIN LATERAL (
@@ -81,13 +78,13 @@ PROJECTS = Query(
             WHERE c.project_id = p.id AND c.team_id = p.team_id AND c.created_at > '-infinity' AND c.created_at >= {_SINCE}) r
      WHERE p.team_id = %(team_id)s AND {_P_IN_REACH} AND s.stored + r.lines > 0
      ORDER BY s.stored + r.lines DESC, p.canonical_id LIMIT %(limit)s
-    """,
-    prepare=False,
-)
+    """)
+async def projects(conn: Conn, team_id: UUID, project_id: UUID | None, days: int, limit: int) -> list[ProjectUsage]:
+    """Projects with anything stored or shown, the most active first."""
+    ...
 
-TOP_SHOWN = Query(
-    ShownObservation,
-    f"""
+
+@unprepared_query(f"""
     WITH shown AS MATERIALIZED (
         SELECT u.number, count(*) AS times
           FROM (SELECT unnest(c.numbers) AS number {_RECEIPTS}) u
@@ -97,35 +94,7 @@ TOP_SHOWN = Query(
       FROM shown JOIN observations o ON o.team_id = %(team_id)s AND o.number = shown.number
      WHERE o.superseded_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > now())
      ORDER BY shown.times DESC, o.number DESC
-    """,
-    prepare=False,
-)
-
-
-async def stored_days(conn: Conn, team_id: UUID, project_id: UUID | None, days: int) -> list[StoredDay]:
-    """Days (UTC) with new observations among the last `days`, the first of them first."""
-    return await STORED_DAYS.all(conn, team_id=team_id, project_id=project_id, days=days)
-
-
-async def shown_days(conn: Conn, team_id: UUID, project_id: UUID | None, days: int) -> list[ShownDay]:
-    """Days (UTC) on which anything was shown, the first of them first."""
-    return await SHOWN_DAYS.all(conn, team_id=team_id, project_id=project_id, days=days)
-
-
-async def shown_totals(conn: Conn, team_id: UUID, project_id: UUID | None, days: int) -> ShownTotals:
-    return await SHOWN_TOTALS.one(conn, team_id=team_id, project_id=project_id, days=days)
-
-
-async def agents(conn: Conn, team_id: UUID, project_id: UUID | None, days: int, limit: int) -> list[ShownGroup]:
-    """Agents by how much they were shown."""
-    return await AGENTS.all(conn, team_id=team_id, project_id=project_id, days=days, limit=limit)
-
-
-async def projects(conn: Conn, team_id: UUID, project_id: UUID | None, days: int, limit: int) -> list[ProjectUsage]:
-    """Projects with anything stored or shown, the most active first."""
-    return await PROJECTS.all(conn, team_id=team_id, project_id=project_id, days=days, limit=limit)
-
-
+    """)
 async def top_shown(conn: Conn, team_id: UUID, project_id: UUID | None, days: int, limit: int) -> list[ShownObservation]:
     """What was shown most often; what is not shown any more is left out."""
-    return await TOP_SHOWN.all(conn, team_id=team_id, project_id=project_id, days=days, limit=limit)
+    ...

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 from psycopg import sql
 
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, query
 
 OWNS: set[str] = set()
 
@@ -108,9 +108,6 @@ GRANTEES = Query(
     """,
 )
 
-MISSING_ROLES = Query(
-    str, "SELECT role FROM unnest(%(roles)s::text[]) AS role WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role)"
-)
 
 # Whether there is nothing in the database but extensions.
 IS_EMPTY = Query(
@@ -178,8 +175,8 @@ async def finish(conn: Conn) -> None:
     await conn.execute("DROP TABLE IF EXISTS public.restore_unfinished")
 
 
-async def missing_roles(conn: Conn, roles: Sequence[str]) -> list[str]:
-    return await MISSING_ROLES.all(conn, roles=list(roles))
+@query("SELECT role FROM unnest(%(roles)s::text[]) AS role WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role)")
+async def missing_roles(conn: Conn, roles: Sequence[str]) -> list[str]: ...
 
 
 async def installation(conn: Conn) -> UUID | None:

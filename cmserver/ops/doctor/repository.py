@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, query
 from cmserver.ops.doctor.model import DatabaseFacts, DeadRows, KeyEnd, OpenTransaction, OrphanedKey, SpentBudget
 
 OWNS: set[str] = set()
@@ -64,25 +64,6 @@ FACTS = Query(
     """,
 )
 
-TRANSACTIONS = Query(
-    OpenTransaction,
-    """
-    SELECT pid, coalesce(nullif(application_name, ''), usename, 'unknown')::text AS program,
-           extract(epoch FROM now() - xact_start)::float8 AS seconds
-      FROM pg_stat_activity
-     WHERE xact_start < now() - make_interval(secs => %(seconds)s) AND backend_type = 'client backend'
-       AND datname = current_database() AND pid <> pg_backend_pid()
-     ORDER BY xact_start LIMIT 5
-    """,
-)
-
-DEAD_ROWS = Query(
-    DeadRows,
-    """
-    SELECT relname::text AS name, n_dead_tup AS dead, n_live_tup AS live FROM pg_stat_user_tables
-     WHERE n_dead_tup > %(least)s AND n_dead_tup > n_live_tup / 2 ORDER BY n_dead_tup DESC LIMIT 5
-    """,
-)
 
 # Keys that expire within a week, and those that were used in the last week and have expired.
 KEY_ENDS = Query(
@@ -137,14 +118,26 @@ NOTIFY = Query(_Probe, "SELECT pg_notify(%(channel)s, %(payload)s)::text AS sent
 LISTEN = Query(int, "LISTEN cmserver_doctor")
 
 
+@query("""
+    SELECT pid, coalesce(nullif(application_name, ''), usename, 'unknown')::text AS program,
+           extract(epoch FROM now() - xact_start)::float8 AS seconds
+      FROM pg_stat_activity
+     WHERE xact_start < now() - make_interval(secs => %(seconds)s) AND backend_type = 'client backend'
+       AND datname = current_database() AND pid <> pg_backend_pid()
+     ORDER BY xact_start LIMIT 5
+    """)
 async def open_transactions(conn: Conn, seconds: float) -> list[OpenTransaction]:
     """Transactions that have been open for longer, the oldest first."""
-    return await TRANSACTIONS.all(conn, seconds=seconds)
+    ...
 
 
+@query("""
+    SELECT relname::text AS name, n_dead_tup AS dead, n_live_tup AS live FROM pg_stat_user_tables
+     WHERE n_dead_tup > %(least)s AND n_dead_tup > n_live_tup / 2 ORDER BY n_dead_tup DESC LIMIT 5
+    """)
 async def dead_rows(conn: Conn, least: int) -> list[DeadRows]:
     """Tables with more dead rows than that, and than half of their live ones."""
-    return await DEAD_ROWS.all(conn, least=least)
+    ...
 
 
 async def notify(conn: Conn, payload: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from cmserver.base.log_position import look_at
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, query
 from cmserver.observations.model import LIVE
 from cmserver.ops.stream.model import STREAM_NAMES, AuditRow, JobStepRow, Looks, ObservationPreview, Position
 
@@ -28,13 +28,6 @@ _SELECT_PREVIEWS = """\
 SELECT id, team_id, project_id, number, server_session_id, kind, type, title, created_at
       FROM observations"""
 
-LAST = Query(
-    Position,
-    """
-    SELECT coalesce((SELECT max(id) FROM audit_log), 0) AS audit,
-           coalesce((SELECT max(id) FROM observation_generation_job_events), 0) AS jobs
-    """,
-)
 
 # One statement, so one snapshot: rows that one transaction wrote into both logs are seen together.
 LOOK = Query(
@@ -51,29 +44,6 @@ AUDIT_ROWS = Query(
     """,
 )
 
-JOB_STEPS = Query(
-    JobStepRow,
-    f"""
-    {_SELECT_JOB_STEPS}
-     WHERE id > %(after)s AND id <= %(upto)s AND team_id = ANY(%(teams)s)
-     ORDER BY id
-    """,
-)
-
-PREVIEWS = Query(
-    ObservationPreview,
-    f"""
-    {_SELECT_PREVIEWS} WHERE id = ANY(%(ids)s) AND {LIVE}
-    """,
-)
-
-VALID_KEYS = Query(
-    UUID,
-    """
-    SELECT k.id FROM api_keys k JOIN teams t ON t.id = k.team_id
-     WHERE k.id = ANY(%(ids)s) AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now()) AND t.archived_at IS NULL
-    """,
-)
 
 TEAM_AUDIT_ROWS = Query(
     AuditRow,
@@ -84,21 +54,6 @@ TEAM_AUDIT_ROWS = Query(
     """,
 )
 
-TEAM_JOB_STEPS = Query(
-    JobStepRow,
-    f"""
-    {_SELECT_JOB_STEPS}
-     WHERE team_id = %(team_id)s AND id > %(after)s AND id <= %(upto)s
-     ORDER BY id LIMIT %(limit)s
-    """,
-)
-
-TEAM_PREVIEWS = Query(
-    ObservationPreview,
-    f"""
-    {_SELECT_PREVIEWS} WHERE team_id = %(team_id)s AND id = ANY(%(ids)s) AND {LIVE}
-    """,
-)
 
 TEAM_ROW_COUNT = Query(
     int,
@@ -115,8 +70,11 @@ TEAM_ROW_COUNT = Query(
 )
 
 
-async def last(conn: Conn) -> Position:
-    return await LAST.one(conn)
+@query("""
+    SELECT coalesce((SELECT max(id) FROM audit_log), 0) AS audit,
+           coalesce((SELECT max(id) FROM observation_generation_job_events), 0) AS jobs
+    """)
+async def last(conn: Conn) -> Position: ...
 
 
 async def look(conn: Conn, after: Position, limit: int) -> Looks:
@@ -128,31 +86,50 @@ async def audit_rows(conn: Conn, after: int, upto: int, teams: Sequence[UUID]) -
     return await AUDIT_ROWS.all(conn, after=after, upto=upto, teams=list(teams), actions=list(STREAM_NAMES))
 
 
-async def job_steps(conn: Conn, after: int, upto: int, teams: Sequence[UUID]) -> list[JobStepRow]:
-    return await JOB_STEPS.all(conn, after=after, upto=upto, teams=list(teams))
+@query(f"""
+    {_SELECT_JOB_STEPS}
+     WHERE id > %(after)s AND id <= %(upto)s AND team_id = ANY(%(teams)s)
+     ORDER BY id
+    """)
+async def job_steps(conn: Conn, after: int, upto: int, teams: Sequence[UUID]) -> list[JobStepRow]: ...
 
 
+@query(f"""
+    {_SELECT_PREVIEWS} WHERE id = ANY(%(ids)s) AND {LIVE}
+    """)
 async def previews(conn: Conn, ids: Sequence[UUID]) -> list[ObservationPreview]:
     """Return the observations that still exist."""
-    return await PREVIEWS.all(conn, ids=list(ids))
+    ...
 
 
+@query("""
+    SELECT k.id FROM api_keys k JOIN teams t ON t.id = k.team_id
+     WHERE k.id = ANY(%(key_ids)s) AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now())
+       AND t.archived_at IS NULL
+    """)
 async def valid_keys(conn: Conn, key_ids: Sequence[UUID]) -> list[UUID]:
     """Return the keys that are still valid."""
-    return await VALID_KEYS.all(conn, ids=list(key_ids))
+    ...
 
 
 async def team_audit_rows(conn: Conn, team_id: UUID, after: int, upto: int, limit: int) -> list[AuditRow]:
     return await TEAM_AUDIT_ROWS.all(conn, team_id=team_id, after=after, upto=upto, actions=list(STREAM_NAMES), limit=limit)
 
 
-async def team_job_steps(conn: Conn, team_id: UUID, after: int, upto: int, limit: int) -> list[JobStepRow]:
-    return await TEAM_JOB_STEPS.all(conn, team_id=team_id, after=after, upto=upto, limit=limit)
+@query(f"""
+    {_SELECT_JOB_STEPS}
+     WHERE team_id = %(team_id)s AND id > %(after)s AND id <= %(upto)s
+     ORDER BY id LIMIT %(limit)s
+    """)
+async def team_job_steps(conn: Conn, team_id: UUID, after: int, upto: int, limit: int) -> list[JobStepRow]: ...
 
 
+@query(f"""
+    {_SELECT_PREVIEWS} WHERE team_id = %(team_id)s AND id = ANY(%(ids)s) AND {LIVE}
+    """)
 async def team_previews(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[ObservationPreview]:
     """Return the observations that still exist."""
-    return await TEAM_PREVIEWS.all(conn, team_id=team_id, ids=list(ids))
+    ...
 
 
 async def count_team_rows(conn: Conn, team_id: UUID, after: Position, upto: Position, limit: int) -> int:

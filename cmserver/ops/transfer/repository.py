@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, query
 from cmserver.base.text import storable
 from cmserver.ops.transfer import model
 
@@ -175,9 +175,6 @@ _BY_TYPE: dict[type[model.DataLine], Query[model.DataLine]] = {  # pyright: igno
     model.EntityRelationLine: ENTITY_RELATIONS,
 }
 
-SET_UTC = Query(str, "SELECT set_config('TimeZone', 'UTC', true)")
-
-OF_OTHER_TEAMS = Query(bool, "SELECT EXISTS (SELECT FROM projects WHERE id = ANY(%(ids)s) AND team_id <> %(team_id)s)")
 
 PRESENT_SESSIONS = Query(UUID, "SELECT id FROM server_sessions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 PRESENT_EVENTS = Query(UUID, "SELECT id FROM agent_events WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
@@ -392,16 +389,6 @@ _ADD: dict[type[model.DataLine], Query[UUID]] = {
     model.EntityRelationLine: ADD_ENTITY_RELATIONS,
 }
 
-# Locks the team's counter until the transaction ends, as every writer of observations does.
-RAISE_NUMBERS = Query(
-    int,
-    """
-    INSERT INTO observation_counters AS c (team_id, last_number, turns) VALUES (%(team_id)s, %(highest)s, %(turns)s)
-    ON CONFLICT (team_id) DO UPDATE
-       SET last_number = greatest(c.last_number, excluded.last_number), turns = c.turns + excluded.turns
-    RETURNING last_number
-    """,
-)
 TAKEN_NUMBERS = Query(
     int,
     """
@@ -425,34 +412,15 @@ LINK = Query(
     """,
 )
 
-NUMBERS_OF = Query(
-    ObservationNumber,
-    "SELECT id, number FROM observations WHERE team_id = %(team_id)s AND id = ANY(%(ids)s::uuid[])",
-)
-POINT_TO_TURNS = Query(
-    int,
-    """
-    UPDATE observations o SET turn_number = t.number
-      FROM turns t
-     WHERE o.team_id = %(team_id)s AND o.origin = 'import' AND o.turn_number IS NULL AND t.team_id = o.team_id
-       AND t.server_session_id = o.server_session_id AND t.prompt_number = o.prompt_number
-    """,
-)
 
-
-CONSTRAINT_COLUMNS = Query(
-    str,
-    """
+@query("""
     SELECT a.attname FROM pg_constraint c JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = ANY(c.conkey)
      WHERE c.conname = %(name)s AND c.conrelid = to_regclass(%(table)s) AND a.attname <> 'team_id'
      ORDER BY a.attnum
-    """,
-)
-
-
+    """)
 async def constraint_columns(conn: Conn, table: str, name: str) -> list[str]:
     """The columns that the constraint of that name is about, without the team's."""
-    return await CONSTRAINT_COLUMNS.all(conn, table=table, name=name)
+    ...
 
 
 async def lines(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, line_type: type[L]) -> AsyncIterator[L]:
@@ -467,14 +435,16 @@ async def lines(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, l
         after = rows[-1].id
 
 
+@query("SELECT set_config('TimeZone', 'UTC', true)")
 async def show_times_in_utc(conn: Conn) -> None:
     """For the rest of the transaction."""
-    await SET_UTC.run(conn)
+    ...
 
 
+@query("SELECT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s) AND team_id <> %(team_id)s)")
 async def are_of_other_teams(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> bool:
     """Whether one of the projects is there in another team."""
-    return await OF_OTHER_TEAMS.one(conn, team_id=team_id, ids=list(project_ids))
+    ...
 
 
 async def present(conn: Conn, team_id: UUID, line_type: type[model.DataLine], ids: Collection[UUID]) -> set[UUID]:
@@ -511,9 +481,16 @@ async def add(conn: Conn, team_id: UUID, line_type: type[model.DataLine], rows: 
     return set(await _ADD[line_type].all(conn, team_id=team_id, rows=Jsonb(list(rows))))
 
 
+# Locks the team's counter until the transaction ends, as every writer of observations does.
+@query("""
+    INSERT INTO observation_counters AS c (team_id, last_number, turns) VALUES (%(team_id)s, %(highest)s, %(turns)s)
+    ON CONFLICT (team_id) DO UPDATE
+       SET last_number = greatest(c.last_number, excluded.last_number), turns = c.turns + excluded.turns
+    RETURNING last_number
+    """)
 async def raise_numbers(conn: Conn, team_id: UUID, highest: int, *, turns: int = 0) -> int:
     """Let the team's numbers go on after `highest`, so many of which are `turns`'; returns the last number. Locks the counter."""
-    return await RAISE_NUMBERS.one(conn, team_id=team_id, highest=highest, turns=turns)
+    ...
 
 
 async def taken_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> set[int]:
@@ -526,15 +503,22 @@ async def link(conn: Conn, team_id: UUID, rows: Sequence[object]) -> int:
     return await LINK.run(conn, team_id=team_id, rows=Jsonb(list(rows)))
 
 
+@query("SELECT id, number FROM observations WHERE team_id = %(team_id)s AND id = ANY(%(ids)s::uuid[])")
 async def numbers_of(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[ObservationNumber]:
     """The numbers of those of the observations that the team has."""
-    return await NUMBERS_OF.all(conn, team_id=team_id, ids=ids)
+    ...
 
 
 REVIVE = Query(int, "SELECT revive_what_words_replaced()")
 """An export of before schema 0055 may hold what later words alone had hidden."""
 
 
+@query("""
+    UPDATE observations o SET turn_number = t.number
+      FROM turns t
+     WHERE o.team_id = %(team_id)s AND o.origin = 'import' AND o.turn_number IS NULL AND t.team_id = o.team_id
+       AND t.server_session_id = o.server_session_id AND t.prompt_number = o.prompt_number
+    """)
 async def point_to_turns(conn: Conn, team_id: UUID) -> None:
     """Let imported observations name the turns that they were made of, whose numbers come last."""
-    await POINT_TO_TURNS.run(conn, team_id=team_id)
+    ...

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.base.ids import new_id
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 from cmserver.recall.model import NewReceipt, Receipt, ShownReceipt
 
 OWNS = {"context_injections"}
@@ -24,21 +24,6 @@ INSERT = Query(
     """,
 )
 
-# Newest first; `before` and `before_id` are the keyset of the last one on the page before.
-OF_SESSION = Query(
-    Receipt,
-    """
-    SELECT id, team_id, project_id, server_session_id, reason, platform_source, numbers, summary_numbers, left_out, left_out_count,
-           tokens, budget_tokens, chars, details, created_at
-      FROM context_injections
-     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
-       AND created_at > '-infinity' -- all are: the index says it, see migration 0008
-       AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
-     ORDER BY created_at DESC, id DESC
-     LIMIT %(limit)s
-    """,
-    prepare=False,
-)
 
 # An index that starts a session anew, or after its context was compacted, has all that went before out of the model's sight.
 SHOWN_NUMBERS = Query(
@@ -54,63 +39,28 @@ SHOWN_NUMBERS = Query(
     """,
 )
 
-LAST_INDEX_AT = Query(
-    datetime,
-    """
-    SELECT created_at FROM context_injections
-     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND created_at > '-infinity'
-       AND reason IN ('startup', 'resume', 'clear', 'compact', 'fork')
-     ORDER BY created_at DESC, id DESC LIMIT 1
-    """,
-)
-
-ERASE = Query(
-    int,
-    """
-    DELETE FROM context_injections
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    """,
-    prepare=False,
-)
-
-HAS_ANY = Query(
-    bool,
-    """
-    SELECT EXISTS (SELECT FROM context_injections
-                    WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND created_at > '-infinity')
-    """,
-)
-
-
-# Of each project the newest receipts only: none of it grows with what was ever shown.
-THAT_SHOW = Query(
-    ShownReceipt,
-    """
-    SELECT receipt.server_session_id, receipt.project_id, receipt.reason, receipt.platform_source, receipt.created_at
-      FROM projects p
-     CROSS JOIN LATERAL (
-           SELECT c.server_session_id, c.project_id, c.reason, c.platform_source, c.created_at, c.id, c.numbers
-             FROM context_injections c
-            WHERE c.project_id = p.id AND c.team_id = %(team_id)s AND c.created_at > '-infinity'
-            ORDER BY c.created_at DESC, c.id DESC LIMIT %(looked_at)s) receipt
-     WHERE p.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid)
-       AND %(number)s = ANY(receipt.numbers)
-     ORDER BY receipt.created_at DESC, receipt.id DESC LIMIT %(limit)s
-    """,
-    prepare=False,
-)
-
 
 async def insert(conn: Conn, team_id: UUID, project_id: UUID, receipt: NewReceipt) -> None:
     values = msgspec.structs.asdict(receipt) | {"details": Jsonb(receipt.details)}
     await INSERT.run(conn, id=new_id(), team_id=team_id, project_id=project_id, **values)
 
 
+# Newest first; `before` and `before_id` are the keyset of the last one on the page before.
+@unprepared_query("""
+    SELECT id, team_id, project_id, server_session_id, reason, platform_source, numbers, summary_numbers, left_out, left_out_count,
+           tokens, budget_tokens, chars, details, created_at
+      FROM context_injections
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
+       AND created_at > '-infinity' -- all are: the index says it, see migration 0008
+       AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY created_at DESC, id DESC
+     LIMIT %(limit)s
+    """)
 async def of_session(
     conn: Conn, team_id: UUID, session_id: UUID, *, before: datetime | None, before_id: UUID | None, limit: int
 ) -> list[Receipt]:
     """What the session was shown, newest first."""
-    return await OF_SESSION.all(conn, team_id=team_id, session_id=session_id, before=before, before_id=before_id, limit=limit)
+    ...
 
 
 async def shown_numbers(conn: Conn, team_id: UUID, session_id: UUID, *, inline: bool = False) -> set[int]:
@@ -121,23 +71,50 @@ async def shown_numbers(conn: Conn, team_id: UUID, session_id: UUID, *, inline: 
     return set(await SHOWN_NUMBERS.all(conn, team_id=team_id, session_id=session_id, inline=inline))
 
 
+@query("""
+    SELECT created_at FROM context_injections
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND created_at > '-infinity'
+       AND reason IN ('startup', 'resume', 'clear', 'compact', 'fork')
+     ORDER BY created_at DESC, id DESC LIMIT 1
+    """)
 async def last_index_at(conn: Conn, team_id: UUID, session_id: UUID) -> datetime | None:
     """When the session was last shown an index."""
-    return await LAST_INDEX_AT.first(conn, team_id=team_id, session_id=session_id)
+    ...
 
 
-async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+@unprepared_query("""
+    DELETE FROM context_injections
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """)
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
     """Delete those of the project, or of the whole team; returns how many."""
-    return await ERASE.run(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
+@query("""
+    SELECT EXISTS (SELECT FROM context_injections
+                    WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND created_at > '-infinity')
+    """)
 async def has_any(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
     """Whether anything was ever shown of the project."""
-    return await HAS_ANY.one(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
+# Of each project the newest receipts only: none of it grows with what was ever shown.
+@unprepared_query("""
+    SELECT receipt.server_session_id, receipt.project_id, receipt.reason, receipt.platform_source, receipt.created_at
+      FROM projects p
+     CROSS JOIN LATERAL (
+           SELECT c.server_session_id, c.project_id, c.reason, c.platform_source, c.created_at, c.id, c.numbers
+             FROM context_injections c
+            WHERE c.project_id = p.id AND c.team_id = %(team_id)s AND c.created_at > '-infinity'
+            ORDER BY c.created_at DESC, c.id DESC LIMIT %(looked_at)s) receipt
+     WHERE p.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid)
+       AND %(number)s = ANY(receipt.numbers)
+     ORDER BY receipt.created_at DESC, receipt.id DESC LIMIT %(limit)s
+    """)
 async def that_show(
     conn: Conn, team_id: UUID, number: int, *, project_id: UUID | None, looked_at: int, limit: int
 ) -> list[ShownReceipt]:
     """The newest receipts that show the observation, among the newest `looked_at` of the project, or of each without one."""
-    return await THAT_SHOW.all(conn, team_id=team_id, number=number, project_id=project_id, looked_at=looked_at, limit=limit)
+    ...

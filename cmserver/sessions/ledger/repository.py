@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from uuid import UUID
 
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, query
 from cmserver.sessions.ledger.model import Entry, NewEntry, NewTrace, Scope, Trace, TracedTurn, TraceKind, TurnRuns, UntracedTurn
 
 OWNS = {"turn_traces", "turn_ledger", "untraced_turns"}
@@ -13,62 +13,6 @@ OWNS = {"turn_traces", "turn_ledger", "untraced_turns"}
 # Two sessions that end turns at the same time must see each other's traces.
 LOCK = Query(str, "SELECT pg_advisory_xact_lock(hashtextextended('turn_traces:' || %(project_id)s::text, 0))::text")
 
-TURN = Query(
-    TracedTurn,
-    """
-    SELECT id, project_id, server_session_id FROM turns
-     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND prompt_number = %(prompt_number)s
-    """,
-)
-
-OF_TURN = Query(
-    Trace,
-    """
-    SELECT turn_id, name, put_in, took_out, results, commit FROM turn_traces
-     WHERE turn_id = %(turn_id)s AND team_id = %(team_id)s AND kind = %(kind)s ORDER BY name
-    """,
-)
-
-# The newest turns that did something to each of them, oldest first.
-OF_NAMES = Query(
-    Trace,
-    """
-    SELECT n.turn_id, n.name, n.put_in, n.took_out, n.results, n.commit
-      FROM unnest(%(names)s::text[]) AS asked (name)
-     CROSS JOIN LATERAL (SELECT r.*, t.created_at, t.number
-                           FROM turn_traces r JOIN turns t ON t.id = r.turn_id AND t.team_id = r.team_id
-                          WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = %(kind)s
-                            AND r.name = asked.name
-                          ORDER BY t.created_at DESC, t.number DESC LIMIT %(limit)s) n
-     ORDER BY n.name, n.created_at, n.number
-    """,
-)
-
-# The newest turns that ran checks of these programs, oldest first.
-RUNS = Query(
-    TurnRuns,
-    """
-    SELECT n.number, n.created_at, n.server_session_id, n.results
-      FROM (SELECT t.number, t.created_at, t.server_session_id, r.name, r.results
-              FROM turn_traces r JOIN turns t ON t.id = r.turn_id AND t.team_id = r.team_id
-             WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = 'check' AND r.name = ANY(%(names)s)
-             ORDER BY t.created_at DESC, t.number DESC LIMIT %(limit)s) n
-     ORDER BY n.created_at, n.number, n.name
-    """,
-)
-
-# Of the session before that turn, newest first.
-OF_SESSION = Query(
-    Trace,
-    """
-    SELECT r.turn_id, r.name, r.put_in, r.took_out, r.results, r.commit
-      FROM turns n
-      JOIN turns t ON t.server_session_id = n.server_session_id AND t.team_id = n.team_id
-      JOIN turn_traces r ON r.turn_id = t.id AND r.team_id = t.team_id
-     WHERE n.id = %(turn_id)s AND n.team_id = %(team_id)s AND r.kind = 'edit' AND t.prompt_number < n.prompt_number
-     ORDER BY t.prompt_number DESC, r.name LIMIT %(limit)s
-    """,
-)
 
 PUT = Query(
     int,
@@ -106,17 +50,6 @@ RENAME_ENTRIES = Query(
     """,
 )
 
-COMMIT = Query(
-    int,
-    """
-    UPDATE turn_traces r SET commit = %(commit)s
-      FROM turns n, turns t
-     WHERE n.id = %(turn_id)s AND n.team_id = %(team_id)s
-       AND t.server_session_id = n.server_session_id AND t.team_id = n.team_id AND t.prompt_number <= n.prompt_number
-       AND r.turn_id = t.id AND r.team_id = t.team_id AND r.kind = 'edit' AND r.commit IS NULL
-       AND NOT (t.id = n.id AND r.name = ANY(%(loose)s::text[]))
-    """,
-)
 
 # What is in both lists is written over, not deleted: no row is touched twice.
 WRITE = Query(
@@ -140,25 +73,6 @@ WRITE = Query(
     """,
 )
 
-# What stands in several files is over when it is out of each. Later is what is later in the order of all.
-OF_TURNS = Query(
-    Entry,
-    """
-    SELECT l.earlier_id, l.later_id, l.kind, l.name, l.token, l.instead, n.number AS later_number, n.created_at AS later_at
-      FROM turn_ledger l
-      JOIN turns t ON t.id = l.earlier_id AND t.team_id = l.team_id
-      JOIN turns n ON n.id = l.later_id AND n.team_id = l.team_id
-     WHERE t.number = ANY(%(numbers)s::bigint[]) AND t.team_id = %(team_id)s AND l.earlier_project_id = l.later_project_id
-       AND (t.created_at, t.number) < (n.created_at, n.number)
-       AND NOT EXISTS (SELECT FROM turn_traces r
-                        WHERE l.kind = 'edit' AND r.turn_id = l.earlier_id AND r.team_id = l.team_id AND r.kind = 'edit'
-                          AND l.token = ANY(r.put_in)
-                          AND NOT EXISTS (SELECT FROM turn_ledger o
-                                           WHERE o.earlier_id = l.earlier_id AND o.team_id = l.team_id AND o.kind = 'edit'
-                                             AND o.name = r.name AND o.token = l.token))
-     ORDER BY n.created_at, n.number
-    """,
-)
 
 # One worker at a time: what turns did is noted in their order.
 LOCK_UNTRACED = Query(bool, "SELECT pg_try_advisory_xact_lock(hashtextextended('untraced_turns', 0))")
@@ -181,49 +95,68 @@ END_UNTRACED = Query(
     """,
 )
 
-ADD_IMPORTED = Query(
-    int,
-    """
-    INSERT INTO untraced_turns (turn_id, team_id, project_id)
-    SELECT t.id, t.team_id, t.project_id
-      FROM turns t
-     WHERE t.team_id = %(team_id)s AND t.prompt_number IS NOT NULL
-       AND NOT EXISTS (SELECT FROM turn_traces r WHERE r.turn_id = t.id)
-       AND EXISTS (SELECT FROM agent_events e
-                    WHERE e.project_id = t.project_id AND e.server_session_id = t.server_session_id
-                      AND e.origin = 'import' AND e.payload_purged_at IS NULL)
-     ORDER BY t.created_at, t.number
-    ON CONFLICT (turn_id) DO NOTHING
-    """,
-)
-
 
 async def lock(conn: Conn, project_id: UUID) -> None:
     """Let other turns of the project wait with their traces until the transaction ends."""
     await LOCK.first(conn, project_id=project_id)
 
 
-async def turn(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: int) -> TracedTurn | None:
-    return await TURN.first(conn, team_id=team_id, session_id=session_id, prompt_number=prompt_number)
+@query("""
+    SELECT id, project_id, server_session_id FROM turns
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND prompt_number = %(prompt_number)s
+    """)
+async def turn(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: int) -> TracedTurn | None: ...
 
 
-async def of_turn(conn: Conn, team_id: UUID, turn_id: UUID, kind: TraceKind) -> list[Trace]:
-    return await OF_TURN.all(conn, team_id=team_id, turn_id=turn_id, kind=kind)
+@query("""
+    SELECT turn_id, name, put_in, took_out, results, commit FROM turn_traces
+     WHERE turn_id = %(turn_id)s AND team_id = %(team_id)s AND kind = %(kind)s ORDER BY name
+    """)
+async def of_turn(conn: Conn, team_id: UUID, turn_id: UUID, kind: TraceKind) -> list[Trace]: ...
 
 
+# The newest turns that did something to each of them, oldest first.
+@query("""
+    SELECT n.turn_id, n.name, n.put_in, n.took_out, n.results, n.commit
+      FROM unnest(%(names)s::text[]) AS asked (name)
+     CROSS JOIN LATERAL (SELECT r.*, t.created_at, t.number
+                           FROM turn_traces r JOIN turns t ON t.id = r.turn_id AND t.team_id = r.team_id
+                          WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = %(kind)s
+                            AND r.name = asked.name
+                          ORDER BY t.created_at DESC, t.number DESC LIMIT %(limit)s) n
+     ORDER BY n.name, n.created_at, n.number
+    """)
 async def of_names(conn: Conn, team_id: UUID, project_id: UUID, kind: TraceKind, names: Collection[str], limit: int) -> list[Trace]:
     """The newest `limit` traces of each of these files or programs in the project, one name after the other, oldest first."""
-    return await OF_NAMES.all(conn, team_id=team_id, project_id=project_id, kind=kind, names=list(names), limit=limit)
+    ...
 
 
+# The newest turns that ran checks of these programs, oldest first.
+@query("""
+    SELECT n.number, n.created_at, n.server_session_id, n.results
+      FROM (SELECT t.number, t.created_at, t.server_session_id, r.name, r.results
+              FROM turn_traces r JOIN turns t ON t.id = r.turn_id AND t.team_id = r.team_id
+             WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = 'check' AND r.name = ANY(%(names)s)
+             ORDER BY t.created_at DESC, t.number DESC LIMIT %(limit)s) n
+     ORDER BY n.created_at, n.number, n.name
+    """)
 async def runs(conn: Conn, team_id: UUID, project_id: UUID, names: Collection[str], limit: int) -> list[TurnRuns]:
     """How the newest turns of the project ran checks of these programs, oldest first."""
-    return await RUNS.all(conn, team_id=team_id, project_id=project_id, names=list(names), limit=limit)
+    ...
 
 
+# Of the session before that turn, newest first.
+@query("""
+    SELECT r.turn_id, r.name, r.put_in, r.took_out, r.results, r.commit
+      FROM turns n
+      JOIN turns t ON t.server_session_id = n.server_session_id AND t.team_id = n.team_id
+      JOIN turn_traces r ON r.turn_id = t.id AND r.team_id = t.team_id
+     WHERE n.id = %(turn_id)s AND n.team_id = %(team_id)s AND r.kind = 'edit' AND t.prompt_number < n.prompt_number
+     ORDER BY t.prompt_number DESC, r.name LIMIT %(limit)s
+    """)
 async def of_session(conn: Conn, team_id: UUID, turn_id: UUID, limit: int) -> list[Trace]:
     """What the turns before that one did to files, in its session, newest first."""
-    return await OF_SESSION.all(conn, team_id=team_id, turn_id=turn_id, limit=limit)
+    ...
 
 
 async def put(
@@ -244,9 +177,17 @@ async def rename(conn: Conn, team_id: UUID, turn: TracedTurn, old: str, new: str
     await RENAME_ENTRIES.run(conn, team_id=team_id, project_id=project_id, old=old, new=new)
 
 
+@query("""
+    UPDATE turn_traces r SET commit = %(commit)s
+      FROM turns n, turns t
+     WHERE n.id = %(turn_id)s AND n.team_id = %(team_id)s
+       AND t.server_session_id = n.server_session_id AND t.team_id = n.team_id AND t.prompt_number <= n.prompt_number
+       AND r.turn_id = t.id AND r.team_id = t.team_id AND r.kind = 'edit' AND r.commit IS NULL
+       AND NOT (t.id = n.id AND r.name = ANY(%(loose)s::text[]))
+    """)
 async def commit(conn: Conn, team_id: UUID, turn_id: UUID, commit: str, loose: Collection[str]) -> None:
     """Note that a commit has what its session did until then, but for the `loose` files of the turn itself."""
-    await COMMIT.run(conn, team_id=team_id, turn_id=turn_id, commit=commit, loose=list(loose))
+    ...
 
 
 async def write(
@@ -264,9 +205,25 @@ async def write(
         )
 
 
+# What stands in several files is over when it is out of each. Later is what is later in the order of all.
+@query("""
+    SELECT l.earlier_id, l.later_id, l.kind, l.name, l.token, l.instead, n.number AS later_number, n.created_at AS later_at
+      FROM turn_ledger l
+      JOIN turns t ON t.id = l.earlier_id AND t.team_id = l.team_id
+      JOIN turns n ON n.id = l.later_id AND n.team_id = l.team_id
+     WHERE t.number = ANY(%(numbers)s::bigint[]) AND t.team_id = %(team_id)s AND l.earlier_project_id = l.later_project_id
+       AND (t.created_at, t.number) < (n.created_at, n.number)
+       AND NOT EXISTS (SELECT FROM turn_traces r
+                        WHERE l.kind = 'edit' AND r.turn_id = l.earlier_id AND r.team_id = l.team_id AND r.kind = 'edit'
+                          AND l.token = ANY(r.put_in)
+                          AND NOT EXISTS (SELECT FROM turn_ledger o
+                                           WHERE o.earlier_id = l.earlier_id AND o.team_id = l.team_id AND o.kind = 'edit'
+                                             AND o.name = r.name AND o.token = l.token))
+     ORDER BY n.created_at, n.number
+    """)
 async def of_turns(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[Entry]:
     """What is over of the turns with these numbers, in the order of the later ones."""
-    return await OF_TURNS.all(conn, team_id=team_id, numbers=list(numbers))
+    ...
 
 
 async def next_untraced(conn: Conn) -> UntracedTurn | None:
@@ -279,6 +236,18 @@ async def end_untraced(conn: Conn, turn_id: UUID) -> bool:
     return await END_UNTRACED.first(conn, turn_id=turn_id) is True
 
 
+@query("""
+    INSERT INTO untraced_turns (turn_id, team_id, project_id)
+    SELECT t.id, t.team_id, t.project_id
+      FROM turns t
+     WHERE t.team_id = %(team_id)s AND t.prompt_number IS NOT NULL
+       AND NOT EXISTS (SELECT FROM turn_traces r WHERE r.turn_id = t.id)
+       AND EXISTS (SELECT FROM agent_events e
+                    WHERE e.project_id = t.project_id AND e.server_session_id = t.server_session_id
+                      AND e.origin = 'import' AND e.payload_purged_at IS NULL)
+     ORDER BY t.created_at, t.number
+    ON CONFLICT (turn_id) DO NOTHING
+    """)
 async def add_imported(conn: Conn, team_id: UUID) -> None:
     """Let those of the team's turns wait whose events were imported and of which nothing is noted."""
-    await ADD_IMPORTED.run(conn, team_id=team_id)
+    ...

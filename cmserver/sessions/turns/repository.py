@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec.structs import asdict
 
 from cmserver.access.model import IN_REACH
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, RowCount, query, unprepared_query
 from cmserver.sessions.turns.model import MAX_SIDE_CHARS, TURN_COLUMNS, NewTurn, SessionPrompt, SessionTurn
 
 OWNS = {"turns"}
@@ -77,62 +77,6 @@ IS_UNANSWERED = Query(
     """,
 )
 
-END = Query(
-    int,
-    """
-    UPDATE turns SET ended_at = greatest(created_at, now())
-     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND ended_at IS NULL
-    """,
-)
-
-ADD_WORK = Query(
-    int,
-    """
-    UPDATE turns t
-       SET files = ARRAY(SELECT DISTINCT f FROM unnest(t.files || %(files)s::text[]) AS f ORDER BY f LIMIT %(max_items)s),
-           checks = (t.checks || %(checks)s::text[])[1:%(max_items)s],
-           commits = (t.commits || %(commits)s::text[])[1:%(max_items)s]
-     WHERE t.server_session_id = %(session_id)s AND t.team_id = %(team_id)s AND t.prompt_number = %(prompt_number)s
-    """,
-)
-
-PROMPTS = Query(
-    SessionPrompt,
-    """
-    SELECT prompt_number, left(prompt, %(max_chars)s) AS text, created_at FROM turns
-     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND prompt_number <= %(last)s
-       AND (prompt_number = 1 OR prompt_number > %(last)s::integer - %(newest)s)
-     ORDER BY prompt_number
-    """,
-)
-
-REPLY_BEFORE = Query(
-    str,
-    """
-    SELECT reply FROM turns
-     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND prompt_number = %(prompt_number)s - 1
-       AND reply IS NOT NULL
-    """,
-)
-
-# Of each project as many as the page may need, each read from the end of its index, and the newest of them all.
-LISTED = Query(
-    SessionTurn,
-    f"""
-    SELECT {_T_COLUMNS}
-      FROM unnest(%(project_ids)s::uuid[]) AS one(project_id)
-     CROSS JOIN LATERAL (
-           SELECT q.* FROM turns q
-            WHERE q.project_id = one.project_id AND q.team_id = %(team_id)s AND q.agent_id IS NULL
-              AND (%(platform)s::text IS NULL
-                   OR strpos(coalesce((SELECT lower(s.platform_source) FROM server_sessions s
-                                        WHERE s.id = q.server_session_id AND s.team_id = q.team_id), 'claude'),
-                             %(platform)s::text) > 0)
-            ORDER BY q.created_at DESC, q.id DESC LIMIT %(limit)s::bigint + %(offset)s::bigint) t
-     ORDER BY t.created_at DESC, t.id DESC LIMIT %(limit)s::bigint OFFSET %(offset)s::bigint
-    """,
-    prepare=False,
-)
 
 # Of a long side what a line may be made of.
 _TOLD_COLUMNS: LiteralString = TURN_COLUMNS.replace(
@@ -140,65 +84,10 @@ _TOLD_COLUMNS: LiteralString = TURN_COLUMNS.replace(
     """left(prompt, 6000) AS prompt,
     CASE WHEN length(reply) > 6000 THEN left(reply, 3000) || chr(10) || chr(10) || right(reply, 3000) ELSE reply END AS reply,""",
 )
-NEWEST_ENDED = Query(
-    SessionTurn,
-    f"""
-    SELECT {_TOLD_COLUMNS}
-      FROM turns
-     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND agent_id IS NULL AND prompt <> ''
-       AND own_line IS DISTINCT FROM ''
-       AND (ended_at IS NOT NULL OR reply IS NOT NULL OR files <> '{{}}' OR checks <> '{{}}')
-     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
-    """,
-)
 
-# What sub-agents said last, of sessions whose turns are told.
-SUBAGENTS = Query(
-    SessionTurn,
-    f"""
-    SELECT {_TOLD_COLUMNS}
-      FROM turns
-     WHERE server_session_id = ANY(%(session_ids)s) AND team_id = %(team_id)s AND agent_id IS NOT NULL AND reply IS NOT NULL
-     ORDER BY number DESC LIMIT %(limit)s
-    """,
-)
-
-# Newest first; `before` and `before_id` are the keyset of the last one on the page before.
-NEWEST = Query(
-    SessionTurn,
-    f"""
-    SELECT {TURN_COLUMNS}
-      FROM turns
-     WHERE team_id = %(team_id)s AND created_at > '-infinity' -- all are: the index of the team says it, see migration 0014
-       AND {IN_REACH} AND (agent_id IS NULL OR NOT %(of_users)s)
-       AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
-       AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
-     ORDER BY created_at DESC, id DESC
-     LIMIT %(limit)s OFFSET %(offset)s
-    """,
-    prepare=False,
-)
-
-BY_IDS = Query(SessionTurn, f"SELECT {TURN_COLUMNS} FROM turns WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 
 KNOWN_NUMBERS = Query(int, "SELECT number FROM turns WHERE team_id = %(team_id)s AND number = ANY(%(numbers)s::bigint[])")
 
-BY_NUMBERS = Query(
-    SessionTurn, f"SELECT {TURN_COLUMNS} FROM turns WHERE number = ANY(%(numbers)s::bigint[]) AND team_id = %(team_id)s"
-)
-
-ERASE = Query(
-    int,
-    """
-    DELETE FROM turns
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    """,
-    prepare=False,
-)
-
-SET_LINE = Query(
-    SessionTurn, f"UPDATE turns SET own_line = %(line)s WHERE id = %(id)s AND team_id = %(team_id)s RETURNING {TURN_COLUMNS}"
-)
 
 DELETE = Query(int, "DELETE FROM turns WHERE id = %(id)s AND team_id = %(team_id)s")
 
@@ -245,11 +134,22 @@ async def is_unanswered(conn: Conn, team_id: UUID, session_id: UUID, at: datetim
     return await IS_UNANSWERED.first(conn, team_id=team_id, session_id=session_id, at=at) is True
 
 
+@query("""
+    UPDATE turns SET ended_at = greatest(created_at, now())
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND ended_at IS NULL
+    """)
 async def end(conn: Conn, team_id: UUID, session_id: UUID) -> None:
     """Note that nothing more comes of the session's turns that have not ended."""
-    await END.run(conn, team_id=team_id, session_id=session_id)
+    ...
 
 
+@query("""
+    UPDATE turns t
+       SET files = ARRAY(SELECT DISTINCT f FROM unnest(t.files || %(files)s::text[]) AS f ORDER BY f LIMIT %(max_items)s),
+           checks = (t.checks || %(checks)s::text[])[1:%(max_items)s],
+           commits = (t.commits || %(commits)s::text[])[1:%(max_items)s]
+     WHERE t.server_session_id = %(session_id)s AND t.team_id = %(team_id)s AND t.prompt_number = %(prompt_number)s
+    """)
 async def add_work(
     conn: Conn,
     team_id: UUID,
@@ -262,35 +162,62 @@ async def add_work(
     max_items: int,
 ) -> None:
     """Add what was done in a turn, at most `max_items` of each kind."""
-    await ADD_WORK.run(
-        conn,
-        team_id=team_id,
-        session_id=session_id,
-        prompt_number=prompt_number,
-        files=list(files),
-        checks=list(checks),
-        commits=list(commits),
-        max_items=max_items,
-    )
+    ...
 
 
+@query("""
+    SELECT prompt_number, left(prompt, %(max_chars)s) AS text, created_at FROM turns
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND prompt_number <= %(last)s
+       AND (prompt_number = 1 OR prompt_number > %(last)s::integer - %(newest)s)
+     ORDER BY prompt_number
+    """)
 async def prompts(conn: Conn, team_id: UUID, session_id: UUID, *, last: int, newest: int, max_chars: int) -> list[SessionPrompt]:
     """The session's first prompt and the newest ones up to the number `last`, oldest first, each cut to `max_chars`."""
-    return await PROMPTS.all(conn, session_id=session_id, team_id=team_id, last=last, newest=newest, max_chars=max_chars)
+    ...
 
 
+@query("""
+    SELECT reply FROM turns
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND prompt_number = %(prompt_number)s - 1
+       AND reply IS NOT NULL
+    """)
 async def reply_before(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: int) -> str | None:
     """What the agent said last before that prompt."""
-    return await REPLY_BEFORE.first(conn, session_id=session_id, team_id=team_id, prompt_number=prompt_number)
+    ...
 
 
+# Of each project as many as the page may need, each read from the end of its index, and the newest of them all.
+@unprepared_query(f"""
+    SELECT {_T_COLUMNS}
+      FROM unnest(%(project_ids)s::uuid[]) AS one(project_id)
+     CROSS JOIN LATERAL (
+           SELECT q.* FROM turns q
+            WHERE q.project_id = one.project_id AND q.team_id = %(team_id)s AND q.agent_id IS NULL
+              AND (%(platform)s::text IS NULL
+                   OR strpos(coalesce((SELECT lower(s.platform_source) FROM server_sessions s
+                                        WHERE s.id = q.server_session_id AND s.team_id = q.team_id), 'claude'),
+                             %(platform)s::text) > 0)
+            ORDER BY q.created_at DESC, q.id DESC LIMIT %(limit)s::bigint + %(offset)s::bigint) t
+     ORDER BY t.created_at DESC, t.id DESC LIMIT %(limit)s::bigint OFFSET %(offset)s::bigint
+    """)
 async def listed(
     conn: Conn, team_id: UUID, project_ids: Collection[UUID], *, platform: str | None, limit: int, offset: int
 ) -> list[SessionTurn]:
     """Newest first. `platform` matches part of the agent's name."""
-    return await LISTED.all(conn, team_id=team_id, project_ids=list(project_ids), platform=platform, limit=limit, offset=offset)
+    ...
 
 
+# Newest first; `before` and `before_id` are the keyset of the last one on the page before.
+@unprepared_query(f"""
+    SELECT {TURN_COLUMNS}
+      FROM turns
+     WHERE team_id = %(team_id)s AND created_at > '-infinity' -- all are: the index of the team says it, see migration 0014
+       AND {IN_REACH} AND (agent_id IS NULL OR NOT %(of_users)s)
+       AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
+       AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY created_at DESC, id DESC
+     LIMIT %(limit)s OFFSET %(offset)s
+    """)
 async def newest(
     conn: Conn,
     team_id: UUID,
@@ -304,37 +231,44 @@ async def newest(
     of_users: bool = False,
 ) -> list[SessionTurn]:
     """A page of turns, newest first; None for no filter, `of_users` without those of sub-agents."""
-    return await NEWEST.all(
-        conn,
-        team_id=team_id,
-        project_id=project_id,
-        session_id=session_id,
-        before=before,
-        before_id=before_id,
-        limit=limit,
-        offset=offset,
-        of_users=of_users,
-    )
+    ...
 
 
+@query(f"""
+    SELECT {_TOLD_COLUMNS}
+      FROM turns
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND agent_id IS NULL AND prompt <> ''
+       AND own_line IS DISTINCT FROM ''
+       AND (ended_at IS NOT NULL OR reply IS NOT NULL OR files <> '{{}}' OR checks <> '{{}}')
+     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
+    """)
 async def newest_ended(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[SessionTurn]:
     """The users' newest turns of the project that are over, or in which something was done, newest first."""
-    return await NEWEST_ENDED.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+    ...
 
 
+# What sub-agents said last, of sessions whose turns are told.
+@query(f"""
+    SELECT {_TOLD_COLUMNS}
+      FROM turns
+     WHERE server_session_id = ANY(%(session_ids)s) AND team_id = %(team_id)s AND agent_id IS NOT NULL AND reply IS NOT NULL
+     ORDER BY number DESC LIMIT %(limit)s
+    """)
 async def subagents(conn: Conn, team_id: UUID, session_ids: Collection[UUID], limit: int) -> list[SessionTurn]:
     """The turns of sub-agents of these sessions that have an answer, newest first."""
-    return await SUBAGENTS.all(conn, team_id=team_id, session_ids=list(session_ids), limit=limit)
+    ...
 
 
+@query(f"SELECT {TURN_COLUMNS} FROM turns WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 async def by_ids(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> list[SessionTurn]:
     """The existing ones of these turns, in no order."""
-    return await BY_IDS.all(conn, team_id=team_id, ids=list(ids))
+    ...
 
 
+@query(f"SELECT {TURN_COLUMNS} FROM turns WHERE number = ANY(%(numbers)s::bigint[]) AND team_id = %(team_id)s")
 async def by_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[SessionTurn]:
     """The turns with these numbers, those that exist, in no order."""
-    return await BY_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers))
+    ...
 
 
 async def known_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[int]:
@@ -342,9 +276,13 @@ async def known_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> 
     return await KNOWN_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers)) if numbers else []
 
 
-async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+@unprepared_query("""
+    DELETE FROM turns
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """)
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
     """Delete all rows of the project, or without one of the team; returns their number."""
-    return await ERASE.run(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
 async def delete(conn: Conn, team_id: UUID, turn_id: UUID) -> bool:
@@ -352,6 +290,7 @@ async def delete(conn: Conn, team_id: UUID, turn_id: UUID) -> bool:
     return await DELETE.run(conn, id=turn_id, team_id=team_id) > 0
 
 
+@query(f"UPDATE turns SET own_line = %(line)s WHERE id = %(turn_id)s AND team_id = %(team_id)s RETURNING {TURN_COLUMNS}")
 async def set_line(conn: Conn, team_id: UUID, turn_id: UUID, line: str | None) -> SessionTurn:
     """Set what the turn's line shall be; returns the turn."""
-    return await SET_LINE.one(conn, id=turn_id, team_id=team_id, line=line)
+    ...

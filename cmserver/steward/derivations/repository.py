@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.base.ids import new_id
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, query
 from cmserver.steward import model
 
 OWNS = {"observation_derivations"}
@@ -48,34 +48,8 @@ KEEP = Query(
     """,
 )
 
-SET_OBSERVATION = Query(
-    int,
-    """
-    UPDATE observation_derivations SET derived_observation_id = %(observation_id)s
-     WHERE team_id = %(team_id)s AND id = %(derivation_id)s
-    """,
-)
-
-MARK_UNDONE = Query(
-    int,
-    """
-    UPDATE observation_derivations SET status = 'undone', updated_at = now()
-     WHERE team_id = %(team_id)s AND derived_observation_id = %(observation_id)s
-    """,
-)
 
 # -- what people did, by which thresholds move
-
-COUNTS = Query(
-    model.DerivationCounts,
-    """
-    SELECT count(*) FILTER (WHERE d.status = 'accepted' AND o.superseded_at IS NULL) AS kept,
-           count(*) FILTER (WHERE d.status = 'undone') AS rejected
-      FROM observation_derivations d
-      LEFT JOIN observations o ON o.id = d.derived_observation_id AND o.team_id = d.team_id
-     WHERE d.team_id = %(team_id)s AND d.created_at > %(since)s
-    """,
-)
 
 
 async def fingerprints(conn: Conn, team_id: UUID, project_id: UUID, *, with_candidates: bool) -> set[str]:
@@ -89,14 +63,27 @@ async def keep(conn: Conn, new: model.NewDerivation) -> UUID | None:
     return await KEEP.first(conn, **values)
 
 
-async def set_observation(conn: Conn, team_id: UUID, derivation_id: UUID, observation_id: UUID) -> None:
-    await SET_OBSERVATION.run(conn, team_id=team_id, derivation_id=derivation_id, observation_id=observation_id)
+@query("""
+    UPDATE observation_derivations SET derived_observation_id = %(observation_id)s
+     WHERE team_id = %(team_id)s AND id = %(derivation_id)s
+    """)
+async def set_observation(conn: Conn, team_id: UUID, derivation_id: UUID, observation_id: UUID) -> None: ...
 
 
+@query("""
+    UPDATE observation_derivations SET status = 'undone', updated_at = now()
+     WHERE team_id = %(team_id)s AND derived_observation_id = %(observation_id)s
+    """)
 async def mark_undone(conn: Conn, team_id: UUID, observation_id: UUID) -> None:
     """Remember, before the observation goes, that it is not wanted."""
-    await MARK_UNDONE.run(conn, team_id=team_id, observation_id=observation_id)
+    ...
 
 
-async def counts(conn: Conn, team_id: UUID, since: datetime) -> model.DerivationCounts:
-    return await COUNTS.one(conn, team_id=team_id, since=since)
+@query("""
+    SELECT count(*) FILTER (WHERE d.status = 'accepted' AND o.superseded_at IS NULL) AS kept,
+           count(*) FILTER (WHERE d.status = 'undone') AS rejected
+      FROM observation_derivations d
+      LEFT JOIN observations o ON o.id = d.derived_observation_id AND o.team_id = d.team_id
+     WHERE d.team_id = %(team_id)s AND d.created_at > %(since)s
+    """)
+async def counts(conn: Conn, team_id: UUID, since: datetime) -> model.DerivationCounts: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, query, unprepared_query
 from cmserver.steward.model import (
     PolicyChange,
     SuggestionCounts,
@@ -13,38 +13,6 @@ from cmserver.steward.model import (
 
 OWNS = {"steward_policy_history"}
 
-NEWEST = Query(
-    PolicyChange,
-    """
-    SELECT DISTINCT ON (policy_key) id, policy_key, prior_value, new_value, reason, sample_size, evidence, changed_by,
-           rollback_of_id, run_id, created_at
-      FROM steward_policy_history WHERE team_id = %(team_id)s ORDER BY policy_key, created_at DESC, id DESC
-    """,
-)
-
-HISTORY = Query(
-    PolicyChange,
-    """
-    SELECT id, policy_key, prior_value, new_value, reason, sample_size, evidence, changed_by, rollback_of_id, run_id, created_at
-      FROM steward_policy_history
-     WHERE team_id = %(team_id)s AND (%(policy_key)s::text IS NULL OR policy_key = %(policy_key)s::text)
-     ORDER BY created_at DESC, id DESC LIMIT %(limit)s OFFSET %(offset)s
-    """,
-    prepare=False,
-)
-
-# The newest that was neither taken back nor takes back another.
-LAST = Query(
-    PolicyChange,
-    """
-    SELECT h.id, h.policy_key, h.prior_value, h.new_value, h.reason, h.sample_size, h.evidence, h.changed_by, h.rollback_of_id,
-           h.run_id, h.created_at
-      FROM steward_policy_history h
-     WHERE h.team_id = %(team_id)s AND h.policy_key = %(policy_key)s AND h.rollback_of_id IS NULL
-       AND NOT EXISTS (SELECT FROM steward_policy_history b WHERE b.rollback_of_id = h.id AND b.team_id = h.team_id)
-     ORDER BY h.created_at DESC, h.id DESC LIMIT 1
-    """,
-)
 
 ADD = Query(
     int,
@@ -56,46 +24,49 @@ ADD = Query(
     """,
 )
 
-LOCK = Query(str, "SELECT pg_advisory_xact_lock(7237426, hashtext(%(team_id)s::text))::text")
 
 # -- what was derived
 
-EVIDENCE_SINCE = Query(
-    datetime,
-    """
-    SELECT greatest(now() - make_interval(days => %(days)s), max(created_at)) AS since
-      FROM steward_policy_history WHERE team_id = %(team_id)s
-    """,
-)
 
-SUGGESTION_COUNTS = Query(
-    SuggestionCounts,
-    """
-    SELECT count(*) FILTER (WHERE status = 'accepted') AS accepted, count(*) FILTER (WHERE status = 'dismissed') AS dismissed
-      FROM consolidation_suggestions
-     WHERE team_id = %(team_id)s AND resolved_at > %(since)s AND reason = 'same'
-       AND similarity >= %(at_least)s AND resolved_by NOT IN ('system', 'steward')
-    """,
-)
-
-
+@query("""
+    SELECT DISTINCT ON (policy_key) id, policy_key, prior_value, new_value, reason, sample_size, evidence, changed_by,
+           rollback_of_id, run_id, created_at
+      FROM steward_policy_history WHERE team_id = %(team_id)s ORDER BY policy_key, created_at DESC, id DESC
+    """)
 async def newest(conn: Conn, team_id: UUID) -> list[PolicyChange]:
     """The newest change of each policy that was ever changed."""
-    return await NEWEST.all(conn, team_id=team_id)
+    ...
 
 
-async def history(conn: Conn, team_id: UUID, *, policy_key: str | None = None, limit: int, offset: int = 0) -> list[PolicyChange]:
-    return await HISTORY.all(conn, team_id=team_id, policy_key=policy_key, limit=limit, offset=offset)
+@unprepared_query("""
+    SELECT id, policy_key, prior_value, new_value, reason, sample_size, evidence, changed_by, rollback_of_id, run_id, created_at
+      FROM steward_policy_history
+     WHERE team_id = %(team_id)s AND (%(policy_key)s::text IS NULL OR policy_key = %(policy_key)s::text)
+     ORDER BY created_at DESC, id DESC LIMIT %(limit)s OFFSET %(offset)s
+    """)
+async def history(
+    conn: Conn, team_id: UUID, *, policy_key: str | None = None, limit: int, offset: int = 0
+) -> list[PolicyChange]: ...
 
 
+# The newest that was neither taken back nor takes back another.
+@query("""
+    SELECT h.id, h.policy_key, h.prior_value, h.new_value, h.reason, h.sample_size, h.evidence, h.changed_by, h.rollback_of_id,
+           h.run_id, h.created_at
+      FROM steward_policy_history h
+     WHERE h.team_id = %(team_id)s AND h.policy_key = %(policy_key)s AND h.rollback_of_id IS NULL
+       AND NOT EXISTS (SELECT FROM steward_policy_history b WHERE b.rollback_of_id = h.id AND b.team_id = h.team_id)
+     ORDER BY h.created_at DESC, h.id DESC LIMIT 1
+    """)
 async def last(conn: Conn, team_id: UUID, policy_key: str) -> PolicyChange | None:
     """The change that a rollback would take back."""
-    return await LAST.first(conn, team_id=team_id, policy_key=policy_key)
+    ...
 
 
+@query("SELECT pg_advisory_xact_lock(7237426, hashtext(%(team_id)s::text))::text")
 async def lock(conn: Conn, team_id: UUID) -> None:
     """Alone with the team's policies, until the transaction ends."""
-    await LOCK.run(conn, team_id=team_id)
+    ...
 
 
 async def add(conn: Conn, team_id: UUID, change: PolicyChange) -> None:
@@ -115,11 +86,21 @@ async def add(conn: Conn, team_id: UUID, change: PolicyChange) -> None:
     )
 
 
+@query("""
+    SELECT greatest(now() - make_interval(days => %(days)s), max(created_at)) AS since
+      FROM steward_policy_history WHERE team_id = %(team_id)s
+    """)
 async def evidence_since(conn: Conn, team_id: UUID, days: int) -> datetime:
     """When the evidence begins: at the last change of any policy, so that none is moved twice for the same decisions."""
-    return await EVIDENCE_SINCE.one(conn, team_id=team_id, days=days)
+    ...
 
 
+@query("""
+    SELECT count(*) FILTER (WHERE status = 'accepted') AS accepted, count(*) FILTER (WHERE status = 'dismissed') AS dismissed
+      FROM consolidation_suggestions
+     WHERE team_id = %(team_id)s AND resolved_at > %(since)s AND reason = 'same'
+       AND similarity >= %(at_least)s AND resolved_by NOT IN ('system', 'steward')
+    """)
 async def suggestion_counts(conn: Conn, team_id: UUID, since: datetime, at_least: float) -> SuggestionCounts:
     """What people did with suggestions of at least that similarity; not the steward, and not the system."""
-    return await SUGGESTION_COUNTS.one(conn, team_id=team_id, since=since, at_least=at_least)
+    ...

@@ -7,7 +7,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from cmserver.access.model import IN_REACH_O
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, query, unprepared_query
 from cmserver.steward import model as steward_model
 
 OWNS = {"steward_runs", "steward_events"}
@@ -52,7 +52,6 @@ _SELECT: LiteralString = """
      WHERE r.team_id = %(team_id)s
 """
 
-BY_ID = Query(steward_model.StewardRun, f"{_SELECT} AND r.id = %(run_id)s")
 
 NEWEST = Query(
     steward_model.StewardRun,
@@ -70,19 +69,6 @@ NEWEST = Query(
 
 LOCK = Query(UUID, "SELECT id FROM steward_runs WHERE id = %(run_id)s AND team_id = %(team_id)s FOR UPDATE")
 
-MARK_UNDONE = Query(
-    int,
-    "UPDATE steward_runs SET undone_at = now(), undone_by = %(undone_by)s WHERE id = %(run_id)s AND team_id = %(team_id)s",
-)
-
-EVENTS = Query(
-    steward_model.StewardEvent,
-    """
-    SELECT id, job_id, run_id, event_type, data, schema_version, created_at FROM steward_events
-     WHERE team_id = %(team_id)s AND job_id = %(job_id)s
-     ORDER BY id LIMIT %(limit)s OFFSET %(offset)s
-    """,
-)
 
 # -- figures
 
@@ -100,16 +86,6 @@ FIGURES = Query(
     prepare=False,
 )
 
-FAILURES = Query(
-    steward_model.RunFailure,
-    """
-    SELECT coalesce(error_class, '') AS reason, count(*) AS count FROM steward_runs
-     WHERE team_id = %(team_id)s AND created_at > now() - interval '24 hours' AND error_class IS NOT NULL
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-     GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 5
-    """,
-    prepare=False,
-)
 
 # The calls since the last that answered. When the time is over one call is tried: if it fails, it is the last one again.
 BREAKER = Query(
@@ -184,8 +160,8 @@ async def add_event(conn: Conn, job: steward_model.StewardJob, run_id: UUID | No
     await ADD_EVENT.run(conn, team_id=job.team_id, job_id=job.id, run_id=run_id, event_type=event_type, data=Jsonb(data))
 
 
-async def by_id(conn: Conn, team_id: UUID, run_id: UUID) -> steward_model.StewardRun | None:
-    return await BY_ID.first(conn, team_id=team_id, run_id=run_id)
+@query(f"{_SELECT} AND r.id = %(run_id)s")
+async def by_id(conn: Conn, team_id: UUID, run_id: UUID) -> steward_model.StewardRun | None: ...
 
 
 async def newest(
@@ -220,21 +196,31 @@ async def lock(conn: Conn, team_id: UUID, run_id: UUID) -> bool:
     return await LOCK.first(conn, team_id=team_id, run_id=run_id) is not None
 
 
-async def mark_undone(conn: Conn, team_id: UUID, run_id: UUID, undone_by: str) -> None:
-    await MARK_UNDONE.run(conn, team_id=team_id, run_id=run_id, undone_by=undone_by)
+@query("UPDATE steward_runs SET undone_at = now(), undone_by = %(undone_by)s WHERE id = %(run_id)s AND team_id = %(team_id)s")
+async def mark_undone(conn: Conn, team_id: UUID, run_id: UUID, undone_by: str) -> None: ...
 
 
+@query("""
+    SELECT id, job_id, run_id, event_type, data, schema_version, created_at FROM steward_events
+     WHERE team_id = %(team_id)s AND job_id = %(job_id)s
+     ORDER BY id LIMIT %(limit)s OFFSET %(offset)s
+    """)
 async def events(conn: Conn, team_id: UUID, job_id: UUID, *, limit: int, offset: int = 0) -> list[steward_model.StewardEvent]:
     """The timeline of a job, oldest first."""
-    return await EVENTS.all(conn, team_id=team_id, job_id=job_id, limit=limit, offset=offset)
+    ...
 
 
 async def figures(conn: Conn, team_id: UUID, project_id: UUID | None) -> steward_model.RunFigures:
     return await FIGURES.one(conn, team_id=team_id, project_id=project_id)
 
 
-async def failures(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[steward_model.RunFailure]:
-    return await FAILURES.all(conn, team_id=team_id, project_id=project_id)
+@unprepared_query("""
+    SELECT coalesce(error_class, '') AS reason, count(*) AS count FROM steward_runs
+     WHERE team_id = %(team_id)s AND created_at > now() - interval '24 hours' AND error_class IS NOT NULL
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+     GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 5
+    """)
+async def failures(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[steward_model.RunFailure]: ...
 
 
 async def breaker(conn: Conn, team_id: UUID) -> steward_model.Breaker:

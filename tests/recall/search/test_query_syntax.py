@@ -12,12 +12,12 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
-from cmserver.base.sql import Query
 from cmserver.base.text import PROMPT_MOST
 from cmserver.recall.search import repository
 from cmserver.recall.search.lexical import MAX_BINDING_WORDS, parse_query
 from cmserver.recall.search.searcher import Searcher
 from tests.conftest import Cast
+from tests.house.house import queries_of
 from tests.make import Make
 from tests.recall.search.test_filters import FakeEmbedder
 from tests.recall.search.tools import MEANT, Vectors, numbers, post, post_search, run_search
@@ -144,7 +144,7 @@ def test_the_switches_of_a_command_exclude_nothing(query: str):
 
 def test_no_query_reads_marked_words_once_for_each_text():
     """64 of them took 15 s in 3,000 texts."""
-    queries = {name: query.text for name, query in vars(repository).items() if isinstance(query, Query)}
+    queries = {name: query.text for name, query in queries_of(repository).items()}
 
     assert "search_marked(language, %(must)s)" in queries["RANK_WANTED"]
     assert [name for name, text in queries.items() if "search_marked(o." in text] == []

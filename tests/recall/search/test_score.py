@@ -30,6 +30,7 @@ from cmserver.recall.search.search import find_page
 from cmserver.recall.search.searcher import Searcher
 from tests.compat.worker import session
 from tests.conftest import Cast, bound_to
+from tests.house.house import queries_of
 from tests.make import Make
 from tests.mcp.tools import call
 from tests.recall.search.test_filters import FakeEmbedder
@@ -339,7 +340,7 @@ async def test_a_search_asks_once_for_each_of_its_steps(
     for n in range(3):
         vectors.give(await make.observation(project=cast.alice.project, title=f"wombat {n}x"), [1, n])
         vectors.give(await make.turn(project=cast.alice.project, prompt=f"wombat {n}x", reply="Fed."), [1, n])
-    queries: dict[str, Query[Any]] = {name: query for name, query in vars(repository).items() if isinstance(query, Query)}
+    queries: dict[str, Query[Any]] = queries_of(repository)
     names = {query.text: name for name, query in queries.items()}
     names |= {repository.plan_once(query, cast.alice.team_id, is_team=False).text: name for name, query in queries.items()}
     statements: list[str] = []

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec import structs
 
-from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.sql import Conn, Jsonb, Query, query
 from cmserver.base.text import quote_lexeme
 from cmserver.sessions.turns.sentences.model import ClaimedTurn, DueTurn, LaterWords, NearTurn, PlacedTurn, Pointer, TurnSentences
 
@@ -104,7 +104,6 @@ STORE = Query(
 # Whoever points in a project waits for whoever does: each reads what the other has written.
 LOCK_PROJECT = Query(str, "SELECT pg_advisory_xact_lock(hashtextextended('pointers ' || %(project_id)s::text, 0))::text")
 
-PROJECTS = Query(UUID, "SELECT DISTINCT project_id FROM turn_sentences WHERE turn_id = ANY(%(ids)s) ORDER BY project_id")
 
 # The turns themselves, those that may be pointed to from them, and the newest of the project.
 TO_POINT = Query(
@@ -152,13 +151,6 @@ POINTERS = Query(
     """,
 )
 
-COUNT_TURNS = Query(
-    int,
-    """
-    SELECT count(*) FROM (SELECT FROM turns_in_team
-                           WHERE project_id = %(project_id)s AND team_id = %(team_id)s LIMIT %(most)s) AS counted
-    """,
-)
 
 # For each word at most `most` turns are looked at. Through the view, as what has words is looked up elsewhere, too.
 NEAR = Query(
@@ -203,9 +195,10 @@ async def store(conn: Conn, rows: Sequence[TurnSentences]) -> list[UUID]:
     return await STORE.all(conn, rows=stored)
 
 
+@query("SELECT DISTINCT project_id FROM turn_sentences WHERE turn_id = ANY(%(turn_ids)s) ORDER BY project_id")
 async def projects(conn: Conn, turn_ids: Collection[UUID]) -> list[UUID]:
     """The projects of the turns, in the order in which they are to be locked."""
-    return await PROJECTS.all(conn, ids=list(turn_ids))
+    ...
 
 
 async def to_point(conn: Conn, project_id: UUID, turn_ids: Collection[UUID], most: int) -> list[PlacedTurn]:
@@ -241,9 +234,13 @@ async def pointers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[
     return ends
 
 
+@query("""
+    SELECT count(*) FROM (SELECT FROM turns_in_team
+                           WHERE project_id = %(project_id)s AND team_id = %(team_id)s LIMIT %(most)s) AS counted
+    """)
 async def count_turns(conn: Conn, team_id: UUID, project_id: UUID, most: int) -> int:
     """How many turns the project has, counted up to `most`."""
-    return await COUNT_TURNS.one(conn, team_id=team_id, project_id=project_id, most=most)
+    ...
 
 
 async def near(
