@@ -466,7 +466,9 @@ async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.Sessio
             max_chars=prompt.MAX_REQUEST_CHARS,
         ),
         observations=recorded,
-        closed_elsewhere=await turns.known_numbers(conn, job.team_id, {it.closed_by for it in recorded if it.closed_by}),
+        closed_elsewhere=await turns.numbers_elsewhere(
+            conn, job.team_id, {it.closed_by for it in recorded if it.closed_by}, session_id
+        ),
         open_ends=await observations.open_ends(conn, job.team_id, job.project_id, prompt.MAX_OPEN_ENDS),
     )
     if job.source_type == "agent_event":

@@ -119,7 +119,7 @@ class Observation(ObservationFields, frozen=True, kw_only=True):
     turn_number: int | None = None
     """The number of the turn that it was made of."""
     closed_by: int | None = None
-    """The number of the observation with which it was done, or of the turn of another session."""
+    """The number of the observation or of the turn with which it was done."""
     closed_at: datetime | None = None
     stale: StaleMark | None = None
     """None while nothing is known against what it says."""

@@ -157,7 +157,7 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     `observationKind` is observation, summary or manual; `origin` is how it came to be: by a model, rules, hand or an import. Search
     answers with `score`, one observation has `sources`, and the observations of an event have `source` and `generationKey`.
     `accessCount` is how often its text was read, as of a minute or two ago. `state` is open, done or dropped for something to be
-    done, else null; `closedBy` is the number of the observation, or of the turn of another session, that did it, or null.
+    done, else null; `closedBy` is the number of the observation or of the turn that did it, or null.
     `summary` is what a summary says, by its parts, or null for other kinds. `actorId` is whose key it came by, or null. `stale` is
     why what it says of a file does not hold any more, or null. `expiresAtEpoch` is when it is shown no longer, null for
     never: reading it whole extends that, after this answer. `version` is counted from 1 with each change. `metadata` are free

@@ -86,9 +86,6 @@ _TOLD_COLUMNS: LiteralString = TURN_COLUMNS.replace(
 )
 
 
-KNOWN_NUMBERS = Query(int, "SELECT number FROM turns WHERE team_id = %(team_id)s AND number = ANY(%(numbers)s::bigint[])")
-
-
 DELETE = Query(int, "DELETE FROM turns WHERE id = %(id)s AND team_id = %(team_id)s")
 
 
@@ -271,9 +268,13 @@ async def by_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> lis
     ...
 
 
-async def known_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[int]:
-    """Those of the numbers that are numbers of turns."""
-    return await KNOWN_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers)) if numbers else []
+@query("""
+    SELECT number FROM turns
+     WHERE team_id = %(team_id)s AND number = ANY(%(numbers)s::bigint[]) AND server_session_id <> %(session_id)s
+    """)
+async def numbers_elsewhere(conn: Conn, team_id: UUID, numbers: Collection[int], session_id: UUID) -> list[int]:
+    """Those of the numbers that are numbers of turns of other sessions."""
+    ...
 
 
 @unprepared_query("""
