@@ -16,9 +16,10 @@ from procrastinate.schema import SchemaManager
 from psycopg import AsyncConnection, errors
 from psycopg.rows import TupleRow
 
+from cmserver.base.catalogue import compare_catalogue
 from cmserver.base.errors import CmserverError
 from cmserver.base.logs import get_logger
-from cmserver.base.sql import Conn, query
+from cmserver.base.sql import Conn, Query, query
 from cmserver.base.tenant_role import TENANT_ROLE
 from cmserver.base.waiting import backoff, retry
 
@@ -27,6 +28,10 @@ log = get_logger(__name__)
 OWNS = {"schema_migrations", "installation"}
 OLDEST_POSTGRES = 15
 CREATE_DATABASE = "createdb --encoding=UTF8 --locale=C.UTF-8 --template=template0 --owner=USER NAME"
+SQUASHED = 64
+"""The last number before the 64 migrations of the time before the first release became one file."""
+LAST_COMMIT_BEFORE_SQUASH = "30856421"
+IS_BEFORE_SQUASH = Query(bool, "SELECT EXISTS (SELECT FROM schema_migrations WHERE number = 1 AND name = '0001_access')")
 _LOCK = 7_237_415_001  # one number for all cmserver processes on a database
 _INCLUDE_PROCRASTINATE = "--include procrastinate"
 
@@ -68,9 +73,11 @@ def newest() -> int:
 async def migrate(url: str) -> list[str]:
     """Migrate the database; returns the names of the applied migrations. The URL must lead to a session, for a lock.
 
-    Raises MigrationError when the database is newer than the program or another program's, an applied file was changed, the
-    server is too old, the database is not in UTF8, an empty one does not know the letters of all scripts, or its user may not make
-    the tenant role.
+    A database that the 64 migrations before the squash have made is compared with 0001 and marked with it.
+
+    Raises MigrationError when the database is newer than the program, of before the squash and not at its end or not as 0001 makes
+    it, or another program's, an applied file was changed, the server is too old, the database is not in UTF8, an empty one does not
+    know the letters of all scripts, or its user may not make the tenant role.
     """
     async with await AsyncConnection.connect(url, autocommit=True) as conn:
         check_server(conn)
@@ -80,8 +87,10 @@ async def migrate(url: str) -> list[str]:
                 await check_locale(conn)
             elif not await knows_letters(conn):
                 log.warning("database.locale", help="`cmserver doctor` says how to mend it")
+            is_before_squash = await _is_before_squash(conn)
             await ensure_tenant_role(conn)
-            return await _apply_missing(conn)
+            marked = await _mark_squashed(conn) if is_before_squash else []
+            return [*marked, *await _apply_missing(conn)]
         finally:
             await conn.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
 
@@ -90,10 +99,14 @@ async def find_missing(url: str) -> list[Migration]:
     """The migrations that the database lacks. MigrationError as of `migrate`; nothing is changed."""
     async with await AsyncConnection.connect(url, autocommit=True) as conn:
         check_server(conn)
-        try:
-            return await _missing(conn)
-        except errors.UndefinedTable:
+        if await _is_empty(conn):
             return migrations()
+        if not await _is_before_squash(conn):
+            return await _missing(conn)
+        async with conn.transaction(force_rollback=True):
+            await ensure_tenant_role(conn)
+            await _check_squashed(conn)
+        return migrations()
 
 
 def check_server(conn: AsyncConnection[TupleRow]) -> None:
@@ -145,8 +158,7 @@ async def _apply_missing(conn: AsyncConnection[TupleRow]) -> list[str]:
     for migration in await _missing(conn):
         async with conn.transaction():
             # One simple-protocol call: a file holds many statements. The text is ours, never a user's.
-            text = migration.text.replace(_INCLUDE_PROCRASTINATE, SchemaManager.get_schema())
-            await conn.execute(cast("LiteralString", text))
+            await conn.execute(cast("LiteralString", _statements(migration)))
             await conn.execute(
                 "INSERT INTO schema_migrations (number, name, checksum) VALUES (%s, %s, %s)",
                 [migration.number, migration.name, migration.checksum],
@@ -155,6 +167,64 @@ async def _apply_missing(conn: AsyncConnection[TupleRow]) -> list[str]:
         done.append(migration.name)
     await _ensure_installation(conn)
     return done
+
+
+def _statements(migration: Migration) -> str:
+    return migration.text.replace(_INCLUDE_PROCRASTINATE, SchemaManager.get_schema())
+
+
+async def _is_before_squash(conn: AsyncConnection[TupleRow]) -> bool:
+    """Whether the database was made by the migrations of before the squash, and is not marked yet.
+
+    Raises MigrationError when it has not all of them.
+    """
+    with contextlib.suppress(errors.UndefinedTable, errors.UndefinedColumn):  # it is empty, or another program's
+        if not await IS_BEFORE_SQUASH.one(conn):
+            return False
+        cursor = await conn.execute("SELECT max(number) FROM schema_migrations")
+        if await cursor.fetchone() == (SQUASHED,):
+            return True
+        raise MigrationError(
+            f"The database is of the time before the first release, and lacks some of its {SQUASHED} migrations. Start it once with "
+            f"cmserver's commit {LAST_COMMIT_BEFORE_SQUASH}, then with this program; or take its content along: `cmserver export` "
+            "there, and `cmserver import` into a new database. Nothing was changed."
+        )
+    return False
+
+
+async def _mark_squashed(conn: AsyncConnection[TupleRow]) -> list[str]:
+    """Mark a database of before the squash as made by 0001; returns its name. MigrationError when 0001 would make another one."""
+    added = await _check_squashed(conn)
+    first = migrations()[0]
+    async with conn.transaction():
+        await conn.execute("DELETE FROM schema_migrations WHERE number > 1")
+        await conn.execute("UPDATE schema_migrations SET name = %s, checksum = %s WHERE number = 1", [first.name, first.checksum])
+    log.info("migration.marked", name=first.name, added=added)
+    return [first.name]
+
+
+async def _check_squashed(conn: AsyncConnection[TupleRow]) -> list[str]:
+    """Raise MigrationError unless 0001 would make the same tables; returns the names of what others have added."""
+    first = migrations()[0]
+    try:
+        difference = await compare_catalogue(conn, _statements(first))
+    except errors.InsufficientPrivilege as error:
+        database, user = conn.info.dbname, conn.info.user
+        raise MigrationError(
+            f"The database user {user} may not make a schema, in which the tables are compared with what they must be. Ask whoever "
+            f'runs the database to execute:\n  GRANT CREATE ON DATABASE "{database}" TO "{user}";'
+        ) from error
+    if difference.missing or difference.different:
+        lines = [
+            *(f"\n  missing: {name}" for name in difference.missing),
+            *(f"\n  different: {name}" for name in difference.different),
+            *(f"\n  added, which does no harm: {name}" for name in difference.added),
+        ]
+        raise MigrationError(
+            f"The database is not as its migrations have made it, so it cannot be marked as made by {first.name}. Nothing was "
+            f"changed. sql/migrations/{first.name}.sql says how each object must be; mend them, and start again.{''.join(lines)}"
+        )
+    return difference.added
 
 
 async def _missing(conn: AsyncConnection[TupleRow]) -> list[Migration]:

@@ -59,6 +59,7 @@ EVENTS: dict[str, str] = {
     "mcp.failed": "An MCP message ended in an error, by a bug or an outage. The answer says so.",
     "merge.wording_failed": "The provider gave no usable words for a merge that somebody asked for. The merge was made by rules.",
     "migration.applied": "A migration has changed the schema of the database.",
+    "migration.marked": "A database of before the first release is marked as made by 0001. `added` is what others have made in it.",
     "observations.dropped": "Observations of an answer in which every field was empty were dropped.",
     "overview.failed": "The page about a project could not be made, which is a bug. It is tried again in a minute.",
     "overview.wording_failed": "The provider gave no words for the page about a project. The page by rules stands.",
