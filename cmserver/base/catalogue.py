@@ -77,7 +77,7 @@ WITH ours AS (
      WHERE p.prokind IN ('f', 'p')
        AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')
 ), objects (kind, name, definition, is_text) AS (
-    SELECT 'table', relname, concat('row-level security ', relrowsecurity, ' ', relforcerowsecurity), false
+    SELECT 'table', relname::text, concat('row-level security ', relrowsecurity, ' ', relforcerowsecurity), false
       FROM relations WHERE relkind IN ('r', 'p')
     UNION ALL
     SELECT 'view', relname, pg_get_viewdef(oid, true), false FROM relations WHERE relkind IN ('v', 'm')

@@ -158,7 +158,7 @@ async def _apply_missing(conn: AsyncConnection[TupleRow]) -> list[str]:
     for migration in await _missing(conn):
         async with conn.transaction():
             # One simple-protocol call: a file holds many statements. The text is ours, never a user's.
-            await conn.execute(cast("LiteralString", _statements(migration)))
+            await conn.execute(cast("LiteralString", statements(migration)))
             await conn.execute(
                 "INSERT INTO schema_migrations (number, name, checksum) VALUES (%s, %s, %s)",
                 [migration.number, migration.name, migration.checksum],
@@ -169,7 +169,8 @@ async def _apply_missing(conn: AsyncConnection[TupleRow]) -> list[str]:
     return done
 
 
-def _statements(migration: Migration) -> str:
+def statements(migration: Migration) -> str:
+    """What is executed: the file, with procrastinate's schema where it asks for that."""
     return migration.text.replace(_INCLUDE_PROCRASTINATE, SchemaManager.get_schema())
 
 
@@ -207,7 +208,7 @@ async def _check_squashed(conn: AsyncConnection[TupleRow]) -> list[str]:
     """Raise MigrationError unless 0001 would make the same tables; returns the names of what others have added."""
     first = migrations()[0]
     try:
-        difference = await compare_catalogue(conn, _statements(first))
+        difference = await compare_catalogue(conn, statements(first))
     except errors.InsufficientPrivilege as error:
         database, user = conn.info.dbname, conn.info.user
         raise MigrationError(

@@ -60,7 +60,7 @@ SHARED = _newest_of(f"scope = 'team' AND project_id <> %(project_id)s AND {_LIVE
 SUMMARIES = _newest_of(f"project_id = %(project_id)s AND kind = 'summary' AND {_LIVE_NEWS}")
 OF_SESSION = _newest_of(f"project_id = %(project_id)s AND server_session_id = %(session_id)s AND {_LIVE_NEWS}")
 
-# The search index knows files by their names, too (see 0005). A name finds more than that file: whoever asks looks at the paths
+# The search index knows files by their names, too. A name finds more than that file: whoever asks looks at the paths
 # themselves. The words of a path would find less, but `src` is in every other row, and to intersect them takes longer. Through the
 # view, because @@ cannot use its index under a policy.
 TOUCHING = _newest_of(

@@ -249,7 +249,7 @@ async def mark_processing(conn: Conn, team_id: UUID, session_id: UUID) -> None:
 @unprepared_query(f"""
     SELECT {model.SESSION_COLUMNS}
       FROM server_sessions
-     WHERE team_id = %(team_id)s AND started_at > '-infinity' -- all are: the index of this list says it, see migration 0008
+     WHERE team_id = %(team_id)s AND started_at > '-infinity' -- all are: see rule 3 of migration 0001
        AND {IN_REACH}
        AND (%(active)s::boolean IS NULL OR (ended_at IS NULL) = %(active)s::boolean)
        AND (%(platform_source)s::text IS NULL OR platform_source = %(platform_source)s::text)

@@ -97,7 +97,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StewardJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to do, or done. See `sql/migrations/0037_steward.sql` for the law of its life."""
+    """Something to do, or done. The function steward_job_law() is the law of its life."""
 
     id: UUID
     team_id: UUID

@@ -3,18 +3,18 @@
 -- In this order: helper functions; procrastinate; then room by room, each table with its indexes, comments, policy and rights, and
 -- the triggers and views behind them; last what goes through several rooms. Three rules hold for every table:
 --
--- 1. Several teams share one server and never see each other. Every table with a team_id has row-level security ENABLED (not FORCED: the
---    owner, which claims work and runs the operator's commands, must see every team). Requests run as the role cmserver_tenant, which
---    owns nothing, and name their team per transaction in the setting cmserver.team_id. When it is unset, or the empty string that an
+-- 1. Several teams share one server and never see each other. Every table with a team_id has row-level security ENABLED (not FORCED:
+--    the owner, which claims work and runs the operator's commands, must see every team). Requests run as the role cmserver_tenant,
+--    which owns nothing, and name their team per transaction in the setting cmserver.team_id. When it is unset, or the empty string that an
 --    ended transaction leaves behind, no row is visible. The role is made before this file runs: roles belong to the cluster.
 -- 2. References carry project and team along: a simple foreign key is checked past row-level security, and would let one team attach to
 --    another's row. Those between rows of a project are DEFERRABLE: rows of a joined project move one table after the other.
--- 3. A table that is referred to this way has its UNIQUE (id, project_id, team_id) as its last index, and no other index that starts
---    with two of these columns: on a table without statistics the planner takes such an index for just as good, keeps the plan, and each
---    check of a foreign key reads the whole project (40 times slower until the first autoanalyze). An index of lists therefore has a
---    WHERE that is true of every row (`created_at > '-infinity'`), which the queries that use it say, too.
+-- 3. A table that is referred to this way has its UNIQUE (id, project_id, team_id) behind its other whole indexes, of which none starts
+--    with two of these columns: on a table without statistics the planner takes such an index for just as good, keeps the plan, and
+--    each check of a foreign key reads the whole project (40 times slower until the first autoanalyze). An index of lists therefore has
+--    a WHERE that is true of every row (`created_at > '-infinity'`), which the queries that use it say, too. A test keeps it so.
 --
--- How long: a second; nothing is there yet.
+-- How long: a second.
 
 -- ---- Helper functions
 --

@@ -21,7 +21,6 @@ from cmserver.access.repository import find_keys
 from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
 from cmserver.base.http.frame import AsgiFrame
-from cmserver.base.migrate import migrations
 from tests.access.tools import Api, audited
 from tests.conftest import Cast
 from tests.table import try_rows
@@ -184,17 +183,3 @@ async def test_who_is_no_operator_any_more_has_no_operators_keys(team: Team, cli
 )
 def test_scopes_are_narrowed_to_what_is_allowed(scopes: list[str], allowed: frozenset[str], left: list[str]):
     assert sorted(narrow_scopes(scopes, frozenset(allowed))) == sorted(left)
-
-
-async def test_keys_and_invitations_of_before_get_their_maker_from_the_audit_log(team: Team, db: Db):
-    key = await team.key(scopes=["observations:read"], actor_id="ci-bot")
-    token = await team.invite()
-    text = next(migration.text for migration in migrations() if migration.name.endswith("who_made_it"))
-    async with db.system() as conn:
-        await conn.execute("UPDATE api_keys SET made_by = NULL")
-        await conn.execute("UPDATE invitations SET made_by = NULL")
-        await conn.execute(text.split("\n\n")[2].encode())
-        removed = await people.remove_person(conn, await team.principal(), "Dora")
-
-    assert [revoked.id for revoked in removed.keys] == [key.id]
-    assert not await team.is_open(token)

@@ -5,44 +5,17 @@ import shutil
 from collections.abc import Generator
 from pathlib import Path
 from unittest.mock import AsyncMock
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import psycopg
 import pytest
 import structlog
 from psycopg import sql
 
-from cmserver.access.model import Principal
-from cmserver.access.projects import find
 from cmserver.base import migrate as module
 from cmserver.base.db import Db
-from cmserver.base.lookalikes import clean_name
 from cmserver.base.migrate import MigrationError, connect_when_ready, installation_secret, migrate, migrations, newest
 from tests.conftest import Server
-from tests.lookalikes import LEGIBLE, NAMES
-
-TEAM = UUID(int=77)
-
-BEFORE_0014 = """
-    INSERT INTO teams (id, name) VALUES (gen_random_uuid(), 'blue');
-    INSERT INTO projects (id, team_id, canonical_id, name) SELECT gen_random_uuid(), id, 'orders', 'orders' FROM teams;
-    INSERT INTO observations (id, number, project_id, team_id, origin, title, content)
-    SELECT gen_random_uuid(), 1, id, team_id, 'model', 'getOrCreateSession in src/auth/oauth.ts', '' FROM projects;
-    INSERT INTO server_sessions (id, team_id, project_id) SELECT gen_random_uuid(), team_id, id FROM projects;
-    INSERT INTO agent_events (id, project_id, team_id, source_adapter, idempotency_key, event_type, origin, generate, size_chars,
-                              payload, occurred_at)
-    SELECT gen_random_uuid(), id, team_id, 'x', 'x', 'UserPromptSubmit', 'hook', false, 0, '{}', now() FROM projects;
-    INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text)
-    SELECT gen_random_uuid(), s.team_id, s.project_id, s.id, e.id, 1, 'getOrCreateSession in src/auth/oauth.ts'
-      FROM server_sessions s, agent_events e;
-"""
-
-UNSEGMENTED = """
-    UPDATE observations SET title = '修复了数据库连接超时' WHERE number = 1;
-    INSERT INTO observations (id, number, project_id, team_id, origin, title, content)
-    SELECT gen_random_uuid(), 2, id, team_id, 'model', 'the time-out of the database — mended', '' FROM projects;
-    UPDATE session_prompts SET text = 'データベースが遅い';
-"""
 
 
 def applied(url: str) -> list[tuple[int, str]]:
@@ -87,9 +60,9 @@ async def test_the_installation_is_made_once_and_keeps_its_secret(empty_database
 
 
 async def test_a_file_that_was_changed_after_it_was_applied_is_refused(database: str):
-    execute(database, "UPDATE schema_migrations SET checksum = 'another' WHERE number = 2")
+    execute(database, "UPDATE schema_migrations SET checksum = 'another' WHERE number = 1")
 
-    with pytest.raises(MigrationError, match=r"0002_procrastinate was applied with another text"):
+    with pytest.raises(MigrationError, match=r"0001_schema was applied with another text"):
         await migrate(database)
 
 
@@ -136,50 +109,6 @@ async def test_the_next_migration_of_a_newer_program_is_applied_alone(
     monkeypatch.setattr(module, "sql_folder", lambda: tmp_path / "sql")
 
     assert await migrate(database) == [name]
-
-
-async def test_what_is_there_is_found_by_the_names_in_it_after_0014(empty_database: str, monkeypatch: pytest.MonkeyPatch):
-    of_now = module.migrations()
-    monkeypatch.setattr(module, "migrations", lambda: [one for one in of_now if one.number < 14])
-    await migrate(empty_database)
-    execute(empty_database, BEFORE_0014)
-    monkeypatch.setattr(module, "migrations", lambda: of_now)
-
-    await migrate(empty_database)
-
-    with psycopg.connect(empty_database) as conn:
-        found = conn.execute(
-            "SELECT (SELECT count(*) FROM observations"
-            "         WHERE content_search @@ 'oauth.ts & session' AND content_words = tsvector_words(content_search)),"
-            "       (SELECT count(*) FROM turns WHERE text_search @@ 'oauth.ts & session')"
-        ).fetchone()
-        changed = conn.execute("SELECT count(*) FROM observations WHERE updated_at <> created_at").fetchone()
-    assert (found, changed) == ((1, 1), (0,))
-
-
-async def test_words_inside_a_sentence_without_spaces_are_found_after_0027(empty_database: str, monkeypatch: pytest.MonkeyPatch):
-    of_now = module.migrations()
-    monkeypatch.setattr(module, "migrations", lambda: [migration for migration in of_now if migration.number < 27])
-    await migrate(empty_database)
-    execute(empty_database, BEFORE_0014)
-    execute(empty_database, UNSEGMENTED)
-    monkeypatch.setattr(module, "migrations", lambda: of_now)
-    untouched = "SELECT xmin::text, content_search::text FROM observations WHERE number = 2"
-    with psycopg.connect(empty_database) as conn:
-        before = conn.execute(untouched).fetchone()
-
-    await migrate(empty_database)
-
-    with psycopg.connect(empty_database) as conn:
-        found = conn.execute(
-            "SELECT (SELECT array_agg(number) FROM observations"
-            "         WHERE content_search @@ '''数据'' <-> ''据库''' AND content_words = tsvector_words(content_search)),"
-            "       (SELECT count(*) FROM turns WHERE text_search @@ '''デー'' <-> ''ータ''')"
-        ).fetchone()
-        after = conn.execute(untouched).fetchone()
-        changed = conn.execute("SELECT count(*) FROM observations WHERE updated_at <> created_at").fetchone()
-    assert (found, changed) == (([1], 1), (0,))
-    assert after == before  # a text without such characters is not written again
 
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
@@ -297,39 +226,3 @@ async def test_a_database_that_answers_is_ready_at_once(empty_database: str):
 async def test_a_database_that_does_not_answer_in_time_is_an_error(tmp_path: Path):
     with pytest.raises(psycopg.OperationalError):
         await connect_when_ready(f"host={tmp_path} dbname=cmserver", 0)
-
-
-async def test_names_of_before_0015_are_cleaned_and_found_by_either_spelling(empty_database: str, monkeypatch: pytest.MonkeyPatch):
-    of_now = migrations()
-    monkeypatch.setattr(module, "migrations", lambda: [one for one in of_now if one.number < 15])
-    await migrate(empty_database)
-    spellings = [f"/srv/{name}" for name in NAMES]
-    named = [*spellings, "/srv/two\u200b", "/srv/two\u2060", "/srv/three", "/srv/three\u00ad", *LEGIBLE]
-    with psycopg.connect(empty_database) as conn:
-        conn.execute("INSERT INTO teams (id, name) VALUES (%s, 'blue')", [TEAM])
-        for place, name in enumerate(named):
-            conn.execute(
-                "INSERT INTO projects (id, team_id, canonical_id, name, created_at)"
-                " VALUES (%s, %s, %s, %s, '2026-01-01'::timestamptz + %s * interval '1 day')",
-                [UUID(int=place + 1), TEAM, name, f"called {name}", place],
-            )
-        conn.execute("INSERT INTO project_aliases (team_id, alias, project_id) VALUES (%s, 'al\u034fias', %s)", [TEAM, UUID(int=1)])
-    monkeypatch.setattr(module, "migrations", lambda: of_now)
-    await migrate(empty_database)
-
-    who = Principal(
-        kind="operator", team_id=TEAM, team_name="blue", project_id=None, key_id=None, actor_id="a", scopes=frozenset({"*"})
-    )
-    async with Db(empty_database, size=2) as db, db.tenant(TEAM) as conn:
-        found = [await find(conn, who, name) for name in named]
-        by_alias = [await find(conn, who, name) for name in ("alias", "al\u034fias")]
-        clean = [await find(conn, who, clean_name(name)) for name in named]
-
-    places = list(range(1, len(named) + 1))
-    assert [one.id.int for one in found if one] == places
-    assert [one.id.int for one in by_alias if one] == [1, 1]
-    two, three = len(spellings) + 1, len(spellings) + 3
-    assert [one.id.int for one in clean if one] == [{two + 1: two, three + 1: three}.get(place, place) for place in places]
-    left = {"/srv/two\u2060", "/srv/three\u00ad"}  # the older one, or the one that has the name, is called so
-    assert [one.canonical_id for one in found if one] == [name if name in left else clean_name(name) for name in named]
-    assert [one.name for one in found if one] == [clean_name(f"called {name}") for name in named]

@@ -23,7 +23,7 @@ HOW = (
     "Events of two kilobytes are sent one by one to `cmserver run --role api`; then a worker makes an observation of every third, "
     "with the provider of `drain`, and embeds it. Counted are the records of the write-ahead log (pg_waldump) from the first event "
     "to the last embedding: their bytes without images of whole pages, which depend on when the last checkpoint was, and without "
-    "the payload as it is stored; and the entries of B-tree indexes. Yardstick: the same counts before migration 0029."
+    "the payload as it is stored; and the entries of B-tree indexes. Yardstick: the same counts before 2026-11-25."
 )
 BYTES_BEFORE = 10_766
 ENTRIES_BEFORE = 52.7
@@ -45,7 +45,7 @@ def run(world: World, scale: Scale) -> list[Figure]:
         Figure(
             name="WAL beside the payload, per event until it is embedded",
             unit="bytes",
-            yardstick="before migration 0029",
+            yardstick="before 2026-11-25",
             pairs=[(wal_bytes, BYTES_BEFORE)],
             aim=aim,
             note=f"records per event: {note}",
@@ -53,7 +53,7 @@ def run(world: World, scale: Scale) -> list[Figure]:
         Figure(
             name="index entries, per event until it is embedded",
             unit="entries",
-            yardstick="before migration 0029",
+            yardstick="before 2026-11-25",
             pairs=[(entries, ENTRIES_BEFORE)],
             aim=aim,
         ),

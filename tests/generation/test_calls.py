@@ -10,8 +10,6 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cmserver.base.db import Db
-from cmserver.base.migrate import migrations
 from cmserver.calls import repository as calls
 from cmserver.calls.provider_health import pause_provider
 from cmserver.generation import batch
@@ -645,27 +643,3 @@ async def test_an_answer_with_observations_and_a_summary_loses_neither(outbox: O
         ("observation", "late insight"),
         ("summary", "what was asked"),
     ]
-
-
-async def test_a_pause_of_an_older_version_ends_within_a_day_and_frees_what_waits_for_it(outbox: Outbox, db: Db, cast: Cast):
-    project_id, team_id = cast.alice.project.id, cast.alice.team_id
-    (migration,) = (migration for migration in migrations() if migration.name.endswith("_bounded_pauses"))
-    async with db.system() as conn:
-        await conn.execute(
-            "INSERT INTO provider_pauses (provider, reason, message, until_at) VALUES ('x', 'quota', '', '9999-12-31')"
-        )
-        for held_for in ("x", "budget"):
-            await conn.execute(
-                "INSERT INTO generation_lanes (lane, team_id, project_id, due_at, held_until, held_for)"
-                " VALUES (gen_random_uuid(), %s, %s, '9999-12-31', '9999-12-31', %s)",
-                [team_id, project_id, held_for],
-            )
-
-        await conn.execute(migration.text.encode())
-
-    pauses = await outbox.rows("SELECT until_at <= now() + interval '1 day' AS is_near FROM provider_pauses")
-    held = await outbox.rows(
-        "SELECT held_for, greatest(due_at, held_until) <= now() + interval '1 day' AS is_near FROM generation_lanes"
-    )
-    assert [row["is_near"] for row in pauses] == [True]
-    assert {row["held_for"]: row["is_near"] for row in held} == {"x": True, "budget": False}

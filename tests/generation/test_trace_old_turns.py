@@ -9,7 +9,6 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
-from cmserver.base.migrate import migrations
 from cmserver.generation import trace_old_turns as tracing
 from cmserver.generation.trace_old_turns import trace_old_turns
 from cmserver.ops.transfer.jsonl import JsonlSource
@@ -21,9 +20,13 @@ from tests.rows import rows
 
 agent = test_turns.agent
 
-_MIGRATION = next(one.text for one in migrations() if one.number == 63)
-MARK = f"INSERT INTO {_MIGRATION.rpartition('INSERT INTO ')[2].strip().removesuffix(';')} ON CONFLICT (turn_id) DO NOTHING"
-"""How the migration chooses the turns."""
+MARK = """
+    INSERT INTO untraced_turns (turn_id, team_id, project_id)
+    SELECT t.id, t.team_id, t.project_id FROM turns t WHERE t.prompt_number IS NOT NULL
+     ORDER BY max(t.created_at) OVER (PARTITION BY t.project_id) DESC, t.project_id, t.created_at, t.number
+        ON CONFLICT (turn_id) DO NOTHING
+"""
+"""Those that nobody has traced, in the order of the queue."""
 Rows = dict[str, list[dict[str, Any]]]
 
 
@@ -63,7 +66,7 @@ async def noted(db: Db) -> Rows:
 
 
 async def make_old(db: Db) -> None:
-    """As if the turns had ended before there was a ledger, on the day of the migration."""
+    """As if the turns had ended before there was a ledger."""
     await rows(db, "DELETE FROM turn_ledger")
     await rows(db, "DELETE FROM turn_traces")
     await rows(db, "UPDATE turns SET files = '{}', checks = '{}', commits = '{}'")

@@ -1,4 +1,4 @@
-"""What is generated from the code, and kept in the repository so that a diff shows what changes: the schema and the reference.
+"""What is generated from the code, and kept in the repository so that a diff shows what changes: the reference.
 
 `python -m tests.house.pages` says what is stale; with `--fix` it is written anew. bin/check does both.
 """
@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import inspect
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +23,6 @@ from cmserver.base.http.operation import Operation
 from cmserver.base.migrate import migrate
 from cmserver.cli.exit_codes import MEANINGS
 from cmserver.cli.main import cli
-from cmserver.embedded.files import wheel_binaries
 from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.ops.openapi.document import build_document, encode_document
 from tests.bench.recall import page as recall_page
@@ -42,15 +39,12 @@ from tests.house.settings_page import settings_page
 from tests.house.web_page import web_page
 
 REFERENCE = ROOT / "docs" / "reference"
-SCHEMA = ROOT / "sql" / "schema.sql"
 OPS = sorted((ROOT / "sql" / "ops").glob("*.sql"))
-SCHEMA_MAJOR = 18
-"""The major version of PostgreSQL whose dump sql/schema.sql is; others write the same things differently."""
 
 
 def generated(url: str) -> dict[Path, str]:
-    """Every generated file, given a migrated database of SCHEMA_MAJOR."""
-    return {SCHEMA: schema(url), REFERENCE / "tables.md": tables_page(url), **pages()}
+    """Every generated file, given a migrated database."""
+    return {REFERENCE / "tables.md": tables_page(url), **pages()}
 
 
 def pages() -> dict[Path, str]:
@@ -73,27 +67,6 @@ def pages() -> dict[Path, str]:
     }
     openapi = {REFERENCE / "openapi.json": encode_document(build_document(ROUTES)).decode()}
     return {REFERENCE / f"{name}.md": text for name, text in made.items()} | openapi
-
-
-# ---- sql/schema.sql
-
-
-def schema(url: str) -> str:
-    """The dump of a migrated database, without what is not ours: procrastinate's objects, extensions, versions, settings."""
-    binaries = wheel_binaries()
-    assert binaries is not None
-    command = [binaries.bin / "pg_dump", "--schema-only", "--no-owner", "--restrict-key=cmserver", f"--dbname={url}"]
-    dumped = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    sections = re.split(r"^--\n(?=-- Name: )", dumped, flags=re.MULTILINE)[1:]
-    kept = [section for section in sections if not re.match(r"-- Name: .*(procrastinate_|Type: EXTENSION|EXTENSION )", section)]
-    body = "\n".join(section.replace("; Schema: public; Owner: -\n--\n", "\n", 1).strip() + "\n" for section in kept)
-    return _SCHEMA.format(body=re.sub(r"\n*--\n-- PostgreSQL database dump complete\n.*", "\n", body, flags=re.DOTALL))
-
-
-_SCHEMA = """\
--- What the database looks like now. Dumped by bin/check --fix, never edited; the tables of procrastinate are left out.
-
-{body}"""
 
 
 # ---- docs/reference
@@ -150,7 +123,7 @@ _TABLES = """\
 
 Each table belongs to one room, a folder of `cmserver/`, whose `repository.py` holds all SQL that writes it. Requests run as the
 role `cmserver_tenant`, which sees the rows of one team and may do what is listed here; where nothing is listed only the owner
-may. The whole schema is in `sql/schema.sql`. The tables `procrastinate_*` are those of the procrastinate package.
+may. All of it is in `sql/migrations/`. The tables `procrastinate_*` are those of the procrastinate package.
 
 These rooms also write tables of others:
 

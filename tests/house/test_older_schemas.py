@@ -1,6 +1,7 @@
 """Each backup in tests/fixtures, made by the program of its time, is brought to today's schema and works there.
 
-This is what every later migration is tested from: an empty database forgives what two teams' rows do not.
+This is what every later migration is tested from: an empty database forgives what two teams' rows do not. The first two are of the
+last commit before the first release, whose 64 migrations became one file: such a database is compared with that, and marked.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from tests.process.program import number, wait_for, wait_until_settled
 
 folder, run = conftest.folder, conftest.run
 
-FIXTURES = sorted((Path(__file__).parents[1] / "fixtures").glob("schema-*.backup"))
+FIXTURES = sorted((Path(__file__).parents[1] / "fixtures").glob("*.backup"))
 PER_TEAM = ("projects", "observations", "agent_events", "server_sessions", "observation_generation_jobs", "api_keys", "audit_log")
 
-CHANGED: dict[str, str] = {"session_prompts": "became turns", "turns": "were session_prompts"}
+CHANGED: dict[str, str] = {}
 """Tables of which a later migration removes or adds rows on purpose, and why."""
 
 EMPTY = {
@@ -45,6 +46,7 @@ EMPTY = {
     "embedding_calibrations",  # the coefficients of the embedder `local` come with cmserver
     "entity_rereads",  # is read within seconds
     "steward_policy_history",  # takes months of corrections
+    *("turn_ledger", "untraced_turns"),  # a turn that takes out what an earlier one put in; an import
 }
 """Tables that may be empty in a fixture, and why."""
 EMPTY_WITHOUT_VECTORS = {"embedding_models", "observation_embeddings"}
@@ -79,11 +81,10 @@ def test_it_holds_rows_of_two_teams_in_every_table(fixture: Path):
     with open_backup(fixture) as backup:
         manifest = backup.manifest
 
-    assert fixture.name.startswith(f"schema-{manifest.schema:04}")
     assert {table for table, count in manifest.counts.items() if not count} <= (
         EMPTY if manifest.vectors else EMPTY | EMPTY_WITHOUT_VECTORS
     )
-    assert sum(manifest.counts.values()) > 2000
+    assert sum(manifest.counts.values()) > 900
     assert fixture.stat().st_size < 1_000_000
 
 
@@ -95,7 +96,8 @@ async def test_nothing_is_lost_on_the_way_to_todays_schema(fixture: Path, empty_
         table: count for table, count in manifest.counts.items() if table not in left_out
     }
     assert all(restored.counts.get(table) in {0, None} for table in left_out)
-    assert restored.migrations == [one.name for one in migrations() if one.number > manifest.schema]
+    number = 0 if manifest.format == 1 else manifest.schema
+    assert restored.migrations == [one.name for one in migrations() if one.number > number]
     assert [team.team for team in restored.teams] == sorted(TEAMS)
     assert all(team.holds and team.events for team in restored.teams)
     async with await psycopg.AsyncConnection.connect(empty_database) as conn:

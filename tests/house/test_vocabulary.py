@@ -15,16 +15,16 @@ from cmserver.providers.prompts.instructions import instructions
 from cmserver.providers.prompts.schema import SCHEMAS
 from cmserver.reading.model import PROMPT_TYPES, REPLY_TYPE
 
-SCHEMA = Path(__file__).parents[2] / "sql" / "schema.sql"
+SCHEMA = Path(__file__).parents[2] / "sql" / "migrations" / "0001_schema.sql"
 
 
 def test_the_types_of_observations_are_the_same_for_the_database_and_for_models():
     fields = cast("Any", SCHEMAS["observations"])["properties"]["observations"]["items"]["properties"]
-    check = re.search(r"observations_type_check CHECK .*", SCHEMA.read_text())
+    check = re.search(r"CREATE TABLE observations \(.*?CHECK \(type IN \([^)]*", SCHEMA.read_text(), re.DOTALL)
     assert check is not None
 
     assert set(fields["type"]["enum"]) == TYPES
-    assert set(re.findall(r"'(\w+)'", check[0])) == TYPES
+    assert set(re.findall(r"'(\w+)'", check[0].rpartition("type IN")[2])) == TYPES
     assert frozenset().union(*TYPE_FAMILIES) == TYPES
     preferences = Prompt(kind="observations", project="").preferences
     for form in ("json", "xml"):

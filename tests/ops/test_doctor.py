@@ -77,7 +77,14 @@ _STEWARD_JOB = f"""
     INSERT INTO steward_jobs (id, team_id, job_type, trigger_reason) VALUES (gen_random_uuid(), {_TEAM}, 'recheck', 'a test')
 """
 FAULTS = {
-    "an older schema": Fault(("DELETE FROM schema_migrations WHERE number > 20",), {"schema.older"}),
+    "an older schema": Fault(("DELETE FROM schema_migrations",), {"schema.older"}),
+    "a schema of before the first release": Fault(
+        (
+            "UPDATE schema_migrations SET name = '0001_access'",
+            "INSERT INTO schema_migrations SELECT 64, '0064_own_lines_on_prompts', 'x'",
+        ),
+        {"schema.older"},
+    ),
     "a newer schema": Fault(
         (
             """

@@ -11,7 +11,7 @@ import pytest
 from cmserver.ops.backup.archive import open_backup
 from cmserver.ops.backup.restore import restore
 
-BACKUP = Path(__file__).parents[1] / "fixtures" / "schema-0014.backup"
+BACKUP = Path(__file__).parents[1] / "fixtures" / "before-0001.backup"
 TABLES = "SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
 
 

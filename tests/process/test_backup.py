@@ -322,7 +322,8 @@ def test_a_damaged_or_strange_file_is_named_and_nothing_is_restored(backup: Path
     for file in (cut, flipped, none, folder / "missing", shortened):
         assert str(file) in cmserver(folder, "restore", str(file), settings=target, code=1)
     cmserver(folder, "restore", str(with_manifest(backup, schema=9999)), settings=target, code=4)
-    cmserver(folder, "restore", str(with_manifest(backup, format=2)), settings=target, code=1)
+    cmserver(folder, "restore", str(with_manifest(backup, format=3)), settings=target, code=1)
+    assert "30856421" in cmserver(folder, "restore", str(with_manifest(backup, format=1, schema=53)), settings=target, code=4)
     miscounted = json.loads(zipfile.ZipFile(backup).read("manifest.json"))["counts"] | {"observations": 4}
     assert "numbers of rows" in cmserver(folder, "restore", str(with_manifest(backup, counts=miscounted)), settings=target, code=1)
 

@@ -107,7 +107,7 @@ def test_an_older_version_and_this_one_serve_one_database_together(run: Run, fol
         api.live_a_session(f"late{place}")
     wait_until_settled(url)
 
-    assert before < number(url, "SELECT max(number) FROM schema_migrations") == newest()
+    assert before != number(url, "SELECT max(number) FROM schema_migrations") == newest()
     assert done_by_old >= 4, "the older worker does the jobs of both"
     assert new_worker.completed >= 2, "the newer worker does the jobs of both"
     assert number(url, "SELECT count(*) FROM observation_generation_jobs WHERE status <> 'completed'") == 0

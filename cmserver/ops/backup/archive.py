@@ -22,7 +22,8 @@ import msgspec
 from cmserver.base.credentials import sync_folder
 from cmserver.base.errors import CmserverError
 
-FORMAT = 1
+FORMAT = 2
+"""1 is of before the first release, whose migrations had numbers up to 64; today's are counted from 1 again."""
 DUMP, CREDENTIALS, MANIFEST = "database.dump", "credentials", "manifest.json"
 _BLOCK_BYTES = 1 << 20
 _SMALL_FILE_BYTES = 1 << 20
@@ -38,6 +39,7 @@ class Manifest(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The file `manifest.json` of a backup."""
 
     format: int = FORMAT
+    """What `schema` counts depends on it."""
     version: str
     """The program that made it."""
     created_at: str
@@ -165,7 +167,7 @@ class BackupReader:
         with _report_damage(self._file):
             content = self._archive.read(self._find_member(MANIFEST))
             version = msgspec.json.decode(content, type=dict[str, object]).get("format")
-        if version != FORMAT:
+        if version not in {1, FORMAT}:
             raise BackupError(f"{self._file} was made by a newer cmserver (format {version}). Restore it with that one.")
         with _report_damage(self._file):
             return msgspec.json.decode(content, type=Manifest)

@@ -13,7 +13,16 @@ from psycopg.rows import TupleRow
 
 from cmserver.access.keys import repository as keys
 from cmserver.base.errors import Unavailable
-from cmserver.base.migrate import MigrationError, check_locale, check_server, ensure_tenant_role, migrate, newest
+from cmserver.base.migrate import (
+    LAST_COMMIT_BEFORE_SQUASH,
+    SQUASHED,
+    MigrationError,
+    check_locale,
+    check_server,
+    ensure_tenant_role,
+    migrate,
+    newest,
+)
 from cmserver.embedded.tools import VECTOR_TABLES, find_tools, load
 from cmserver.ops import repository as ops
 from cmserver.ops.backup import repository
@@ -75,7 +84,14 @@ async def restore(
 
 
 def check_version(manifest: Manifest) -> None:
-    """MigrationError when the backup is of a newer program."""
+    """MigrationError when the backup is of a newer program, or of a time whose migrations this one does not have."""
+    if manifest.format == 1:
+        if manifest.schema != SQUASHED:
+            raise MigrationError(
+                f"The backup is of the time before the first release (migration {manifest.schema:04}). Restore it with cmserver's "
+                f"commit {LAST_COMMIT_BEFORE_SQUASH}, and make another backup there, which this program can restore."
+            )
+        return
     if manifest.schema > newest():
         raise MigrationError(
             f"The backup is of a newer cmserver ({manifest.version}, migration {manifest.schema:04}; this program knows up to "

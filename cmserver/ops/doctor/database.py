@@ -16,7 +16,7 @@ from cmserver.base import credentials
 from cmserver.base.db import DatabaseUrls, Db, check_pooling
 from cmserver.base.errors import Unavailable
 from cmserver.base.ids import new_id
-from cmserver.base.migrate import knows_letters, newest
+from cmserver.base.migrate import IS_BEFORE_SQUASH, knows_letters, newest
 from cmserver.base.settings import Settings
 from cmserver.base.tenant_role import UnsafeConnection
 from cmserver.calls import repository as calls
@@ -51,10 +51,13 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
             if conn.info.parameter_status("server_encoding") not in ("UTF8", None):
                 return [find("database.encoding")]
             number = await repository.SCHEMA_NUMBER.one(conn)
+            is_before_squash = await IS_BEFORE_SQUASH.one(conn)
     except psycopg.errors.UndefinedTable:
-        number = 0
+        number, is_before_squash = 0, False
     except (Unavailable, psycopg.OperationalError) as error:
         return [find("database.unreachable", f"The database does not answer: {error}")]
+    if is_before_squash:
+        return [find("schema.older", f"The database has schema {number} of the time before the first release.")]
     if number != newest():
         return [_schema_finding(number)]
     findings = [*await _check_connections(db, urls)]

@@ -510,7 +510,7 @@ async def numbers_of(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[Obs
 
 
 REVIVE = Query(int, "SELECT revive_what_words_replaced()")
-"""An export of before schema 0055 may hold what later words alone had hidden."""
+"""An export of before 2026-11-28 may hold what later words alone had hidden."""
 
 
 @query("""

@@ -51,7 +51,7 @@ async def insert(conn: Conn, team_id: UUID, project_id: UUID, receipt: NewReceip
            tokens, budget_tokens, chars, details, created_at
       FROM context_injections
      WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
-       AND created_at > '-infinity' -- all are: the index says it, see migration 0008
+       AND created_at > '-infinity' -- all are: see rule 3 of migration 0001
        AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s

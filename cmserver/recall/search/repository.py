@@ -68,7 +68,7 @@ WEIGHTS = (0.46, 0.69, 0.77, 1.0)
 # In the order of the text, so that the limit keeps the first. Projects may differ in language, and a query from its projects: then
 # the stop words of the query's own language are left out, which would be rare words here. It is the language that has the most of
 # the query's words as stop words, and clearly more than the projects' own. Two pairs of characters of a script without spaces count
-# as one word; a character without a place is one of several in a row (0027), of which the pairs say more.
+# as one word; a character without a place is one of several in a row, of which the pairs say more.
 LEXEMES = Query(
     str,
     """

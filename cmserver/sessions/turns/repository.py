@@ -208,7 +208,7 @@ async def listed(
 @unprepared_query(f"""
     SELECT {TURN_COLUMNS}
       FROM turns
-     WHERE team_id = %(team_id)s AND created_at > '-infinity' -- all are: the index of the team says it, see migration 0014
+     WHERE team_id = %(team_id)s AND created_at > '-infinity' -- all are: see rule 3 of migration 0001
        AND {IN_REACH} AND (agent_id IS NULL OR NOT %(of_users)s)
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))

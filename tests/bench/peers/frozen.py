@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import time
 from datetime import UTC, datetime
@@ -24,10 +25,11 @@ from psycopg import AsyncConnection
 
 from cmserver.base.db import with_options
 from cmserver.base.ids import new_id
-from cmserver.base.migrate import migrations
+from cmserver.base.migrate import LAST_COMMIT_BEFORE_SQUASH
 from cmserver.base.tenant_role import TENANT_ROLE
 from tests.bench.measure import percentile
 from tests.bench.world import SESSIONS, World
+from tests.process.program import ROOT
 
 _NEWEST_MIGRATION = 27
 _STATEMENT = Path(__file__).with_suffix(".sql")
@@ -56,11 +58,9 @@ def make_place(world: World, name: str) -> FrozenPlace:
     url = world.embedded.url_for(name)
     place = FrozenPlace(url, new_id(), new_id(), new_id(), [new_id() for _ in range(SESSIONS)])
     with psycopg.connect(url, autocommit=True) as conn:
-        for migration in migrations():
-            if migration.number <= _NEWEST_MIGRATION:
-                with conn.transaction():
-                    text = migration.text.replace(_INCLUDE_PROCRASTINATE, SchemaManager.get_schema())
-                    conn.execute(cast("LiteralString", text))
+        for text in _migrations():
+            with conn.transaction():
+                conn.execute(cast("LiteralString", text.replace(_INCLUDE_PROCRASTINATE, SchemaManager.get_schema())))
     with psycopg.connect(
         world.embedded.url_for(name, role="postgres"), autocommit=True, cursor_factory=psycopg.ClientCursor
     ) as conn:
@@ -68,6 +68,16 @@ def make_place(world: World, name: str) -> FrozenPlace:
         for session in place.sessions:
             conn.execute(_SESSION, [session, place.project_id, place.team_id])
     return place
+
+
+def _migrations() -> list[str]:
+    """The texts of that day, from the history of this checkout."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True).stdout
+
+    files = git("ls-tree", "--name-only", LAST_COMMIT_BEFORE_SQUASH, "sql/migrations/").splitlines()
+    return [git("show", f"{LAST_COMMIT_BEFORE_SQUASH}:{file}") for file in sorted(files)[:_NEWEST_MIGRATION]]
 
 
 async def send(place: FrozenPlace, template: str, connections: int, seconds: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""All SQL on the sentences of turns. A row begins with a trigger of its turn, see migrations 0059 and 0061, and goes with it."""
+"""All SQL on the sentences of turns. A row begins with a trigger of its turn, and goes with it."""
 
 from __future__ import annotations
 
