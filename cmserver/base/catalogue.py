@@ -1,6 +1,6 @@
 """Compares the objects of the database with what sql/migrations/0001_schema.sql makes.
 
-The file itself says what is expected: it is run in a schema of its own, inside a transaction that is rolled back, on the same server.
+The file itself says what is expected: it is run in a schema of its own, on the same server, in a transaction that is rolled back.
 So there is no second list to keep, and both sides are written in the words of one PostgreSQL, with or without pgvector.
 """
 
@@ -90,7 +90,8 @@ WITH ours AS (
            concat_ws(' ', CASE WHEN c.relname = 'observation_embeddings' AND a.attname = 'embedding'
                                 AND format_type(a.atttypid, a.atttypmod) ~ '^(real\[\]|(\w+\.)?halfvec)$' THEN 'vector'
                                ELSE format_type(a.atttypid, a.atttypmod) END,
-                     CASE WHEN a.attnotnull THEN 'NOT NULL' END, pg_get_expr(d.adbin, d.adrelid, true), a.attidentity, a.attgenerated,
+                     CASE WHEN a.attnotnull THEN 'NOT NULL' END, pg_get_expr(d.adbin, d.adrelid, true),
+                     a.attidentity, a.attgenerated,
                      (SELECT collname FROM pg_collation k JOIN pg_type t ON t.oid = a.atttypid
                        WHERE k.oid = a.attcollation AND a.attcollation <> t.typcollation)), false
       FROM relations c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -113,15 +114,17 @@ WITH ours AS (
                      pg_get_expr(p.polwithcheck, p.polrelid, true)), false
       FROM relations c JOIN pg_policy p ON p.polrelid = c.oid
     UNION ALL
-    SELECT 'function', concat(proname, '(', pg_get_function_identity_arguments(oid), ')'), pg_get_functiondef(oid), prosqlbody IS NULL
+    SELECT 'function', concat(proname, '(', pg_get_function_identity_arguments(oid), ')'), pg_get_functiondef(oid),
+           prosqlbody IS NULL
       FROM functions
     UNION ALL
-    SELECT 'type', t.typname, (SELECT string_agg(e.enumlabel, ', ' ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = t.oid),
-           false
+    SELECT 'type', t.typname,
+           (SELECT string_agg(e.enumlabel, ', ' ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = t.oid), false
       FROM pg_type t JOIN here ON here.oid = t.typnamespace WHERE t.typtype = 'e'
     UNION ALL
-    SELECT 'type', c.relname, (SELECT string_agg(concat(a.attname, ' ', format_type(a.atttypid, a.atttypmod)), ', ' ORDER BY a.attnum)
-                                 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), false
+    SELECT 'type', c.relname,
+           (SELECT string_agg(concat(a.attname, ' ', format_type(a.atttypid, a.atttypmod)), ', ' ORDER BY a.attnum)
+              FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), false
       FROM relations c WHERE c.relkind = 'c'
     UNION ALL
     SELECT 'right', concat(g.privilege_type, ' on ', c.relname, '.' || a.attname, ' for ', coalesce(r.rolname, 'PUBLIC')), '', false

@@ -183,12 +183,13 @@ async def _is_before_squash(conn: AsyncConnection[TupleRow]) -> bool:
         if not await IS_BEFORE_SQUASH.one(conn):
             return False
         cursor = await conn.execute("SELECT max(number) FROM schema_migrations")
-        if await cursor.fetchone() == (SQUASHED,):
+        (number,) = await cursor.fetchone() or (0,)
+        if number == SQUASHED:
             return True
         raise MigrationError(
-            f"The database is of the time before the first release, and lacks some of its {SQUASHED} migrations. Start it once with "
-            f"cmserver's commit {LAST_COMMIT_BEFORE_SQUASH}, then with this program; or take its content along: `cmserver export` "
-            "there, and `cmserver import` into a new database. Nothing was changed."
+            f"The database has migration {number:04} of the time before the first release, and this program goes on from {SQUASHED:04}. "
+            f"Start it once with cmserver's commit {LAST_COMMIT_BEFORE_SQUASH}, then with this program; or take its content along: "
+            "`cmserver export` there, and `cmserver import` into a new database. Nothing was changed."
         )
     return False
 

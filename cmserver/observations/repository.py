@@ -80,7 +80,7 @@ NEWEST = Query(
     SELECT {model.OBSERVATION_COLUMNS}
       FROM observations
      WHERE team_id = %(team_id)s AND {model.LIVE}
-       AND created_at > '-infinity' -- all are: the index by type says it, see rule 3 of 0001_schema.sql
+       AND created_at > '-infinity' -- all are: the index by type says it, see rule 3 of migration 0001
        AND {IN_REACH}
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)

@@ -18,7 +18,7 @@ OWNS: set[str] = set()  # generation/repository.py owns the tables
 
 _J_COLUMNS: LiteralString = "j." + JOB_COLUMNS.replace(", ", ", j.")
 
-# `> '-infinity'` is true of every row and makes the partial indexes of the lists usable (rule 3 of 0001_schema.sql). The list of phases
+# `> '-infinity'` is true of every row and makes the partial indexes of lists usable (rule 3 of migration 0001). The list of phases
 # tells the planner how few rows an open one has.
 _MATCHING: LiteralString = """
                 j.team_id = %(team_id)s AND j.phase = wanted.phase AND j.phase = ANY(%(phases)s::text[])

@@ -61,7 +61,7 @@ INSTRUCTIONS = Query(
     SELECT number, coalesce(title, left(content, 200)) AS title FROM observations
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND type = 'decision' AND importance > %(importance)s AND {LIVE}
        AND expires_at IS NULL
-       AND created_at > '-infinity' -- all are: the index by type says it, see rule 3 of 0001_schema.sql
+       AND created_at > '-infinity' -- all are: the index by type says it, see rule 3 of migration 0001
      ORDER BY created_at DESC, id DESC LIMIT %(limit)s
     """,
 )

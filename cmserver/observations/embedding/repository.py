@@ -1,6 +1,7 @@
 """All SQL on embeddings and the models they are made with.
 
-A row belongs to an observation, to a turn that has ended or to an entity, and begins with a trigger of it: nobody inserts them here but who gives a new model what was there before it.
+A row belongs to an observation, to a turn that has ended or to an entity, and begins with a trigger of it: nobody inserts them here
+but who gives a new model what was there before it.
 """
 
 from __future__ import annotations

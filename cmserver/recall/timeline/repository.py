@@ -41,7 +41,7 @@ _TURNS: LiteralString = """
 _TURNS_IN_RANGE: LiteralString = (
     _TURNS
     + f"""
-       AND created_at > '-infinity' -- all are: the index of the team says it, see rule 3 of 0001_schema.sql
+       AND created_at > '-infinity' -- all are: the index of the team says it, see rule 3 of migration 0001
        AND {IN_REACH}
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
 """
