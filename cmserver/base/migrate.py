@@ -187,7 +187,7 @@ async def _is_before_squash(conn: AsyncConnection[TupleRow]) -> bool:
         if number == SQUASHED:
             return True
         raise MigrationError(
-            f"The database has migration {number:04} of the time before the first release, and this program goes on from {SQUASHED:04}. "
+            f"The database has migration {number:04} of before the first release; this program goes on from {SQUASHED:04}. "
             f"Start it once with cmserver's commit {LAST_COMMIT_BEFORE_SQUASH}, then with this program; or take its content along: "
             "`cmserver export` there, and `cmserver import` into a new database. Nothing was changed."
         )
