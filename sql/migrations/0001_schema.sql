@@ -2102,17 +2102,17 @@ BEGIN
         ALTER TABLE observation_embeddings ALTER COLUMN embedding TYPE halfvec USING embedding::halfvec;
     END IF;
 END $$;
-CREATE INDEX observation_embeddings_waiting ON observation_embeddings (model_id, next_at) WHERE (embedding IS NULL) OR is_outdated;
+CREATE INDEX observation_embeddings_waiting ON observation_embeddings (model_id, next_at) WHERE embedding IS NULL OR is_outdated;
 CREATE UNIQUE INDEX observation_embeddings_of_observation ON observation_embeddings (observation_id, model_id)
     WHERE observation_id IS NOT NULL;
 CREATE UNIQUE INDEX observation_embeddings_of_turn ON observation_embeddings (turn_id, model_id) WHERE turn_id IS NOT NULL;
-CREATE INDEX observation_embeddings_scope ON observation_embeddings (team_id, model_id, project_id) WHERE (embedding IS NOT NULL)
-    AND (observation_id IS NOT NULL);
+CREATE INDEX observation_embeddings_scope ON observation_embeddings (team_id, model_id, project_id)
+    WHERE embedding IS NOT NULL AND observation_id IS NOT NULL;
 CREATE INDEX observation_embeddings_turn_scope ON observation_embeddings (team_id, model_id, project_id)
-    WHERE (embedding IS NOT NULL) AND (turn_id IS NOT NULL);
+    WHERE embedding IS NOT NULL AND turn_id IS NOT NULL;
 CREATE UNIQUE INDEX observation_embeddings_of_entity ON observation_embeddings (entity_id, model_id) WHERE entity_id IS NOT NULL;
 CREATE INDEX observation_embeddings_entity_scope ON observation_embeddings (team_id, model_id, project_id)
-    WHERE (embedding IS NOT NULL) AND (entity_id IS NOT NULL);
+    WHERE embedding IS NOT NULL AND entity_id IS NOT NULL;
 COMMENT ON TABLE observation_embeddings IS 'The place of each observation, turn and entity among meanings, by model. Without an embedding it waits for one.';
 COMMENT ON COLUMN observation_embeddings.next_at IS 'Not to be tried before; later after each failure, and while a worker has it in hand, who stores only what he finds it still to be.';
 COMMENT ON COLUMN observation_embeddings.last_error IS 'The kind of the last failure. One that was given up has a next_at of infinity.';
@@ -2312,7 +2312,7 @@ CREATE INDEX steward_jobs_open ON steward_jobs (team_id, project_id, run_after) 
 CREATE INDEX steward_jobs_lease ON steward_jobs (lease_expires_at) WHERE status = 'running';
 CREATE INDEX steward_jobs_team ON steward_jobs (team_id, job_type, created_at, id);
 CREATE INDEX steward_jobs_project ON steward_jobs (project_id) WHERE project_id IS NOT NULL;
-CREATE INDEX steward_jobs_suggestion ON steward_jobs (((payload ->> 'suggestionId'))) WHERE job_type = 'auto_merge';
+CREATE INDEX steward_jobs_suggestion ON steward_jobs ((payload ->> 'suggestionId')) WHERE job_type = 'auto_merge';
 CREATE UNIQUE INDEX steward_jobs_idempotency ON steward_jobs (team_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX steward_jobs_dead ON steward_jobs (team_id, ended_at) WHERE status = 'dead_letter';
 COMMENT ON TABLE steward_jobs IS 'What the steward has to do and has done. Each queued row has a task in procrastinate''s queue.';
