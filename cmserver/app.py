@@ -117,7 +117,7 @@ def create_app(
     meter = Meter(db)
     projects = Projects(db, notifications)
     embedder = QueryEmbedder(settings, db)
-    ranking = Ranking(meaning_weight=settings.search_meaning_weight)
+    ranking = Ranking()
     merge_writer = MergeWriter(db, settings)
     recorder = EventRecorder(
         db,
@@ -127,12 +127,9 @@ def create_app(
         debounce_seconds=settings.generation_debounce_seconds,
         gather_seconds=gather_seconds(settings),
         gathers_turns=gathers_turns(settings),
-        field_max_chars=settings.field_max_chars,
     )
     identifiers = Identifiers(secret)
-    budget = ContextBudget(
-        tokens=settings.context_tokens, observations=settings.context_observations, summaries=settings.context_summaries
-    )
+    budget = ContextBudget()
     dependencies = Dependencies(
         settings,
         InstallationSecret(secret),
@@ -142,26 +139,26 @@ def create_app(
         meter,
         meter.denials,
         Authentication(authenticate or Authenticator(db, notifications, meter), parse_networks(settings.trusted_proxies)),
-        Accounts(db, settings, meter, secret),
+        Accounts(db, meter, secret),
         LoopbackAccess(db, notifications, meter, settings.trust_loopback),
         Readiness(db, notifications),
-        monitor or QueueMonitor(db, settings),
+        monitor or QueueMonitor(db),
         Reference(ROUTES),
         AllowedHosts(settings),
         identifiers,
         projects,
         recorder,
-        EventIntake(db, notifications, projects, recorder, field_max_chars=settings.field_max_chars),
+        EventIntake(db, notifications, projects, recorder),
         embedder,
         ranking,
         Searcher(db, projects, embedder, ranking),
-        Memories(db, projects, embedder, ranking, merge_writer, field_max_chars=settings.field_max_chars),
+        Memories(db, projects, embedder, ranking, merge_writer),
         merge_writer,
         OverviewWriter(db, settings),
         Timelines(db, projects, embedder, ranking),
         budget,
         HookTaker(db, settings, notifications, notifier, projects, recorder, embedder, identifiers, budget),
-        Feed(db, notifications, secret=secret, streams_per_key=settings.streams_per_key),
+        Feed(db, notifications, secret=secret),
     )
     return AsgiFrame(app, dependencies, redact=lambda text: redact(text)[0])
 

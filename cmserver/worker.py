@@ -48,8 +48,8 @@ from cmserver.steward.run_job import StewardRunner
 
 _MAX_TURN_EVENTS, _MAX_TURN_CHARS = 500, 8_000_000
 """A turn that is gathered is one batch; rules cost nothing."""
-_MAX_BATCH_CHARS = 60_000
-"""Of the events in one call of a model."""
+_MAX_BATCH_EVENTS, _MAX_BATCH_CHARS = 20, 60_000
+"""Of one call of a model: more events than a burst mostly has, and fewer observations in an answer than its limit cuts."""
 
 _MAINTENANCE_TASKS = 2
 """A backup may take minutes, and the others go on meanwhile."""
@@ -85,7 +85,7 @@ async def run_worker(
     runner = BatchRunner(db, providers, notifier, settings)
     limits = WorkerLimits(
         slots=settings.generation_concurrency,
-        max_events=_MAX_TURN_EVENTS if gathers_turns(settings) else settings.batch_max_events,
+        max_events=_MAX_TURN_EVENTS if gathers_turns(settings) else _MAX_BATCH_EVENTS,
         max_chars=_MAX_TURN_CHARS if gathers_turns(settings) else _MAX_BATCH_CHARS,
         lease_seconds=settings.lease_seconds,
     )
@@ -131,10 +131,10 @@ def build_maintenance_app(connector: PsycopgConnector, db: Db, notifier: JobNoti
     app = App(connector=connector)
     tasks: dict[str, tuple[str, Callable[[], Awaitable[object]]]] = {
         "generation.keep_ready_list": ("*/10 * * * *", lambda: jobs.keep_ready_list(db)),
-        "ingest.end_idle_sessions": ("* * * * *", lambda: ingest_jobs.end_idle_sessions(db, notifier, settings)),
+        "ingest.end_idle_sessions": ("* * * * *", lambda: ingest_jobs.end_idle_sessions(db, notifier)),
         "observations.count_accesses": ("* * * * *", lambda: access_jobs.count_accesses(db)),
         "consolidation.compare": ("* * * * *", lambda: compare_new(db)),
-        "retention.sweep": ("*/5 * * * *", lambda: sweep(db, settings)),
+        "retention.sweep": ("*/5 * * * *", lambda: sweep(db)),
         "projects.normalise": ("17 * * * *", lambda: normalise_all(db)),
         "projects.move_strays": ("* * * * *", lambda: move_strays(db)),
         "recall.calibrate_teams": ("*/10 * * * *", lambda: calibration_jobs.calibrate_teams(db, settings)),
@@ -201,7 +201,7 @@ async def _reap(settings: Settings, db: Db, notifier: JobNotifier, stop: asyncio
 
     async def reap() -> None:
         recovered = await db.in_system(
-            lambda conn: leases.reap(conn, hard_limit_seconds=settings.job_hard_limit_seconds),
+            lambda conn: leases.reap(conn, hard_limit_seconds=settings.job_seconds),
             answer_seconds=settings.lease_seconds,
         )
         if recovered:

@@ -36,7 +36,6 @@ async def create(
     *,
     name: str,
     metadata: Mapping[str, object],
-    usual_requests_per_minute: int | None,
 ) -> tuple[Team, NewKey]:
     """A team, its first key, and its first owner: `operator`. The key has at most `caller_grant`'s expiry and limits."""
     team = await repository.insert_team(conn, operator.team_id, name, metadata)
@@ -48,7 +47,7 @@ async def create(
         project_id=None,
         actor_id=operator.actor_id,
         expires_at=caller_grant.expires_at,
-        requests_per_minute=manage_keys.min_limit(usual_requests_per_minute, caller_grant.requests_per_minute),
+        requests_per_minute=manage_keys.min_limit(manage_keys.USUAL_REQUESTS_PER_MINUTE, caller_grant.requests_per_minute),
         events_per_month=caller_grant.events_per_month,
     )
     new_key = await manage_keys.make(conn, team.id, first, name="first key")

@@ -17,6 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from cmserver.base.contextify import UNUSED_VARIABLES
 from cmserver.base.errors import CmserverError
 from cmserver.base.http.address import parse_networks
+from cmserver.base.removed_settings import REMOVED
 from cmserver.base.settings import PREFIX, Field, Settings, fields
 
 TEST_PREFIX = "CMSERVER_TEST_"
@@ -30,10 +31,10 @@ FOREIGN_NAMES = {
     "CLAUDE_MEM_SERVER_DATABASE_URL": "database_url",
     "CLAUDE_MEM_WORKER_PORT": "port",
     "CLAUDE_MEM_MODEL": "model",
-    "CLAUDE_CODE_PATH": "claude_program",
     "CLAUDE_MEM_VERBOSITY": "verbosity",
+    "VOYAGE_API_KEY": "embedder_key",
 }
-"""Variable of claude-mem -> the setting that it stands for, where the setting's own variable is not set."""
+"""Variable of claude-mem or Voyage -> the setting that it stands for, where the setting's own variable is not set."""
 _CLAUDE_PROVIDERS = {"anthropic", "claude-cli"}
 _DEBOUNCE_WITH_A_MODEL_SECONDS = 30.0
 _BYTE_ORDER_MARK = "\ufeff"
@@ -193,7 +194,7 @@ def _read_toml(path: Path, subject: str, warnings: list[str]) -> dict[str, _RawV
     raw_values: dict[str, _RawValue] = {}
     for key, value in table.items():
         if key not in names:
-            warnings.append(f"{key} in {path} is not a setting and is ignored{_nearest(key, names)}")
+            warnings.append(_unknown(f"{key} in {path}", key, names))
         elif value != "":
             raw_values[key] = _RawValue(value=value, description=f"{key} in {path}", source=str(path), typed=True)
     return raw_values
@@ -214,7 +215,7 @@ def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[s
             raw_values[field.name] = _RawValue(value=value, description=f"{file_name} ({path})", source=f"{file_name}={path}")
         elif environ.get(name):
             raw_values[field.name] = _RawValue(value=environ[name], description=name, source=f"environment {name}")
-    warnings.extend(_unknown(environ))
+    warnings.extend(_unknown_variables(environ))
     return raw_values
 
 
@@ -228,6 +229,8 @@ def _add_foreign(environ: Mapping[str, str], raw_values: dict[str, _RawValue], w
             continue
         if field_name in raw_values:
             warnings.append(f"{name} is ignored, because {raw_values[field_name].description} is set.")
+        elif name == "VOYAGE_API_KEY" and not _embeds_with_voyage(raw_values):
+            continue  # of another program, and never sent to another address
         elif field_name == "model" and not (len(providers) == 1 and providers[0].strip() in _CLAUDE_PROVIDERS):
             warnings.append(f"{name} is ignored, because the provider is {_short(','.join(providers))}.")
         else:
@@ -238,16 +241,29 @@ def _add_foreign(environ: Mapping[str, str], raw_values: dict[str, _RawValue], w
     return translated
 
 
-def _unknown(environ: Mapping[str, str]) -> list[str]:
-    """A warning for each CMSERVER_ variable that is no setting, with the setting that it may mean."""
+def _embeds_with_voyage(raw_values: Mapping[str, _RawValue]) -> bool:
+    embedder = raw_values.get("embedder")
+    return embedder is not None and str(embedder.value).lower() == "voyage" and "embedder_base_url" not in raw_values
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """A warning for each CMSERVER_ variable that is no setting, with what stands in its place or what it may mean."""
     names = {CONFIG_FILE, *(f.environment for f in fields()), *(f"{f.environment}_FILE" for f in fields() if f.mask)}
     # Compared without the prefix, so that CMSERVER_OPENAI_API_KEY finds OPENAI_API_KEY.
     candidates = {name.removeprefix(PREFIX): name for name in sorted(names)}
     return [
-        f"{name} is not a setting and is ignored{_nearest(name.removeprefix(PREFIX), candidates)}"
+        _unknown(name, name.removeprefix(PREFIX), candidates)
         for name in sorted(environ)
-        if name.startswith(PREFIX) and name not in names | CLIENT_NAMES and not name.startswith(TEST_PREFIX)
+        if name == "VOYAGE_API_KEY_FILE"
+        or (name.startswith(PREFIX) and name not in names | CLIENT_NAMES and not name.startswith(TEST_PREFIX))
     ]
+
+
+def _unknown(subject: str, name: str, candidates: Mapping[str, str]) -> str:
+    """The warning about a name that is no setting. `candidates`: compared name -> displayed name."""
+    if substitute := REMOVED.get(name.lower().removesuffix("_file")):
+        return f"{subject} is no setting any more and is ignored: {substitute}"
+    return f"{subject} is not a setting and is ignored{_nearest(name, candidates)}"
 
 
 def _checked(field: Field, raw: _RawValue, environ: Mapping[str, str]) -> object:
@@ -291,18 +307,11 @@ def _check_together(settings: Settings, names: Mapping[str, str]) -> None:
             f"{names['database_pooling']} is 'transaction' and {names['database_direct_url']} is not set: migrations, locks "
             "and LISTEN need a session. Set it to the database's own URL, past the pooler."
         )
-    heartbeat_and_drain_seconds = settings.heartbeat_seconds + settings.drain_seconds
-    if settings.lease_seconds <= heartbeat_and_drain_seconds:
+    if settings.lease_seconds <= settings.heartbeat_seconds + settings.drain_seconds:
         raise BadSetting(
-            f"{names['lease_seconds']} is {settings.lease_seconds:g}: more than {names['heartbeat_seconds']} and "
-            f"{names['drain_seconds']} together ({heartbeat_and_drain_seconds:g}) is expected, "
-            "or a stopping worker loses its jobs while it finishes them."
-        )
-    if settings.provider_timeout_seconds >= settings.job_hard_limit_seconds:
-        raise BadSetting(
-            f"{names['provider_timeout_seconds']} is {settings.provider_timeout_seconds:g}: less than "
-            f"{names['job_hard_limit_seconds']} ({settings.job_hard_limit_seconds:g}) is expected, "
-            "or a job is given up while its provider may still answer."
+            f"{names['lease_seconds']} is {settings.lease_seconds:g}: more than {names['heartbeat_seconds']} "
+            f"({settings.heartbeat_seconds:g}) and the {settings.drain_seconds:g} seconds in which a stopping worker finishes is "
+            "expected, or it loses its jobs meanwhile."
         )
     if settings.trust_loopback is not None and not is_loopback(settings.host):
         raise BadSetting(

@@ -127,10 +127,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gemini_api_key: Annotated[str | None, described("API key of the provider gemini.", _KEY)] = None
     openai_api_key: Annotated[str | None, described("API key of the provider openai, and of the embedder openai.", _KEY)] = None
     openrouter_api_key: Annotated[str | None, described("API key of the provider openrouter.", _KEY)] = None
-    claude_program: Annotated[str, described("Program that the provider claude-cli starts.")] = "claude"
-    language: Annotated[
-        str, Meta(min_length=2, max_length=40, description="Language of observations, unless the project sets another.")
-    ] = "English"
+    model_context_tokens: Annotated[
+        int,
+        within(
+            8_192,
+            1_000_000,
+            "Context of the models, in tokens. An eighth of it is for the answer, 16,384 at most; the events of a batch get "
+            "at most 16,000 of the rest.",
+        ),
+    ] = 65_536
     verbosity: Annotated[
         Literal["minimal", "normal", "verbose"],
         described(
@@ -138,17 +143,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "colleague (normal), or whatever may be useful (verbose). A project or its team can set another level."
         ),
     ] = "normal"
-    prompt_event_tokens: Annotated[
-        int,
-        within(
-            500,
-            500_000,
-            "Maximum tokens of a batch's events that a model is shown (4 characters each); the longest events are cut.",
-        ),
-    ] = 16_000
-    answer_max_tokens: Annotated[
-        int, within(256, 128_000, "Maximum tokens of a model's answer; an answer that reaches them is requested again in parts.")
-    ] = 8_192
     generation_debounce_seconds: Annotated[
         float,
         within(
@@ -174,32 +168,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "`model` the provider also names people, places, concepts and more, and words the overviews. `off` finds none."
         ),
     ] = "rules"
-    session_idle_hours: Annotated[
-        float, within(0, 8760, "End a session, and summarize it, after this many hours without events. 0: never.")
-    ] = 4.0
-    checkpoint_events: Annotated[
-        int, within(1, 100_000, "Summarize an open session at the end of a turn after this many events since its last summary.")
-    ] = 50
-    context_tokens: Annotated[
-        int, within(200, 2_375, "Maximum tokens of a session's context index (4 characters each); agents cut a longer one.")
-    ] = 2_000
-    context_observations: Annotated[
-        int, within(0, 500, "Maximum observations in a session's context index; the most relevant are taken.")
-    ] = 50
-    context_summaries: Annotated[
-        int, within(0, 50, "Maximum summaries in a session's context index; twice as many after a compaction.")
-    ] = 10
-    context_on_prompt: Annotated[
-        Literal["on", "off"],
-        described("Whether up to three observations that clearly belong to a prompt are added to it, one line each."),
-    ] = "on"
-    context_on_file: Annotated[
-        Literal["on", "off"],
+    context_on: Annotated[
+        Literal["none", "prompt", "file", "both"],
         described(
-            "Whether an agent that opens a file gets a few lines of what is known about it. Claude Code also needs "
-            "`cmserver connect claude-code --on-file`."
+            "When a session is told what is known, besides at its start: on a prompt up to three observations that clearly belong "
+            "to it, on a file that its agent opens up to five lines. Claude Code also needs `cmserver connect claude-code --on-file`."
         ),
-    ] = "off"
+    ] = "prompt"
     embedder: Annotated[
         Literal["auto", "local", "minilm", "ollama", "openai", "voyage", "none"],
         described(
@@ -214,20 +189,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     embedder_base_url: Annotated[str | None, described("Address of the embedder, if not its usual one.", _URL)] = None
-    embedder_dimensions: Annotated[
-        int, within(0, 4000, "Length of the vectors, for models that offer several. 0: the model's default.")
-    ] = 0
-    embedder_key: Annotated[str | None, described("API key of the embedder at CMSERVER_EMBEDDER_BASE_URL.", _KEY)] = None
-    voyage_api_key: Annotated[str | None, described("API key of the embedder voyage.", _KEY)] = None
-    search_meaning_weight: Annotated[
-        float,
-        within(0, 1, "Weight of nearness in meaning in a hit's score (0 to 1); the rest is shared words. Both count alike at 0.5."),
-    ] = 0.5
+    embedder_key: Annotated[
+        str | None, described("API key of the embedder voyage, or of the one at CMSERVER_EMBEDDER_BASE_URL.", _KEY)
+    ] = None
     allowed_hosts: Annotated[
         str,
         described(
-            "Host names under which `/mcp` is reached, besides IP addresses and those of this machine, separated by "
-            "commas: `memory.example.com`, or `*` for any."
+            "Host names under which `/mcp` is reached, besides IP addresses and those of this machine, separated by commas: "
+            "`memory.example.com`, or `*` for any. Beside them the origins whose web pages may call it: `https://inspector.example.com`."
         ),
     ] = ""
     trusted_proxies: Annotated[
@@ -248,13 +217,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         described("Bearer token of `GET /metrics` for Prometheus. Without it, that page does not exist.", _KEY),
     ] = None
-    allowed_origins: Annotated[
-        str,
-        described(
-            "Origins whose web pages may call `/mcp`, besides those of this machine, separated by commas: "
-            "`https://inspector.example.com`, or `*` for any."
-        ),
-    ] = ""
     mcp_aliases: Annotated[
         Literal["none", "claude-mem", "memory", "contextify", "all"],
         described(
@@ -273,74 +235,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: Annotated[
         float, within(0.2, 3600, "How long a silent worker keeps its jobs before others take them, in seconds.")
     ] = 20.0
-    drain_seconds: Annotated[float, within(0, 600, "How long a stopping worker may finish what it has begun, in seconds.")] = 8.0
-    job_hard_limit_seconds: Annotated[float, within(0.1, 86400, "Time limit for one job, in seconds.")] = 300.0
     provider_timeout_seconds: Annotated[float, within(0.1, 3600, "Time limit for one call of a provider, in seconds.")] = 120.0
     generation_concurrency: Annotated[int, within(1, 1000, "Batches that one worker generates at the same time.")] = 4
-    batch_max_events: Annotated[int, within(1, 500, "Maximum events in one call of a model. `offline` takes a whole turn.")] = 20
-    queue_warning_seconds: Annotated[
-        float,
-        within(0, 604_800, "Warn in the log and in `cmserver status` when a due job has waited for this many seconds. 0: never."),
-    ] = 300.0
-    queue_warning_jobs: Annotated[
-        int, within(0, 10_000_000, "Warn in the log and in `cmserver status` when a team has this many queued jobs. 0: never.")
-    ] = 2_000
-    retention_observations_days: Annotated[
-        int,
-        within(
-            0,
-            36_500,
-            "Age at which observations expire, in days, unless the project or its team sets another. 0: never, because nobody "
-            "asked them to.",
-        ),
-    ] = 0
-    retention_events_days: Annotated[
-        int,
-        within(
-            0,
-            36_500,
-            "Age at which the payloads of events are emptied, in days, unless the project or its team sets another. 0: never, "
-            "because observations can only be made anew from them.",
-        ),
-    ] = 0
-    steward_daily_tokens: Annotated[
-        int,
-        within(
-            0,
-            100_000_000,
-            "Tokens that the steward may spend in a day (UTC) on a project, besides the budgets: 3,200 are under 100,000 a month. "
-            "Two thirds are for comparing pairs. 0: the budgets alone.",
-        ),
-    ] = 3_200
-    steward_lease_seconds: Annotated[
-        float,
-        within(5, 3_600, "How long a worker may be silent before another one takes over its job of the steward."),
-    ] = 60.0
-    retention_audit_days: Annotated[
-        int,
-        within(
-            0,
-            36_500,
-            "How long rows of the audit log are kept, in days, unless the project or its team sets another. 0: for good, because "
-            "who read what must not depend on a default.",
-        ),
-    ] = 0
-    retention_audit_min_days: Annotated[
-        int,
-        within(
-            1,
-            36_500,
-            "Shortest time that a team or a project can keep its audit log for, in days. A year is what auditors mostly ask for.",
-        ),
-    ] = 365
-    undo_days: Annotated[
-        int,
-        within(
-            0,
-            36_500,
-            "How long an expired observation can be brought back and a merge be undone, before the hidden is deleted, in days.",
-        ),
-    ] = 7
     backup_dir: Annotated[
         Path | None,
         described(
@@ -352,37 +248,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     backup_every_hours: Annotated[
         float, within(0, 8760, "Make a backup when the newest one is older than this many hours. 0: never by itself.")
     ] = 0.0
-    backup_keep: Annotated[int, within(1, 10_000, "How many backups are kept of those that are made every so many hours.")] = 7
-    body_max_bytes: Annotated[
-        int, within(1024, 268_435_456, "Maximum size of a request body, in bytes; a larger one is answered with 413.")
-    ] = 8_388_608
-    body_timeout_seconds: Annotated[
-        float,
-        within(
-            0.1, 3600, "Time limit for a request's headers, and then for its body, in seconds; a slower one is answered with 408."
-        ),
-    ] = 30.0
-    max_connections: Annotated[
-        int,
-        within(
-            10, 100_000, "Maximum HTTP connections. When all are taken, idle ones are closed, or a new one is answered with 503."
-        ),
-    ] = 1_000
-    field_max_chars: Annotated[
-        int, within(100, 10_000_000, "Maximum characters of a payload's field; of a longer one the head and the tail are kept.")
-    ] = 16_000
-    key_requests_per_minute: Annotated[
-        int, within(1, 1_000_000, "Requests per minute of a new key, unless it is made with another limit.")
-    ] = 600
-    streams_per_key: Annotated[int, within(1, 100_000, "Maximum open live streams of one key.")] = 50
-    stalled_client_seconds: Annotated[
-        float, within(1, 3600, "How long a client may read nothing of an answer before its connection is closed, in seconds.")
-    ] = 30.0
     log_format: Annotated[
         Literal["console", "json"],
         described("Logs for people (console), or one JSON object per line.", {"default": "`console` on a terminal, else `json`"}),
     ] = msgspec.field(default_factory=_log_format_here)
     log_level: Annotated[Literal["debug", "info", "warning", "error"], described("Lowest level that is logged.")] = "info"
+
+    @property
+    def drain_seconds(self) -> float:
+        """How long a stopping worker may finish what it has begun: within its lease, and the ten seconds that Docker gives."""
+        return min(8.0, 0.4 * self.lease_seconds)
+
+    @property
+    def job_seconds(self) -> float:
+        """How long a worker may hold a batch: for a call that ends at its time limit, another one, and what is between them."""
+        return 2.5 * self.provider_timeout_seconds
 
     @property
     def backup_folder(self) -> Path:

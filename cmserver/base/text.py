@@ -16,6 +16,8 @@ QUERY_MOST, PROMPT_MOST = 2_000, 10_000
 LINE_MOST = 4_096
 """The most characters of a path, a name or a time."""
 CURSOR_MOST = 16_384
+FIELD_MOST = 16_000
+"""The most characters of a payload's field and of a text by hand: of what is longer a model is shown less anyway."""
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 UNSEGMENTED = (

@@ -59,6 +59,6 @@ def truncated_error(completion: Completion) -> ProviderError:
     """The error of an answer that was cut."""
     return ProviderError(
         FailureKind.UNUSABLE_ANSWER,
-        f"The answer reached the output-token limit ({completion.output_tokens:,}; CMSERVER_ANSWER_MAX_TOKENS).",
+        f"The answer reached the output-token limit ({completion.output_tokens:,}; CMSERVER_MODEL_CONTEXT_TOKENS).",
         completion=completion,
     )

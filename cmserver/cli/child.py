@@ -109,7 +109,7 @@ async def _serve(order: ChildOrder, connections: process.DatabaseConnections, st
     from cmserver.generation.queue_monitor import QueueMonitor  # noqa: PLC0415
 
     assert order.listener is not None
-    monitor = QueueMonitor(connections.db, order.settings, warns=False)
+    monitor = QueueMonitor(connections.db, warns=False)
     server = await open_api_server(order.settings, connections, socket.socket(fileno=order.listener), monitor)
     tasks = [await server.start(), asyncio.create_task(monitor.run(stop))]
     log.info("process.ready", pid=os.getpid())

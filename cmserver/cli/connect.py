@@ -70,7 +70,7 @@ _EXCLUDE_OPTION = click.option(
 _READ_HOOK_OPTION = click.option(
     "--on-file/--no-on-file",
     default=None,
-    help="Also run a hook before a file is read (CMSERVER_CONTEXT_ON_FILE). [default: as before, at first no]",
+    help="Also run a hook before a file is read (CMSERVER_CONTEXT_ON). [default: as before, at first no]",
 )
 _PLUGIN_OPTION = click.option(
     "--plugin",

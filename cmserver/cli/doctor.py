@@ -54,7 +54,7 @@ _EMBEDDER_REMEDIES = {
     FailureKind.SETUP_REQUIRED: "check CMSERVER_EMBEDDER_MODEL and CMSERVER_EMBEDDER_BASE_URL, and that it offers this model",
     FailureKind.CONTEXT_TOO_LONG: "a model with a larger context",
     FailureKind.REFUSED: "another model or embedder",
-    FailureKind.UNUSABLE_ANSWER: "check CMSERVER_EMBEDDER_DIMENSIONS, and that CMSERVER_EMBEDDER_MODEL is a model for embeddings",
+    FailureKind.UNUSABLE_ANSWER: "check that CMSERVER_EMBEDDER_MODEL is a model for embeddings",
 }
 """Remedies that differ from a provider's, because an embedder has settings of its own."""
 _ROOT = "/home/dev/shop"
@@ -270,7 +270,7 @@ def _describe_call(provider: str, seconds: float, completion: Completion) -> str
     text = f"answered in {seconds:.1f} s"
     if not input_tokens + completion.output_tokens:
         return text
-    cut = ", cut at the limit (CMSERVER_ANSWER_MAX_TOKENS)" if completion.truncated else ""
+    cut = ", cut at the limit (CMSERVER_MODEL_CONTEXT_TOKENS)" if completion.truncated else ""
     price = _format_price(compute_cost(provider, completion))
     return f"{text}: {input_tokens:,} tokens in, {completion.output_tokens:,} out{cut}, {price}"
 

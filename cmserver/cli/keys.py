@@ -73,8 +73,7 @@ def _lines(key: KeyOut) -> str:
 @click.option(
     "--requests-per-minute",
     type=click.IntRange(1),
-    help="The maximum number of requests in a minute. [default: the server's CMSERVER_KEY_REQUESTS_PER_MINUTE, or the limit of the "
-    "key that creates it if that is lower]",
+    help="The maximum number of requests in a minute. [default: 600, or the limit of the key that creates it if that is lower]",
 )
 @click.option(
     "--events-per-month",

@@ -41,7 +41,7 @@ async def open_connections(
         size=pool_size or settings.database_pool_size,
         statement_timeout_seconds=settings.statement_timeout_seconds,
         idle_in_transaction_seconds=min(10.0, settings.lease_seconds),
-        answer_seconds=settings.job_hard_limit_seconds,
+        answer_seconds=settings.job_seconds,
         disk=settings.data_dir if is_embedded else None,
         journal=ErasureJournal(settings.backup_folder),
     ) as db:

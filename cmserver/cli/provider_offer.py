@@ -35,7 +35,7 @@ SESSION_INPUT_TOKENS = 184_000
 SESSION_OUTPUT_TOKENS = 14_000
 """A session of 200 tool uses as they come, measured: docs/howto/what-it-costs.md."""
 
-_OLLAMA_EVENT_TOKENS = 12_000
+_OLLAMA_CONTEXT_TOKENS = 32_768
 """What fits into the context of 32,768 tokens that docs/howto/use-ollama.md recommends."""
 _ANSWER_SECONDS = 60.0
 """How long a start waits for an answer: a terminal may have nobody before it."""
@@ -206,8 +206,8 @@ def _build_values(chosen: AvailableProvider | None, loaded: LoadedSettings) -> d
         values["model"] = chosen.model
     if chosen.base_url is not None:
         values["base_url"] = chosen.base_url
-    if chosen.name == "ollama" and loaded.sources["prompt_event_tokens"] == "default":
-        values["prompt_event_tokens"] = _OLLAMA_EVENT_TOKENS
+    if chosen.name == "ollama" and loaded.sources["model_context_tokens"] == "default":
+        values["model_context_tokens"] = _OLLAMA_CONTEXT_TOKENS
     return values
 
 

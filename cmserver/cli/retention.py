@@ -23,10 +23,10 @@ from cmserver.retention.sweep import count_due, sweep
 def retention(settings: Settings, *, dry_run: bool, as_json: bool) -> None:
     """Take what is kept no longer, as the server does every five minutes; needs access to the database, as `verify` does.
 
-    How long what is kept is set by `cmserver projects retention`, `cmserver teams retention` and the settings of the server.
+    How long what is kept is set by `cmserver projects retention` and `cmserver teams retention`.
     """
     with database_urls(settings) as urls:
-        report = asyncio.run(_run(urls, settings, dry_run=dry_run))
+        report = asyncio.run(_run(urls, dry_run=dry_run))
     if as_json:
         click.echo(render_json(msgspec.json.encode(report)))
         return
@@ -43,6 +43,6 @@ def retention(settings: Settings, *, dry_run: bool, as_json: bool) -> None:
         click.echo("There is more: the next sweep goes on.", err=True)
 
 
-async def _run(urls: DatabaseUrls, settings: Settings, *, dry_run: bool) -> RetentionReport:
+async def _run(urls: DatabaseUrls, *, dry_run: bool) -> RetentionReport:
     async with Db(urls, size=2) as db:
-        return await (count_due if dry_run else sweep)(db, settings)
+        return await (count_due if dry_run else sweep)(db)

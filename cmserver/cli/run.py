@@ -54,6 +54,9 @@ from cmserver.providers.model import ProviderChain
 
 log = get_logger(__name__)
 
+_STALLED_MILLISECONDS = 30_000
+"""A client that takes in nothing for so long is gone, or as good as gone; a laptop that changes its network is back before."""
+
 Role = Literal["all", "api", "worker"]
 
 
@@ -129,7 +132,7 @@ async def serve(
             url = _local_url(listener)
             first_key = await ensure_first_key(connections.db, settings, url, embedded=is_embedded)
             children = _child_orders(settings, role, urls, listener, is_embedded=is_embedded)
-            monitor = QueueMonitor(connections.db, settings)
+            monitor = QueueMonitor(connections.db)
             tasks = [asyncio.create_task(keep_child_running(child, stop)) for child in children]
             tasks.append(asyncio.create_task(monitor.run(stop)))
             tasks += _start_metrics_export(connections.db, stop)
@@ -163,7 +166,7 @@ async def work(settings: Settings, providers: ProviderChain, status_listener: so
         async with open_connections(settings, urls, is_embedded=False) as connections:
             await _begin(settings, connections.db)
             click.echo("The worker is running. Ctrl-C stops it.")
-            monitor = QueueMonitor(connections.db, settings)
+            monitor = QueueMonitor(connections.db)
             tasks = [asyncio.create_task(act) for act in (monitor.run(stop), run_jobs(settings, connections, providers, stop))]
             tasks += _start_metrics_export(connections.db, stop)
             async with serve_status(settings, connections.db, status_listener):
@@ -284,7 +287,7 @@ def _bind_listener(settings: Settings) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # inherited by each connection: a stuck client holds nothing for long
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.stalled_client_seconds * 1000))
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED_MILLISECONDS)
     try:
         listener.bind((settings.host, settings.port))
     except OSError as error:

@@ -15,7 +15,6 @@ from cmserver.base.http import operation, wire
 from cmserver.base.http.operation import delete, get, patch, post
 from cmserver.base.http.wire import answer, body, caller, convert, db, dependency, path_id, query, read, read_sized, wants_text
 from cmserver.base.json_text import decode_json
-from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.consolidation import relate, review
 from cmserver.consolidation.combine import merge_observations, undo
@@ -118,7 +117,6 @@ async def _store(
         dependency(request, QueryEmbedder),
         principal,
         new,
-        field_max_chars=dependency(request, Settings).field_max_chars,
         size_bytes=size_bytes,
         is_batch=is_batch,
     )

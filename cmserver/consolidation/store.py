@@ -91,7 +91,6 @@ async def store_observations(
     on_duplicate: OnDuplicate | None = None,
     strategy: MergeStrategy = "smart_merge",
     merge_above: float | None = None,
-    field_max_chars: int,
     size_bytes: int,
     origin: Origin = "api",
     is_batch: bool = False,
@@ -105,7 +104,7 @@ async def store_observations(
     """
     paths = [f"$[{place}]" if is_batch else "$" for place in range(len(new))]
     clean = [
-        await clean_observation(projects, principal, observation, at, field_max_chars, size_bytes)
+        await clean_observation(projects, principal, observation, at, size_bytes)
         for observation, at in zip(new, paths, strict=True)
     ]
     chosen: list[OnDuplicate] = [observation.on_duplicate or on_duplicate or "keep" for observation in new]

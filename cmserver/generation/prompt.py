@@ -26,6 +26,8 @@ from cmserver.tooluse.model import ToolUse, WorkingFolder, find_working_folder
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
+LANGUAGE = "English"
+"""Of observations, where neither the project nor its team says one."""
 MAX_PRIOR_OBSERVATIONS = 50
 """The newest ones of the session."""
 MAX_OPEN_ENDS = 50

@@ -10,7 +10,6 @@ import msgspec
 
 from cmserver.base.db import Db
 from cmserver.base.logs import get_logger
-from cmserver.base.settings import Settings
 from cmserver.base.waiting import run_periodically
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import QueueCounts, QueueDelay, QueueLength
@@ -21,6 +20,8 @@ log = get_logger(__name__)
 LOOK_SECONDS = 15.0
 _WARN_EVERY_SECONDS = 60.0
 _MAX_NAMED_TEAMS = 100
+WARNING_SECONDS = 300.0
+"""A due job that has waited for longer is warned of: ten bursts of a busy session."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,12 +33,24 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueMonitor:
-    """Warns once a minute for each reason. `warns` is False where another process of the same server logs the warnings."""
+    """Warns once a minute of a job that has been due for `warning_seconds`, and of a team with more than `warning_jobs`.
 
-    def __init__(self, db: Db, settings: Settings, *, clock: Callable[[], float] = time.monotonic, warns: bool = True) -> None:
+    `warns` is False where another process of the same server logs the warnings.
+    """
+
+    def __init__(
+        self,
+        db: Db,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        warns: bool = True,
+        warning_seconds: float = WARNING_SECONDS,
+        warning_jobs: int = 2_000,
+    ) -> None:
         self._db = db
         self._warns = warns
-        self.settings = settings
+        self.warning_seconds = warning_seconds
+        self.warning_jobs = warning_jobs
         self.clock = clock
         self._warned_at: dict[str, float] = {}
         self.load: Load | None = None
@@ -51,9 +64,8 @@ class QueueMonitor:
 
     async def look(self) -> None:
         """Read the queue's lengths, and warn of teams that are over a limit."""
-        limits = self.settings
         async with self._db.system() as conn:
-            delays = await queue.queue_delays(conn, limits.queue_warning_seconds) if limits.queue_warning_seconds else []
+            delays = await queue.queue_delays(conn, self.warning_seconds)
             lengths = await queue.QUEUE_LENGTHS.all(conn)
             active_sessions = await sessions.OPEN_COUNT_OF_ALL.one(conn)
         self.load = Load(
@@ -63,7 +75,7 @@ class QueueMonitor:
         )
         if not self._warns:
             return
-        long = [length for length in lengths if _is_over(length.queued, limits.queue_warning_jobs)]
+        long = [length for length in lengths if length.queued > self.warning_jobs]
         if delays and self._is_time_for("age"):
             oldest = round(delays[0].oldest_waiting_seconds)
             log.warning("queue.behind", oldest_waiting_seconds=oldest, teams=_names(delays))
@@ -72,18 +84,12 @@ class QueueMonitor:
 
     def warning(self, counts: QueueCounts) -> str | None:
         """What is wrong with a queue of those counts, in sentences, or None."""
-        settings = self.settings
         oldest, queued = counts.oldest_waiting_seconds, counts.waiting + counts.delayed + counts.held
         sentences: list[str] = []
-        if settings.queue_warning_seconds and oldest is not None and oldest > settings.queue_warning_seconds:
-            sentences.append(
-                f"The oldest waiting job has waited for {oldest:.0f} s, longer than {settings.queue_warning_seconds:g} s "
-                "(CMSERVER_QUEUE_WARNING_SECONDS)."
-            )
-        if _is_over(queued, settings.queue_warning_jobs):
-            sentences.append(
-                f"{queued:,} jobs are queued, more than {settings.queue_warning_jobs:,} (CMSERVER_QUEUE_WARNING_JOBS)."
-            )
+        if oldest is not None and oldest > self.warning_seconds:
+            sentences.append(f"The oldest waiting job has waited for {oldest:.0f} s, longer than {self.warning_seconds:g} s.")
+        if queued > self.warning_jobs:
+            sentences.append(f"{queued:,} jobs are queued, more than {self.warning_jobs:,}.")
         return " ".join([*sentences, "See whether workers run, and what they log."]) if sentences else None
 
     def _is_time_for(self, reason: str) -> bool:
@@ -97,8 +103,3 @@ class QueueMonitor:
 
 def _names(rows: Sequence[QueueDelay | QueueLength]) -> list[str]:
     return [row.team for row in rows[:_MAX_NAMED_TEAMS]]
-
-
-def _is_over(count: int, limit: int) -> bool:
-    """0 is no limit."""
-    return 0 < limit < count

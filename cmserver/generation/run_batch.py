@@ -38,6 +38,7 @@ from cmserver.generation.turn_names import find_turn, load_turn_prompt
 from cmserver.graph.model import EntityName
 from cmserver.graph.read_turn import read_answer
 from cmserver.observations import repository as observations
+from cmserver.providers import registry
 from cmserver.providers.failures import find_error_in_prose
 from cmserver.providers.model import UNUSABLE_KINDS, Answer, FailureKind, Prompt, Provider, ProviderChain, ProviderError, Rules
 from cmserver.reading.model import PROMPT_TYPES
@@ -186,7 +187,7 @@ class BatchRunner:
 
     async def _work(self, batch: Batch, pauses: list[Pause], stored: list[StoredAnswer]) -> None:
         # The last call may begin so late that its timeout ends with the hard limit.
-        deadline = time.monotonic() + self._settings.job_hard_limit_seconds - self._settings.provider_timeout_seconds
+        deadline = time.monotonic() + self._settings.job_seconds - self._settings.provider_timeout_seconds
         await batch.read_events()
         chain = _ProviderSelection(self._providers, pauses, self._health, deadline)
         allowed = batch.check_jobs()
@@ -256,7 +257,7 @@ class BatchRunner:
         if not await self._retry(lambda conn: reindex.has_source(conn, job, scope)):
             batch.fail([job], "source_gone", "What was to be reindexed was deleted.")
             return
-        deadline = time.monotonic() + self._settings.job_hard_limit_seconds / 2
+        deadline = time.monotonic() + self._settings.job_seconds / 2
         while True:
             current = progress
             following = await self._retry(lambda conn, current=current: reindex.reindex_chunk(conn, batch.claim, job, current))
@@ -383,7 +384,7 @@ class BatchRunner:
         if first.source_type == "session_summary":
             return await asyncio.to_thread(summarise, record)
         preferences = prompt.resolve_preferences(
-            first.policy, first.team_policy, language=self._settings.language, verbosity=self._settings.verbosity
+            first.policy, first.team_policy, language=prompt.LANGUAGE, verbosity=self._settings.verbosity
         )
         events = [batch.readings[job.id] for job in jobs]
         return await asyncio.to_thread(observe, events, record, preferences.verbosity)
@@ -396,10 +397,10 @@ class BatchRunner:
             batch.readings,
             batch.root,
             await self._retry(lambda conn: _load_session(conn, jobs)),
-            language=self._settings.language,
+            language=prompt.LANGUAGE,
             verbosity=self._settings.verbosity,
             names_entities=self._settings.entities == "model",
-            event_tokens=self._settings.prompt_event_tokens,
+            event_tokens=registry.event_tokens(self._settings),
         )
 
     async def _give_up(self, batch: Batch, error: Exception) -> None:

@@ -262,7 +262,7 @@ class HookTaker:
                 await self._build_prompt_context(delivery, project, session_id),
             ]
             return "\n\n".join(filter(None, texts)) or None
-        if call.moment != "file" or not call.file or self._settings.context_on_file != "on":
+        if call.moment != "file" or not call.file or self._settings.context_on not in {"file", "both"}:
             return None
         async with self._db.tenant(principal.team_id) as conn:
             session = await sessions.by_hook(conn, principal.team_id, call.session_id, delivery.platform, only=principal.project_id)
@@ -298,7 +298,7 @@ class HookTaker:
         """The lines that belong to what the user typed, if this is wanted and there are any."""
         call, principal = delivery.call, delivery.principal
         typed = typed_text(call.prompt[: 10 * _MAX_PROMPT_CHARS]) if call.prompt else ""
-        if not typed or self._settings.context_on_prompt != "on":
+        if not typed or self._settings.context_on not in {"prompt", "both"}:
             return None
         prompt = cast("str", clean(typed[:_MAX_PROMPT_CHARS], field_max_chars=_MAX_PROMPT_CHARS).value)
         vector = await self._embedder.embed_unasked(prompt, principal.team_id)

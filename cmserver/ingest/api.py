@@ -14,7 +14,6 @@ from cmserver.access.projects import Projects
 from cmserver.base.http.operation import post
 from cmserver.base.http.wire import answer, batch, body, caller, convert, db, dependency, path_id, query
 from cmserver.base.json_text import decode_json
-from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.wire import job_out
@@ -38,8 +37,7 @@ async def post_session_start(request: Request) -> Response:
     raw = await body(request)
     start = convert(decode_json(raw or b"{}"), wire.SessionStartIn)
     project = await dependency(request, Projects).named_or_own(principal, start.project_id, at="$.projectId", make=True)
-    max_chars = dependency(request, Settings).field_max_chars
-    metadata = await clean_aside(start.metadata, field_max_chars=max_chars, size_bytes=len(raw), at="$.metadata")
+    metadata = await clean_aside(start.metadata, size_bytes=len(raw), at="$.metadata")
     clean = dependency(request, Identifiers).clean_optional
     new = NewSession(
         external_session_id=clean(start.external_session_id or start.content_session_id),
@@ -83,9 +81,7 @@ async def post_session_end(request: Request) -> Response:
     """
     principal = await caller(request, Principal)
     session_id = path_id(request, NO_SUCH)
-    session, job = await session_lifecycle.end_session_or_turn(
-        db(request), dependency(request, JobNotifier), dependency(request, Settings), principal, session_id
-    )
+    session, job = await session_lifecycle.end_session_or_turn(db(request), dependency(request, JobNotifier), principal, session_id)
     return answer(wire.SessionChangeOut(session=reshape(session, SessionOut), generation_job=job_out(job) if job else UNSET))
 
 

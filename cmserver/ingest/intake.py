@@ -30,14 +30,11 @@ WAIT_SECONDS = 30.0
 class EventIntake:
     """Takes in the events of a request."""
 
-    def __init__(
-        self, db: Db, notifications: NotificationListener, projects: Projects, recorder: EventRecorder, *, field_max_chars: int
-    ) -> None:
+    def __init__(self, db: Db, notifications: NotificationListener, projects: Projects, recorder: EventRecorder) -> None:
         self._db = db
         self._notifications = notifications
         self._projects = projects
         self._recorder = recorder
-        self._field_max_chars = field_max_chars
 
     async def accept(
         self,
@@ -90,9 +87,8 @@ class EventIntake:
 
     async def _check_without_project(self, event: EventIn, at: str, size_bytes: int) -> None:
         """Refuse what would be refused of an event whose project is still to be made."""
-        max_chars = self._field_max_chars
-        await clean_aside(event.payload, field_max_chars=max_chars, size_bytes=size_bytes, at=f"{at}.payload")
-        await clean_aside(event.metadata, field_max_chars=max_chars, size_bytes=size_bytes, at=f"{at}.metadata")
+        await clean_aside(event.payload, size_bytes=size_bytes, at=f"{at}.payload")
+        await clean_aside(event.metadata, size_bytes=size_bytes, at=f"{at}.metadata")
         if event.server_session_id is not None:
             raise NotFound(SESSION_GONE, [Issue(f"{at}.serverSessionId", SESSION_GONE)])
 

@@ -7,7 +7,6 @@ from functools import partial
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.logs import get_logger
-from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job
 from cmserver.ingest import session_lifecycle
@@ -16,6 +15,8 @@ from cmserver.sessions import repository as sessions
 log = get_logger(__name__)
 
 
+IDLE_SECONDS = 4 * 3600.0
+"""A lunch and a meeting: who comes back after them goes on with the same session."""
 MAX_SESSIONS = 500
 """The most sessions per sweep; the next sweep continues."""
 
@@ -40,10 +41,8 @@ async def sweep(db: Db, notifier: JobNotifier, *, idle_seconds: float) -> list[J
     return jobs
 
 
-async def end_idle_sessions(db: Db, notifier: JobNotifier, settings: Settings) -> None:
-    """End and summarise sessions that had no event for CMSERVER_SESSION_IDLE_HOURS."""
-    if settings.session_idle_hours <= 0:
-        return
-    jobs = await sweep(db, notifier, idle_seconds=settings.session_idle_hours * 3600)
+async def end_idle_sessions(db: Db, notifier: JobNotifier, *, idle_seconds: float = IDLE_SECONDS) -> None:
+    """End and summarise sessions that had no event for hours."""
+    jobs = await sweep(db, notifier, idle_seconds=idle_seconds)
     if jobs:
         log.info("sessions.ended", sessions=[str(job.source_id) for job in jobs])

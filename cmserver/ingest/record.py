@@ -76,7 +76,6 @@ class EventRecorder:
         debounce_seconds: float,
         gather_seconds: float,
         gathers_turns: bool = True,
-        field_max_chars: int,
     ) -> None:
         self._db = db
         self._notifier = notifier
@@ -87,7 +86,6 @@ class EventRecorder:
         self._debounce_seconds = debounce_seconds
         self._gather_seconds = gather_seconds
         self._gathers_turns = gathers_turns
-        self._field_max_chars = field_max_chars
         self._sessions: dict[tuple[UUID, str, str | None], SessionPlace] = {}
         """By where it is looked for (a team, or a project by its key_id), its agent's id, and the agent."""
         self._looked_up: dict[tuple[UUID, UUID], SessionPlace] = {}
@@ -251,11 +249,10 @@ class EventRecorder:
         return cleaned
 
     def _clean(self, event: EventSubmission) -> _CleanEvent:
-        max_chars = self._field_max_chars
-        payload = clean(event.payload, field_max_chars=max_chars, at=f"{event.at}.payload")
+        payload = clean(event.payload, at=f"{event.at}.payload")
         metadata = event.metadata
         if metadata:
-            cleaned = clean(metadata, field_max_chars=max_chars, at=f"{event.at}.metadata")
+            cleaned = clean(metadata, at=f"{event.at}.metadata")
             metadata = cast("dict[str, object]", cleaned.value)
         counts = {"replaced": payload.replaced, "redactions": payload.redactions, "trimmed": payload.trimmed}
         changes = {name: count for name, count in counts.items() if count}

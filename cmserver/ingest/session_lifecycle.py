@@ -35,7 +35,8 @@ from cmserver.sessions.write import find_or_make
 
 IDLE_SWEEP = "idle-sweep"
 """The actor, in the audit log, that ends idle sessions."""
-_CHECKPOINT_MINUTES = 30.0
+_CHECKPOINTS = Checkpoints(events=50, minutes=30.0)
+"""An hour of work or two: fewer summaries would tell of too much at once, more would cost a call of the model each."""
 
 
 async def start(conn: Conn, principal: Principal, project: Project, new: NewSession) -> tuple[Session, bool]:
@@ -70,7 +71,7 @@ async def checkpoint_turn(
             principal,
             session_id,
             source_adapter="hook",
-            after=_read_checkpoints(settings),
+            after=_CHECKPOINTS,
             occurred_at=occurred_at,
             beside_open=is_gathered,
         )
@@ -106,9 +107,7 @@ async def end_session(
         notifier.notify_due()
 
 
-async def end_session_or_turn(
-    db: Db, notifier: JobNotifier, settings: Settings, principal: Principal, session_id: UUID
-) -> tuple[Session, Job | None]:
+async def end_session_or_turn(db: Db, notifier: JobNotifier, principal: Principal, session_id: UUID) -> tuple[Session, Job | None]:
     """End the session over the API, or only the turn: some agents end their session after each turn."""
     session, job, is_new = await db.in_tenant(
         principal.team_id,
@@ -117,16 +116,12 @@ async def end_session_or_turn(
             principal,
             session_id,
             source_adapter="api",
-            after=_read_checkpoints(settings),
+            after=_CHECKPOINTS,
         ),
     )
     if is_new:
         notifier.notify_due()
     return session, job
-
-
-def _read_checkpoints(settings: Settings) -> Checkpoints:
-    return Checkpoints(events=settings.checkpoint_events, minutes=_CHECKPOINT_MINUTES)
 
 
 async def end(

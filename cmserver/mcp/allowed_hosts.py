@@ -21,17 +21,15 @@ class AllowedHosts:
     """The hosts and origins that the operator allows."""
 
     def __init__(self, settings: Settings) -> None:
-        self._hosts = set(split_commas(settings.allowed_hosts.lower()))
-        self._origins = {origin.rstrip("/") for origin in split_commas(settings.allowed_origins.lower())}
+        self._hosts = {name.rstrip("/") for name in split_commas(settings.allowed_hosts.lower())}
+        """Names, and origins, which have a scheme."""
 
     def check(self, hosts: Sequence[str], origins: Sequence[str]) -> None:
         """Misdirected for a host that is not allowed, Forbidden for an origin that is not."""
         if len(hosts) != 1 or not self._is_allowed_host(hosts[0]):
             raise Misdirected("This server is not known by that name. Its operator can list it in CMSERVER_ALLOWED_HOSTS.")
         if any(not self._is_allowed_origin(origin) for origin in origins):
-            raise Forbidden(
-                "Web pages of that origin may not ask this server. Its operator can list it in CMSERVER_ALLOWED_ORIGINS."
-            )
+            raise Forbidden("Web pages of that origin may not ask this server. Its operator can list it in CMSERVER_ALLOWED_HOSTS.")
 
     def _is_allowed_host(self, host: str) -> bool:
         name = _host_name(f"//{host}")
@@ -41,7 +39,7 @@ class AllowedHosts:
 
     def _is_allowed_origin(self, origin: str) -> bool:
         name = _host_name(origin)
-        return bool({_ANY, origin.lower()} & self._origins) or (name is not None and _is_loopback(name))
+        return origin.lower() in self._hosts or (name is not None and _is_loopback(name))
 
 
 def _host_name(url: str) -> str | None:

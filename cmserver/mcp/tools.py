@@ -11,7 +11,6 @@ from msgspec import UNSET, Meta
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
-from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key, QueryText, split_commas
 from cmserver.consolidation.model import list_others
@@ -143,7 +142,6 @@ async def observation_add(call: Call, observation: ObservationIn) -> str:
         call.principal,
         [observation],
         on_duplicate="suggest",
-        field_max_chars=call.dependency(Settings).field_max_chars,
         size_bytes=call.size_bytes,
         origin="mcp",
     )
@@ -191,9 +189,7 @@ class CorrectionArguments(CorrectionIn, rename="camel", kw_only=True):
 
 async def observation_correct(call: Call, arguments: CorrectionArguments) -> str:
     """Correct the observation; returns its line."""
-    correction = await tidy_correction(
-        reshape(arguments, Correction), field_max_chars=call.dependency(Settings).field_max_chars, size_bytes=call.size_bytes
-    )
+    correction = await tidy_correction(reshape(arguments, Correction), size_bytes=call.size_bytes)
     db, name = call.dependency(Db), str(arguments.id)
     corrected = await db.in_tenant(call.principal.team_id, lambda conn: correct(conn, call.principal, name, correction))
     return f"Corrected:\n{fence([index_line(corrected), chr(10)])}"

@@ -37,7 +37,7 @@ async def read_memory(memories: Memories, caller: MemoryCaller, memory_id: UUID)
 
 async def change_memory(memories: Memories, caller: MemoryCaller, memory_id: UUID, change: MemoryChangeIn) -> MemoryRecordOut:
     """Change what was sent; what it was before is kept as a version. Conflict when it is no longer of the version that was sent."""
-    correction = await tidy_correction(_correction(change), field_max_chars=memories.field_max_chars, size_bytes=caller.size_bytes)
+    correction = await tidy_correction(_correction(change), size_bytes=caller.size_bytes)
 
     async def act(conn: Conn) -> MemoryRecordOut:
         found = await find_observation(conn, caller.principal, str(memory_id))

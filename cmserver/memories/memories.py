@@ -58,15 +58,12 @@ class Memories:
         embedder: QueryEmbedder,
         ranking: Ranking,
         merge_writer: MergeWriter,
-        *,
-        field_max_chars: int,
     ) -> None:
         self.db = db
         self.embedder = embedder
         self.ranking = ranking
         self.merge_writer = merge_writer
         self.projects = projects
-        self.field_max_chars = field_max_chars
 
     async def project_to_write(self, principal: Principal, reference: str | None) -> Project:
         """The project of that name, made where there is none; without a name that of the key, or the one for such memories."""

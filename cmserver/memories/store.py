@@ -48,14 +48,11 @@ async def store_memory(memories: Memories, caller: MemoryCaller, new: NewMemoryI
         on_duplicate="merge",
         strategy=policy.merge_strategy or "smart_merge",
         merge_above=policy.auto_merge_above,
-        field_max_chars=memories.field_max_chars,
         size_bytes=caller.size_bytes,
         origin=caller.origin,
     )
 
-    tags = await tidy_correction(
-        Correction(concepts=new.tags or []), field_max_chars=memories.field_max_chars, size_bytes=caller.size_bytes
-    )
+    tags = await tidy_correction(Correction(concepts=new.tags or []), size_bytes=caller.size_bytes)
 
     async def finish(conn: Conn) -> NewMemoryOut:
         stored = result.observation

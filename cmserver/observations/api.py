@@ -10,7 +10,6 @@ from cmserver.access.projects import Projects
 from cmserver.base.http import operation
 from cmserver.base.http.operation import Operation, get, patch, post
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read_sized, wants_text
-from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.events.read import find_event
 from cmserver.observations import wire
@@ -74,9 +73,8 @@ async def patch_observation(request: Request) -> Response:
     """Correct an observation; what it was before is kept as a version."""
     principal = await caller(request, Principal)
     sent, size_bytes = await read_sized(request, wire.CorrectionIn)
-    field_max_chars = dependency(request, Settings).field_max_chars
     correction = reshape(sent, Correction, ttl_seconds=wire.read_lifetime(sent, "$"))
-    correction = await tidy_correction(correction, field_max_chars=field_max_chars, size_bytes=size_bytes)
+    correction = await tidy_correction(correction, size_bytes=size_bytes)
     name = str(request.path_params["id"])
     corrected = await db(request).in_tenant(principal.team_id, lambda conn: correct(conn, principal, name, correction))
     return answer(wire.OneObservationOut(observation=wire.observation_out(corrected)))

@@ -8,15 +8,15 @@ from typing import Any, cast
 import msgspec
 
 from cmserver.base.errors import Invalid, Issue
-from cmserver.base.text import LABEL_MOST
+from cmserver.base.text import FIELD_MOST, LABEL_MOST
 from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, Correction, ManualObservation, compose
 from cmserver.redaction.clean import clean_aside
 
 
-async def tidy_observation(observation: ManualObservation, *, field_max_chars: int, size_bytes: int) -> ManualObservation:
+async def tidy_observation(observation: ManualObservation, *, size_bytes: int) -> ManualObservation:
     """The observation with its `content`, composed of the other texts where it was not sent. Invalid when no text is left."""
     fields = {name: getattr(observation, name) for name in _TIDIERS}
-    tidied = await _tidy_fields(fields, field_max_chars=field_max_chars, size_bytes=size_bytes, at=observation.at)
+    tidied = await _tidy_fields(fields, size_bytes=size_bytes, at=observation.at)
     content = tidied["content"]
     # Search reads the narrative: beside a title, a content that stood alone would not be found.
     tidied["narrative"] = tidied["narrative"] or content
@@ -28,33 +28,31 @@ async def tidy_observation(observation: ManualObservation, *, field_max_chars: i
     return tidy if content else msgspec.structs.replace(tidy, content=composed)
 
 
-async def tidy_correction(correction: Correction, *, field_max_chars: int, size_bytes: int) -> Correction:
+async def tidy_correction(correction: Correction, *, size_bytes: int) -> Correction:
     """The correction, fit to be stored."""
     fields = {name: getattr(correction, name) for name in correction.fields if name in _TIDIERS}
-    tidied = await _tidy_fields(fields, field_max_chars=field_max_chars, size_bytes=size_bytes, at="$")
+    tidied = await _tidy_fields(fields, size_bytes=size_bytes, at="$")
     return msgspec.structs.replace(correction, **tidied)
 
 
-async def _tidy_fields(fields: Mapping[str, object], *, field_max_chars: int, size_bytes: int, at: str) -> dict[str, object]:
+async def _tidy_fields(fields: Mapping[str, object], *, size_bytes: int, at: str) -> dict[str, object]:
     wire_fields = {_wire_name(name): value for name, value in fields.items()}
-    if issues := [issue for name, value in wire_fields.items() for issue in _find_too_long(value, f"{at}.{name}", field_max_chars)]:
+    if issues := [issue for name, value in wire_fields.items() for issue in _find_too_long(value, f"{at}.{name}")]:
         raise Invalid(f"{issues[0].message} (at {issues[0].path}).", issues)
-    cleaned = await clean_aside(wire_fields, field_max_chars=field_max_chars, size_bytes=size_bytes, at=at)
+    cleaned = await clean_aside(wire_fields, size_bytes=size_bytes, at=at)
     values = cast("dict[str, object]", cleaned.value)
     return {name: _TIDIERS[name](values[_wire_name(name)]) for name in fields}
 
 
-def _find_too_long(value: object, path: str, field_max_chars: int) -> list[Issue]:
+def _find_too_long(value: object, path: str) -> list[Issue]:
     """The texts that would be stored without their middle."""
-    most = min(field_max_chars, TEXT_MOST)
-    if isinstance(value, str) and len(value) > most:
-        return [Issue(path, f"At most {most:,} characters are stored; this has {len(value):,}")]
+    if isinstance(value, str) and len(value) > FIELD_MOST:
+        return [Issue(path, f"At most {FIELD_MOST:,} characters are stored; this has {len(value):,}")]
     items = cast("list[object]", value) if isinstance(value, list) else []
-    most = min(field_max_chars, ITEM_MOST)
     return [
-        Issue(f"{path}[{place}]", f"At most {most:,} characters are stored; this has {len(item):,}")
+        Issue(f"{path}[{place}]", f"At most {ITEM_MOST:,} characters are stored; this has {len(item):,}")
         for place, item in enumerate(items)
-        if isinstance(item, str) and len(item) > most
+        if isinstance(item, str) and len(item) > ITEM_MOST
     ]
 
 

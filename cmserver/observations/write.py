@@ -37,7 +37,7 @@ _NOT_FOR_TEAM = "This key is bound to one project and may not write what the who
 
 
 async def clean_observation(
-    projects: Projects, principal: Principal, observation: ObservationIn, at: str, field_max_chars: int, size_bytes: int
+    projects: Projects, principal: Principal, observation: ObservationIn, at: str, size_bytes: int
 ) -> model.ManualObservation:
     """The observation fit to be stored, in a project that the key sees. Errors have the path `at`."""
     try:
@@ -52,7 +52,7 @@ async def clean_observation(
         ttl_seconds=read_lifetime(observation, at),
         at=at,
     )
-    return await tidy_observation(draft, field_max_chars=field_max_chars, size_bytes=size_bytes)
+    return await tidy_observation(draft, size_bytes=size_bytes)
 
 
 async def write(

@@ -43,7 +43,7 @@ class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
     `waiting` is how many are due; `delayed` is how many wait for their time; `held` is how many wait for the end of a pause, a
     back-off or a budget. `recovered` is how often a job came back from a worker that was lost. `warning` is a sentence when the
-    oldest waiting job is older than CMSERVER_QUEUE_WARNING_SECONDS, or when more are queued than CMSERVER_QUEUE_WARNING_JOBS, else
+    oldest waiting job has waited for five minutes, or when more than 2,000 are queued, else
     null.
     """
 

@@ -16,7 +16,7 @@ import msgspec
 
 from cmserver.base.configuration import is_loopback
 from cmserver.base.settings import Settings
-from cmserver.providers.registry import DEFAULT_MODELS
+from cmserver.providers.registry import DEFAULT_MODELS, claude_program
 
 _OPENROUTER_MODEL = "openai/gpt-6-luna"
 _OLLAMA_PORT = 11434
@@ -55,7 +55,7 @@ def find_available(settings: Settings, environ: Mapping[str, str]) -> list[Avail
     """The providers that could be used now. Takes half a second at most; an Ollama is listed once for each of its newest models."""
     found: list[AvailableProvider] = []
     # The program's login is one person's: not for a server that others can reach.
-    program = Path(settings.claude_program).expanduser()
+    program = Path(claude_program(environ)).expanduser()
     if is_loopback(settings.host) and shutil.which(program, path=environ.get("PATH")) is not None:
         found.append(AvailableProvider(name="claude-cli", model=DEFAULT_MODELS["claude-cli"]))
     found += _find_ollama(environ)

@@ -110,7 +110,7 @@ class ClaudeCli:
             raise ProviderError(
                 FailureKind.SETUP_REQUIRED,
                 f"The program {self._program!r} is missing or not executable: install Claude Code for the "
-                "user that cmserver runs as, or name the program's path in CMSERVER_CLAUDE_PROGRAM.",
+                "user that cmserver runs as, or name the program's path in CLAUDE_CODE_PATH.",
             )
         return str(Path(path).absolute())
 
@@ -129,7 +129,7 @@ class ClaudeCli:
         except OSError as error:
             raise ProviderError(
                 FailureKind.SETUP_REQUIRED,
-                f"The program {command[0]} (CMSERVER_CLAUDE_PROGRAM) cannot be started: {error.strerror or error}.",
+                f"The program {command[0]} (CLAUDE_CODE_PATH) cannot be started: {error.strerror or error}.",
             ) from None
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -241,7 +241,8 @@ def _find_failure(result: _Result, completion: Completion) -> ProviderError | No
     message = result.result or "; ".join(result.errors or [])
     if completion.truncated and (result.is_error or not message):
         return ProviderError(
-            FailureKind.UNUSABLE_ANSWER, f"{_NAME} answered nothing: it used up CMSERVER_ANSWER_MAX_TOKENS before it had ended."
+            FailureKind.UNUSABLE_ANSWER,
+            f"{_NAME} answered nothing: it used up its output tokens (CMSERVER_MODEL_CONTEXT_TOKENS) before it had ended.",
         )
     if result.stop_reason == "refusal":
         return ProviderError(FailureKind.REFUSED, f"{_NAME} said: {_one_line(message)}")
@@ -324,8 +325,6 @@ def seconds_until_reset(message: str, now: datetime) -> float | None:
 
 def make(settings: ProviderSettings) -> ClaudeCli:
     """It needs no key, and has no address; whether the program is there is seen when it is called."""
-    if not settings.claude_program.strip():
-        raise Invalid("CMSERVER_CLAUDE_PROGRAM is empty: name the claude program, or leave the setting out.")
     if settings.base_url:
         raise Invalid("The provider claude-cli takes no CMSERVER_BASE_URL: leave it out.")
     return ClaudeCli(settings)

@@ -139,7 +139,7 @@ FAILURE_HELP: dict[FailureKind, FailureHelp] = {
     FailureKind.CONTEXT_TOO_LONG: FailureHelp(
         predicate="rejected the request as too long",
         consequence="A batch is retried in two halves; a single event that is too long fails.",
-        remedy="lower CMSERVER_PROMPT_EVENT_TOKENS, or use a model with a larger context",
+        remedy="lower CMSERVER_MODEL_CONTEXT_TOKENS, or use a model with a larger context",
     ),
     FailureKind.REFUSED: FailureHelp(
         predicate="refused to answer",
@@ -150,7 +150,7 @@ FAILURE_HELP: dict[FailureKind, FailureHelp] = {
     FailureKind.UNUSABLE_ANSWER: FailureHelp(
         predicate="gave an answer that cannot be read",
         consequence="As with refused.",
-        remedy="use a larger model, or raise CMSERVER_ANSWER_MAX_TOKENS if the answer was cut",
+        remedy="use a larger model, or raise CMSERVER_MODEL_CONTEXT_TOKENS if the answer was cut",
     ),
 }
 
@@ -277,7 +277,7 @@ def empty_answer_error(name: str, completion: Completion) -> ProviderError:
     return ProviderError(
         FailureKind.UNUSABLE_ANSWER,
         f"{name} used up the {completion.output_tokens:,} tokens of its answer before any text: "
-        "raise CMSERVER_ANSWER_MAX_TOKENS, or choose a model that thinks less.",
+        "raise CMSERVER_MODEL_CONTEXT_TOKENS, or choose a model that thinks less.",
         completion=completion,
     )
 

@@ -270,6 +270,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """For one whole call."""
     answer_max_tokens: int = 8_192
     claude_program: str = "claude"
+    """Its path, or its name in PATH."""
 
     def __repr__(self) -> str:
         return f"ProviderSettings({self.name!r}, model={self.model!r})"  # never the key

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Protocol, cast
@@ -22,6 +24,8 @@ _MODULES = {
     "claude-cli": "cmserver.providers.claude_cli",
 }
 """Each provider's module, imported on first use: a client library may take a second to load."""
+_OTHER_TOKENS = 6_750
+"""Of a request beside its events: the instructions, and what it tells of the session."""
 _RULES = Rules()
 _NAMES = {_RULES.name, *_MODULES}
 
@@ -99,11 +103,30 @@ def provider_settings(settings: Settings) -> list[ProviderSettings]:
             base_url=base_url or None,
             api_key=keys.get(name),
             timeout_seconds=settings.provider_timeout_seconds,
-            answer_max_tokens=settings.answer_max_tokens,
-            claude_program=settings.claude_program,
+            answer_max_tokens=answer_tokens(settings),
+            claude_program=claude_program(os.environ),
         )
         for name, model, base_url in zip(names, models, base_urls, strict=True)
     ]
+
+
+def claude_program(environ: Mapping[str, str]) -> str:
+    """The program of claude-cli: a path, or a name to be found in PATH."""
+    return environ.get("CLAUDE_CODE_PATH", "").strip() or "claude"
+
+
+def answer_tokens(settings: Settings) -> int:
+    """The most tokens of a model's answer: no batch needs more, and a model that thinks without an end is cut off."""
+    return min(16_384, settings.model_context_tokens // 8)
+
+
+def event_tokens(settings: Settings) -> int:
+    """The most tokens of a batch's events that a model is shown.
+
+    What its context has beside the answer and the other parts of a request, where a model may count a quarter more tokens than are
+    estimated; at most as much as models answer well.
+    """
+    return min(16_000, max(500, (settings.model_context_tokens - answer_tokens(settings)) * 4 // 5 - _OTHER_TOKENS))
 
 
 def load(settings: ProviderSettings) -> Provider:

@@ -20,7 +20,7 @@ from cmserver.base.errors import Invalid, Issue
 from cmserver.base.fair_threads import FairThreads
 from cmserver.base.json_text import MAX_DEPTH
 from cmserver.base.shares import current_share
-from cmserver.base.text import UNSTORABLE, storable
+from cmserver.base.text import FIELD_MOST, UNSTORABLE, storable
 from cmserver.redaction import places, private, secret_rules
 from cmserver.redaction.named_values import classify_name
 from cmserver.redaction.plausible import is_assigned_secret, is_login, is_mixed, is_passphrase, is_token_like
@@ -126,12 +126,12 @@ async def run_aside(function: Callable[[], T], *, size_bytes: int) -> T:
     return await _aside.run(function, size_bytes)
 
 
-async def clean_aside(value: object, *, field_max_chars: int, size_bytes: int, at: str = "$") -> CleanJson:
+async def clean_aside(value: object, *, field_max_chars: int = FIELD_MOST, size_bytes: int, at: str = "$") -> CleanJson:
     """The cleaned value (see `clean`) of a request of so many bytes, by `run_aside`."""
     return await run_aside(lambda: clean(value, field_max_chars=field_max_chars, at=at), size_bytes=size_bytes)
 
 
-def clean(value: object, *, field_max_chars: int, at: str = "$") -> CleanJson:
+def clean(value: object, *, field_max_chars: int = FIELD_MOST, at: str = "$") -> CleanJson:
     """Clean a value. Invalid (with a path that begins with `at`) for more than MAX_DEPTH levels, NaN and infinite numbers.
 
     Texts, keys included, longer than `field_max_chars` keep 60 % at their beginning and 30 % at their end. Cleaning what

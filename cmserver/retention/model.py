@@ -50,14 +50,19 @@ KEPT_ACTIONS = (
 class RetentionDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """How long what is kept where no policy says it, in days; 0 is for good. The last five are no policy's."""
 
-    observations_days: int
+    observations_days: int = 0
+    """Nobody asked them to go."""
     min_importance: float = 0.8
-    events_days: int
+    events_days: int = 0
+    """Observations can only be made anew from them."""
     job_log_days: int = 90
     receipts_days: int = 90
-    audit_days: int
-    audit_min_days: int
-    undo_days: int
+    audit_days: int = 0
+    """Who read what must not depend on a default."""
+    audit_min_days: int = 365
+    """No team keeps its audit log for less: a year is what auditors mostly ask for."""
+    undo_days: int = 7
+    """A mistake is seen within a week of work."""
     """What expired, and what was merged."""
     event_rows_days: int = 365
     """Without their payload: a client that sends an event again must not store it twice; hook clients keep events for a week."""

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from cmserver.base.db import Db
 from cmserver.base.logs import get_logger
-from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.retention import repository
 from cmserver.retention.model import KINDS, Kind, LogPage, RetentionDefaults, RetentionReport, ShortestDays
@@ -18,6 +17,7 @@ T = TypeVar("T")
 
 log = get_logger(__name__)
 
+_DEFAULTS = RetentionDefaults()
 BATCH_ROWS = 1_000
 MAX_ROWS = 50_000
 """Of one sweep, every five minutes: some ten seconds of work."""
@@ -26,9 +26,9 @@ _MAX_PAGES = 100
 _LONGEST_PAUSE_SECONDS = 1.0
 
 
-async def sweep(db: Db, settings: Settings, *, max_rows: int = MAX_ROWS) -> RetentionReport:
+async def sweep(db: Db, defaults: RetentionDefaults = _DEFAULTS, *, max_rows: int = MAX_ROWS) -> RetentionReport:
     """Take up to `max_rows` rows. Two sweeps at once share the work; a backup that runs stops them."""
-    run = _Run(db, _defaults(settings), max_rows)
+    run = _Run(db, defaults, max_rows)
     shortest = await db.in_system(lambda conn: repository.shortest_days(conn, run.defaults))
     taken = dict.fromkeys(KINDS, 0)
     for kind, days in _kept_for(shortest).items():
@@ -42,9 +42,8 @@ async def sweep(db: Db, settings: Settings, *, max_rows: int = MAX_ROWS) -> Rete
     return RetentionReport(dry_run=False, is_complete=is_complete, backup_runs=run.is_held_off, counts=taken)
 
 
-async def count_due(db: Db, settings: Settings) -> RetentionReport:
+async def count_due(db: Db, defaults: RetentionDefaults = _DEFAULTS) -> RetentionReport:
     """How many rows sweeps would take now; changes nothing."""
-    defaults = _defaults(settings)
     counts: dict[Kind, int] = {}
     for kind in KINDS:
         async with db.system() as conn:
@@ -52,16 +51,6 @@ async def count_due(db: Db, settings: Settings) -> RetentionReport:
     async with db.system() as conn:
         backup_runs = await repository.IS_HELD_OFF.one(conn)
     return RetentionReport(dry_run=True, is_complete=True, backup_runs=backup_runs, counts=counts)
-
-
-def _defaults(settings: Settings) -> RetentionDefaults:
-    return RetentionDefaults(
-        observations_days=settings.retention_observations_days,
-        events_days=settings.retention_events_days,
-        audit_days=settings.retention_audit_days,
-        audit_min_days=settings.retention_audit_min_days,
-        undo_days=settings.undo_days,
-    )
 
 
 def _kept_for(shortest: ShortestDays) -> dict[Kind, int]:

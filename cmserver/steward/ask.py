@@ -23,6 +23,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 ANSWER_SECONDS = 30.0
 """A model that takes longer is asked another day."""
+DAILY_TOKENS = 3_200
+"""Of a project in a day (UTC), besides the budgets: under 100,000 a month, which costs cents."""
 _GUARD_SHARE = 2 / 3
 """Of a day's tokens, for comparing pairs: the rest is left for a derivation."""
 
@@ -62,7 +64,6 @@ class ModelAsker:
 
     def __init__(self, db: Db, settings: Settings) -> None:
         self._db = db
-        self._daily_tokens = settings.steward_daily_tokens
         self._caller = RecordedCaller(db, settings)
 
     @property
@@ -101,7 +102,7 @@ class ModelAsker:
         if breaker.is_open:
             return "breaker_open"
         tokens += estimate_tokens("".join(msgspec.structs.astuple(render(prompt, "json"))))
-        most = self._daily_tokens * _GUARD_SHARE if prompt.kind == "guard" else self._daily_tokens
+        most = DAILY_TOKENS * _GUARD_SHARE if prompt.kind == "guard" else DAILY_TOKENS
         return "daily_tokens_spent" if most and tokens > most else None
 
 

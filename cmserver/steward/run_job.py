@@ -40,6 +40,8 @@ log = get_logger(__name__)
 
 JOB_SECONDS = 300.0
 """How long an executor may take to decide."""
+_LEASES = 3
+"""A job may be silent for as long as three leases of a worker: it takes minutes, and is only begun anew."""
 _MAX_FIELD_CHARS = 4_000
 
 EXECUTORS: dict[str, tuple[type[JobPayload], Executor[Any]]] = {
@@ -60,7 +62,7 @@ class StewardRunner:
     def __init__(self, db: Db, settings: Settings, *, job_seconds: float = JOB_SECONDS) -> None:
         self._db = db
         self._asker = ModelAsker(db, settings)
-        self._lease_seconds = settings.steward_lease_seconds
+        self._lease_seconds = _LEASES * settings.lease_seconds
         self._job_seconds = job_seconds
         self._label = f"{socket.gethostname()}:{os.getpid()}"
 

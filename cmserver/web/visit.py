@@ -36,7 +36,7 @@ _MAX_NOTICE_CHARS = 500
 CSRF_FIELD = "token"
 """The hidden field of every form."""
 MAX_FORM_BYTES = 262_144
-"""Of a form's body. No page takes files; the longest texts are cut to `field_max_chars`, which is less."""
+"""Of a form's body. No page takes files; the longest texts are cut to `FIELD_MOST` characters, which is less."""
 MAX_FORM_FIELDS = 2_000
 SECRET_FIELDS = frozenset({CSRF_FIELD, "password", "current", "key"})
 """Fields of forms that are never shown again."""

@@ -85,7 +85,7 @@ async def test_nor_one_that_their_key_is_just_making(client: httpx.AsyncClient, 
         if act == "rotates":
             made = await manage.rotate(conn, bob, bob.key_id, overlap_seconds=60)
         else:
-            made = await manage.create(conn, bob, KeyRequest(scopes=["admin"]), usual_requests_per_minute=None)
+            made = await manage.create(conn, bob, KeyRequest(scopes=["admin"]))
 
         removing = asyncio.create_task(alice.delete("/teams/blue/members/bob"))
 

@@ -46,7 +46,7 @@ class Team:
     async def key(self, by: Principal | None = None, **request: Any) -> NewKey:
         principal = by or await self.principal()
         async with self.db.system() as conn:
-            return await keys.create(conn, principal, KeyRequest(**request), usual_requests_per_minute=None)
+            return await keys.create(conn, principal, KeyRequest(**request))
 
     async def as_key(self, key: NewKey) -> Principal:
         async with self.db.system() as conn:

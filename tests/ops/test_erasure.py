@@ -466,7 +466,7 @@ async def test_whoever_still_remembers_a_deleted_project_is_told_that_there_is_n
 
     async def makes_a_key(conn: Conn) -> object:
         wanted = KeyRequest(scopes=["admin"], project_id=alice.project.id)
-        return await manage.create(conn, alice.principal, wanted, usual_requests_per_minute=None)
+        return await manage.create(conn, alice.principal, wanted)
 
     async def reindexes(conn: Conn) -> object:
         target = reindex.ReindexTarget(project_id=alice.project.id, scope="project", source_id=alice.project.id)

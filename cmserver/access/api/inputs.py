@@ -10,16 +10,14 @@ from cmserver.access import announce
 from cmserver.access.model import Principal
 from cmserver.base.http.wire import dependency
 from cmserver.base.notifications import NotificationListener
-from cmserver.base.settings import Settings
 from cmserver.redaction.clean import clean_aside
 
 Metadata = dict[str, object]
 
 
-async def clean_metadata(request: Request, metadata: Metadata | None, size_bytes: int) -> Metadata:
+async def clean_metadata(metadata: Metadata | None, size_bytes: int) -> Metadata:
     """The metadata without secrets; empty for None."""
-    field_max_chars = dependency(request, Settings).field_max_chars
-    cleaned = await clean_aside(metadata or {}, field_max_chars=field_max_chars, size_bytes=size_bytes, at="$.metadata")
+    cleaned = await clean_aside(metadata or {}, size_bytes=size_bytes, at="$.metadata")
     return cast("Metadata", cleaned.value)
 
 

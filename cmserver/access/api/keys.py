@@ -30,7 +30,6 @@ from cmserver.base.http.wire import answer, caller, convert, db, dependency, pat
 from cmserver.base.http.wire import body as read_body
 from cmserver.base.json_text import decode_json
 from cmserver.base.paging import Limit, page, place
-from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.base.text import Label, Line, Text, storable
 from cmserver.redaction.redact import redact
@@ -115,10 +114,7 @@ async def post_key(request: Request) -> Response:
         project_id=project_id,
         actor_id=None if body.actor_id is None else clean_name(body.actor_id, at="$.actorId"),
     )
-    usual = dependency(request, Settings).key_requests_per_minute
-    new_key = await db(request).in_tenant(
-        principal.team_id, lambda conn: manage_keys.create(conn, principal, key_request, usual_requests_per_minute=usual)
-    )
+    new_key = await db(request).in_tenant(principal.team_id, lambda conn: manage_keys.create(conn, principal, key_request))
     return answer(new_key_out(request, new_key), 201)
 
 

@@ -93,7 +93,7 @@ async def post_project(request: Request) -> Response:
             "$.canonicalId", "A project is made by its canonical id (github.com/user/repo, a name, a path), not by a uuid."
         )
     name = clean_name(body.name, at="$.name") if body.name and body.name.strip() else None
-    metadata = await clean_metadata(request, body.metadata, size)
+    metadata = await clean_metadata(body.metadata, size)
     try:
         project, is_new = await db(request).in_tenant(
             principal.team_id,
@@ -122,7 +122,7 @@ async def patch_project(request: Request) -> Response:
         name=UNSET if body.name is UNSET else clean_name(body.name, at="$.name"),
         canonical_id=body.canonical_id,
         aliases=UNSET if body.aliases is UNSET else body.aliases or [],
-        metadata=UNSET if body.metadata is UNSET else await clean_metadata(request, body.metadata, size),
+        metadata=UNSET if body.metadata is UNSET else await clean_metadata(body.metadata, size),
         policy=UNSET if body.generation_policy is UNSET else clean_policy(body.generation_policy),
         retention=UNSET if body.retention is UNSET else body.retention or RetentionPolicy(),
         search_language=body.search_language,

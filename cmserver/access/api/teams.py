@@ -19,10 +19,9 @@ from cmserver.access.teams import TeamChange
 from cmserver.base import lookalikes
 from cmserver.base.errors import Invalid
 from cmserver.base.http.operation import delete, get, patch, post, put
-from cmserver.base.http.wire import answer, caller, convert, db, dependency, query, read_sized
+from cmserver.base.http.wire import answer, caller, convert, db, query, read_sized
 from cmserver.base.ids import new_id
 from cmserver.base.paging import Limit, page, place_by_name
-from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.redaction.redact import redact
 
@@ -81,14 +80,13 @@ async def post_team(request: Request) -> Response:
     teams.require_team_key(principal)
     body, size = await read_sized(request, TeamIn)
     name = clean_name(body.name, at="$.name")
-    metadata = await clean_metadata(request, body.metadata, size)
-    usual = dependency(request, Settings).key_requests_per_minute
+    metadata = await clean_metadata(body.metadata, size)
     async with db(request).tenant(principal.team_id) as conn:
         has = await manage_keys.load_caller_grant(conn, principal)
     operator = msgspec.structs.replace(principal, team_id=new_id(), team_name=name)
     team, new_key = await db(request).in_tenant(
         operator.team_id,
-        lambda conn: teams.create(conn, operator, has, name=name, metadata=metadata, usual_requests_per_minute=usual),
+        lambda conn: teams.create(conn, operator, has, name=name, metadata=metadata),
     )
     return answer(wire.NewTeamOut(team=wire.team_out(team), key=reshape(new_key.key, wire.KeyOut), api_key=new_key.text), 201)
 
@@ -107,7 +105,7 @@ async def patch_team(request: Request) -> Response:
     body, size = await read_sized(request, TeamChangeIn)
     change = TeamChange(
         name=UNSET if body.name is UNSET else clean_name(body.name, at="$.name"),
-        metadata=UNSET if body.metadata is UNSET else await clean_metadata(request, body.metadata, size),
+        metadata=UNSET if body.metadata is UNSET else await clean_metadata(body.metadata, size),
         policy=UNSET if body.generation_policy is UNSET else clean_policy(body.generation_policy),
         retention=UNSET if body.retention is UNSET else body.retention or RetentionPolicy(),
         archived=body.archived,
@@ -139,7 +137,7 @@ async def put_member(request: Request) -> Response:
     principal = await caller(request, Principal)
     user = lookalikes.clean_name(_read_user(request))
     body, size = await read_sized(request, MemberIn)
-    metadata = None if body.metadata is UNSET else await clean_metadata(request, body.metadata, size)
+    metadata = None if body.metadata is UNSET else await clean_metadata(body.metadata, size)
     reference = str(request.path_params["team"])
     member, is_new = await db(request).in_tenant(
         principal.team_id, lambda conn: teams.put_member(conn, principal, reference, user, body.role, metadata)

@@ -22,11 +22,11 @@ from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 
 NO_SUCH = "Key not found."
+USUAL_REQUESTS_PER_MINUTE = 600
+"""Ten a second of a new key, and of a person: an agent that works all day sends one."""
 
 
-async def create(
-    conn: Conn, principal: Principal, request: KeyRequest, *, usual_requests_per_minute: int | None, key_id: UUID | None = None
-) -> NewKey:
+async def create(conn: Conn, principal: Principal, request: KeyRequest, *, key_id: UUID | None = None) -> NewKey:
     """A new key; Forbidden when it would be more than the caller's, Conflict when there is one with that `key_id`."""
     check_scopes(request.scopes)
     limit = await load_caller_grant(conn, principal)
@@ -38,7 +38,7 @@ async def create(
         user_id=principal.user_id if request.actor_id in (None, principal.actor_id) else None,
         made_by=principal.user_id or limit.made_by,
         expires_at=limit.expires_at if days is None else await repository.in_days(conn, days),
-        requests_per_minute=min_limit(usual_requests_per_minute, limit.requests_per_minute)
+        requests_per_minute=min_limit(USUAL_REQUESTS_PER_MINUTE, limit.requests_per_minute)
         if request.requests_per_minute is UNSET
         else request.requests_per_minute,
         events_per_month=limit.events_per_month if request.events_per_month is UNSET else request.events_per_month,

@@ -11,6 +11,7 @@ from uuid import UUID, uuid5
 from cmserver.access import audit
 from cmserver.access import repository as access
 from cmserver.access.authenticate import find_refusal, key_principal
+from cmserver.access.keys.manage import USUAL_REQUESTS_PER_MINUTE
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import SCOPES_BY_ROLE, Limits, Principal
 from cmserver.access.people import repository
@@ -21,7 +22,6 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Forbidden, NotFound, Unauthenticated
 from cmserver.base.http.address import network_of
 from cmserver.base.ids import new_id
-from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 
 T = TypeVar("T")
@@ -33,13 +33,12 @@ NO_LINK = "This link is used, expired or wrong. Ask for a new one."
 class Accounts:
     """People's accounts and sessions; one instance per process."""
 
-    def __init__(self, db: Db, settings: Settings, meter: Meter, secret: bytes) -> None:
+    def __init__(self, db: Db, meter: Meter, secret: bytes) -> None:
         self._db = db
         self._meter = meter
         self._csrf_key = hashlib.blake2b(secret, person=b"csrf").digest()
         self._proxy_key = hashlib.blake2b(secret, person=b"proxy").digest()
         self._browser_key = hashlib.blake2b(secret, person=b"browser").digest()
-        self._person_requests_per_minute = settings.key_requests_per_minute
         self._passwords = Passwords()
         self._attempts = SignInAttempts()
 
@@ -263,7 +262,7 @@ class Accounts:
             actor_id=user.name,
             scopes=scopes | {"*"} if user.is_operator else scopes,
             limits=Limits(
-                requests_per_minute=self._person_requests_per_minute,
+                requests_per_minute=USUAL_REQUESTS_PER_MINUTE,
                 team_requests_per_minute=team.requests_per_minute,
                 team_events_per_month=team.events_per_month,
             ),

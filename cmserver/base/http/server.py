@@ -23,7 +23,7 @@ from uvicorn.server import ServerState
 
 from cmserver.base.errors import CmserverError, HeadersTooLarge, Invalid, RequestTimeout, Unavailable
 from cmserver.base.http.frame import HEADERS, AsgiFrame
-from cmserver.base.http.wire import refusal
+from cmserver.base.http.wire import BODY_SECONDS, MAX_CONNECTIONS, refusal
 from cmserver.base.ids import new_id
 from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
@@ -67,9 +67,7 @@ class _Server(uvicorn.Server):
 
 def make_server(app: AsgiFrame, settings: Settings) -> uvicorn.Server:
     """The HTTP server of the application, which the caller gives a socket and stops."""
-    limits = ConnectionLimits(
-        head_seconds=settings.body_timeout_seconds, connections=_possible_connections(settings.max_connections)
-    )
+    limits = ConnectionLimits(head_seconds=BODY_SECONDS, connections=_possible_connections(MAX_CONNECTIONS))
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -103,7 +101,7 @@ def _possible_connections(max_connections: int) -> int:
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's limits for connections."""
+    """Limits for connections."""
 
     head_seconds: float
     """Time to receive the head of a request, or the rest of a body after its answer."""

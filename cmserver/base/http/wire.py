@@ -25,7 +25,14 @@ from cmserver.base.ids import named_id
 from cmserver.base.json_text import JsonCutter, TooDeep, decode_json
 from cmserver.base.settings import Settings
 from cmserver.base.shares import current_share
-from cmserver.base.text import WHY_UNSTORABLE, in_words, storable
+from cmserver.base.text import FIELD_MOST, WHY_UNSTORABLE, in_words, storable
+
+BODY_MAX_BYTES = 8_388_608
+"""Of a body. A hook that wrote a file has been seen at 6.5 MB; what is larger is stored in part anyway."""
+BODY_SECONDS = 30.0
+"""For a request's head, and then for its body: 8 MiB in that time are 2 Mbit/s."""
+MAX_CONNECTIONS = 1_000
+"""Of a process: each takes a file, and Linux allows 1,024 where nobody asked for more; 500 live streams leave half for requests."""
 
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -117,26 +124,25 @@ def answer(value: object, status: int = 200, headers: dict[str, str] | None = No
 async def body(request: Request, cutter: JsonCutter | None = None, *, max_bytes: int | None = None) -> bytes:
     """The whole body; one that is too large as the cutter leaves it, if there is one.
 
-    TooLarge as soon as it is known to be larger than `max_bytes` or `body_max_bytes`; RequestTimeout when nothing of it comes at
-    first, or after `body_timeout_seconds`; Unavailable when a quarter of all connections wait for bodies of this key, or from this
+    TooLarge as soon as it is known to be larger than `max_bytes` or `BODY_MAX_BYTES`; RequestTimeout when nothing of it comes at
+    first, or after `BODY_SECONDS`; Unavailable when a quarter of all connections wait for bodies of this key, or from this
     address.
     """
-    settings = dependency(request, Settings)
-    seconds = settings.body_timeout_seconds
+    seconds = BODY_SECONDS
     first_seconds = min(seconds, _FIRST_BYTES_SECONDS)
     share = current_share()
     senders: list[object] = [client_address(request), *([share.holder] if share else [])]
-    if max(_awaited_bodies[sender] for sender in senders) >= max(1, settings.max_connections // _BODIES_SHARE):
+    if max(_awaited_bodies[sender] for sender in senders) >= max(1, MAX_CONNECTIONS // _BODIES_SHARE):
         raise errors.Unavailable(_TOO_MANY_BODIES)
     _awaited_bodies.update(senders)
     ends_at = asyncio.get_running_loop().time() + seconds
     deadline = asyncio.timeout(first_seconds)
     try:
         async with deadline:
-            limit = min(max_bytes or settings.body_max_bytes, settings.body_max_bytes)
+            limit = min(max_bytes or BODY_MAX_BYTES, BODY_MAX_BYTES)
             return await _body(request, limit, cutter, lambda: deadline.reschedule(ends_at))
     except TimeoutError as error:
-        message = f"The body took longer than {seconds:g} s, the limit of this server (CMSERVER_BODY_TIMEOUT_SECONDS)."
+        message = f"The body took longer than {seconds:g} s, the limit of this server."
         if first_seconds < seconds and deadline.when() != ends_at:
             message = f"Nothing of the body came within {first_seconds:g} s."
         raise errors.RequestTimeout(message) from error
@@ -169,7 +175,7 @@ async def _body(request: Request, limit: int, cutter: JsonCutter | None, on_firs
 
 
 def _too_large(limit: int) -> str:
-    return f"The body is larger than {limit:,} bytes, the limit of this server (CMSERVER_BODY_MAX_BYTES)."
+    return f"The body is larger than {limit:,} bytes, the limit of this server."
 
 
 async def read(request: Request, type_: type[T]) -> T:
@@ -179,8 +185,7 @@ async def read(request: Request, type_: type[T]) -> T:
 
 async def read_leniently(request: Request) -> tuple[object, int]:
     """The body as JSON whose sender cannot correct it, and its size: one value that cannot be kept costs that value only."""
-    settings = dependency(request, Settings)
-    new_cutter = partial(JsonCutter, _STRING_BYTES * settings.field_max_chars, settings.body_max_bytes // _MEMBERS)
+    new_cutter = partial(JsonCutter, _STRING_BYTES * FIELD_MOST, BODY_MAX_BYTES // _MEMBERS)
     raw = await body(request, new_cutter())
     try:
         return decode_json(raw, keeps_all=True), len(raw)

@@ -14,7 +14,6 @@ from cmserver.access.projects import Projects
 from cmserver.base.http.operation import Operation, get, post
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read_sized
 from cmserver.base.paging import Limit
-from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key
 from cmserver.observations.model import TYPES, Kind, ManualObservation, ObservationType
@@ -75,8 +74,7 @@ async def post_memory(request: Request) -> Response:
     params, size_bytes = await read_sized(request, MemoryIn)
     project = await _projects(request).named_or_own(principal, params.project_id, at="$.projectId")
     new = reshape(params, ManualObservation, project_id=project.id, type=_type(params), metadata=params.metadata or {})
-    max_chars = dependency(request, Settings).field_max_chars
-    tidied = await tidy_observation(new, field_max_chars=max_chars, size_bytes=size_bytes)
+    tidied = await tidy_observation(new, size_bytes=size_bytes)
     (observation,) = await db(request).in_tenant(principal.team_id, lambda conn: write(conn, principal, [tidied]))
     return answer(MemoryOut(memory=observation_out(observation)), 201)
 

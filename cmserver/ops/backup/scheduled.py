@@ -18,6 +18,9 @@ from cmserver.ops.backup.replay import created_at
 
 log = get_logger(__name__)
 
+KEPT = 7
+"""A week of daily ones. Backups by hand are not counted, and stay."""
+
 
 async def back_up_when_due(db: Db, settings: Settings) -> bool:
     """Make a backup, and remove old ones, if the newest is older than `backup_every_hours`; returns whether one was made."""
@@ -38,7 +41,7 @@ async def back_up_when_due(db: Db, settings: Settings) -> bool:
         file = new_name(folder)
         await back_up(db.session_url, settings, file)
         size = file.stat().st_size
-        removed = await asyncio.to_thread(remove_old, folder, settings.backup_keep, installation)
+        removed = await asyncio.to_thread(remove_old, folder, KEPT, installation)
     except (CmserverError, OSError) as error:
         log.error("backup.failed", folder=str(folder), error=str(error))  # noqa: TRY400 - a sentence, no bug
         return False

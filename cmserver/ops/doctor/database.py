@@ -20,6 +20,7 @@ from cmserver.base.migrate import IS_BEFORE_SQUASH, knows_letters, newest
 from cmserver.base.settings import Settings
 from cmserver.base.tenant_role import UnsafeConnection
 from cmserver.calls import repository as calls
+from cmserver.generation.queue_monitor import WARNING_SECONDS
 from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.embedding.model import EmbeddingModel
 from cmserver.observations.embedding.model_choice import is_same
@@ -80,7 +81,7 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         answers = await calls.ANSWER_COUNTS_OF_ALL.one(conn)
         pauses = [pause for pause in await calls.PAUSES.all(conn) if pause.seconds_left > 0]
     findings += _check_facts(facts, now, settings)
-    findings += _check_queue(facts, settings)
+    findings += _check_queue(facts)
     findings += _check_embedder(facts, models, settings)
     findings += _check_upkeep(facts, transactions, tables)
     findings += [
@@ -186,7 +187,7 @@ def _check_facts(facts: DatabaseFacts, now: float, settings: Settings) -> Iterat
         )
 
 
-def _check_queue(facts: DatabaseFacts, settings: Settings) -> Iterator[DoctorFinding]:
+def _check_queue(facts: DatabaseFacts) -> Iterator[DoctorFinding]:
     if not facts.live_workers:
         yield find("worker.none")
     if facts.dead_workers:
@@ -195,7 +196,7 @@ def _check_queue(facts: DatabaseFacts, settings: Settings) -> Iterator[DoctorFin
         yield find("lease.expired", f"{_count(facts.expired_leases, 'lane')} held by workers whose lease has expired.")
     if facts.stuck_lanes:
         yield find("lane.stuck", f"{_count(facts.stuck_lanes, 'lane')} due for more than five minutes, and no worker takes them.")
-    if (facts.oldest_waiting_seconds or 0) > settings.queue_warning_seconds:
+    if (facts.oldest_waiting_seconds or 0) > WARNING_SECONDS:
         yield find("queue.behind", f"The oldest waiting job has been due for {facts.oldest_waiting_seconds:.0f} s.")
     if facts.failed_jobs:
         yield find("jobs.failed", f"{_count(facts.failed_jobs, 'job')} failed for good in the last seven days.")

@@ -123,7 +123,7 @@ CHECKS = [
         "queue.behind",
         "warning",
         "database",
-        "The oldest waiting job waits for longer than CMSERVER_QUEUE_WARNING_SECONDS.",
+        "The oldest waiting job has waited for five minutes.",
         "cmserver jobs status",
     ),
     Check("jobs.failed", "warning", "database", "Jobs have failed for good in the last seven days.", "cmserver jobs retry --all"),

@@ -34,6 +34,8 @@ _REPLAY_PAGE = 1000
 _TAIL = 1000
 _RETRY_MS = (1000, 3000)
 """The clients of a host that has gone come back at different moments."""
+_STREAMS_PER_KEY = 50
+"""Each page and each follower of a person has one; a twentieth of the connections, so that twenty keys can fill them."""
 _HEARTBEAT_SECONDS = 15.0
 _RESUME_REACH = 200_000  # ids of all teams: the lifecycle log has no order by team
 
@@ -47,7 +49,7 @@ class Feed:
         notifications: NotificationListener,
         *,
         secret: bytes,
-        streams_per_key: int,
+        streams_per_key: int = _STREAMS_PER_KEY,
         heartbeat_seconds: float = _HEARTBEAT_SECONDS,
     ) -> None:
         self._db = db
@@ -80,7 +82,7 @@ class Feed:
                 raise Unavailable("The server is about to stop; connect again in a moment.")
             if sum(reader.caller_id == principal.usage_id for reader in self._all_readers()) >= self._streams_per_key:
                 raise RateLimited(
-                    f"{self._streams_per_key:,} streams are open, as many as one caller may have (CMSERVER_STREAMS_PER_KEY).",
+                    f"{self._streams_per_key:,} streams are open, as many as one caller may have.",
                     retry_after_seconds=self._heartbeat_seconds,
                     limit=self._streams_per_key,
                     full_after_seconds=self._heartbeat_seconds,

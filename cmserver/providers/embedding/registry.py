@@ -40,7 +40,6 @@ def embedder_settings(settings: Settings) -> EmbedderSettings | None:
         provider=name,
         model=settings.embedder_model or default,
         base_url=settings.embedder_base_url,
-        dimensions=settings.embedder_dimensions or None,
         api_key=embedder_key(settings, name, settings.embedder_base_url),
         timeout_seconds=settings.provider_timeout_seconds,
     )
@@ -49,12 +48,14 @@ def embedder_settings(settings: Settings) -> EmbedderSettings | None:
 def embedder_key(settings: Settings, provider: str, base_url: str | None) -> str | None:
     """The key for an embedder; `provider` may be one that is still in use while another is configured.
 
-    A key of an account at OpenAI or Voyage is never sent to another address, nor CMSERVER_EMBEDDER_KEY to another host.
+    A key of an account at OpenAI is never sent to another address, nor CMSERVER_EMBEDDER_KEY to another host.
     """
     if base_url is not None:
         same = settings.embedder_base_url is not None and _host(settings.embedder_base_url) == _host(base_url)
         return settings.embedder_key if same else None
-    return {"openai": settings.openai_api_key, "voyage": settings.voyage_api_key}.get(provider)
+    if provider == "voyage":
+        return settings.embedder_key if settings.embedder == "voyage" and settings.embedder_base_url is None else None
+    return settings.openai_api_key if provider == "openai" else None
 
 
 def make(settings: EmbedderSettings) -> Embedder:

@@ -40,7 +40,7 @@ class EmbeddingApi(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     max_texts: int
     body: Callable[[Request], dict[str, object]]
-    """The request without the number of dimensions, which is sent only if the operator sets it."""
+    """The request without the number of dimensions, sent only for stored vectors of another length than the model's own."""
     dimensions_field: str = "dimensions"
     vectors: Callable[[str], list[list[float]]]
     """Reads the answer, in the order of the texts. DecodeError for another format, ValueError for wrong numbering."""
@@ -142,13 +142,13 @@ class RemoteEmbedder:
             raise ProviderError(
                 FailureKind.SETUP_REQUIRED,
                 f"{self.model} makes vectors of {length:,} dimensions, and the database can index {MAX_DIMENSIONS:,}: "
-                "set CMSERVER_EMBEDDER_DIMENSIONS to fewer, or choose another model.",
+                "choose another model.",
             )
         if self.dimensions is not None and length != self.dimensions:
             raise ProviderError(
                 FailureKind.SETUP_REQUIRED,
-                f"{self.model} makes vectors of {length:,} dimensions, and {self.dimensions:,} are expected. If the model is "
-                "right, set CMSERVER_EMBEDDER_DIMENSIONS to a length that it has, or to 0 for its own.",
+                f"{self.model} makes vectors of {length:,} dimensions, and {self.dimensions:,} are expected: "
+                "name the model under another name, and all vectors are made anew.",
             )
         self.dimensions = length
 

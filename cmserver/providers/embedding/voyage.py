@@ -22,6 +22,6 @@ _API = EmbeddingApi(path="/embeddings", max_texts=_MAX_TEXTS, body=_body, dimens
 
 def make(settings: EmbedderSettings) -> RemoteEmbedder:
     """Make the embedder; it needs a key, also behind a gateway."""
-    key = require_key("embedder voyage", settings.api_key, "CMSERVER_EMBEDDER_KEY" if settings.base_url else "VOYAGE_API_KEY")
+    key = require_key("embedder voyage", settings.api_key, "CMSERVER_EMBEDDER_KEY")
     base_url = settings.base_url or _BASE_URL
     return RemoteEmbedder(settings, _API, name="Voyage", model=settings.model or _MODEL, base_url=base_url, key=key)

@@ -46,7 +46,7 @@ SECONDARY_SHARE = 0.3
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
-    """How hits are scored. The settings give the default of `meaning_weight`; a search may override it, and `neighbours`.
+    """How hits are scored. A search may override `meaning_weight` and `neighbours`.
 
     `k1` and `b` are those of BM25. `meaning_weight` (0 to 1) is the share of nearness in meaning in a score, the rest is words.
     With `neighbours`, a document's words count for those beside it in its session.

@@ -20,7 +20,6 @@ from cmserver.access.projects import Projects
 from cmserver.base import lookalikes, paging
 from cmserver.base.errors import NotFound
 from cmserver.base.notifications import NotificationListener
-from cmserver.base.settings import Settings
 from cmserver.base.text import Text
 from cmserver.redaction.redact import redact
 from cmserver.web.page import Page
@@ -81,7 +80,7 @@ async def get_keys(visit: Visit) -> Response:
         next_cursor=next_cursor,
         scopes=[scope for scope in SCOPES if principal.may(scope)],
         chosen_scopes=visit.submitted.get("scopes", _USUAL_SCOPES),
-        usual_requests_per_minute=visit.dependency(Settings).key_requests_per_minute,
+        usual_requests_per_minute=manage_keys.USUAL_REQUESTS_PER_MINUTE,
     )
 
 
@@ -99,10 +98,9 @@ async def post_key(visit: Visit) -> Response:
         expires_in_days=form.days,
         requests_per_minute=UNSET if form.requests_per_minute is None else form.requests_per_minute,
     )
-    usual = visit.dependency(Settings).key_requests_per_minute
     key_id = visit.form_id(form.once)
     async with visit.tenant() as conn:
-        new_key = await manage_keys.create(conn, principal, request, usual_requests_per_minute=usual, key_id=key_id)
+        new_key = await manage_keys.create(conn, principal, request, key_id=key_id)
     url = str(visit.request.base_url).rstrip("/")
     command = shlex.join(["cmserver", "connect", "claude-code", "--server", url])
     return visit.render("key.html", title="New key", status=201, new_key=new_key, command=command)

@@ -12,7 +12,6 @@ from starlette.responses import Response
 from cmserver.access.audit.model import ReaderCount
 from cmserver.base.errors import Conflict, Gone, Invalid, NotFound
 from cmserver.base.ids import parse_id
-from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.base.text import Text, split_commas
@@ -247,7 +246,6 @@ async def post_edit(visit: Visit) -> Response:
     size_bytes = sum(len(str(value)) for value in changes.values())
     correction = await tidy_correction(
         reshape(sent, observations_model.Correction),
-        field_max_chars=visit.dependency(Settings).field_max_chars,
         size_bytes=size_bytes,
     )
 

@@ -182,7 +182,6 @@ async def post_note(visit: Visit) -> Response:
         visit.dependency(QueryEmbedder),
         visit.principal,
         [ObservationIn(project_id=form.project, content=form.text, type="decision", importance=INSTRUCTION_IMPORTANCE)],
-        field_max_chars=visit.dependency(Settings).field_max_chars,
         size_bytes=len(form.text),
     )
     number = result.observation.number

@@ -97,9 +97,8 @@ async def post_episode(request: Request) -> Response:
     principal = await frame.admit(request)
     new, size_bytes = await read_sized(request, EpisodeIn)
     settings = dependency(request, Settings)
-    max_chars = settings.field_max_chars
     sides = {"userMessage": new.user_message, "aiResponse": new.ai_response}
-    cleaned = cast("dict[str, str]", (await clean_aside(sides, field_max_chars=max_chars, size_bytes=size_bytes, at="$")).value)
+    cleaned = cast("dict[str, str]", (await clean_aside(sides, size_bytes=size_bytes, at="$")).value)
 
     async def write(conn: Conn) -> SessionTurn:
         session = await sessions.lock(conn, principal.team_id, new.session_id)

@@ -16,7 +16,6 @@ from cmserver.access.model import Principal
 from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.http.operation import delete, get, patch, post
 from cmserver.base.http.wire import answer, db, dependency, query, read, read_sized
-from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key
 from cmserver.compat.api.service import frame
@@ -81,8 +80,7 @@ async def post_session(request: Request) -> Response:
     principal = await frame.admit(request)
     new, size_bytes = await read_sized(request, ServiceSessionIn)
     title = None if new.name is None else clean_title(new.name, at="$.name")
-    max_chars = dependency(request, Settings).field_max_chars
-    metadata = await clean_aside(new.metadata or {}, field_max_chars=max_chars, size_bytes=size_bytes, at="$.metadata")
+    metadata = await clean_aside(new.metadata or {}, size_bytes=size_bytes, at="$.metadata")
     external_id = dependency(request, Identifiers).clean(new.external_id)
 
     async def make(conn: Conn) -> frame.ServiceSessionOut:

@@ -14,7 +14,6 @@ from cmserver.access.model import Principal
 from cmserver.base.errors import Conflict, Invalid, NotFound
 from cmserver.base.http.operation import Operation, get, patch, post
 from cmserver.base.http.wire import answer, db, dependency, path_id, query, read_sized
-from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key
 from cmserver.compat.api.service.frame import (
@@ -112,7 +111,7 @@ async def post_summary(request: Request) -> Response:
     new, size_bytes = await read_sized(request, ServiceSummaryIn)
     if new.session_id is None and new.project_id is None:
         raise Invalid.at("$.sessionId", "Send `sessionId` or `projectId`.")
-    content = await _clean(request, new.content, size_bytes)
+    content = await _clean(new.content, size_bytes)
 
     async def make(conn: Conn) -> ServiceSummaryOut:
         session = await require_session(conn, principal, new.session_id) if new.session_id else None
@@ -129,7 +128,7 @@ async def patch_summary(request: Request) -> Response:
     """Change the text of a summary or an overview."""
     principal = await admit(request)
     change, size_bytes = await read_sized(request, ServiceSummaryChangeIn)
-    content = await _clean(request, change.content, size_bytes)
+    content = await _clean(change.content, size_bytes)
 
     async def apply(conn: Conn) -> ServiceSummaryOut:
         found = await _find(conn, request, principal)
@@ -192,9 +191,8 @@ async def _find(conn: Conn, request: Request, principal: Principal) -> Observati
     return summary
 
 
-async def _clean(request: Request, content: str, size_bytes: int) -> str:
-    max_chars = dependency(request, Settings).field_max_chars
-    return cast("str", (await clean_aside(content, field_max_chars=max_chars, size_bytes=size_bytes, at="$.content")).value)
+async def _clean(content: str, size_bytes: int) -> str:
+    return cast("str", (await clean_aside(content, size_bytes=size_bytes, at="$.content")).value)
 
 
 routes = [

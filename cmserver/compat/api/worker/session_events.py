@@ -19,7 +19,6 @@ from cmserver.access.projects import Projects
 from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.http.wire import db, dependency
 from cmserver.base.ids import named_id, new_id
-from cmserver.base.settings import Settings
 from cmserver.base.text import KEY_MOST, storable
 from cmserver.ingest import session_lifecycle
 from cmserver.ingest.model import EventSubmission, RecordedEvent
@@ -164,8 +163,7 @@ async def record_prompt(
     """
     principal = speaker.principal
     prompt_text = _cut_prompt(prompt)
-    max_chars = dependency(request, Settings).field_max_chars
-    text = cast("str", (await clean_aside(prompt_text, field_max_chars=max_chars, size_bytes=size_bytes, at="$.prompt")).value)
+    text = cast("str", (await clean_aside(prompt_text, size_bytes=size_bytes, at="$.prompt")).value)
     existing_session = await find_session(request, speaker, text)
     project = await find_project(request, speaker, None if moves and project_name else existing_session, project_name=project_name)
     if project is None:

@@ -53,6 +53,7 @@ from cmserver.ops.stream.feed import Feed
 from cmserver.ops.stream.model import Name
 from cmserver.ops.stream.reader import Reader
 from cmserver.providers.registry import chain_models
+from cmserver.recall.model import ContextBudget
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.read import audit_prompt_read
 from cmserver.sessions.turns import repository as turns
@@ -332,14 +333,14 @@ async def processing(conn: Conn, principal: Principal, where: RowScope) -> Proce
 async def get_settings(request: Request) -> Response:
     """How the server behaves, without secrets, for claude-mem's viewer."""
     await admit_caller(request)
-    settings = dependency(request, Settings)
+    settings, budget = dependency(request, Settings), dependency(request, ContextBudget)
     first = chain_models(settings)[0]
     settings_out = SettingsOut(
         provider=first.name,
         model=first.model or "",
-        context_observations=str(settings.context_observations),
-        context_sessions=str(settings.context_summaries),
-        semantic_inject="true" if settings.context_on_prompt == "on" else "false",
+        context_observations=str(budget.observations),
+        context_sessions=str(budget.summaries),
+        semantic_inject="true" if settings.context_on in {"prompt", "both"} else "false",
         worker_port=str(settings.port),
     )
     return answer(settings_out)
