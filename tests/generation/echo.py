@@ -145,20 +145,23 @@ def in_its_fence(attack: Attack) -> bool:
 
 
 def table() -> str:
-    """Each attack, and what became of it."""
+    """How many attacks of each kind were held, and the names of those that were not."""
     forms = [("xml", False), ("json", False), ("xml", True), ("json", True)]
-    results = [[in_its_fence(attack), *(held(attack, form, raw=raw) for form, raw in forms)] for attack in ATTACKS]
-    fence, as_xml, as_json, raw_xml, raw_json = (sum(column) for column in zip(*results, strict=True))
-    rows = [
-        f"| {attack.name} | {attack.where} | {attack.tries} | {' | '.join('held' if kept else '**no**' for kept in result[:4])} |"
-        for attack, result in zip(ATTACKS, results, strict=True)
-    ]
+    results = {attack: [in_its_fence(attack), *(held(attack, form, raw=raw) for form, raw in forms)] for attack in ATTACKS}
+    fence, as_xml, as_json, raw_xml, raw_json = (sum(column) for column in zip(*results.values(), strict=True))
+    rows: list[str] = []
+    for tries in dict.fromkeys(attack.tries for attack in ATTACKS):
+        kind = [attack for attack in ATTACKS if attack.tries == tries]
+        counts = [sum(column) for column in zip(*(results[attack] for attack in kind), strict=True)][:4]
+        shown = ["all" if count == len(kind) else f"**{count}**" for count in counts]
+        lost = ", ".join(attack.name for attack in kind if not all(results[attack][:4]))
+        rows.append(f"| {tries} | {len(kind)} | {' | '.join(shown)} | {lost} |")
     return "\n".join(
         [
             f"Of {len(ATTACKS)} attacks the fence holds {fence}. Quoted as shown, {as_xml} are held in XML and {as_json} in JSON.",
             f"Quoted by a model that turns `&lt;` back into `<`, {raw_xml} are held in XML and {raw_json} in JSON.",
             "",
-            "| attack | stored in | tries to | fence | quoted in XML | quoted in JSON | turned back in XML |",
+            "| tries to | attacks | fence | quoted in XML | quoted in JSON | turned back in XML | not held |",
             "|---|---|---|---|---|---|---|",
             *rows,
             "",

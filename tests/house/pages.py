@@ -24,7 +24,6 @@ from cmserver.base.migrate import migrate
 from cmserver.cli.exit_codes import MEANINGS
 from cmserver.cli.main import cli
 from cmserver.embedded.postgres import EmbeddedPostgres
-from cmserver.ops.openapi.document import build_document, encode_document
 from tests.bench.recall import page as recall_page
 from tests.bench.recall.results import read_saved
 from tests.house.doctor_page import doctor_page
@@ -65,8 +64,7 @@ def pages() -> dict[Path, str]:
         "hooks": hooks_page(),
         "recall": recall_page.render(read_saved()),
     }
-    openapi = {REFERENCE / "openapi.json": encode_document(build_document(ROUTES)).decode()}
-    return {REFERENCE / f"{name}.md": text for name, text in made.items()} | openapi
+    return {REFERENCE / f"{name}.md": text for name, text in made.items()}
 
 
 # ---- docs/reference
@@ -159,16 +157,27 @@ def exit_codes_page() -> str:
 
 def cli_page() -> str:
     """docs/reference/cli.md."""
-    sections = [f"## {path}\n\n```text\n{text}\n```\n" for path, text in commands(cli, "cmserver")]
-    return "\n".join(["# Commands\n\n<!-- Generated from cmserver/cli/. -->\n", *sections])
+    return _CLI.format(rows="\n".join(f"| `{path}` | {sentence} |" for path, sentence in commands(cli, "cmserver")))
+
+
+_CLI = """\
+# Commands
+
+<!-- Generated from cmserver/cli/. -->
+
+Each in a sentence. Its arguments, options and examples are in its help: `cmserver jobs list --help`.
+
+| command | |
+|---|---|
+{rows}
+"""
 
 
 def commands(command: click.Command, name: str, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
-    """Each command as it is typed, and its help."""
-    context = click.Context(
-        command, info_name=name, parent=parent, terminal_width=100, max_content_width=100, **command.context_settings
-    )
-    yield context.command_path, command.get_help(context)
+    """Each command as it is typed, without the groups, and the first sentence of its help."""
+    context = click.Context(command, info_name=name, parent=parent)
+    if not isinstance(command, click.Group) or command.invoke_without_command:
+        yield context.command_path, command.get_short_help_str(10_000)
     if isinstance(command, click.Group):
         for each, inner in sorted(command.commands.items()):
             if not inner.hidden:
@@ -183,7 +192,7 @@ def http_page() -> str:
 def _operation(one: Operation) -> str:
     sentence = " ".join((inspect.getdoc(one.endpoint) or "").partition("\n\n")[0].split())
     needs = "no key" if one.scope is None else f"`{one.scope}`" if one.scope else "any key"
-    return f"| {one.method} | `{one.path}` | {needs} | {sentence} |"
+    return f"| `{one.method} {one.path}` | {needs} | {sentence} |"
 
 
 _HTTP = """\
@@ -195,11 +204,11 @@ A key goes with each request: `Authorization: Bearer <key>` or `X-Api-Key: <key>
 answers are JSON. An error is `{{"error": name, "message": sentence, "requestId": id}}`, with `issues` where fields are wrong.
 A field that is not known is refused, or, where clients of claude-mem may send more, named in the answer: `"ignored": ["projct"]`.
 
-Every field of every body and answer is in [openapi.json](openapi.json) (OpenAPI 3.1). A server has its own at `/openapi.json`, and
-shows it as a page, with an example of each request, at `/docs`.
+Every field of every body and answer is in the OpenAPI 3.1 document that each server has at `/openapi.json`. It is shown as a page,
+with an example of each request, at `/docs`.
 
-| method | path | scope | |
-|---|---|---|---|
+| route | scope | |
+|---|---|---|
 {rows}
 """
 

@@ -25,10 +25,10 @@ from tests.table import try_rows
 def names() -> dict[str, list[str]]:
     """Page -> what must be named there."""
     return {
-        "http.md": [f"| {one.method} | `{one.path}` |" for one in ROUTES],
-        "web.md": [f"| {page.method} | `{page.path}` |" for page in page_routes()],
+        "http.md": [f"| `{one.method} {one.path}` |" for one in ROUTES],
+        "web.md": [f"| `{page.method} {page.path}` |" for page in page_routes()],
         "settings.md": [f"`{field.environment}`" for field in fields()],
-        "cli.md": [f"## {path}\n" for path, _ in commands(cli, "cmserver")],
+        "cli.md": [f"| `{path}` |" for path, _ in commands(cli, "cmserver")],
         "logs.md": [f"| `{name}` |" for name in EVENTS],
         "exit-codes.md": [f"| {code.value} |" for code in MEANINGS],
         "provider-errors.md": [f"| `{kind.value}` |" for kind in FailureKind],

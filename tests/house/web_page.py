@@ -37,11 +37,16 @@ def web_page() -> str:
 
 
 def _row(page: Page) -> str:
-    roles = " | ".join(outcome_of(page, role) for role in ROLES)
     description = (inspect.getdoc(page.handler) or "").partition("\n\n")[0].replace("\n", " ")
-    operator = outcome_of(page, "viewer", is_operator=True)
     needs = f"`{page.scope}`" if page.scope else ""
-    return f"| {page.method} | `{page.path}` | {outcome_signed_out(page)} | {roles} | {operator} | {needs} | {description} |"
+    return f"| `{page.method} {page.path}` | {_who(page)} | {needs} | {description} |"
+
+
+def _who(page: Page) -> str:
+    """The least of those who may open it."""
+    if outcome_signed_out(page) == "yes":
+        return "anybody"
+    return next((role for role in ROLES if outcome_of(page, role) == "yes"), "operator")
 
 
 _PAGE = """\
@@ -52,11 +57,12 @@ _PAGE = """\
 [How to use it](../howto/use-the-web-interface.md). Whatever a page shows or does, the [HTTP API](http.md) and the
 [commands](cli.md) can, too. Everybody sees their own teams only: what belongs to another team is `Not found`.
 
-Who may open what: somebody who is not signed in, the three roles of a team, and an operator of the server who is a viewer of
-the team. `sign in` leads to the sign-in. Whoever signs in with a key may do what the scopes of the key say.
+A page may be opened by who stands there and by the roles above: a viewer, a member, an owner of the team. An operator of the server
+opens what stands there for operators. Who is not signed in is led to the sign-in. A key may do what its
+scopes say.
 
-| | address | signed out | viewer | member | owner | operator | scope | what it is |
-|---|---|---|---|---|---|---|---|---|
+| address | who | scope | what it is |
+|---|---|---|---|
 {rows}
 
 Every answer below `/ui` has the policy `default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';
