@@ -41,7 +41,6 @@ from tests.bench.load import ROOT
 from tests.bench.measure import Figure, line
 from tests.bench.month import command as month
 from tests.bench.peers import command as peers
-from tests.bench.profile import command as profile
 from tests.bench.recall import command as recall
 from tests.bench.scale import FULL, MILLION, QUICK, Scale
 from tests.bench.unfinished import read_commit, resume
@@ -148,7 +147,7 @@ def _read_sizes(sizes: str) -> tuple[int, ...]:
 if __name__ == "__main__":
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     commands = {"recall": recall.main, "generation": generation.main, "pairs": pairs.main, "usefulness": usefulness.main}
-    commands |= {"answers": answers.main, "growth": growth.main, "month": month.main, "peers": peers.main, "profile": profile.main}
+    commands |= {"answers": answers.main, "growth": growth.main, "month": month.main, "peers": peers.main}
     if name == "--check":
         peers.main(args=sys.argv[1:], prog_name="bin/bench peers")
     if command := commands.get(name):  # with options of their own, no aims of time

@@ -13,9 +13,8 @@ from tests.bench.load import ROOT
 from tests.bench.measure import Figure, shown
 from tests.bench.month import record as month
 from tests.bench.peers import record as peers
-from tests.bench.profile import record as profile
 
-_KEPT = "<!-- From here on: what bin/bench peers, profile and month have kept (--keep). -->\n"
+_KEPT = "<!-- From here on: what bin/bench peers and month have kept (--keep). -->\n"
 PAGE = ROOT / "docs" / "reference" / "performance.md"
 
 _HEAD = """# Performance
@@ -25,8 +24,48 @@ Written by `bin/bench --write`; do not edit. `bin/bench` measures the same on yo
 Each figure stands beside a yardstick that was measured in the same rounds, alternating with it, on the same machine. The ratio
 is the median of the rounds' ratios: it can be compared between machines, which the absolute numbers cannot. All is measured on
 the embedded PostgreSQL with its default durability (every commit waits for the disk), and everything shares one machine:
-PostgreSQL, the program, and what puts load on it.
+PostgreSQL, the program, and what puts load on it. `bin/bench` prints some two hundred more, and p50 and p99 of each:
+every list, page and tool, and search in projects of every size.
 """
+
+CORE = (
+    "POST /v1/events, 1 connection",
+    "POST /v1/events, 8 connections",
+    "POST /v1/events/batch of 100, 8 connections",
+    "POST /v1/events while the worker is busy, 8 connections",
+    "POST /v1/events while the worker is busy, 64 connections",
+    "drain of 5,000 events of 64 sessions, one worker",
+    "from event to claim, `cmserver run`",
+    "claim beside 100,000 jobs in backoff",
+    "CPU time of an event until its observation is stored, with rules",
+    "memory of all processes after 100,000 events",
+    "WAL beside the payload, per event until it is embedded",
+    "input tokens of 200 tool uses in one session, in bursts",
+    "input tokens a tool use, in a session of 2,000",
+    "POST /v1/hooks/claude-code, a prompt",
+    "hook, the server is up",
+    "hook at a session's start, with its context",
+    "hook, the server is down",
+    "GET /v1/context",
+    "index, share of its lines that is useful",
+    "index, useful observations that have a line",
+    "POST /v1/search by words, all of 50,000",
+    "POST /v1/search by words and meaning, all of 50,000",
+    "POST /v1/search by words, all of 1,000,000",
+    "POST /v1/search by words and meaning, all of 1,000,000",
+    "recall@20 of the approximate index, all of 1,000,000",
+    "MCP, observation_search, one after the other",
+    "20 lines of observation_search",
+    "GET /v1/jobs",
+    "GET /v1/observations",
+    "GET /ui",
+    "POST /v1/observations with `merge`, in a project of 10,000",
+    "POST /v1/events while 1,000,000 events and 200,000 observations are backed up",
+    "import claude-mem, 100,000 observations",
+    "cold start, from an empty data folder to /readyz",
+    "warm start, to /readyz",
+)
+"""The figures that stand on the page: what a user waits for, pays for, or needs hardware for."""
 
 
 def write(figures: Mapping[str, Sequence[Figure]], measured_by: Mapping[str, str], postgres: str) -> Path:
@@ -37,12 +76,10 @@ def write(figures: Mapping[str, Sequence[Figure]], measured_by: Mapping[str, str
 
 
 def kept_sections() -> str:
-    """The parts that other runs have measured and kept: the programs beside it, where the time goes, and the month."""
+    """The parts that other runs have measured and kept: the programs beside it, and the month."""
     sections: list[str] = []
     if run := peers.last_kept():
         sections.append(peers.section(run))
-    if profiled := profile.last_kept():
-        sections.append(profile.section(profiled))
     if lived := month.last_kept():
         sections.append(month.section(lived))
     return "".join(f"\n{section}" for section in ([_KEPT, *sections] if sections else []))
@@ -56,6 +93,7 @@ def write_kept_sections() -> None:
 
 def text(figures: Mapping[str, Sequence[Figure]], measured_by: Mapping[str, str], postgres: str) -> str:
     """The page."""
+    figures = {name: [one for one in found if one.name in CORE] for name, found in figures.items()}
     parts = [
         _HEAD,
         "## Figures\n",
@@ -64,7 +102,7 @@ def text(figures: Mapping[str, Sequence[Figure]], measured_by: Mapping[str, str]
         _machine(postgres),
     ]
     parts.append("## How each is measured\n")
-    parts += [f"**`bin/bench {name}`.** {measured_by[name]}\n\n{_notes(found)}" for name, found in figures.items()]
+    parts += [f"**`bin/bench {name}`.** {measured_by[name]}\n" for name, found in figures.items() if found]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -75,10 +113,6 @@ def _table(figures: Sequence[Figure]) -> str:
         for one in figures
     ]
     return "\n".join(["| | median | ratio | aim | met |", "|---|---|---|---|---|", *rows]) + "\n"
-
-
-def _notes(figures: Sequence[Figure]) -> str:
-    return "\n".join(f"- {one.name}: {one.note}" for one in figures if one.note) + "\n"
 
 
 def machine(postgres: str) -> dict[str, str]:

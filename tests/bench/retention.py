@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import psycopg
 
 from cmserver.base.db import Db
-from cmserver.base.settings import Settings
+from cmserver.retention.model import RetentionDefaults
 from cmserver.retention.sweep import sweep
 from tests.bench.load import Loader, loader
 from tests.bench.measure import Aim, Figure, percentile, spread
@@ -72,7 +72,6 @@ _SEED = (
 def run(world: World, scale: Scale) -> list[Figure]:
     """In each round the load alone, then the load beside a sweep."""
     place = world.place()
-    settings = Settings(data_dir=world.folder, database_url=place.url, retention_events_days=30)
     pairs: list[tuple[float, float]] = []
     alone_ms: list[float] = []
     beside_ms: list[float] = []
@@ -81,7 +80,7 @@ def run(world: World, scale: Scale) -> list[Figure]:
         for round_ in range(scale.rounds):
             _seed(place, scale.retained // scale.rounds, round_)
             alone = _send(over_http, place, port, scale)
-            with _sweeping(place, settings, taken):
+            with _sweeping(place, taken):
                 beside = _send(over_http, place, port, scale)
             pairs.append((percentile(beside, 99), percentile(alone, 99)))
             alone_ms += alone
@@ -116,7 +115,7 @@ def _seed(place: Place, rows: int, round_: int) -> None:
 
 
 @contextmanager
-def _sweeping(place: Place, settings: Settings, taken: list[float]) -> Generator[None]:
+def _sweeping(place: Place, taken: list[float]) -> Generator[None]:
     """Sweeps until the block ends; adds up the rows, and the seconds in which there were any."""
     stop = threading.Event()
 
@@ -124,7 +123,7 @@ def _sweeping(place: Place, settings: Settings, taken: list[float]) -> Generator
         async with Db(place.url, size=2) as db:
             while not stop.is_set():
                 started_at = time.perf_counter()
-                rows = sum((await sweep(db, settings, max_rows=10_000_000)).counts.values())
+                rows = sum((await sweep(db, RetentionDefaults(events_days=30), max_rows=10_000_000)).counts.values())
                 if rows:
                     taken[0] += rows
                     taken[1] += time.perf_counter() - started_at

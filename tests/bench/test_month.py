@@ -1,9 +1,8 @@
-"""The simulated month: what counts as flat, its picture, and a short one lived through."""
+"""The simulated month: what counts as flat, and a short one lived through."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
@@ -71,13 +70,11 @@ def test_a_short_month_is_not_judged():
     assert "too short to say" in record.section(make_month(days))
 
 
-def test_the_picture_has_a_line_for_each_series_and_is_kept_with_the_figures(tmp_path: Path):
+def test_what_was_kept_is_read_again(tmp_path: Path):
     month = make_month([make_day(number) for number in range(1, 29)])
 
     record.keep(month, tmp_path)
 
-    picture = ET.fromstring((tmp_path / record.SVG).read_text(encoding="utf-8"))
-    assert len(picture.findall("{http://www.w3.org/2000/svg}polyline")) == len(record.SERIES)
     assert record.last_kept(tmp_path) == month
 
 

@@ -12,11 +12,11 @@ import msgspec
 from tests.bench import page
 from tests.house.house import ROOT
 
-FILE = ROOT / "docs" / "reference" / "bench" / "cluster.json"
+FILE = ROOT / "tests" / "bench" / "kept" / "cluster.json"
 PAGE = ROOT / "docs" / "why" / "scale.md"
 RECORD = "CMSERVER_TEST_RECORD"
 """The variable that names the file to which outcomes are added; without it nothing is kept."""
-_BEGIN, _END = "<!-- The cases: generated from reference/bench/cluster.json. -->\n", "<!-- The end of what is generated. -->\n"
+_BEGIN, _END = "<!-- The cases: generated from tests/bench/kept/cluster.json. -->\n", "<!-- The end of what is generated. -->\n"
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from tests.bench.measure import shown
 from tests.bench.month import record as month_record
 from tests.bench.operations import Cost
 
-FILE = ROOT / "docs" / "reference" / "bench" / "growth.json"
+FILE = ROOT / "tests" / "bench" / "kept" / "growth.json"
 PAGE = ROOT / "docs" / "reference" / "sizing.md"
 _EVENTS_A_DAY = 400
 """Of a person who works with an agent all day: ten sessions of forty tool uses."""
@@ -140,7 +140,7 @@ def _answer(growth: Growth, month: month_record.Month) -> str:
                 f"uses) on {_WORKDAYS} days a year. An event with its job, logs, observations and indexes takes "
                 f"{bytes_per_event:,.0f} bytes and {cpu_seconds * 1000:.1f} ms of CPU time until its observation is stored and "
                 "found; both are of the [simulated month](performance.md#a-month) with tool uses of 2 kB, which is what is "
-                "stored of larger ones, too, once `CMSERVER_FIELD_MAX_CHARS` has cut them down to its length. A model's time "
+                "stored of larger ones, too, once 16,000 characters are left of each field. A model's time "
                 "is not in it.\n"
             ),
             *rows,

@@ -1,9 +1,8 @@
-"""What each day of the simulated month measured; whether it stayed flat; and its picture."""
+"""What each day of the simulated month measured; and whether it stayed flat."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from statistics import median
 
@@ -12,8 +11,8 @@ import msgspec
 from tests.bench.load import ROOT
 from tests.bench.measure import shown
 
-FOLDER = ROOT / "docs" / "reference" / "bench"
-JSON, SVG = "month.json", "month.svg"
+FOLDER = ROOT / "tests" / "bench" / "kept"
+JSON = "month.json"
 WEEK = 7
 WORKDAYS = 5
 
@@ -43,7 +42,7 @@ class Day(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Series(msgspec.Struct, frozen=True):
-    """One line of the picture, and how much it may grow from the second week to the last."""
+    """One line of the table, and how much it may grow from the second week to the last."""
 
     field: str
     title: str
@@ -100,11 +99,11 @@ def rises(days: Sequence[Day]) -> list[str]:
     return found
 
 
-def keep(month: Month, folder: Path = FOLDER) -> list[Path]:
+def keep(month: Month, folder: Path = FOLDER) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / JSON).write_bytes(msgspec.json.format(msgspec.json.encode(month), indent=1) + b"\n")
-    (folder / SVG).write_text(svg(month.days), encoding="utf-8")
-    return [folder / JSON, folder / SVG]
+    file = folder / JSON
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(month), indent=1) + b"\n")
+    return file
 
 
 def last_kept(folder: Path = FOLDER) -> Month | None:
@@ -128,7 +127,6 @@ def section(month: Month) -> str:
         f"At the end `cmserver verify` {'holds' if month.verified else '**does not hold**'}; acknowledged events that are not "
         f"there: {month.lost_events}; events that are there twice: {month.doubled_events}. " + _flatness(days),
         "",
-        f"![Ten measurements on each day of the month](bench/{SVG})\n",
         "| | first day | second week | last week |",
         "|---|---|---|---|",
     ]
@@ -155,42 +153,3 @@ def _flatness(days: Sequence[Day]) -> str:
 
 def _days(numbers: Sequence[int]) -> str:
     return f"day{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}" if numbers else "no day"
-
-
-_WIDTH, _HEIGHT, _COLUMNS, _MARGIN = 320, 120, 2, 34
-
-
-def svg(days: Sequence[Day]) -> str:
-    """Small pictures, one for each series, from zero."""
-    rows = -(-len(SERIES) // _COLUMNS)
-    width, height = _COLUMNS * _WIDTH, rows * _HEIGHT
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-    ]
-    for place, series in enumerate(SERIES):
-        parts.append(_panel(series, days, place % _COLUMNS * _WIDTH, place // _COLUMNS * _HEIGHT))
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _panel(series: Series, days: Sequence[Day], left: float, top: float) -> str:
-    values = [float(getattr(day, series.field)) for day in days]
-    highest = max(*values, 1e-9)
-    last = max(day.day for day in days)
-    x0, x1, y0, y1 = left + _MARGIN, left + _WIDTH - 12, top + _HEIGHT - 20, top + 24
-
-    def point(day: int, value: float) -> str:
-        return f"{x0 + (x1 - x0) * (day - 1) / max(1, last - 1):.1f},{y0 - (y0 - y1) * value / highest:.1f}"
-
-    line = " ".join(point(day.day, value) for day, value in zip(days, values, strict=True))
-    title = escape(f"{series.title}{f' ({series.unit})' if series.unit else ''}")
-    return "\n".join(
-        [
-            f'<text x="{left + _MARGIN}" y="{top + 16}" fill="#222222">{title}</text>',
-            f'<path d="M{x0} {y1}V{y0}H{x1}" fill="none" stroke="#999999"/>',
-            f'<text x="{x0 - 4}" y="{y1 + 4}" text-anchor="end" fill="#666666">{shown(highest)}</text>',
-            f'<text x="{x0}" y="{y0 + 13}" fill="#666666">day 1</text>',
-            f'<text x="{x1}" y="{y0 + 13}" text-anchor="end" fill="#666666">day {last}</text>',
-            f'<polyline points="{line}" fill="none" stroke="#1f6feb" stroke-width="1.6"/>',
-        ]
-    )

@@ -83,7 +83,6 @@ class Program:
             "generation_debounce_seconds": 0.5,
             "lease_seconds": 4,
             "heartbeat_seconds": 1,
-            "drain_seconds": 2,
             "data_dir": self._data_dir,
             "port": self.port,
         }

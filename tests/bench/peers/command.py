@@ -27,7 +27,7 @@ CONNECTIONS = (1, 8, 64)
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(min=1), help="Interleaved rounds.")
 @click.option("--seconds", default=3.0, show_default=True, help="Length of a peer's part of a round, in whole seconds for wrk.")
 @click.option("--drained", default=5000, show_default=True, help="Events of which each queue is emptied.")
-@click.option("--keep", is_flag=True, help="Keep the figures under docs/reference/bench/ and in docs/reference/performance.md.")
+@click.option("--keep", is_flag=True, help="Keep the figures under tests/bench/kept/ and in docs/reference/performance.md.")
 @click.option("--check", is_flag=True, help="Exit with 1 when a ratio fell by more than a fifth against the last kept run.")
 def main(names: tuple[str, ...], rounds: int, seconds: float, drained: int, *, quick: bool, keep: bool, check: bool) -> None:
     """Measure cmserver beside other programs: rate, latency, CPU time and memory.

@@ -11,7 +11,7 @@ import msgspec
 from tests.bench.load import ROOT
 from tests.bench.measure import shown
 
-FOLDER = ROOT / "docs" / "reference" / "bench"
+FOLDER = ROOT / "tests" / "bench" / "kept"
 MAX_FALL = 0.2
 """A ratio that falls by more than this share fails `--check`."""
 SUBJECTS = ("cmserver run", "cmserver api")
