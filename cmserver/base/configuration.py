@@ -261,7 +261,8 @@ def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
 def _unknown(subject: str, name: str, candidates: Mapping[str, str]) -> str:
     """The warning about a name that is no setting. `candidates`: compared name -> displayed name."""
-    if substitute := REMOVED.get(name.lower().removesuffix("_file")):
+    removed = name.lower()
+    if substitute := REMOVED.get(removed) or REMOVED.get(removed.removesuffix("_file")):
         return f"{subject} is no setting any more and is ignored: {substitute}"
     return f"{subject} is not a setting and is ignored{_nearest(name, candidates)}"
 

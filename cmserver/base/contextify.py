@@ -13,7 +13,6 @@ NAMES_BY_SETTING: Final = {
     "embedder_base_url": ("OLLAMA_URL", "embedding.ollama_url"),
     "embedder_model": ("EMBEDDING_MODEL", "embedding.model"),
     "port": ("SERVER_PORT", "server.port"),
-    "search_meaning_weight": ("", "search.vector_weight"),
 }
 """Setting -> the variable and the key of config.yaml that stand for it. Contextify embeds with Ollama only."""
 

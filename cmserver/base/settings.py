@@ -171,8 +171,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     context_on: Annotated[
         Literal["none", "prompt", "file", "both"],
         described(
-            "When a session is told what is known, besides at its start: on a prompt up to three observations that clearly belong "
-            "to it, on a file that its agent opens up to five lines. Claude Code also needs `cmserver connect claude-code --on-file`."
+            "When a session is told what is known, beside its start: on a prompt up to three observations that belong to it, on "
+            "a file that its agent opens up to five lines. Claude Code also needs `cmserver connect claude-code --on-file`."
         ),
     ] = "prompt"
     embedder: Annotated[

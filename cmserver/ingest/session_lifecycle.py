@@ -35,7 +35,7 @@ from cmserver.sessions.write import find_or_make
 
 IDLE_SWEEP = "idle-sweep"
 """The actor, in the audit log, that ends idle sessions."""
-_CHECKPOINTS = Checkpoints(events=50, minutes=30.0)
+CHECKPOINTS = Checkpoints(events=50, minutes=30.0)
 """An hour of work or two: fewer summaries would tell of too much at once, more would cost a call of the model each."""
 
 
@@ -71,7 +71,7 @@ async def checkpoint_turn(
             principal,
             session_id,
             source_adapter="hook",
-            after=_CHECKPOINTS,
+            after=CHECKPOINTS,
             occurred_at=occurred_at,
             beside_open=is_gathered,
         )
@@ -116,7 +116,7 @@ async def end_session_or_turn(db: Db, notifier: JobNotifier, principal: Principa
             principal,
             session_id,
             source_adapter="api",
-            after=_CHECKPOINTS,
+            after=CHECKPOINTS,
         ),
     )
     if is_new:

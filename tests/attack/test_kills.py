@@ -42,7 +42,6 @@ class System:
         self._settings = {
             **QUICK_LEASE,
             "CMSERVER_PORT": str(free_port()),
-            "CMSERVER_KEY_REQUESTS_PER_MINUTE": "1000000",
             "CMSERVER_PROVIDER": "tests.process.slow_provider:make",
             WORK: "0.05",
         }

@@ -167,7 +167,7 @@ def check(server: Program, requests: Iterator[Request]) -> None:
 
 @pytest.fixture
 def server(run: Run) -> Program:
-    settings = {"CMSERVER_PROVIDER": "offline", "CMSERVER_KEY_REQUESTS_PER_MINUTE": "1000000"}
+    settings = {"CMSERVER_PROVIDER": "offline"}
     program = run("server", settings=settings)
     program.wait_until_ready()
     return program

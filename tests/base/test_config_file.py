@@ -18,9 +18,9 @@ from tests.process.conftest import passable_folder
 def test_a_missing_file_is_made_for_its_user_alone(tmp_path: Path):
     file = tmp_path / "config.toml"
 
-    add_settings(file, {"provider": "ollama", "model": 'a "b"', "prompt_event_tokens": 12_000})
+    add_settings(file, {"provider": "ollama", "model": 'a "b"', "model_context_tokens": 32_768})
 
-    assert file.read_text() == 'provider = "ollama"\nmodel = "a \\"b\\""\nprompt_event_tokens = 12000\n'
+    assert file.read_text() == 'provider = "ollama"\nmodel = "a \\"b\\""\nmodel_context_tokens = 32768\n'
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 

@@ -7,6 +7,7 @@ import pytest
 from cmserver.base import settings
 from cmserver.base.configuration import BadSetting, effective, load
 from cmserver.base.contextify import UNUSED_VARIABLES, translate_contextify
+from cmserver.base.removed_settings import REMOVED
 from cmserver.base.settings import Settings
 from tests.house.settings_page import settings_page
 from tests.table import try_rows
@@ -32,11 +33,11 @@ def test_without_any_setting_the_defaults_are_in_force():
 
 def test_the_environment_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path):
     file = tmp_path / "cmserver.toml"
-    file.write_text('port = 1000\nhost = "0.0.0.0"\ndrain_seconds = 3\nanthropic_api_key = "sk-ant-from-a-file"\n')
+    file.write_text('port = 1000\nhost = "0.0.0.0"\nlease_seconds = 30\nanthropic_api_key = "sk-ant-from-a-file"\n')
 
     loaded = load(HOME | {"CMSERVER_CONFIG": str(file), "CMSERVER_PORT": "2000"})
 
-    assert (loaded.settings.port, loaded.settings.host, loaded.settings.drain_seconds) == (2000, "0.0.0.0", 3.0)
+    assert (loaded.settings.port, loaded.settings.host, loaded.settings.lease_seconds) == (2000, "0.0.0.0", 30.0)
     assert loaded.settings.anthropic_api_key == "sk-ant-from-a-file"
     assert loaded.sources["port"] == "environment CMSERVER_PORT"
     assert loaded.sources["host"] == str(file)
@@ -70,8 +71,8 @@ def test_an_empty_value_counts_as_not_set(tmp_path: Path):
         ("CMSERVER_PORT", "abc", "CMSERVER_PORT is 'abc': a whole number from 0 to 65535 is expected."),
         ("CMSERVER_PORT", "70000", "CMSERVER_PORT is '70000': a whole number from 0 to 65535 is expected."),
         ("CMSERVER_PORT", "1.5", "CMSERVER_PORT is '1.5': a whole number from 0 to 65535 is expected."),
-        ("CMSERVER_DRAIN_SECONDS", "-1", "CMSERVER_DRAIN_SECONDS is '-1': a number from 0 to 600 is expected."),
-        ("CMSERVER_DRAIN_SECONDS", "nan", "CMSERVER_DRAIN_SECONDS is 'nan': a number from 0 to 600 is expected."),
+        ("CMSERVER_LEASE_SECONDS", "-1", "CMSERVER_LEASE_SECONDS is '-1': a number from 0.2 to 3600 is expected."),
+        ("CMSERVER_LEASE_SECONDS", "nan", "CMSERVER_LEASE_SECONDS is 'nan': a number from 0.2 to 3600 is expected."),
         ("CMSERVER_EMBEDDED", "no", "CMSERVER_EMBEDDED is 'no': 'auto' or 'never' is expected."),
         ("CMSERVER_DATA_DIR", "data", "CMSERVER_DATA_DIR is 'data': an absolute path is expected."),
         (
@@ -171,22 +172,30 @@ def test_the_variables_of_claude_mem_are_understood_and_named():
     theirs = {
         "CLAUDE_MEM_WORKER_PORT": "37701",
         "CLAUDE_MEM_MODEL": "claude-haiku",
-        "CLAUDE_CODE_PATH": "/opt/claude",
         "CLAUDE_MEM_VERBOSITY": "minimal",
     }
 
     loaded = load(HOME | theirs | {"CMSERVER_PROVIDER": "claude-cli"})
 
     settings = loaded.settings
-    assert (settings.port, settings.model, settings.claude_program, settings.verbosity) == (
-        37701,
-        "claude-haiku",
-        "/opt/claude",
-        "minimal",
-    )
+    assert (settings.port, settings.model, settings.verbosity) == (37701, "claude-haiku", "minimal")
     assert set(loaded.translated) == set(theirs)
     assert load(HOME | theirs).settings.model is None, "a model of Claude is none of the rules'"
     assert refusal({"CLAUDE_MEM_WORKER_PORT": "abc"}).startswith("CLAUDE_MEM_WORKER_PORT is 'abc': ")
+
+
+def test_the_key_of_voyage_goes_nowhere_else():
+    key = {"VOYAGE_API_KEY": "pa-1"}
+
+    assert load(HOME | key | {"CMSERVER_EMBEDDER": "voyage"}).settings.embedder_key == "pa-1"
+    for other in (
+        {},
+        {"CMSERVER_EMBEDDER": "openai"},
+        {"CMSERVER_EMBEDDER": "voyage", "CMSERVER_EMBEDDER_BASE_URL": "http://gate"},
+    ):
+        loaded = load(HOME | key | other)
+        assert loaded.settings.embedder_key is None
+        assert loaded.warnings == []
 
 
 CONTEXTIFY = {
@@ -263,17 +272,27 @@ def test_names_of_the_tests_and_of_others_are_not_pointed_out():
     assert load(HOME | {"CMSERVER_TEST_DATABASE_URL": "x", "PORT": "1", "OPENAI_KEY": "x"}).warnings == []
 
 
-def test_the_heartbeat_and_the_drain_are_shorter_than_the_lease():
-    assert refusal({"CMSERVER_LEASE_SECONDS": "13"}) == (
-        "CMSERVER_LEASE_SECONDS is 13: more than CMSERVER_HEARTBEAT_SECONDS and CMSERVER_DRAIN_SECONDS together (13) "
-        "is expected, or a stopping worker loses its jobs while it finishes them."
-    )
+def test_each_setting_of_before_is_answered_by_a_sentence(tmp_path: Path):
+    file = tmp_path / "cmserver.toml"
+    file.write_text("\n".join(f"{name} = 1" for name in REMOVED))
+
+    in_file = load(HOME, config_file=file).warnings
+    in_environment = load(HOME | {f"CMSERVER_{name.upper()}": "1" for name in REMOVED}).warnings
+
+    assert not REMOVED.keys() & {field.name for field in settings.fields()}
+    assert in_file == [f"{name} in {file} is no setting any more and is ignored: {text}" for name, text in REMOVED.items()]
+    assert in_environment == [
+        f"CMSERVER_{name.upper()} is no setting any more and is ignored: {text}"
+        for name, text in sorted(REMOVED.items(), key=lambda row: row[0].upper())
+    ]
+    for name in ("VOYAGE_API_KEY_FILE", "CMSERVER_VOYAGE_API_KEY_FILE"):
+        assert "CMSERVER_EMBEDDER_KEY_FILE" in load(HOME | {name: "/run/key"}).warnings[0]
 
 
-def test_a_provider_times_out_before_its_job_does():
-    assert refusal({"CMSERVER_JOB_HARD_LIMIT_SECONDS": "120"}) == (
-        "CMSERVER_PROVIDER_TIMEOUT_SECONDS is 120: less than CMSERVER_JOB_HARD_LIMIT_SECONDS (120) is expected, "
-        "or a job is given up while its provider may still answer."
+def test_the_heartbeat_and_the_end_of_a_worker_are_shorter_than_the_lease():
+    assert refusal({"CMSERVER_LEASE_SECONDS": "8"}) == (
+        "CMSERVER_LEASE_SECONDS is 8: more than CMSERVER_HEARTBEAT_SECONDS (5) and the 3.2 seconds in which a stopping worker "
+        "finishes is expected, or it loses its jobs meanwhile."
     )
 
 
@@ -335,7 +354,7 @@ def test_words_are_accepted_in_any_case():
 
 
 def test_the_tests_can_shorten_the_lease_and_take_any_free_port():
-    environ = {"CMSERVER_LEASE_SECONDS": "2", "CMSERVER_HEARTBEAT_SECONDS": "0.5", "CMSERVER_DRAIN_SECONDS": "1"}
+    environ = {"CMSERVER_LEASE_SECONDS": "2", "CMSERVER_HEARTBEAT_SECONDS": "0.5"}
 
     loaded = load(HOME | environ | {"CMSERVER_PORT": "0", "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0"})
 
@@ -427,31 +446,12 @@ def test_every_setting_is_described_briefly_and_stands_on_the_page():
 
 
 def test_every_number_has_a_unit_in_its_name_or_counts_something_and_has_limits():
-    counts = {
-        "database_pool_size",
-        "api_processes",
-        "backup_keep",
-        "port",
-        "generation_concurrency",
-        "batch_max_events",
-        "streams_per_key",
-        "max_connections",
-        "key_requests_per_minute",
-        "checkpoint_events",
-        "context_observations",
-        "context_summaries",
-        "embedder_dimensions",
-        "queue_warning_jobs",
-    }
-    shares = {"search_meaning_weight"}
-
+    counts = {"database_pool_size", "api_processes", "port", "generation_concurrency"}
     times = ("_seconds", "_minutes", "_hours")
     for field in settings.fields():
         if field.type is int or field.type is float:
-            assert field.name in counts | shares or field.name.endswith((*times, "_days", "_bytes", "_chars", "_tokens")), (
-                field.name
-            )
-            assert (field.type is float) == (field.name in shares or field.name.endswith(times)), field.name
+            assert field.name in counts or field.name.endswith((*times, "_tokens")), field.name
+            assert (field.type is float) == field.name.endswith(times), field.name
             assert field.at_least is not None, field.name
             assert field.at_most is not None, field.name
 

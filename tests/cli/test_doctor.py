@@ -212,7 +212,9 @@ def test_every_kind_of_failure_has_a_sentence_that_ends(kind: FailureKind):
 
 
 def ask_embedder(tmp_path: Path, **environ: str | None) -> Said:
-    unset = dict.fromkeys(("CMSERVER_CONFIG", "CMSERVER_EMBEDDER", "VOYAGE_API_KEY", "OPENAI_API_KEY"), None)
+    unset = dict.fromkeys(
+        ("CMSERVER_CONFIG", "CMSERVER_EMBEDDER", "CMSERVER_EMBEDDER_KEY", "VOYAGE_API_KEY", "OPENAI_API_KEY"), None
+    )
     result = CliRunner().invoke(cli, ["doctor", "embedder"], env={**unset, "CMSERVER_DATA_DIR": str(tmp_path), **environ})
     code = exit_code(result.exception) if isinstance(result.exception, CmserverError) else result.exit_code
     return Said(code, result.stdout, str(result.exception or ""))
@@ -229,7 +231,7 @@ def test_an_embedder_without_its_key_is_a_setting_that_is_missing(tmp_path: Path
     told = ask_embedder(tmp_path, CMSERVER_EMBEDDER="voyage")
 
     assert told.code == 2
-    assert "VOYAGE_API_KEY" in told.err
+    assert "CMSERVER_EMBEDDER_KEY" in told.err
 
 
 def test_an_embedder_that_is_not_there_is_said_to_be_so(tmp_path: Path):

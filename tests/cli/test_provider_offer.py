@@ -167,7 +167,7 @@ def test_an_ollama_is_kept_with_its_model_its_address_and_events_that_fit(termin
         "provider": "ollama",
         "model": "qwen3:8b",
         "base_url": f"{ollama}/v1",
-        "prompt_event_tokens": 12_000,
+        "model_context_tokens": 32_768,
     }
 
 

@@ -61,7 +61,6 @@ class Site:
             "CMSERVER_DATABASE_TENANT_URL": self.cluster.url("cmserver_request"),
             "CMSERVER_API_PROCESSES": "1",
             "CMSERVER_EMBEDDER": "none",
-            "CMSERVER_KEY_REQUESTS_PER_MINUTE": "1000000",
             "CMSERVER_PROVIDER": f"{make.__module__}:{make.__name__}",
         }
 

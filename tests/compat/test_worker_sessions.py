@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 
 from cmserver.app import create_app
@@ -16,6 +15,8 @@ from cmserver.base.settings import Settings
 from cmserver.compat.api.worker.rows import platform
 from cmserver.compat.api.worker.session_events import session_number
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.ingest import session_lifecycle
+from cmserver.ingest.model import Checkpoints
 from tests.compat.conftest import visitor
 from tests.conftest import Cast, bound_to
 from tests.rows import rows
@@ -334,9 +335,10 @@ async def test_the_end_of_a_turn_keeps_the_last_message_and_costs_no_summary(gue
 
 
 async def test_several_turns_with_enough_work_cost_one_summary(
-    settings: Settings, db: Db, hub: NotificationListener, notifier: JobNotifier, cast: Cast
+    settings: Settings, db: Db, hub: NotificationListener, notifier: JobNotifier, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ):
-    app = create_app(msgspec.structs.replace(settings, checkpoint_events=3), db, hub, notifier, secret=b"x")
+    monkeypatch.setattr(session_lifecycle, "CHECKPOINTS", Checkpoints(events=3, minutes=30.0))
+    app = create_app(settings, db, hub, notifier, secret=b"x")
 
     async with visitor(app) as guest:
         jobs: list[object] = []

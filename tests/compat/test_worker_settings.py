@@ -17,7 +17,7 @@ SECRETS = [field.name for field in fields() if field.mask]
 def settings(settings: Settings) -> Settings:
     """With a word in every secret, and in what is near to one."""
     hidden = {name: f"hidden-{name}" for name in SECRETS if name != "database_url"}
-    return msgspec.structs.replace(settings, **hidden, context_observations=7, provider="anthropic,offline", model="haiku,")
+    return msgspec.structs.replace(settings, **hidden, provider="anthropic,offline", model="haiku,")
 
 
 async def test_what_says_how_it_behaves_is_told_in_texts(client: httpx.AsyncClient, cast: Cast):
@@ -28,7 +28,7 @@ async def test_what_says_how_it_behaves_is_told_in_texts(client: httpx.AsyncClie
         "CLAUDE_MEM_PROVIDER": "anthropic",
         "CLAUDE_MEM_MODEL": "haiku",
         "CLAUDE_MEM_MODE": "code",
-        "CLAUDE_MEM_CONTEXT_OBSERVATIONS": "7",
+        "CLAUDE_MEM_CONTEXT_OBSERVATIONS": "50",
         "CLAUDE_MEM_CONTEXT_SESSION_COUNT": "10",
         "CLAUDE_MEM_SEMANTIC_INJECT": "true",
         "CLAUDE_MEM_WORKER_PORT": "37877",

@@ -40,8 +40,9 @@ async def live_hub(hub: NotificationListener) -> AsyncGenerator[NotificationList
 
 @pytest.fixture
 def app(settings: Settings, db: Db, live_hub: NotificationListener, notifier: JobNotifier) -> AsgiFrame:
-    settings = msgspec.structs.replace(settings, streams_per_key=2)
-    return create_app(settings, db, live_hub, notifier, secret=b"s" * 32)
+    app = create_app(settings, db, live_hub, notifier, secret=b"s" * 32)
+    app.dependencies.replace(Feed(db, live_hub, secret=b"s" * 32, streams_per_key=2))
+    return app
 
 
 class Viewer:

@@ -50,11 +50,11 @@ async def test_what_later_words_hid_is_kept_by_retention_and_shown_again_beside_
 ):
     older, newer = await hide(db, cast, make, "Never print secrets", "Log with structlog instead of print", days=days)
 
-    await sweep(db, settings)
+    await sweep(db)
     async with db.system() as conn:
         assert await (await conn.execute(REVIVE)).fetchall() == [(1,)]
         assert await (await conn.execute(REVIVE)).fetchall() == [(0,)]
-    await sweep(db, settings)
+    await sweep(db)
 
     listed = await client.get("/v1/observations", params={"type": "decision"}, headers=cast.alice.headers)
     assert [(row["number"], row["metadata"].get("mayReplace")) for row in listed.json()["observations"]] == [
@@ -73,7 +73,7 @@ async def test_what_people_merged_stays_merged_and_goes_after_its_week(cast: Cas
 
     async with db.system() as conn:
         assert await (await conn.execute(REVIVE)).fetchall() == [(0,)]
-    await sweep(db, settings)
+    await sweep(db)
 
     async with db.system() as conn:
         assert await (await conn.execute("SELECT title FROM observations")).fetchall() == [("Release with task ship",)]

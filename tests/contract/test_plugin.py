@@ -12,6 +12,8 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.ingest import session_lifecycle
+from cmserver.ingest.model import Checkpoints
 from tests.conftest import Cast, bound_to, mint
 from tests.contract.plugin import VERSION, Mode, Plugin
 from tests.generation.tools import Outbox, Scripted
@@ -22,9 +24,10 @@ MODES: list[Mode] = ["worker", "server"]
 
 
 @pytest.fixture
-def settings(settings: Settings, cast: Cast) -> Settings:
+def settings(settings: Settings, cast: Cast, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """With guests of Alice's team, and a summary after every seven events."""
-    return msgspec.structs.replace(settings, trust_loopback="blue", checkpoint_events=7)
+    monkeypatch.setattr(session_lifecycle, "CHECKPOINTS", Checkpoints(events=7, minutes=30.0))
+    return msgspec.structs.replace(settings, trust_loopback="blue")
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from cmserver.base.settings import Settings
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.output import Cell, mask_key, render_fields, render_table
 from cmserver.cli.progress import Progress
+from cmserver.generation.prompt import LANGUAGE
 from cmserver.providers import registry
 from cmserver.providers.model import ProviderSettings, Verbosity
 from tests.evaluation.cases import cases
@@ -67,8 +68,8 @@ def main(
             evaluate(
                 provider,
                 verbosity=verbosity,
-                language=settings.language,
-                event_tokens=settings.prompt_event_tokens,
+                language=LANGUAGE,
+                event_tokens=registry.event_tokens(settings),
                 timeout_seconds=settings.provider_timeout_seconds,
                 show_progress=progress.show,
             )

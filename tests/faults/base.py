@@ -79,7 +79,7 @@ def make_base(folder: Path) -> Base:
     """Run the program once, connect an agent, and let the database watch."""
     home = folder / "home"
     (home / ".claude").mkdir(parents=True)
-    settings = {"CMSERVER_EMBEDDER": "none", "CMSERVER_KEY_REQUESTS_PER_MINUTE": "1000000"}
+    settings = {"CMSERVER_EMBEDDER": "none"}
     server = Program(folder, "base", settings=settings)
     try:
         server.wait_until_ready()

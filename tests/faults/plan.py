@@ -12,8 +12,8 @@ import msgspec
 
 LEASE_SECONDS = 2.0
 """On a machine that is not slow; with a longer lease a freeze lasts longer by as much."""
-STEWARD_LEASE_SECONDS = 5.0
-"""Of the steward's jobs: the shortest that may be set."""
+STEWARD_LEASE_SECONDS = 3 * LEASE_SECONDS
+"""Of the steward's jobs: three of a worker."""
 LOAD_SECONDS = 5.0
 """How long the writers and hooks of a storm work; its faults begin meanwhile."""
 LAYOUTS = ("embedded", "whole", "split")

@@ -20,9 +20,9 @@ _SLOW_SECONDS = (2.0, 3.5)
 
 
 def _guard() -> Reply:
-    """The answer to the steward, who asks whether two notes say the same."""
+    """The answer to the steward, who asks whether two notes say the same: nearly free, so that a day's tokens are enough."""
     words = json.dumps({"same": True, "conflict": False, "confidence": 0.97, "reason": "the same fact"})
-    return json_reply(chat.completion(chat.message(words)))
+    return json_reply(chat.completion(chat.message(words), used=chat.usage(prompt=1, completion=1)))
 
 
 class _Turn(msgspec.Struct):
@@ -66,7 +66,7 @@ class MoodyProvider:
             return json_reply(chat.error("The server had an error", kind="server_error"), status=self._random.choice([500, 503]))
         if mood == "provider-garbage":
             words = self._random.choice(["", "{", "null", "I cannot help with that.", '{"observations": 7}', "\x00\udfff" * 20])
-            return json_reply(chat.completion(chat.message(words)))
+            return json_reply(chat.completion(chat.message(words), used=chat.usage(prompt=1, completion=1)))
         if mood == "provider-lie":
             return json_reply(chat.completion(chat.message(self._lie(request))))
         return good

@@ -21,7 +21,7 @@ from cmserver.embedded.files import Binaries, copy_binaries, find_binaries
 from cmserver.embedded.postgres import EmbeddedPostgres
 from tests.bench.world import free_port
 from tests.faults.base import HOOK_CLIENT, Base
-from tests.faults.plan import LEASE_SECONDS, STEWARD_LEASE_SECONDS, can_mount, find_faketime
+from tests.faults.plan import LEASE_SECONDS, can_mount, find_faketime
 from tests.faults.provider import SETTINGS
 from tests.faults.proxy import Proxy
 from tests.process.program import environment, is_there, rows, wait_for
@@ -29,8 +29,6 @@ from tests.timeouts import Deadline, scaled
 
 _CALL_BEYOND_LEASE_SECONDS = 7
 """A call may take longer than a freeze, so that a worker that wakes up has an answer in its hands."""
-_HOLD_BEYOND_LEASE_SECONDS = 11
-"""A batch that a live worker holds for longer goes back."""
 _LONGEST_LEASE_SECONDS = 6.0
 _STEWARD_SECONDS = 5.0
 """How long a fault waits for the steward to work; its workers look for jobs every few seconds."""
@@ -135,17 +133,13 @@ class System:
             self.proxy = Proxy(self.own.sockets / f".s.PGSQL.{_port_of(self.own)}", seed)
         self.settings = {
             **SETTINGS,
-            "CMSERVER_STEWARD_LEASE_SECONDS": f"{STEWARD_LEASE_SECONDS:g}",
-            "CMSERVER_STEWARD_DAILY_TOKENS": "0",
             "CMSERVER_BASE_URL": f"{provider_url}/v1",
             "CMSERVER_PORT": str(self.port),
             "CMSERVER_LEASE_SECONDS": f"{self.lease_seconds:g}",
             "CMSERVER_HEARTBEAT_SECONDS": f"{self.lease_seconds / 4:g}",
-            "CMSERVER_DRAIN_SECONDS": f"{self.lease_seconds / 2:g}",
             "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0",
             "CMSERVER_GENERATION_CONCURRENCY": "40",
             "CMSERVER_PROVIDER_TIMEOUT_SECONDS": f"{self.lease_seconds + _CALL_BEYOND_LEASE_SECONDS:g}",
-            "CMSERVER_JOB_HARD_LIMIT_SECONDS": f"{self.lease_seconds + _HOLD_BEYOND_LEASE_SECONDS:g}",
             "CMSERVER_STATEMENT_TIMEOUT_SECONDS": "2",
             "CMSERVER_EMBEDDER": "none",
             "PYTHONPATH": os.pathsep.join([str(program), os.environ.get("PYTHONPATH", "")]),

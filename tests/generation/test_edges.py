@@ -14,6 +14,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.notifications import NotificationListener
+from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
 from cmserver.generation import repository
@@ -191,10 +192,11 @@ async def test_jobs_in_lanes_that_sleep_or_are_missing_are_found(outbox: Outbox)
     assert await outbox.statuses() == {"completed": 2, "queued": 1}
 
 
-async def test_a_batch_does_not_call_the_provider_past_its_hard_limit(outbox: Outbox):
+async def test_a_batch_does_not_call_the_provider_past_its_hard_limit(outbox: Outbox, monkeypatch: pytest.MonkeyPatch):
     await outbox.put(8)
     provider = Scripted(lambda _: Completion(text="no answer", model="m"))
-    hand = await outbox.hand(provider, hard_limit_seconds=30)  # as long as the timeout of a call
+    monkeypatch.setattr(Settings, "job_seconds", 120.0)  # as long as the timeout of a call
+    hand = await outbox.hand(provider)
 
     (claim,) = await hand.claim()
     await hand.runner.run(claim)

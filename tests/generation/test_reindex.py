@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.generation import reindex
 from cmserver.generation.leases import repository as leases
@@ -151,7 +152,8 @@ async def test_a_long_one_is_given_back_in_between_and_goes_on_from_there(
 ):
     monkeypatch.setattr(reindex, "CHUNK", 1)
     job = await ask(client, cast, projectId="orders")
-    hand = await outbox.hand(Scripted(), hard_limit_seconds=0)
+    monkeypatch.setattr(Settings, "job_seconds", 0.0)
+    hand = await outbox.hand(Scripted())
 
     batches = await hand.work()
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import msgspec
+import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.notifications import NotificationListener
@@ -122,7 +123,9 @@ async def test_a_stopping_worker_finishes_what_it_has_begun(settings: Settings, 
     assert await outbox.statuses() == {"completed": 2}
 
 
-async def test_a_stopping_worker_puts_back_what_takes_too_long(settings: Settings, outbox: Outbox, hub: NotificationListener):
+async def test_a_stopping_worker_puts_back_what_takes_too_long(
+    settings: Settings, outbox: Outbox, hub: NotificationListener, monkeypatch: pytest.MonkeyPatch
+):
     called = asyncio.Event()
 
     async def reply(_: Prompt) -> Completion:
@@ -130,8 +133,8 @@ async def test_a_stopping_worker_puts_back_what_takes_too_long(settings: Setting
         await asyncio.Event().wait()
         raise AssertionError
 
-    hasty = msgspec.structs.replace(settings, drain_seconds=0.1)
-    async with working(hasty, outbox, hub, Scripted(reply)) as stop:
+    monkeypatch.setattr(Settings, "drain_seconds", 0.1)
+    async with working(settings, outbox, hub, Scripted(reply)) as stop:
         await outbox.put(2)
         await asyncio.wait_for(called.wait(), ENOUGH_SECONDS)
         stop.set()
@@ -144,7 +147,7 @@ async def test_a_stopping_worker_puts_back_what_takes_too_long(settings: Setting
 async def test_a_worker_whose_lease_is_over_comes_back_under_a_new_id(
     settings: Settings, outbox: Outbox, hub: NotificationListener
 ):
-    quick = msgspec.structs.replace(settings, heartbeat_seconds=0.1, lease_seconds=2.0, drain_seconds=1.0)
+    quick = msgspec.structs.replace(settings, heartbeat_seconds=0.1, lease_seconds=2.0)
     async with working(quick, outbox, hub, Scripted()):
         recorded = await outbox.put(1)
         assert await ended(outbox, hub, [*recorded]) == ["completed"]

@@ -62,15 +62,11 @@ def all_skipped(prompt: Prompt) -> Answer:
 class Hand:
     """One worker, moved by hand."""
 
-    def __init__(
-        self, db: Db, notifier: JobNotifier, providers: ProviderChain, worker_id: int, lease_seconds: float, hard_limit: float
-    ) -> None:
+    def __init__(self, db: Db, notifier: JobNotifier, providers: ProviderChain, worker_id: int, lease_seconds: float) -> None:
         self.db = db
         self.worker_id = worker_id
         self.lease_seconds = lease_seconds
-        settings = Settings(
-            data_dir=Path("unused"), provider_timeout_seconds=30, job_hard_limit_seconds=hard_limit, lease_seconds=lease_seconds
-        )
+        settings = Settings(data_dir=Path("unused"), provider_timeout_seconds=120, lease_seconds=lease_seconds)
         self.runner = BatchRunner(db, providers, notifier, settings)
 
     async def claim(self, *, slots: int = 10, max_events: int = 20, max_chars: int = 60_000) -> list[Claim]:
@@ -110,16 +106,15 @@ class Outbox:
             secret=b"s" * 32,
             debounce_seconds=debounce_seconds,
             gather_seconds=0,
-            field_max_chars=16_000,
         )
 
-    async def hand(self, *providers: Scripted | Rules, lease_seconds: float = 20, hard_limit_seconds: float = 300) -> Hand:
+    async def hand(self, *providers: Scripted | Rules, lease_seconds: float = 20) -> Hand:
         async with self.db.system_statement() as conn:
             cursor = await conn.execute("SELECT worker_id FROM procrastinate_register_worker_v1()")
             row = await cursor.fetchone()
             assert row is not None
             await leases.register(conn, row[0], "test", lease_seconds)
-        return Hand(self.db, self.notifier, providers, row[0], lease_seconds, hard_limit_seconds)
+        return Hand(self.db, self.notifier, providers, row[0], lease_seconds)
 
     async def put(
         self, count: int = 1, *, session: str | None = "s1", payload: object = None, first: int = 0, at_once: bool = False

@@ -75,7 +75,7 @@ How to add it to a coding agent is told in [Add the MCP server](../howto/add-the
 | answer | when |
 |---|---|
 | 401 with `WWW-Authenticate: Bearer` | no key, or one that is wrong, expired or revoked |
-| 403 | a web page asks whose origin is not listed in `CMSERVER_ALLOWED_ORIGINS` |
+| 403 | a web page asks whose origin is not listed in `CMSERVER_ALLOWED_HOSTS` |
 | 421 | the server is asked by a name that is not listed in `CMSERVER_ALLOWED_HOSTS` |
 | 408, 413, 429, 503 | as with each other path |
 | 400 | the body is no message of JSON-RPC, or its header `Content-Type` is not `application/json` |

@@ -33,8 +33,9 @@ or `{config_file}` names, else `{config_name}` in the data folder, where `cmserv
 set it to the file's path.
 
 `cmserver config` prints what is in force and where it comes from. A wrong value stops the start with one sentence and
-exit code 2; an unknown name is pointed out. The heartbeat and the drain together are shorter than the lease, and a
-provider's time is shorter than the job's hard limit.
+exit code 2; an unknown name is pointed out, and at one of an earlier version a sentence says what stands in its place.
+A worker that stops finishes what it can in two fifths of its lease, in 8 seconds at most, and holds a batch for two and
+a half times a provider's time at most.
 
 | variable | default | values | meaning |
 |---|---|---|---|
@@ -42,10 +43,12 @@ provider's time is shorter than the job's hard limit.
 
 ## Variables of other programs
 
-These variables of claude-mem count where cmserver's own are not set; the log names each that is used (`setting.translated`).
-`CLAUDE_MEM_MODEL` counts for the providers `anthropic` and `claude-cli` alone.
+These variables of claude-mem and Voyage count where cmserver's own are not set; the log names each that is used
+(`setting.translated`).
+`CLAUDE_MEM_MODEL` counts for the providers `anthropic` and `claude-cli` alone, `VOYAGE_API_KEY` for the embedder `voyage`.
+`CLAUDE_CODE_PATH` is the program of the provider `claude-cli`, `claude` in `PATH` where it is not set.
 
-| variable of claude-mem | setting |
+| variable | setting |
 |---|---|
 {foreign}
 
@@ -60,10 +63,7 @@ refused.
 
 
 def _contextify_rows() -> str:
-    used = [
-        f"| {f'`{variable}`' if variable else ''} | `{key}` | `{setting}` |"
-        for setting, (variable, key) in NAMES_BY_SETTING.items()
-    ]
+    used = [f"| `{variable}` | `{key}` | `{setting}` |" for setting, (variable, key) in NAMES_BY_SETTING.items()]
     unused = [f"| `{name}` | | not used; in its place: {substitute} |" for name, substitute in UNUSED_VARIABLES.items()]
     return "\n".join([*used, *unused])
 

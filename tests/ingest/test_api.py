@@ -326,9 +326,9 @@ async def test_a_large_request_is_cleaned_in_threads(
     """Also where each of its events is small: it is the request that takes long."""
     threads: list[threading.Thread] = []
 
-    def clean_and_note(value: object, *, field_max_chars: int, at: str) -> CleanJson:
+    def clean_and_note(value: object, *, at: str) -> CleanJson:
         threads.append(threading.current_thread())
-        return clean(value, field_max_chars=field_max_chars, at=at)
+        return clean(value, at=at)
 
     monkeypatch.setattr(record, "clean", clean_and_note)
 

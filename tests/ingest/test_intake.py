@@ -18,8 +18,8 @@ from tests.rows import rows
 
 @pytest.fixture
 def intake(db: Db, hub: NotificationListener, notifier: JobNotifier, meter: Meter) -> EventIntake:
-    recorder = EventRecorder(db, notifier, meter, secret=b"s" * 32, debounce_seconds=0, gather_seconds=0, field_max_chars=16_000)
-    return EventIntake(db, hub, Projects(db, hub), recorder, field_max_chars=16_000)
+    recorder = EventRecorder(db, notifier, meter, secret=b"s" * 32, debounce_seconds=0, gather_seconds=0)
+    return EventIntake(db, hub, Projects(db, hub), recorder)
 
 
 def events(*payloads: object) -> dict[str, EventIn]:

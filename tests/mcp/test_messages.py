@@ -16,6 +16,7 @@ import structlog
 from cmserver.app import create_app
 from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
+from cmserver.base.http import wire
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
@@ -104,9 +105,9 @@ async def test_a_session_that_a_client_remembers_means_nothing(client: httpx.Asy
 class TestSmall:
     """With a small limit."""
 
-    @pytest.fixture
-    def settings(self, settings: Settings) -> Settings:
-        return msgspec.structs.replace(settings, body_max_bytes=4_096)
+    @pytest.fixture(autouse=True)
+    def small(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(wire, "BODY_MAX_BYTES", 4_096)
 
     async def test_a_body_of_the_limit_passes_and_one_byte_more_does_not(self, client: httpx.AsyncClient, db: Db, cast: Cast):
         project = cast.alice.project.canonical_id
@@ -118,7 +119,7 @@ class TestSmall:
 
         assert (fits.status_code, fits.json()["result"]["isError"]) == (200, False)
         assert over.status_code == 413
-        assert "CMSERVER_BODY_MAX_BYTES" in over.json()["message"]
+        assert "4,096 bytes" in over.json()["message"]
         assert await rows(db, "SELECT length(payload #>> '{}') AS chars FROM agent_events") == [{"chars": len(filler)}]
 
 

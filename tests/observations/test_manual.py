@@ -40,7 +40,6 @@ class Writer(msgspec.Struct):
             self.embedder,
             principal,
             observations,
-            field_max_chars=16_000,
             size_bytes=0,
             origin=origin,
             is_batch=is_batch,

@@ -10,14 +10,16 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.settings import Settings
+from cmserver.ops.backup import scheduled
 from cmserver.ops.backup.archive import Manifest
 from cmserver.ops.backup.catalog import list_backups, remove_old, verify_backup
 from cmserver.ops.backup.scheduled import back_up_when_due
 
 
 @pytest.fixture
-def due(settings: Settings) -> Settings:
-    return msgspec.structs.replace(settings, backup_every_hours=1.0, backup_keep=2)
+def due(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setattr(scheduled, "KEPT", 2)
+    return msgspec.structs.replace(settings, backup_every_hours=1.0)
 
 
 def names(folder: Path) -> list[str]:

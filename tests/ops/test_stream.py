@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from uuid import UUID
 
 import httpx
-import msgspec
 import psycopg
 import pytest
 
@@ -525,7 +524,7 @@ async def test_a_key_that_was_revoked_just_before_it_joined_ends_its_stream_too(
 async def test_a_key_may_have_so_many_streams_open_and_no_more(feed: Feed, cast: Cast):
     mine = [(await feed.join(cast.alice.principal, project_id=None, names=frozenset(), last_event_id=None))[0] for _ in range(5)]
 
-    with pytest.raises(RateLimited, match="CMSERVER_STREAMS_PER_KEY"):
+    with pytest.raises(RateLimited, match="5 streams are open"):
         await feed.join(cast.alice.principal, project_id=None, names=frozenset(), last_event_id=None)
     async with Listener(feed, cast.bob.principal):
         pass
@@ -570,7 +569,9 @@ async def announce_news(db: Db) -> None:
 
 @pytest.fixture
 def app(settings: Settings, db: Db, live_hub: NotificationListener, notifier: JobNotifier) -> AsgiFrame:
-    return create_app(msgspec.structs.replace(settings, streams_per_key=1), db, live_hub, notifier, secret=b"s" * 32)
+    app = create_app(settings, db, live_hub, notifier, secret=b"s" * 32)
+    app.dependencies.replace(Feed(db, live_hub, secret=b"s" * 32, streams_per_key=1))
+    return app
 
 
 async def test_the_answer_is_a_stream_of_server_sent_events_that_ends_with_the_server(db: Db, app: AsgiFrame, cast: Cast):

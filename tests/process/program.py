@@ -32,7 +32,6 @@ _TICK_SECONDS = 0.02
 QUICK_LEASE = {
     "CMSERVER_LEASE_SECONDS": f"{scaled(2):g}",
     "CMSERVER_HEARTBEAT_SECONDS": f"{scaled(0.5):g}",
-    "CMSERVER_DRAIN_SECONDS": f"{scaled(1):g}",
     "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0",
 }
 """For tests that wait until a lease runs out: as short as a worker on this machine can keep it. Others leave the default."""

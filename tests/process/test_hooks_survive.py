@@ -183,7 +183,6 @@ def test_each_event_of_thousands_of_calls_is_stored_once_and_in_order(run: Run, 
     settings = {
         "CMSERVER_DATABASE_URL": database,
         "CMSERVER_PORT": str(free_port()),
-        "CMSERVER_KEY_REQUESTS_PER_MINUTE": "1000000",
     }
     mortal = Mortal(run, settings)
     home = folder / "home"

@@ -69,7 +69,7 @@ def test_the_same_by_the_claude_program(run: Run, database: str):
             **QUICK_LEASE,
             "CMSERVER_DATABASE_URL": database,
             "CMSERVER_PROVIDER": "claude-cli",
-            "CMSERVER_CLAUDE_PROGRAM": str(install.claude()),
+            "CLAUDE_CODE_PATH": str(install.claude()),
             "ANTHROPIC_BASE_URL": fake.url,
             "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-of-a-test",
         }

@@ -114,7 +114,6 @@ class Mortal:
         self._settings = {
             "CMSERVER_DATABASE_URL": database,
             "CMSERVER_PORT": str(self.port),
-            "CMSERVER_KEY_REQUESTS_PER_MINUTE": "1000000",
         }
         self.deaths = 0
         self.acknowledged = 0

@@ -39,7 +39,7 @@ def completed(program: Program) -> int:
 
 def test_a_worker_that_is_killed_is_started_again_and_does_what_was_in_hand(run: Run, gate: Gate):
     settings = {**gate.settings, "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0", "CMSERVER_LEASE_SECONDS": f"{scaled(2):g}"}
-    settings |= {"CMSERVER_HEARTBEAT_SECONDS": f"{scaled(0.5):g}", "CMSERVER_DRAIN_SECONDS": f"{scaled(1):g}"}
+    settings |= {"CMSERVER_HEARTBEAT_SECONDS": f"{scaled(0.5):g}"}
     program = run("server", settings=settings)
     program.wait_until_ready()
     program.wait_for_log("worker.started")
@@ -60,7 +60,7 @@ def test_a_worker_that_is_killed_is_started_again_and_does_what_was_in_hand(run:
 
 
 def test_a_killed_server_leaves_no_process_running(run: Run):
-    program = run("server", "--api-processes", "2", settings={"CMSERVER_DRAIN_SECONDS": "1"})
+    program = run("server", "--api-processes", "2", settings={"CMSERVER_LEASE_SECONDS": "10"})
     program.wait_until_ready()
     program.wait_for_log("worker.started")
     program.wait_for_log("process.started", count=2)

@@ -15,7 +15,7 @@ from tests.process.slow_provider import Gate
 
 pytestmark = pytest.mark.slow
 
-LEASE = {**QUICK_LEASE, "CMSERVER_STEWARD_LEASE_SECONDS": "5"}
+LEASE = QUICK_LEASE
 TITLES = (
     "Deploys of orders run the migrations first",
     "Deploys of orders run the migrations first, while the operator watches the log",

@@ -52,7 +52,7 @@ def stuck_reader(program: Program, key: str) -> Generator[socket.socket]:
 @pytest.mark.speed
 async def test_five_hundred_readers_hear_within_a_second_and_a_stuck_one_is_dropped(run: Run):
     allow_connections(READERS)
-    settings = {"CMSERVER_STALLED_CLIENT_SECONDS": "2", "CMSERVER_STREAMS_PER_KEY": str(PER_KEY), "CMSERVER_PROVIDER": "offline"}
+    settings = {"CMSERVER_PROVIDER": "offline"}
     program = run("server", settings=settings)
     program.wait_until_ready()
     with program.http() as client:
@@ -91,7 +91,7 @@ def is_connected(program: Program, client: socket.socket) -> bool:
 
 
 def test_asked_to_stop_it_does_not_wait_for_open_streams(run: Run):
-    program = run("server", settings={"CMSERVER_DRAIN_SECONDS": "8"})
+    program = run("server")
     program.wait_until_ready()
     with program.http() as client, client.stream("GET", "/v1/stream") as stream:
         texts = stream.iter_text()

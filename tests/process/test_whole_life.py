@@ -36,7 +36,6 @@ class Life:
             "PYTHONPATH": "",
             "CMSERVER_PORT": str(free_port()),
             "CMSERVER_EMBEDDER": "none",
-            "CMSERVER_KEY_REQUESTS_PER_MINUTE": "1000000",
             "CLAUDE_CONFIG_DIR": str(folder / ".claude"),
             "XDG_CONFIG_HOME": str(folder / ".config"),
         }

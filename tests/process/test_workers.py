@@ -149,7 +149,7 @@ def test_two_workers_do_two_thousand_events_once_each_and_lanes_never_overlap(ru
     url = {"CMSERVER_DATABASE_URL": database}
     api = run("api", "--role", "api", settings={**url, "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0"})
     api.wait_until_ready()
-    busy = {"CMSERVER_PROVIDER": "tests.process.slow_provider:make", WORK: "0.02", "CMSERVER_BATCH_MAX_EVENTS": "5"}
+    busy = {"CMSERVER_PROVIDER": "tests.process.slow_provider:make", WORK: "0.02"}
     workers = [run(label, "--role", "worker", settings={**url, **busy}) for label in ("one", "two")]
     for program in workers:
         program.wait_until_working()

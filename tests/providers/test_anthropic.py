@@ -224,7 +224,7 @@ async def test_a_refusal_is_kept_with_what_it_cost(fake: FakeProvider, body: dic
         pytest.param(said.message(said.text(" \n")), "answered with nothing", id="white space"),
         pytest.param(
             said.max_tokens(said.thinking()),
-            "CMSERVER_ANSWER_MAX_TOKENS",
+            "CMSERVER_MODEL_CONTEXT_TOKENS",
             id="thinking to the end",
         ),
     ],

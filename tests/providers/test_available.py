@@ -45,7 +45,7 @@ def test_the_claude_program_is_found_and_not_started(tmp_path: Path):
     program.chmod(0o755)
 
     assert find({"PATH": str(tmp_path)}) == [AvailableProvider(name="claude-cli", model="haiku")]
-    assert find({"CMSERVER_CLAUDE_PROGRAM": str(program)}) == [AvailableProvider(name="claude-cli", model="haiku")]
+    assert find({"CLAUDE_CODE_PATH": str(program)}) == [AvailableProvider(name="claude-cli", model="haiku")]
     assert find({"PATH": str(tmp_path), "CMSERVER_HOST": "0.0.0.0"}) == []  # others may send to it
     assert not (tmp_path / "started").exists()
 

@@ -336,7 +336,7 @@ def test_an_answer_without_a_word_says_what_to_do_when_it_was_cut():
     cut = empty_answer_error("Gemini", Completion(text="", model="m", output_tokens=8192, truncated=True))
 
     assert whole.kind is cut.kind is FailureKind.UNUSABLE_ANSWER
-    assert "CMSERVER_ANSWER_MAX_TOKENS" in str(cut)
+    assert "CMSERVER_MODEL_CONTEXT_TOKENS" in str(cut)
     assert cut.completion is not None
 
 

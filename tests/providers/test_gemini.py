@@ -158,7 +158,7 @@ async def test_a_prompt_that_is_blocked_is_a_refusal(fake: FakeProvider, reason:
         (said.content(), "answered with nothing"),
         (said.content(finish_reason="MALFORMED_RESPONSE"), "answered with nothing"),
         (said.content(said.part(" \n")), "answered with nothing"),
-        (said.content(said.thought(), finish_reason="MAX_TOKENS"), "CMSERVER_ANSWER_MAX_TOKENS"),
+        (said.content(said.thought(), finish_reason="MAX_TOKENS"), "CMSERVER_MODEL_CONTEXT_TOKENS"),
     ],
     ids=["none", "find_rule_error", "blank", "all-thought"],
 )

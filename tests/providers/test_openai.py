@@ -274,7 +274,7 @@ async def test_a_filter_that_ends_the_answer_is_a_refusal(fake: FakeProvider):
     [
         (None, "stop", "answered with nothing"),
         ("  \n", "stop", "answered with nothing"),
-        ("<think>on and on", "length", "CMSERVER_ANSWER_MAX_TOKENS"),
+        ("<think>on and on", "length", "CMSERVER_MODEL_CONTEXT_TOKENS"),
         (None, "tool_calls", "answered with nothing"),
     ],
     ids=["none", "blank", "all-thought", "a-tool"],

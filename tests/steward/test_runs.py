@@ -600,7 +600,7 @@ async def test_retention_takes_what_ended_long_ago(keeper: Keeper, db: Db):
     await keeper.work("auto_merge", "recheck", "policy_tune")
     await rows(db, "UPDATE steward_jobs SET ended_at = now() - interval '31 days'")
 
-    report = await sweep(db, keeper.settings)
+    report = await sweep(db)
 
     left = await rows(db, "SELECT job_type, project_id FROM steward_jobs")
     assert report.counts["steward_jobs"] == 2

@@ -278,9 +278,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing() or self._is_answering():
             return
         seconds = self._shared.limits.head_seconds
-        self._stop(
-            RequestTimeout(f"The request took longer than {seconds:g} s, the limit of this server (CMSERVER_BODY_TIMEOUT_SECONDS).")
-        )
+        self._stop(RequestTimeout(f"The request took longer than {seconds:g} s, the limit of this server."))
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:

@@ -44,12 +44,11 @@ def settings_of_model(settings: Settings, model: EmbeddingModel) -> EmbedderSett
 
 def is_same(embedder_settings: EmbedderSettings, named: str | None, model: EmbeddingModel) -> bool:
     """Whether that embedder, asked for the model of that name, makes the vectors of this one."""
-    lengths = {model.asked_dimensions} if embedder_settings.dimensions is None else {model.asked_dimensions, model.dimensions}
     return (
         embedder_settings.provider == model.provider
         and named == model.model
         and without_user(embedder_settings.base_url) == model.base_url
-        and embedder_settings.dimensions in lengths
+        and embedder_settings.dimensions == model.asked_dimensions
         and choose_style(embedder_settings, model.model).document == model.document_prefix
     )
 

@@ -14,7 +14,7 @@ import pytest
 import structlog.testing
 from uvicorn.protocols.http import httptools_impl
 
-from cmserver.base.http import wire
+from cmserver.base.http import server, wire
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.http.server import (
     FEW_CHUNKS,
@@ -56,9 +56,12 @@ ENDLESS_BODIES = {
 PATHS = ("/healthz", "/v1/events", "/mcp", "/v1/mcp", "/v1/stream", "/stream", "/api/search", "/docs")
 
 
-@pytest.fixture
-def settings(settings: Settings) -> Settings:
-    return msgspec.structs.replace(settings, body_timeout_seconds=60, max_connections=40)
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch):
+    """Few connections, and more time."""
+    for module in (wire, server):
+        monkeypatch.setattr(module, "MAX_CONNECTIONS", 40)
+        monkeypatch.setattr(module, "BODY_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -68,11 +71,11 @@ async def port(app: AsgiFrame, settings: Settings) -> AsyncGenerator[int]:
 
 
 @pytest.fixture
-async def hasty_port(app: AsgiFrame, settings: Settings) -> AsyncGenerator[int]:
+async def hasty_port(app: AsgiFrame, settings: Settings, few: None, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[int]:
     """A server that waits for little."""
-    hasty = msgspec.structs.replace(settings, body_timeout_seconds=scaled(0.3))
-    app.dependencies.replace(hasty)
-    async with serving(app, hasty) as port:
+    for module in (wire, server):
+        monkeypatch.setattr(module, "BODY_SECONDS", scaled(0.3))
+    async with serving(app, settings) as port:
         yield port
 
 
@@ -417,8 +420,8 @@ async def test_connections_that_are_closed_with_answers_outstanding_leave_no_tra
     requests = b"GET /openapi.json HTTP/1.1\r\nHost: cmserver\r\n\r\n" * MAX_PIPELINED
 
     with structlog.testing.capture_logs() as logged:
-        for _ in range(300 // (settings.max_connections // 2)):
-            crowd = await _open(port, settings.max_connections // 2)
+        for _ in range(300 // (server.MAX_CONNECTIONS // 2)):
+            crowd = await _open(port, server.MAX_CONNECTIONS // 2)
             for _, writer in crowd:
                 writer.write(requests)
             await asyncio.sleep(0.05)
@@ -439,7 +442,7 @@ async def _open(port: int, count: int) -> list[tuple[asyncio.StreamReader, async
 
 
 async def test_idle_connections_make_room_for_new_ones(port: int, settings: Settings):
-    idle = await _open(port, settings.max_connections)
+    idle = await _open(port, server.MAX_CONNECTIONS)
 
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         for _ in range(3):
@@ -451,10 +454,13 @@ async def test_idle_connections_make_room_for_new_ones(port: int, settings: Sett
     assert closed == b""
 
 
-async def test_a_hundred_agents_behind_one_address_are_all_served(app: AsgiFrame, settings: Settings):
+async def test_a_hundred_agents_behind_one_address_are_all_served(
+    app: AsgiFrame, settings: Settings, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 110)
     limits = httpx.Limits(max_connections=100, max_keepalive_connections=100)
     async with (
-        serving(app, msgspec.structs.replace(settings, max_connections=110)) as port,
+        serving(app, settings) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", limits=limits, timeout=ENOUGH_SECONDS) as client,
     ):
         for _ in range(3):
@@ -468,7 +474,7 @@ async def test_without_an_idle_connection_a_new_one_is_told_so(
     """Those that are there wait for the rest of a body that a good key has announced."""
     monkeypatch.setattr(wire, "_BODIES_SHARE", 1)  # instead of four keys at four addresses
     head = f"POST /v1/events HTTP/1.1\r\nHost: cmserver\r\nX-Api-Key: {cast.alice.key}\r\nContent-Length: 10\r\n"
-    busy = await _open(port, settings.max_connections)
+    busy = await _open(port, server.MAX_CONNECTIONS)
     for reader, writer in busy:
         writer.write(head.encode() + b"Expect: 100-continue\r\n\r\n")
         assert await asyncio.wait_for(reader.readline(), ENOUGH_SECONDS) == b"HTTP/1.1 100 Continue\r\n"

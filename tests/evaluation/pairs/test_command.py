@@ -30,7 +30,7 @@ def test_verbose_lists_each_pair_of_the_half_that_may_be_read():
 
 
 def test_an_embedder_without_its_key_is_refused():
-    result = run(CMSERVER_EMBEDDER="voyage", VOYAGE_API_KEY="", CMSERVER_VOYAGE_API_KEY="")
+    result = run(CMSERVER_EMBEDDER="voyage", VOYAGE_API_KEY="", CMSERVER_EMBEDDER_KEY="")
 
     assert result.exit_code == 2
 

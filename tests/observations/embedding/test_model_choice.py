@@ -186,7 +186,7 @@ async def test_none_takes_all_embeddings_away_and_nothing_waits(room: Room, make
     "chosen",
     [
         {"embedder": "auto"},
-        {"embedder": "voyage", "voyage_api_key": None},
+        {"embedder": "voyage", "embedder_key": None},
         {"embedder": "local", "embedder_model": "no such model"},
     ],
     ids=["auto finds none", "a key is missing", "a wrong model"],
@@ -208,11 +208,9 @@ async def test_what_cannot_be_asked_from_here_changes_nothing(
         ({}, False),
         ({"embedder_model": "two"}, True),
         ({"embedder_base_url": "http://elsewhere:11434"}, True),
-        ({"embedder_dimensions": 8}, True),
-        ({"embedder_dimensions": 16}, False),
         ({"embedder": "openai", "embedder_base_url": "http://here:1"}, True),
     ],
-    ids=["nothing", "model", "address", "dimensions", "dimensions that it has", "embedder"],
+    ids=["nothing", "model", "address", "embedder"],
 )
 async def test_what_makes_it_another_model(room: Room, make: Make, cast: Cast, change: dict[str, object], is_another: bool):
     await make.observation(project=cast.alice.project)
@@ -236,7 +234,7 @@ async def test_a_password_in_the_address_is_not_remembered_and_is_used(room: Roo
 
 async def test_a_model_that_is_not_the_chosen_one_is_asked_as_it_is_remembered(room: Room):
     model = await room.choose("one")
-    other = Settings(data_dir=room.settings.data_dir, embedder="voyage", voyage_api_key="pa-1", provider_timeout_seconds=7)
+    other = Settings(data_dir=room.settings.data_dir, embedder="voyage", embedder_key="pa-1", provider_timeout_seconds=7)
 
     given = model_choice.settings_of_model(other, model)
 

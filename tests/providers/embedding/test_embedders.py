@@ -53,15 +53,13 @@ def test_what_the_settings_say_is_handed_down():
         embedder="openai",
         embedder_model="m",
         embedder_base_url="http://127.0.0.1:1/v1",
-        embedder_dimensions=512,
         openai_api_key="k1",
-        voyage_api_key="k2",
         embedder_key="k3",
         provider_timeout_seconds=7.0,
     )
 
     assert chosen == EmbedderSettings(
-        provider="openai", model="m", base_url="http://127.0.0.1:1/v1", dimensions=512, api_key="k3", timeout_seconds=7.0
+        provider="openai", model="m", base_url="http://127.0.0.1:1/v1", api_key="k3", timeout_seconds=7.0
     )
 
 
@@ -70,17 +68,15 @@ def test_no_dimensions_leave_it_to_the_model():
 
 
 def test_each_has_its_own_key():
-    both = settings(openai_api_key="k1", voyage_api_key="k2")
+    both = settings(embedder="voyage", openai_api_key="k1", embedder_key="k2")
 
     assert [embedder_key(both, name, None) for name in ("local", "ollama", "openai", "voyage")] == [None, None, "k1", "k2"]
 
 
 def test_the_key_of_an_account_goes_to_no_other_address():
-    all_three = settings(
-        openai_api_key="k1", voyage_api_key="k2", embedder_key="k3", embedder_base_url="http://me:secret@127.0.0.1:2"
-    )
+    both = settings(openai_api_key="k1", embedder_key="k3", embedder_base_url="http://me:secret@127.0.0.1:2")
 
-    assert [embedder_key(all_three, name, "http://127.0.0.1:1/v1") for name in ("openai", "voyage")] == ["k3", "k3"]
+    assert [embedder_key(both, name, "http://127.0.0.1:1/v1") for name in ("openai", "voyage")] == ["k3", "k3"]
 
 
 def test_the_key_of_an_address_goes_to_no_other_host():

@@ -312,7 +312,7 @@ async def test_vectors_of_another_length_than_promised_are_refused(fake: FakePro
     error = await failure(embedder(fake, provider, dimensions=2))
 
     assert error.kind is FailureKind.SETUP_REQUIRED
-    assert str(error).startswith("m makes vectors of 3 dimensions, and 2 are expected. ")
+    assert str(error).startswith("m makes vectors of 3 dimensions, and 2 are expected: ")
 
 
 async def test_a_model_that_was_exchanged_behind_its_name_is_found_out(fake: FakeProvider):
@@ -487,7 +487,7 @@ async def test_a_closed_embedder_has_no_connections_left(fake: FakeProvider):
         (EmbedderSettings(provider="openai"), "set OPENAI_API_KEY, or OPENAI_API_KEY_FILE"),
         (EmbedderSettings(provider="openai", api_key="k\nk"), "OPENAI_API_KEY has characters that no key has"),
         (EmbedderSettings(provider="openai", base_url="http://127.0.0.1:1/v1"), "set CMSERVER_EMBEDDER_MODEL"),
-        (EmbedderSettings(provider="voyage"), "set VOYAGE_API_KEY, or VOYAGE_API_KEY_FILE"),
+        (EmbedderSettings(provider="voyage"), "set CMSERVER_EMBEDDER_KEY, or CMSERVER_EMBEDDER_KEY_FILE"),
         (EmbedderSettings(provider="voyage", base_url="http://127.0.0.1:1", api_key=" "), "set CMSERVER_EMBEDDER_KEY"),
         (EmbedderSettings(provider="ollama", base_url="http://[::1"), "CMSERVER_EMBEDDER_BASE_URL holds an address that cannot"),
     ],

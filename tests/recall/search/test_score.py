@@ -14,13 +14,9 @@ import msgspec
 import pytest
 from psycopg import AsyncCursor
 
-from cmserver.app import create_app
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
-from cmserver.base.notifications import NotificationListener
-from cmserver.base.settings import Settings
 from cmserver.base.sql import Query
-from cmserver.generation.job_notifier import JobNotifier
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
 from cmserver.recall.search import lexical, repository
@@ -201,19 +197,6 @@ async def test_a_neighbour_in_the_session_speaks_for_a_hit(db: Db, client: httpx
     assert hit_of(alone, made[1]).score == pytest.approx(hit_of(alone, made[2]).score)
     assert hit_of(together, made[1]).score > hit_of(together, made[2]).score
     assert hit_of(together, made[2]).parts["neighbours"] == 0
-
-
-async def test_what_the_settings_say_is_how_hits_are_judged(
-    settings: Settings, db: Db, hub: NotificationListener, notifier: JobNotifier
-):
-    changed_settings = msgspec.structs.replace(settings, search_meaning_weight=0.2)
-
-    by_default, as_said = [
-        create_app(choice, db, hub, notifier, secret=b"x" * 32).dependencies.get(Ranking) for choice in (settings, changed_settings)
-    ]
-
-    assert by_default == Ranking()
-    assert as_said == Ranking(meaning_weight=0.2)
 
 
 def judge(statistics: ScopeStatistics = STATISTICS, ranking: Ranking = RANKING, **fields: Any) -> Candidate:
