@@ -37,7 +37,7 @@ NO_TEAM_IN_KEY = {
     "memory_telemetry (id)": "a number of the database's",
     "observation_generation_job_events (id)": "a number of the database's",
     "steward_events (id)": "a number of the database's",
-    "entity_rereads (observation_id)": "the id of an observation or of a turn",
+    "entity_rereads (place_id)": "the id of an observation or of a turn",
     "generation_lanes (lane)": "the id of a session, or of a job without one",
     "observation_generation_jobs (source_id, source_type, job_type, source_run)": "the id of an event, a session or a turn",
     "server_sessions (coalesce, coalesce1, external_session_id)": "the id of a project, in an expression",
