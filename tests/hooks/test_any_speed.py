@@ -113,7 +113,7 @@ async def differences(
 
     Each speed has projects of its own, each with several sessions: a burst is all of them, before the worker comes by.
     """
-    player = Player(client, cast, outbox, await outbox.hand(Rules(), lease_seconds=86_400, hard_limit_seconds=86_400))
+    player = Player(client, cast, outbox, await outbox.hand(Rules(), lease_seconds=86_400))
     chances = {f"random{seed}": random.Random(seed) for seed in seeds}
     speeds: dict[str, Callable[[], bool]] = {"live": lambda: True, "burst": lambda: False}
     speeds |= {name: lambda chance=chance: chance.random() < _CHANCE for name, chance in chances.items()}
