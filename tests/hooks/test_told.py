@@ -39,7 +39,7 @@ async def read_context(client: httpx.AsyncClient, key: str, **body: object) -> s
 
 @pytest.mark.parametrize(
     ("settings", "on_prompt", "on_file"),
-    [({}, True, False), ({"context_on_prompt": "off"}, False, False), ({"context_on_file": "on"}, True, True)],
+    [({}, True, False), ({"context_on": "none"}, False, False), ({"context_on": "both"}, True, True)],
     indirect=["settings"],
     ids=["usual", "nothing", "both"],
 )
@@ -64,7 +64,7 @@ async def test_what_an_agent_does_not_show_its_model_is_not_noted_as_shown(clien
     assert len(await rows(db, "SELECT id FROM agent_events")) == 1
 
 
-@pytest.mark.parametrize("settings", [{"context_on_file": "on"}], indirect=True, ids=["both"])
+@pytest.mark.parametrize("settings", [{"context_on": "both"}], indirect=True, ids=["both"])
 async def test_a_sub_agent_is_told_nothing(client: httpx.AsyncClient, cast: Cast):
     assert await read_context(client, cast.alice.key, **FILE, agent_id="a1") == ""
 

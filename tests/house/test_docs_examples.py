@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from cmserver.base.configuration import CLIENT_NAMES, CONFIG_FILE, FOREIGN_NAMES, TEST_PREFIX
+from cmserver.base.removed_settings import REMOVED
 from cmserver.base.settings import fields
 from cmserver.cli.main import cli
 from tests.house.examples import PAGES, Curl, blocks, commands, curl, name
@@ -22,6 +23,7 @@ SETTINGS = {
     *FOREIGN_NAMES,
     *(field.environment for field in fields()),
     *(f"{field.environment}_FILE" for field in fields() if field.mask),
+    *(f"CMSERVER_{removed.upper()}" for removed in REMOVED),  # CHANGELOG.md says that they are gone
 }
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -82,7 +84,11 @@ def wrong_command(words: list[str]) -> Iterator[str]:
         return
     try:
         command.make_context(words[at], words[at + 1 :], parent=click.Context(cli))
+    except click.exceptions.Exit:  # --help
+        return
     except click.UsageError as error:
+        if isinstance(error, click.MissingParameter) and at + 1 == len(words):
+            return  # a command is named, as in the table of all
         if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Path):
             return  # the file of an example is nowhere
         yield f"{' '.join(words)}: {error.format_message()}"

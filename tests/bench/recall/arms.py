@@ -10,7 +10,7 @@ import msgspec
 class Arm(msgspec.Struct, frozen=True, kw_only=True):
     """`request` has the fields that a search over HTTP sends beside the query, `sql` ranks the table `plain`: one of the two.
 
-    `constants` of `cmserver/recall/search` and `settings` are changed for it in the server that it asks.
+    `constants` of `cmserver/recall/search` are changed for it in the server that it asks.
     """
 
     what: str
@@ -18,11 +18,10 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     sql: LiteralString | None = None
     needs_vectors: bool = False
     constants: dict[str, float] = {}
-    settings: dict[str, float] = {}
 
     @property
     def needs_own_server(self) -> bool:
-        return bool(self.constants or self.settings)
+        return bool(self.constants)
 
     @property
     def is_search(self) -> bool:

@@ -15,7 +15,6 @@ import click
 import msgspec
 
 from cmserver.base import logs
-from cmserver.base.settings import Settings
 from tests.bench.against import checkout
 from tests.bench.load import ROOT
 from tests.bench.page import machine
@@ -186,7 +185,7 @@ class _Runner:
                 if SEARCH in usual:
                     unasked = self._type_prompts()
                 for name, arm in changed.items():
-                    with host.serve({**self._options.settings, **arm.settings}, arm.constants) as served:
+                    with host.serve(self._options.settings, arm.constants) as served:
                         self._ask({name: arm}, embedder, served)
         return Results(
             commit=facts.pop("commit"),
@@ -352,16 +351,13 @@ def _read_sweep(sweep: str | None) -> dict[str, Arm]:
     if sweep is None:
         return {}
     name, _, texts = sweep.partition("=")
-    is_setting = name.startswith("search_") and name in Settings.__struct_fields__
-    if not is_setting and not is_constant(name):
-        raise click.UsageError(f"{name} is no constant of cmserver/recall/search, and no setting search_…")
+    if not is_constant(name):
+        raise click.UsageError(f"{name} is no constant of cmserver/recall/search.")
     try:
         values = {text: float(text) for text in texts.split(",")}
     except ValueError as error:
         raise click.UsageError(f"--sweep {sweep} has no numbers: NAME=V1,V2,…") from error
-    arm = Arm(what="tried", request={})
-    field = "settings" if is_setting else "constants"
-    return {f"{name}={text}": msgspec.structs.replace(arm, **{field: {name: value}}) for text, value in values.items()}
+    return {f"{name}={text}": Arm(what="tried", request={}, constants={name: value}) for text, value in values.items()}
 
 
 def _read_fields(text: str) -> dict[str, object]:

@@ -43,7 +43,7 @@ def _nothing(log_format: str, level: str) -> None:
         (["own", "scripts", "--sweep", "_SAME=0.8,0.9"], "at least two corpora"),
         (["--sweep", "WISDOM=0.8"], "WISDOM is no constant"),
         (["--sweep", "search_wisdom=0.8"], "search_wisdom is no constant"),
-        (["--sweep", "meaning_weight=0.8"], "at least two corpora"),
+        (["--sweep", "K1=0.8"], "at least two corpora"),
         (["--sweep", "_SAME=much"], "has no numbers"),
         (["--against", "nothing-like-it"], "neither an arm that is asked nor a commit"),
         (["--setting", "embedder"], "name=value"),
