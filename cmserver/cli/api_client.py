@@ -71,11 +71,6 @@ class ApiClient(Api):
             path = credentials.write(self._data_dir, structs.replace(stored, key=key))
             click.echo(f"The new key replaces the old one in {path}.", err=True)
 
-    def server_url(self, path: str) -> str:
-        """The address of a page, by the credentials file of the data folder; the path alone when there is none."""
-        stored = credentials.read(self._data_dir)
-        return f"{stored.url.rstrip('/')}{path}" if stored is not None else path
-
     async def act_for_team(self, team: str | None) -> None:
         """Let the operator act for the team of the command's argument, unless --team named one."""
         if self.operator is None or self.operator.has_team:

@@ -11,6 +11,7 @@ import click
 import msgspec
 import psycopg
 
+from cmserver.base.columns import render_table
 from cmserver.base.erasure_journal import make_backup_folder
 from cmserver.base.errors import NotFound, Unavailable
 from cmserver.base.migrate import connect_when_ready
@@ -18,7 +19,7 @@ from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.exit_codes import ExitCode
-from cmserver.cli.output import as_called, render_json, render_table
+from cmserver.cli.output import as_called, render_json
 from cmserver.cli.restore import restore_progress
 from cmserver.embedded.files import list_clusters
 from cmserver.ops.backup import catalog

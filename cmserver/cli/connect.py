@@ -10,12 +10,13 @@ import click
 import msgspec
 
 from cmserver.base import credentials
+from cmserver.base.columns import render_table
 from cmserver.base.configuration import LoadedSettings
 from cmserver.base.errors import CmserverError
 from cmserver.cli import state
 from cmserver.cli.api_client import confirm, is_interactive, yes_option
 from cmserver.cli.config import loaded_option
-from cmserver.cli.output import as_called, render_json, render_table
+from cmserver.cli.output import as_called, render_json
 from cmserver.cli.provider_offer import offer_to_local_server
 from cmserver.cli.service_unit import install_service, lacks_service
 from cmserver.client import claude_mem, connect

@@ -9,9 +9,9 @@ from typing import get_args
 import click
 from msgspec import UNSET
 
+from cmserver.base.columns import Cell, render_table
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command, in_current_project
-from cmserver.cli.output import Cell, render_table
 from cmserver.recall.model import SessionStart
 from cmserver.recall.wire import IndexOut, ScoredLineOut
 

@@ -8,6 +8,7 @@ from typing import get_args
 
 import click
 
+from cmserver.base.columns import Cell, format_time, render_table
 from cmserver.base.errors import Forbidden
 from cmserver.cli.api_client import ApiClient, api_command, limit_option, path_segment, present
 from cmserver.cli.observations import (
@@ -18,7 +19,6 @@ from cmserver.cli.observations import (
     path_of,
     render_turn,
 )
-from cmserver.cli.output import Cell, format_time, render_table
 from cmserver.observations.model import ObservationState, ObservationType
 from cmserver.observations.plain import one_line
 from cmserver.observations.wire import ObservationOut, ObservationsOut, OneObservationOut, type_shown

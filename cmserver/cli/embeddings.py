@@ -6,9 +6,9 @@ import asyncio
 
 import click
 
+from cmserver.base.columns import Columns, render_fields, render_table
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command
-from cmserver.cli.output import Columns, render_fields, render_table
 from cmserver.cli.progress import POLL_SECONDS, Progress
 from cmserver.client.server_api import ApiAnswer
 from cmserver.observations.calibration.wire import CalibrationOut

@@ -6,11 +6,11 @@ from typing import get_args
 
 import click
 
+from cmserver.base.columns import Cell, format_time, render_table
 from cmserver.base.errors import Forbidden
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command, is_interactive, present
 from cmserver.cli.observations import explain_scope, headline, path_of
-from cmserver.cli.output import Cell, format_time, render_table
 from cmserver.consolidation import wire as consolidation_wire
 from cmserver.consolidation.model import ModelRefusal, WordedBy
 from cmserver.observations.history.model import MergeStrategy

@@ -9,10 +9,10 @@ import click
 import msgspec
 from msgspec import UNSET
 
+from cmserver.base.columns import Cell, Columns, format_time, render_fields
 from cmserver.base.errors import Forbidden
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
-from cmserver.cli.output import Cell, Columns, format_time, render_fields
 from cmserver.generation import wire as generation_wire
 from cmserver.generation.model import Status
 from cmserver.generation.operate.model import LaneState

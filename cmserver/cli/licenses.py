@@ -14,7 +14,8 @@ import msgspec
 
 import cmserver
 from cmserver import __version__
-from cmserver.cli.output import render_json, render_table
+from cmserver.base.columns import render_table
+from cmserver.cli.output import render_json
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)\s*(?:\[([^\]]*)\])?")
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")

@@ -10,10 +10,7 @@ import click
 from cmserver import __version__
 from cmserver.base.errors import CmserverError
 from cmserver.base.logs import configure as configure_logs
-from cmserver.cli.analytics import analytics
-from cmserver.cli.audit import audit
 from cmserver.cli.backup import backup, backups
-from cmserver.cli.budgets import budgets
 from cmserver.cli.config import config
 from cmserver.cli.connect import connect_group, connections, disconnect_group
 from cmserver.cli.context import context
@@ -23,15 +20,14 @@ from cmserver.cli.embeddings import embeddings
 from cmserver.cli.exit_codes import ExitCode, exit_code
 from cmserver.cli.history import acts, history, merge, readers, review, undo
 from cmserver.cli.jobs import jobs
-from cmserver.cli.keys import keys
 from cmserver.cli.licenses import licenses
 from cmserver.cli.mcp import mcp
 from cmserver.cli.observations import expire, forget, promote, remember, show
 from cmserver.cli.output import as_called, program_name
 from cmserver.cli.projects import projects
-from cmserver.cli.providers import providers
 from cmserver.cli.psql import psql
 from cmserver.cli.reindex import reindex
+from cmserver.cli.request import api
 from cmserver.cli.restore import restore
 from cmserver.cli.retention import retention
 from cmserver.cli.run import run
@@ -39,13 +35,12 @@ from cmserver.cli.search import search
 from cmserver.cli.service import restart, start, status, stop
 from cmserver.cli.service_unit import logs, service_group
 from cmserver.cli.sessions import sessions
-from cmserver.cli.sizes import sizes
 from cmserver.cli.steward import steward
 from cmserver.cli.teams import teams
 from cmserver.cli.transfer import export, import_group
 from cmserver.cli.upgrade import upgrade
 from cmserver.cli.usage import usage
-from cmserver.cli.users import users
+from cmserver.cli.verbs import add_commands
 from cmserver.cli.verify import verify
 
 
@@ -81,9 +76,7 @@ for command in (connect_group, disconnect_group, connections, mcp):  # the agent
     cli.add_command(command)
 for command in (
     teams,
-    users,
     projects,
-    keys,
     sessions,
     search,
     list_observations,
@@ -104,15 +97,13 @@ for command in (
     jobs,
     steward,
     reindex,
-    audit,
     usage,
-    analytics,
-    sizes,
-    budgets,
-    providers,
     embeddings,
+    api,
 ):  # clients of the API
     cli.add_command(command)
+
+add_commands(cli)
 
 
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}

@@ -11,10 +11,11 @@ from uuid import UUID
 import click
 
 from cmserver.access.wire import OneProjectOut
+from cmserver.base.columns import Cell, format_time, render_fields
 from cmserver.base.errors import Forbidden, Gone, NotFound
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli import api_client
-from cmserver.cli.output import Cell, TextCommand, as_called, format_time, render_fields
+from cmserver.cli.output import TextCommand, as_called
 from cmserver.client.server_api import ApiAnswer
 from cmserver.consolidation.model import list_others
 from cmserver.consolidation.wire import StoredObservationOut

@@ -14,6 +14,7 @@ from psycopg import errors
 
 from cmserver.access import repository as access
 from cmserver.access.model import Principal, Team
+from cmserver.base import credentials
 from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.erasure_journal import ErasureJournal
 from cmserver.base.errors import Conflict, NotFound, Unauthenticated
@@ -93,8 +94,11 @@ async def open_operator_client(settings: Settings, database: DatabaseUrls) -> As
         from cmserver.app import create_app  # noqa: PLC0415 - half a second, with MCP's SDK, that no other command should take
 
         app = create_app(settings, db, listener, notifier, secret=secret, authenticate=operator)
-        transport = httpx.ASGITransport(app)  # pyright: ignore[reportArgumentType] - httpx types ASGI more narrowly
+        # The server's address, for links that the API makes.
+        stored = credentials.read(settings.data_dir)
+        url = httpx.URL(stored.url if stored is not None else f"http://127.0.0.1:{settings.port}")
+        transport = httpx.ASGITransport(app, root_path=url.path.rstrip("/"))  # pyright: ignore[reportArgumentType] - httpx types ASGI more narrowly
         # Any key: without one, /v1/info shows only what is public.
-        async with httpx.AsyncClient(transport=transport, base_url="http://cmserver", headers={"X-Api-Key": ACTOR}) as client:
+        async with httpx.AsyncClient(transport=transport, base_url=url, headers={"X-Api-Key": ACTOR}) as client:
             yield client, operator
         await notifier.flush()  # notifies running servers

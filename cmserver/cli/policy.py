@@ -10,8 +10,8 @@ from msgspec import structs
 
 from cmserver.access.model import GenerationPolicy, MergeStrategy, RetentionPolicy
 from cmserver.access.wire import ProjectOut, TeamOut
+from cmserver.base.columns import Cell, render_fields
 from cmserver.cli import api_client
-from cmserver.cli.output import Cell, render_fields
 
 Policy = TypeVar("Policy", GenerationPolicy, RetentionPolicy)
 T = TypeVar("T")

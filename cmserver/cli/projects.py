@@ -9,10 +9,11 @@ import click
 from cmserver.access.model import Consolidation
 from cmserver.access.projects import canonical_id
 from cmserver.access.wire import OneProjectOut, ProjectOut, ProjectsOut
+from cmserver.base.columns import Columns, format_time, render_fields, render_table
 from cmserver.base.errors import NotFound
 from cmserver.cli import policy as cli_policy
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
-from cmserver.cli.output import Columns, format_time, render_erasure, render_fields, render_table
+from cmserver.cli.output import render_erasure
 from cmserver.graph.overviews.wire import ProjectOverviewOut
 from cmserver.ops.activity.wire import ProjectActivityOut
 from cmserver.ops.erasure.wire import DeletedProjectOut, PurgedProjectOut

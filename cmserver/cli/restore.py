@@ -15,6 +15,7 @@ import click
 import psycopg
 
 from cmserver.base import credentials
+from cmserver.base.columns import render_table
 from cmserver.base.credentials import PENDING_NAME, sync_folder
 from cmserver.base.erasure_journal import FILE_NAME as JOURNAL_NAME
 from cmserver.base.errors import NotFound, Unavailable
@@ -24,7 +25,7 @@ from cmserver.base.tenant_role import TENANT_ROLE
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import own_database
 from cmserver.cli.exit_codes import ExitCode, ResourceInUse
-from cmserver.cli.output import as_called, render_table
+from cmserver.cli.output import as_called
 from cmserver.cli.progress import Progress
 from cmserver.cli.verify import echo_sums
 from cmserver.embedded.files import RESTORING, list_clusters, lock_data_dir, make_data_dir, remove_unfinished, replaced_name

@@ -7,11 +7,12 @@ import asyncio
 import click
 import msgspec
 
+from cmserver.base.columns import render_table
 from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
-from cmserver.cli.output import render_json, render_table
+from cmserver.cli.output import render_json
 from cmserver.retention.model import DESCRIPTIONS, RetentionReport
 from cmserver.retention.sweep import count_due, sweep
 

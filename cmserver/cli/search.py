@@ -8,8 +8,9 @@ from typing import get_args
 import click
 from msgspec import UNSET
 
+from cmserver.base.columns import Cell, format_time, render_table
 from cmserver.cli.api_client import ApiClient, api_command, present
-from cmserver.cli.output import Cell, TextCommand, format_time, render_table
+from cmserver.cli.output import TextCommand
 from cmserver.recall.search.model import HitOrder, SearchedKind
 from cmserver.recall.search.wire import HitOut, PromptHitOut, SearchIndexOut, render_parts, render_remarks
 

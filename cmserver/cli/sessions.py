@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from cmserver.base.columns import Columns, render_fields
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, require_answer, yes_option
-from cmserver.cli.output import Columns, render_erasure, render_fields
+from cmserver.cli.output import render_erasure
 from cmserver.ops.erasure.wire import DeletedSessionOut
 from cmserver.recall.wire import ReceiptOut, ReceiptsOut
 from cmserver.sessions.wire import ListedSessionOut, OneSessionOut, SessionOut, SessionsOut

@@ -8,9 +8,9 @@ from typing import get_args
 import click
 import msgspec
 
+from cmserver.base.columns import Columns, format_time, render_fields, render_table
 from cmserver.base.tolerant_json import array
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
-from cmserver.cli.output import Columns, format_time, render_fields, render_table
 from cmserver.steward import wire as steward_wire
 from cmserver.steward.model import JOB_TYPES, JobStatus, Mode, RunStatus
 

@@ -8,9 +8,10 @@ import click
 import msgspec
 
 from cmserver.access import wire as access_wire
+from cmserver.base.columns import Columns, render_fields
 from cmserver.cli import api_client
 from cmserver.cli import policy as cli_policy
-from cmserver.cli.output import Columns, render_erasure, render_fields
+from cmserver.cli.output import render_erasure
 from cmserver.client.server_api import ApiAnswer
 from cmserver.ops.erasure.wire import DeletedTeamOut
 

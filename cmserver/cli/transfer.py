@@ -17,6 +17,7 @@ from cmserver.access import projects
 from cmserver.access import repository as access
 from cmserver.access.model import Principal, Team
 from cmserver.base.atomic_file import replace_file
+from cmserver.base.columns import render_table
 from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.erasure_journal import ErasureJournal
 from cmserver.base.errors import Conflict, NotFound
@@ -27,7 +28,7 @@ from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.operator import ACTOR, OTHER_SCHEMA
-from cmserver.cli.output import render_json, render_table
+from cmserver.cli.output import render_json
 from cmserver.cli.progress import Progress
 from cmserver.ops import repository as ops
 from cmserver.ops.transfer.claude_code import ClaudeCodeSource

@@ -6,10 +6,10 @@ import click
 import msgspec
 from msgspec import UNSET
 
+from cmserver.base.columns import Cell, render_fields, render_table
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command
-from cmserver.cli.budgets import render_budgets
-from cmserver.cli.output import Cell, render_fields, render_table
+from cmserver.ops.spending.api import render_budgets
 from cmserver.ops.spending.wire import UsageOut, UsageRowOut
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 from psycopg import errors
 
+from cmserver.base.columns import render_table
 from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.migrate import MigrationError
 from cmserver.base.settings import Settings
@@ -16,7 +17,6 @@ from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.operator import OTHER_SCHEMA
-from cmserver.cli.output import render_table
 from cmserver.ops import repository as ops
 from cmserver.ops.repository import Conservation, EntitySums, NumberSums
 from cmserver.retention import repository as retention

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import httpx
 import msgspec
@@ -80,19 +80,19 @@ class Api:
         self._http = http
 
     async def get(self, path: str, query: Query | None = None) -> ApiAnswer:
-        return await self._request("GET", path, query=query)
+        return await self.send("GET", path, query=query)
 
     async def post(self, path: str, body: object = None) -> ApiAnswer:
-        return await self._request("POST", path, body)
+        return await self.send("POST", path, body)
 
     async def put(self, path: str, body: object = None) -> ApiAnswer:
-        return await self._request("PUT", path, body)
+        return await self.send("PUT", path, body)
 
     async def patch(self, path: str, body: object) -> ApiAnswer:
-        return await self._request("PATCH", path, body)
+        return await self.send("PATCH", path, body)
 
     async def delete(self, path: str, query: Query | None = None) -> ApiAnswer:
-        return await self._request("DELETE", path, query=query)
+        return await self.send("DELETE", path, query=query)
 
     async def pages(self, path: str, name: str, query: Query | None = None, *, limit: int) -> ApiAnswer:
         """The list `name`, from as many pages as it takes for `limit` items. The other fields are those of the last page."""
@@ -107,14 +107,7 @@ class Api:
             if cursor is None or not page_items or len(items) >= limit:
                 return ApiAnswer(msgspec.json.encode({**page, name: items[:limit]}))
 
-    async def _request(
-        self,
-        method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"],
-        path: str,
-        body: object = None,
-        *,
-        query: Query | None = None,
-    ) -> ApiAnswer:
+    async def send(self, method: str, path: str, body: object = None, *, query: Query | None = None) -> ApiAnswer:
         """The answer to a request; a refusal is raised as the error that it was."""
         content = None if body is None else msgspec.json.encode(body)
         params = {name: _query_value(value) for name, value in (query or {}).items() if value is not None}

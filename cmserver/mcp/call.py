@@ -7,11 +7,10 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from cmserver.access.model import Principal
-from cmserver.base.http.wire import Dependencies, convert
+from cmserver.access import verb
+from cmserver.base.http.wire import convert
 
 T = TypeVar("T", bound=msgspec.Struct)
-D = TypeVar("D")
 Arguments = Mapping[str, object]
 Schema = dict[str, object]
 
@@ -19,18 +18,11 @@ _SCHEMA_KEYS = ("type", "enum", "items", "anyOf", "minimum", "maximum", "default
 """What helps a model to call rightly. Lengths and formats are checked when a call comes; the error then names the problem."""
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One request: its principal, the tools of this server, and the project that the client says it works in."""
+class Call(verb.VerbCall, frozen=True, kw_only=True):
+    """One request: who asks, as for REST, the tools of this server, and the project that the client says it works in."""
 
-    principal: Principal
-    dependencies: Dependencies
     tools: Sequence[Tool]
     project: str | None
-    size_bytes: int
-
-    def dependency(self, class_: type[D]) -> D:
-        """The application's instance of that class, as for REST."""
-        return self.dependencies.get(class_)
 
 
 class ToolHandler(msgspec.Struct, frozen=True):

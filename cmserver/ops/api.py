@@ -12,10 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver import __version__
+from cmserver.access import verb
 from cmserver.access.model import Principal
-from cmserver.access.teams import require_team_key
+from cmserver.access.verb import VerbCall, command
+from cmserver.base.columns import Columns, format_time, render_fields, render_table
+from cmserver.base.db import Db
 from cmserver.base.errors import Unauthenticated, Unavailable
-from cmserver.base.http.operation import get, post
+from cmserver.base.http.operation import get
 from cmserver.base.http.wire import answer, caller, db, dependency
 from cmserver.base.migrate import newest
 from cmserver.base.process import resident_bytes
@@ -199,34 +202,74 @@ def _lane_out(kind: wire.LaneKind, name: str, jobs: Counter[str]) -> wire.LaneOu
     )
 
 
-async def get_server(request: Request) -> Response:
-    """Versions, sizes and growth of the whole server, for its operator; never for a key that is bound to a project."""
-    require_team_key(await caller(request, Principal))
-    return answer(await read_deployment(db(request), dependency(request, Settings)))
-
-
-async def get_providers(request: Request) -> Response:
-    """The providers that generate observations, in the order in which they are tried, with their pauses."""
-    principal = await caller(request, Principal)
-    return answer(wire.ProvidersOut(providers=await list_providers(db(request), principal, dependency(request, Settings))))
-
-
-async def post_resume(request: Request) -> Response:
-    """End a provider's pause early, in the whole server; the jobs that waited for it go on."""
-    principal = await caller(request, Principal)
-    name = str(request.path_params["provider"])
-    is_resumed = await resume_paused_provider(
-        db(request), dependency(request, JobNotifier), principal, name, dependency(request, Settings)
+def _render_deployment(deployment: Deployment, _: verb.Typed) -> str:
+    fields = render_fields(
+        ("cmserver", deployment.version),
+        ("schema", f"{deployment.schema_version} of {deployment.newest_schema_version}"),
+        ("postgres", f"{deployment.postgres_version}{', embedded' if deployment.is_embedded else ''}"),
+        ("workers", deployment.workers),
+        ("teams", deployment.teams),
+        ("database bytes", f"{deployment.database_bytes:,}"),
+        ("backups", f"{deployment.backups.backups}, the newest of {format_time(deployment.backups.newest_at_epoch) or 'never'}"),
     )
-    return answer(wire.ResumedProviderOut(resumed=is_resumed, name=name))
+    tables = render_table(
+        ("table", "bytes", "rows, about"),
+        [(table.name, f"{table.bytes:,}", None if table.rows is None else f"{table.rows:,}") for table in deployment.tables],
+        empty="",
+    )
+    months = render_table(
+        ("month", "events", "requests"),
+        [(f"{month.month:%Y-%m}", f"{month.events:,}", f"{month.requests:,}") for month in deployment.months],
+        empty="Nothing was stored yet.",
+    )
+    return f"{fields}\n\n{tables}\n\n{months}"
+
+
+@command(
+    "sizes",
+    _render_deployment,
+    text="Show versions, sizes and growth of the whole server. Operator only: --operator, or a key with the scope *.",
+)
+@verb.get("/v1/server", "*", whole_team=True)
+async def get_server(call: VerbCall) -> Deployment:
+    """Versions, sizes and growth of the whole server, for its operator; never for a key that is bound to a project."""
+    return await read_deployment(call.dependency(Db), call.dependency(Settings))
+
+
+_PROVIDERS = Columns(
+    wire.KnownProviderOut,
+    "name, model, state, until, why",
+    until=lambda provider: provider.pause and format_time(provider.pause.until_epoch),
+    why=lambda provider: provider.pause and f"{provider.pause.reason}: {provider.pause.message}",
+)
+
+
+@command("providers list", _PROVIDERS.page("providers", "There is no provider.", shrink=("why",)))
+@verb.get("/v1/providers", "")
+async def get_providers(call: VerbCall) -> wire.ProvidersOut:
+    """List the providers in the order in which they are asked, and why one is paused."""
+    return wire.ProvidersOut(providers=await list_providers(call.dependency(Db), call.principal, call.dependency(Settings)))
+
+
+@command(
+    "providers resume",
+    lambda result, _: f"{result.name} {'is resumed' if result.resumed else 'was not paused'}.",
+    text="End a provider's pause. Operator only: --operator, or a key with the scope *.",
+)
+@verb.post("/v1/providers/{provider}/resume", "*")
+async def post_resume(call: VerbCall, given: str) -> wire.ResumedProviderOut:
+    """End a provider's pause early, in the whole server; the jobs that waited for it go on."""
+    db, notifier, settings = call.dependency(Db), call.dependency(JobNotifier), call.dependency(Settings)
+    is_resumed = await resume_paused_provider(db, notifier, call.principal, given, settings)
+    return wire.ResumedProviderOut(resumed=is_resumed, name=given)
 
 
 routes = [
-    get("/v1/server", get_server, "*", Deployment),
+    get_server,
     get("/healthz", get_healthz, None, HealthOut),
     get("/livez", get_livez, None, HealthOut),
     get("/readyz", get_readyz, None, ReadyOut),
     get("/v1/info", get_info, None, wire.InfoOut, key_optional=True),
-    get("/v1/providers", get_providers, "", wire.ProvidersOut),
-    post("/v1/providers/{provider}/resume", post_resume, "*", wire.ResumedProviderOut),
+    get_providers,
+    post_resume,
 ]

@@ -229,20 +229,6 @@ async def test_keys_that_are_over_are_told_apart(client: httpx.AsyncClient, cast
     assert await ids() == {*people, revoked["id"], str(expired.id)}
 
 
-async def test_a_key_of_another_team_does_not_exist(client: httpx.AsyncClient, cast: Cast, db: Db):
-    charlie = Api(client, cast.charlie.key)
-    before = await everything(db)
-
-    for key_id in (str(cast.alice.principal.key_id), str(new_id()), "nonsense", str(cast.alice.principal.key_id).upper()):
-        for response in (
-            await charlie.get(f"/keys/{key_id}"),
-            await charlie.post(f"/keys/{key_id}/rotate"),
-            await charlie.delete(f"/keys/{key_id}"),
-        ):
-            assert (response.status_code, response.json()["error"]) == (404, "NotFound")
-    assert await everything(db) == before
-
-
 @try_rows(
     ("body", "path"),
     [

@@ -316,6 +316,8 @@ async def test_a_database_without_a_schema_is_told(cms: Cms, empty_database: str
 
 def placeholders(command: click.Command) -> list[str]:
     """Words with which the command can be run: an id that nobody has for each argument, and a yes."""
+    if command.name == "api":
+        return ["GET", "/v1/teams"]
     words = [
         one.type.choices[0] if isinstance(one.type, click.Choice) else str(uuid4())
         for one in command.params

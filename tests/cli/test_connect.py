@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cmserver.access.api.keys import key_state
 from cmserver.base import credentials
 from cmserver.base.credentials import Credentials
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.cli.exit_codes import ExitCode
-from cmserver.cli.keys import key_state
 from cmserver.client import server_api
 from cmserver.client.agents import AGENTS
 from cmserver.client.client_folder import SOURCE

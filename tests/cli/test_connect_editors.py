@@ -10,12 +10,12 @@ from typing import cast
 import pytest
 from msgspec import structs
 
+from cmserver.access.api.keys import key_state
 from cmserver.access.wire import KeysOut
 from cmserver.base.db import Db
 from cmserver.base.own_command import build_launcher_command
 from cmserver.base.settings import Settings
 from cmserver.cli.exit_codes import ExitCode
-from cmserver.cli.keys import key_state
 from cmserver.client.agents import AGENTS, RULES
 from cmserver.client.hook_key import SCOPES
 from cmserver.client.json_settings import Json

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from msgspec import structs
 
+from cmserver.access.api.keys import key_state
 from cmserver.base.settings import Settings
 from cmserver.cli import connect, service_unit, state
 from cmserver.cli.exit_codes import ExitCode
-from cmserver.cli.keys import key_state
 from cmserver.client import hook_key, plugin
 from cmserver.client.hook_key import McpEndpoint
 from tests.cli.attaching import Noted, everything, folder, hook_keys, mode

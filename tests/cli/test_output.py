@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cmserver.base import columns
 from cmserver.cli import output
 
 
@@ -20,7 +21,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_time_that_is_not_known_is_not_1970():
-    assert (output.format_time(0), output.format_time(None)) == ("unknown", None)
+    assert (columns.format_time(0), columns.format_time(None)) == ("unknown", None)
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def in_vienna(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
 
 
 def test_columns_are_aligned_and_numbers_are_flush_right():
-    shown = output.render_table(
+    shown = columns.render_table(
         ("name", "events", "note"), [("orders", 7, None), ("a much longer name", 12_345, "x")], empty="none"
     )
 
@@ -45,29 +46,29 @@ def test_columns_are_aligned_and_numbers_are_flush_right():
 
 
 def test_a_table_without_rows_is_its_sentence():
-    assert output.render_table(("id",), [], empty="There are no jobs.") == "There are no jobs."
+    assert columns.render_table(("id",), [], empty="There are no jobs.") == "There are no jobs."
 
 
 def test_into_a_pipe_a_long_text_goes_whole():
-    assert "x" * 300 in output.render_table(("id", "error"), [("1", "x" * 300)], empty="none", shrink=("error",))
+    assert "x" * 300 in columns.render_table(("id", "error"), [("1", "x" * 300)], empty="none", shrink=("error",))
 
 
 @pytest.mark.usefixtures("terminal")
 def test_on_a_terminal_a_long_text_is_cut_and_an_id_is_not():
     identity = "019f1c00-0000-7000-8000-000000000001"[:24]
-    shown = output.render_table(("id", "error"), [(identity, "the provider said " * 9)], empty="none", shrink=("error",))
+    shown = columns.render_table(("id", "error"), [(identity, "the provider said " * 9)], empty="none", shrink=("error",))
 
     assert shown.splitlines()[1] == f"{identity}  the provider …"
 
 
 def test_wide_characters_take_two_columns_and_combining_ones_none():
-    shown = output.render_table(("name", "x"), [("記憶", "|"), ("e\u0301tat", "|"), ("four", "|")], empty="none")
+    shown = columns.render_table(("name", "x"), [("記憶", "|"), ("e\u0301tat", "|"), ("four", "|")], empty="none")
 
     assert [line.index("|") for line in shown.splitlines()[1:]] == [4, 7, 6]
 
 
 def test_what_others_have_written_cannot_steer_the_terminal():
-    shown = output.render_table(("name",), [("\x1b[2J\x1b]0;owned\x07\u202egpj.exe\nsecond line",)], empty="none")
+    shown = columns.render_table(("name",), [("\x1b[2J\x1b]0;owned\x07\u202egpj.exe\nsecond line",)], empty="none")
 
     assert len(shown.splitlines()) == 2
     assert all(one.isprintable() or one == "\n" for one in shown)
@@ -75,12 +76,12 @@ def test_what_others_have_written_cannot_steer_the_terminal():
 
 @pytest.mark.usefixtures("in_vienna")
 def test_times_are_local_and_to_the_second():
-    assert output.format_time(1_750_000_000_987) == "2025-06-15T17:06:40+02:00"
-    assert output.format_time(None) is None
+    assert columns.format_time(1_750_000_000_987) == "2025-06-15T17:06:40+02:00"
+    assert columns.format_time(None) is None
 
 
 def test_the_properties_of_one_thing_stand_under_each_other():
-    assert output.render_fields(("id", "7"), ("requests/min", None)) == "id            7\nrequests/min  -"
+    assert columns.render_fields(("id", "7"), ("requests/min", None)) == "id            7\nrequests/min  -"
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ NAMING = {
     *("observation_id", "target", "source", "suggestion_id", "into", "invitation"),
 }
 """Parameters that name something which is there."""
-GIVING = {"name", "alias", "canonical_id", "language", "query", "title", "text"}
+GIVING = {"name", "alias", "canonical_id", "language", "query", "title", "text", "fields"}
 """Arguments that give something: a name, a word."""
-OF_THE_SERVER = {"provider", "choice", "role", "mode"}
+OF_THE_SERVER = {"provider", "choice", "role", "mode", "method", "path"}
 """Parameters that name something which is nobody's, and which everybody may know."""
 OPTIONS = {"context"}
 """Commands whose option has the name of such a parameter, and names nothing: `--source startup`."""

@@ -11,12 +11,13 @@ from pathlib import Path
 import click
 import msgspec
 
+from cmserver.base.columns import Cell, render_fields, render_table
 from cmserver.base.configuration import BadSetting, load
 from cmserver.base.errors import Invalid
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import Settings
 from cmserver.cli.exit_codes import ExitCode
-from cmserver.cli.output import Cell, mask_key, render_fields, render_table
+from cmserver.cli.output import mask_key
 from cmserver.cli.progress import Progress
 from cmserver.generation.prompt import LANGUAGE
 from cmserver.providers import registry

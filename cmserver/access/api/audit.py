@@ -1,23 +1,21 @@
-"""The audit log over HTTP."""
+"""The audit log."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
-from cmserver.access import projects
+from cmserver.access import projects, verb
 from cmserver.access.audit import repository as audit_log
 from cmserver.access.audit.model import AuditFilter
 from cmserver.access.model import Principal
 from cmserver.access.projects import NO_SUCH
-from cmserver.access.wire import AuditOut, audit_entry_out
+from cmserver.access.verb import VerbCall, command, option
+from cmserver.access.wire import AuditEntryOut, AuditOut, audit_entry_out
 from cmserver.base import paging
+from cmserver.base.columns import Columns
 from cmserver.base.errors import NotFound
-from cmserver.base.http.operation import get
-from cmserver.base.http.wire import answer, caller, db, dependency, query
 from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.base.text import Text
@@ -39,26 +37,43 @@ class AuditQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fi
     cursor: str | None = None
 
 
-async def get_audit(request: Request) -> Response:
-    """A page of who did what, newest first; for a key that is bound to a project, what was done in that project."""
-    principal = await caller(request, Principal)
-    params = query(request, AuditQuery)
-    cipher = TokenCipher(dependency(request, InstallationSecret).value, b"audit")
-    before = None if params.cursor is None else cipher.decrypt_number(params.cursor)
-    if params.cursor is not None and before is None:
+_COLUMNS = Columns(
+    AuditEntryOut,
+    "when=created, who=actor_id, action, of=resource_type, id=resource_id, key=api_key_id, details",
+    details=lambda entry: msgspec.json.encode(entry.details).decode() if entry.details else None,
+)
+
+
+@command("audit list", _COLUMNS.page("entries", "No entries.", shrink=("details",)))
+@option("--project", "Only entries about this project.")
+@option("--action", "Only this action, for example key.created.")
+@option("--resource-type", "Only this type of resource, for example api_key.", metavar="TYPE")
+@option("--resource-id", "Only this resource.", metavar="ID")
+@option("--actor", "Only actions of this person.", metavar="USER")
+@option("--key-id", "Only actions with this key.", field="key", metavar="ID")
+@verb.get("/v1/audit", "admin")
+async def get_audit(call: VerbCall, given: AuditQuery) -> AuditOut:
+    """List the team's audit log, newest first.
+
+    A key that is bound to a project sees what was done in that project.
+    """
+    principal = call.principal
+    cipher = TokenCipher(call.dependency(InstallationSecret).value, b"audit")
+    before = None if given.cursor is None else cipher.decrypt_number(given.cursor)
+    if given.cursor is not None and before is None:
         raise paging.no_cursor()
-    async with db(request).tenant(principal.team_id) as conn:
+    async with call.read() as conn:
         audit_filter = AuditFilter(
-            project_id=principal.project_id if params.project is None else await _find_project_id(conn, principal, params.project),
-            action=params.action,
-            resource_type=params.resource_type,
-            resource_id=params.resource_id,
-            actor_id=params.actor,
-            api_key_id=params.key,
+            project_id=principal.project_id if given.project is None else await _find_project_id(conn, principal, given.project),
+            action=given.action,
+            resource_type=given.resource_type,
+            resource_id=given.resource_id,
+            actor_id=given.actor,
+            api_key_id=given.key,
         )
-        rows = await audit_log.newest(conn, principal.team_id, audit_filter, before=before, limit=params.limit + 1)
-    entries = [audit_entry_out(row, cipher.encrypt_number(row.id)) for row in rows[: params.limit]]
-    return answer(AuditOut(entries=entries, next_cursor=entries[-1].id if len(rows) > params.limit else None))
+        rows = await audit_log.newest(conn, principal.team_id, audit_filter, before=before, limit=given.limit + 1)
+    entries = [audit_entry_out(row, cipher.encrypt_number(row.id)) for row in rows[: given.limit]]
+    return AuditOut(entries=entries, next_cursor=entries[-1].id if len(rows) > given.limit else None)
 
 
 async def _find_project_id(conn: Conn, principal: Principal, reference: str) -> UUID:
@@ -70,4 +85,4 @@ async def _find_project_id(conn: Conn, principal: Principal, reference: str) -> 
     return project_id
 
 
-routes = [get("/v1/audit", get_audit, "admin", AuditOut, query=AuditQuery)]
+routes = [get_audit]

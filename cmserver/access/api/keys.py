@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from datetime import UTC
 from typing import Annotated, cast
+from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from starlette.requests import Request
-from starlette.responses import Response
 
 from cmserver.access import repository as access
-from cmserver.access.api.inputs import forget
+from cmserver.access import verb
 from cmserver.access.api.teams import EventsPerMonth, RequestsPerMinute
 from cmserver.access.clean import Name, clean_name
 from cmserver.access.keys import manage as manage_keys
 from cmserver.access.keys import repository as keys
 from cmserver.access.keys.manage import NO_SUCH
 from cmserver.access.keys.model import KeyRequest, NewKey
-from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
+from cmserver.access.verb import VerbCall, command, option
 from cmserver.access.wire import KeyOut, KeysOut, ListedKeyOut, NewKeyOut, OneKeyOut, RevokedKeyOut
 from cmserver.base import lookalikes
+from cmserver.base.columns import Columns
 from cmserver.base.errors import Invalid, NotFound
-from cmserver.base.http.operation import delete, get, post
-from cmserver.base.http.wire import answer, caller, convert, db, dependency, path_id, query, read
-from cmserver.base.http.wire import body as read_body
-from cmserver.base.json_text import decode_json
+from cmserver.base.ids import named_id
 from cmserver.base.paging import Limit, page, place
 from cmserver.base.structs import reshape
 from cmserver.base.text import Label, Line, Text, storable
@@ -49,6 +47,7 @@ class KeysQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class RevokeQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`only` is whether the keys that it was rotated to, or from, stay as they are."""
 
+    id: str
     only: bool = False
 
 
@@ -72,50 +71,8 @@ class KeyIn(msgspec.Struct, rename="camel", kw_only=True):
 class RotateIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """How long the old key goes on working beside the new one."""
 
+    id: str
     overlap_seconds: Annotated[int, Meta(ge=0, le=2_592_000)] = OVERLAP_SECONDS
-
-
-async def get_keys(request: Request) -> Response:
-    """A page of the team's keys, newest first; for a key that is bound to a project, those of that project."""
-    principal = await caller(request, Principal)
-    params = query(request, KeysQuery)
-    before, before_id = place(params.cursor)
-    async with db(request).tenant(principal.team_id) as conn:
-        rows = await keys.newest(
-            conn,
-            principal.team_id,
-            project_id=principal.project_id,
-            active=params.active,
-            before=before,
-            before_id=before_id,
-            limit=params.limit + 1,
-        )
-        keys_of_page, next_cursor = page(rows, params.limit, lambda row: (row.created_at, row.id))
-        names = await access.names_of(conn, principal.team_id, {key.project_id for key in keys_of_page if key.project_id})
-    listed = [reshape(key, ListedKeyOut, project=names.get(key.project_id) if key.project_id else None) for key in keys_of_page]
-    return answer(KeysOut(keys=listed, next_cursor=next_cursor))
-
-
-async def post_key(request: Request) -> Response:
-    """Make a key, which may do at most what the caller's may."""
-    principal = await caller(request, Principal)
-    value = decode_json(await read_body(request) or b"{}")
-    _refuse_other_limits(value)
-    body = convert(value, KeyIn)
-    project_id = None
-    reference, at = (body.project_id, "$.projectId") if body.project is None else (body.project, "$.project")
-    if reference is not None:
-        project_id = (await dependency(request, Projects).named_or_own(principal, reference, at=at)).id
-    key_request = reshape(
-        body,
-        KeyRequest,
-        scopes=body.scopes or ["memories:read"],
-        name=lookalikes.clean_name(redact(body.name or body.label or "")[0]),
-        project_id=project_id,
-        actor_id=None if body.actor_id is None else clean_name(body.actor_id, at="$.actorId"),
-    )
-    new_key = await db(request).in_tenant(principal.team_id, lambda conn: manage_keys.create(conn, principal, key_request))
-    return answer(new_key_out(request, new_key), 201)
 
 
 def _refuse_other_limits(value: object) -> None:
@@ -140,58 +97,165 @@ _LIMITS = [
 """What a field that limits a key may be called elsewhere, and what it is called here."""
 
 
-async def get_key(request: Request) -> Response:
-    """One key."""
-    principal = await caller(request, Principal)
-    async with db(request).tenant(principal.team_id) as conn:
-        key = await manage_keys.require_key(conn, principal, path_id(request, NO_SUCH))
-    return answer(OneKeyOut(key=reshape(key, KeyOut)))
+def key_state(key: KeyOut) -> str:
+    if key.revoked_at_epoch is not None:
+        return "revoked"
+    if key.expires_at_epoch is not None and key.expires_at_epoch <= time.time() * 1000:
+        return "expired"
+    return "replaced" if key.replaced_by else "active"
 
 
-async def get_current_key(request: Request) -> Response:
+_COLUMNS = Columns(
+    ListedKeyOut,
+    "id, name, actor=actor_id, scopes, project, state, last used, expires",
+    scopes=lambda key: " ".join(key.scopes),
+    project=lambda key: key.project or key.project_id,
+    state=key_state,
+)
+_LINES = Columns(
+    KeyOut,
+    "id, name, actor=actor_id, scopes, project=project_id, state, requests/min=requests_per_minute, events/month=events_per_month, "
+    "last used, expires, revoked, replaced by, created",
+    scopes=lambda key: " ".join(key.scopes),
+    state=key_state,
+)
+
+
+def render_new_key(result: NewKeyOut, _: object = None) -> str:
+    return f"{_LINES.lines('key')(result, None)}\nkey, shown only now:\n{result.api_key}"
+
+
+@command("keys list", _COLUMNS.page("keys", "There are no keys.", shrink=("name", "actor", "scopes", "project")))
+@option("--active", "Without revoked and expired keys.")
+@verb.get("/v1/keys", "keys:write")
+async def get_keys(call: VerbCall, given: KeysQuery) -> KeysOut:
+    """List the team's keys, newest first, without their texts.
+
+    A key that is bound to a project sees those of that project.
+    """
+    principal = call.principal
+    before, before_id = place(given.cursor)
+    async with call.read() as conn:
+        rows = await keys.newest(
+            conn,
+            principal.team_id,
+            project_id=principal.project_id,
+            active=given.active,
+            before=before,
+            before_id=before_id,
+            limit=given.limit + 1,
+        )
+        keys_of_page, next_cursor = page(rows, given.limit, lambda row: (row.created_at, row.id))
+        names = await access.names_of(conn, principal.team_id, {key.project_id for key in keys_of_page if key.project_id})
+    listed = [reshape(key, ListedKeyOut, project=names.get(key.project_id) if key.project_id else None) for key in keys_of_page]
+    return KeysOut(keys=listed, next_cursor=next_cursor)
+
+
+@command(
+    "keys create",
+    render_new_key,
+    text="Create a key and print it, once. It cannot be allowed more than the key that creates it.",
+    quiet=("Print only the key: KEY=$(cmserver keys create --quiet).", lambda new: new.api_key),
+)
+@option("--name", "What the key is for.")
+@option("--scope", "A scope of the key; may be repeated. [default: memories:read]", field="scopes")
+@option("--project", "Restrict the key to one project. [default: as the key that creates it]")
+@option("--actor", "Who uses the key. [default: as the key that creates it]", field="actor_id", metavar="USER")
+@option("--expires-in-days", "How long the key works. [default: as long as the key that creates it]")
+@option(
+    "--requests-per-minute",
+    "The maximum number of requests in a minute. [default: 600, or the limit of the key that creates it if that is lower]",
+)
+@option("--events-per-month", "The maximum number of events in a calendar month. [default: as the key that creates it]")
+@verb.post("/v1/keys", "keys:write", status=201, check=_refuse_other_limits)
+async def post_key(call: VerbCall, given: KeyIn) -> NewKeyOut:
+    """Make a key, which may do at most what the caller's may."""
+    principal, project_id = call.principal, None
+    reference, at = (given.project_id, "$.projectId") if given.project is None else (given.project, "$.project")
+    if reference is not None:
+        project_id = (await call.dependency(Projects).named_or_own(principal, reference, at=at)).id
+    key_request = reshape(
+        given,
+        KeyRequest,
+        scopes=given.scopes or ["memories:read"],
+        name=lookalikes.clean_name(redact(given.name or given.label or "")[0]),
+        project_id=project_id,
+        actor_id=None if given.actor_id is None else clean_name(given.actor_id, at="$.actorId"),
+    )
+    new_key = await call.write(lambda conn: manage_keys.create(conn, principal, key_request))
+    return new_key_out(call, new_key)
+
+
+@command("keys show", _LINES.lines("key"))
+@option("KEY_ID", field="id")
+@verb.get("/v1/keys/{id}", "keys:write")
+async def get_key(call: VerbCall, given: str) -> OneKeyOut:
+    """Show one key, without its text."""
+    async with call.read() as conn:
+        key = await manage_keys.require_key(conn, call.principal, _key_id(given))
+    return OneKeyOut(key=reshape(key, KeyOut))
+
+
+@command(
+    "keys current",
+    _LINES.lines("key"),
+    text="Show the key that commands use here, without its text: whose it is, what it may, and when it expires.",
+)
+@verb.get("/v1/keys/current", "")
+async def get_current_key(call: VerbCall) -> OneKeyOut:
     """The key that the request is made with. NotFound for a person at the pages, and for a trusted program without a key."""
-    principal = await caller(request, Principal)
-    if principal.key_id is None:
+    if call.principal.key_id is None:
         raise NotFound("This request was made without a key.")
-    async with db(request).tenant(principal.team_id) as conn:
-        key = await manage_keys.require_key(conn, principal, principal.key_id)
-    return answer(OneKeyOut(key=reshape(key, KeyOut)))
+    async with call.read() as conn:
+        key = await manage_keys.require_key(conn, call.principal, call.principal.key_id)
+    return OneKeyOut(key=reshape(key, KeyOut))
 
 
-async def post_rotate(request: Request) -> Response:
+@verb.post("/v1/keys/{id}/rotate", "", status=201)
+async def post_rotate(call: VerbCall, given: RotateIn) -> NewKeyOut:
     """Replace a key by a new one that may do the same; both work for a while.
 
     Any key may rotate itself; for another one it takes `keys:write`.
     """
-    principal = await caller(request, Principal)
-    body = await read(request, RotateIn)
-    key_id = path_id(request, NO_SUCH)
-    new_key = await db(request).in_tenant(
-        principal.team_id, lambda conn: manage_keys.rotate(conn, principal, key_id, overlap_seconds=body.overlap_seconds)
-    )
-    forget(request, principal)
-    return answer(new_key_out(request, new_key), 201)
+    key_id = _key_id(given.id)
+    new_key = await call.write(lambda conn: manage_keys.rotate(conn, call.principal, key_id, overlap_seconds=given.overlap_seconds))
+    call.drop_cached()
+    return new_key_out(call, new_key)
 
 
-async def delete_key(request: Request) -> Response:
-    """Revoke a key and what it was rotated to and from, at once and everywhere.
+@command(
+    "keys revoke",
+    lambda result, _: "\n".join(
+        f"The key {key.id} ({key.name or key.actor_id}) is revoked." for key in [result.key, *result.also_revoked]
+    ),
+    confirm=lambda typed: (
+        f"Revoke the key {typed['key_id']}{'' if typed['only'] else ' and what it was rotated to and from'}, for ever?"
+    ),
+)
+@option("KEY_ID", field="id")
+@option("--only", "Leave the keys that it was rotated to, or from, as they are.")
+@verb.delete("/v1/keys/{id}", "")
+async def delete_key(call: VerbCall, given: RevokeQuery) -> RevokedKeyOut:
+    """Revoke a key and what it was rotated to and from, for ever. Jobs that were queued with them fail when their turn comes.
 
-    Any key may revoke itself; for another one it takes `keys:write`.
+    At once and everywhere. Any key may revoke itself; for another one it takes `keys:write`.
     """
-    principal = await caller(request, Principal)
-    params = query(request, RevokeQuery)
-    key_id = path_id(request, NO_SUCH)
-    revoked = await db(request).in_tenant(
-        principal.team_id, lambda conn: manage_keys.revoke(conn, principal, key_id, only=params.only)
-    )
-    forget(request, principal)
+    key_id = _key_id(given.id)
+    revoked = await call.write(lambda conn: manage_keys.revoke(conn, call.principal, key_id, only=given.only))
+    call.drop_cached()
     others = [reshape(key, KeyOut) for key in revoked.others]
-    return answer(RevokedKeyOut(revoked=True, id=key_id, key=reshape(revoked.key, KeyOut), also_revoked=others))
+    return RevokedKeyOut(revoked=True, id=key_id, key=reshape(revoked.key, KeyOut), also_revoked=others)
 
 
-def new_key_out(request: Request, new_key: NewKey) -> NewKeyOut:
+def _key_id(text: str) -> UUID:
+    if (key_id := named_id(text)) is None:
+        raise NotFound(NO_SUCH)
+    return key_id
+
+
+def new_key_out(call: VerbCall, new_key: NewKey) -> NewKeyOut:
     key = new_key.key
-    mcp_url = f"{request.base_url}v1/mcp"
+    mcp_url = f"{call.base_url}/v1/mcp"
     options = ["--transport", "http", "cmserver", mcp_url, "--header", f"Authorization: Bearer {new_key.text}"]
     return reshape(
         key,
@@ -204,11 +268,4 @@ def new_key_out(request: Request, new_key: NewKey) -> NewKeyOut:
     )
 
 
-routes = [
-    get("/v1/keys", get_keys, "keys:write", KeysOut, query=KeysQuery),
-    post("/v1/keys", post_key, "keys:write", NewKeyOut, status=201, body=KeyIn),
-    get("/v1/keys/current", get_current_key, "", OneKeyOut),
-    get("/v1/keys/{id}", get_key, "keys:write", OneKeyOut),
-    post("/v1/keys/{id}/rotate", post_rotate, "", NewKeyOut, status=201, body=RotateIn),
-    delete("/v1/keys/{id}", delete_key, "", RevokedKeyOut, query=RevokeQuery),
-]
+routes = [get_keys, post_key, get_current_key, get_key, post_rotate, delete_key]

@@ -1,4 +1,4 @@
-"""People over HTTP: who belongs to the team, invitations, and links for a new password."""
+"""People: who belongs to the team, invitations, and links for a new password."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from starlette.requests import Request
-from starlette.responses import Response
 
-from cmserver.access.api.inputs import forget
-from cmserver.access.model import PersonRole, Principal
+from cmserver.access import verb
+from cmserver.access.model import PersonRole
 from cmserver.access.people import manage as manage_people
 from cmserver.access.people import repository as people
 from cmserver.access.people import wire as people_wire
 from cmserver.access.people.accounts import Accounts
 from cmserver.access.people.model import TeamPerson
-from cmserver.access.teams import require_team_key
+from cmserver.access.verb import VerbCall, command, option
 from cmserver.base import lookalikes
-from cmserver.base.errors import Invalid
-from cmserver.base.http.operation import delete, get, patch, post
-from cmserver.base.http.wire import answer, caller, dependency, path_id, read
+from cmserver.base.columns import Columns, format_time
+from cmserver.base.errors import Invalid, NotFound
+from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.base.text import Text
 from cmserver.redaction.redact import redact
 
 _MAX_ACCOUNTS = 1000
+_NO_OPERATOR = "Operator only: --operator, or a key with the scope *."
 
 
 class InvitationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -40,124 +39,171 @@ class InvitationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
 class PersonChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """PATCH of a person: what is not sent stays. `operator` is whether they administer the whole server; it takes the scope `*`."""
 
+    user: str
     role: PersonRole | UnsetType = UNSET
     operator: bool | UnsetType = UNSET
 
 
-async def get_users(request: Request) -> Response:
+@verb.get("/v1/users", "", whole_team=True)
+async def get_users(call: VerbCall) -> people_wire.PeopleOut:
     """The people of the team, by name."""
-    principal = await caller(request, Principal)
-    require_team_key(principal)
-    persons = await dependency(request, Accounts).run(lambda conn: people.people_of(conn, principal.team_id))
-    return answer(people_wire.PeopleOut(users=[reshape(person, people_wire.PersonOut) for person in persons], next_cursor=None))
+    persons = await call.dependency(Accounts).run(lambda conn: people.people_of(conn, call.principal.team_id))
+    return people_wire.PeopleOut(users=[reshape(person, people_wire.PersonOut) for person in persons], next_cursor=None)
 
 
-async def get_accounts(request: Request) -> Response:
+@verb.get("/v1/users/accounts", "*", whole_team=True)
+async def get_accounts(call: VerbCall) -> people_wire.AccountsOut:
     """The accounts of the whole server, by name, for its operator."""
-    require_team_key(await caller(request, Principal))
-    users = await dependency(request, Accounts).run(lambda conn: people.users(conn, limit=_MAX_ACCOUNTS))
-    return answer(people_wire.AccountsOut(accounts=[reshape(user, people_wire.AccountOut) for user in users]))
+    users = await call.dependency(Accounts).run(lambda conn: people.users(conn, limit=_MAX_ACCOUNTS))
+    return people_wire.AccountsOut(accounts=[reshape(user, people_wire.AccountOut) for user in users])
 
 
-async def get_invitations(request: Request) -> Response:
-    """Invitations into the team that nobody has used, newest first; never their links."""
-    principal = await caller(request, Principal)
-    require_team_key(principal)
-    rows = await dependency(request, Accounts).run(lambda conn: people.invitations(conn, principal.team_id))
-    return answer(people_wire.InvitationsOut(invitations=[reshape(row, people_wire.InvitationOut) for row in rows]))
+_INVITATIONS = Columns(
+    people_wire.InvitationOut,
+    "id, role, operator, note, by=invited_by, expires",
+    operator=lambda invitation: "yes" if invitation.makes_operator else "",
+    expires=lambda invitation: "expired" if invitation.expired else format_time(invitation.expires_at_epoch),
+)
 
 
-async def post_invitation(request: Request) -> Response:
+@command("users invitations", _INVITATIONS.page("invitations", "There is no open invitation.", shrink=("note", "by")))
+@verb.get("/v1/users/invitations", "admin", whole_team=True)
+async def get_invitations(call: VerbCall) -> people_wire.InvitationsOut:
+    """List the invitations that nobody has used.
+
+    Newest first; never their links.
+    """
+    rows = await call.dependency(Accounts).run(lambda conn: people.invitations(conn, call.principal.team_id))
+    return people_wire.InvitationsOut(invitations=[reshape(row, people_wire.InvitationOut) for row in rows])
+
+
+@command(
+    "users invite",
+    lambda result, _: result.url,
+    text="Print a link that makes somebody a member of the team. It works once, within a week.",
+)
+@option("--role", "What they will be in the team.")
+@option("--note", "Whom it is for, to tell invitations apart.")
+@option("--server-operator", "They run the server, too. Operator only.", field="operator")
+@verb.post("/v1/users/invitations", "admin", status=201, whole_team=True)
+async def post_invitation(call: VerbCall, given: InvitationIn) -> people_wire.NewInvitationOut:
     """Make a link that makes somebody a member of the team, once, within a week. The link is shown only now."""
-    principal = await caller(request, Principal)
-    require_team_key(principal)
-    body = await read(request, InvitationIn)
-    note = lookalikes.clean_name(redact(body.note)[0])
-    new = await dependency(request, Accounts).run(
-        lambda conn: manage_people.invite(conn, principal, body.role, note=note, makes_operator=body.operator)
+    note = lookalikes.clean_name(redact(given.note)[0])
+    new = await call.dependency(Accounts).run(
+        lambda conn: manage_people.invite(conn, call.principal, given.role, note=note, makes_operator=given.operator)
     )
     path = f"/ui/join/{new.token}"
-    out = people_wire.NewInvitationOut(
-        invitation=reshape(new.invitation, people_wire.InvitationOut), path=path, url=_url(request, path)
-    )
-    return answer(out, 201)
+    invitation = reshape(new.invitation, people_wire.InvitationOut)
+    return people_wire.NewInvitationOut(invitation=invitation, path=path, url=f"{call.base_url}{path}")
 
 
-async def delete_invitation(request: Request) -> Response:
-    """Withdraw an invitation: its link makes nobody a member."""
-    principal = await caller(request, Principal)
-    require_team_key(principal)
-    invitation_id = path_id(request, "Invitation not found. It may have been used.", "invitation")
-    await dependency(request, Accounts).run(lambda conn: manage_people.uninvite(conn, principal, invitation_id))
-    return answer(people_wire.WithdrawnInvitationOut(deleted=True, id=invitation_id))
+@command("users withdraw", lambda result, _: f"The link of {result.id} works no more.")
+@verb.delete("/v1/users/invitations/{invitation}", "admin", whole_team=True)
+async def delete_invitation(call: VerbCall, given: str) -> people_wire.WithdrawnInvitationOut:
+    """Withdraw an invitation, by its id.
+
+    Its link makes nobody a member.
+    """
+    if (invitation_id := named_id(given)) is None:
+        raise NotFound(manage_people.NO_INVITATION)
+    await call.dependency(Accounts).run(lambda conn: manage_people.uninvite(conn, call.principal, invitation_id))
+    return people_wire.WithdrawnInvitationOut(deleted=True, id=invitation_id)
 
 
-async def patch_user(request: Request) -> Response:
+@command(
+    "users operator",
+    lambda result, _: f"{result.user.name} is {'an' if result.user.is_operator else 'no'} operator of this server.",
+    text=f"Make a person of the team an operator of the server. {_NO_OPERATOR}",
+)
+@option("NAME", field="user")
+@option("--off", "They run the server no more.", field="operator", default=True, on=False)
+@command(
+    "users role",
+    lambda result, _: f"{result.user.name} is {result.user.role}.",
+    text="Change what a person is in the team: owner, member or viewer.",
+)
+@option("NAME", field="user")
+@option("ROLE")
+@verb.patch("/v1/users/{user:path}", "admin", whole_team=True)
+async def patch_user(call: VerbCall, given: PersonChangeIn) -> people_wire.OnePersonOut:
     """Change what a person is in the team, or whether they are an operator of the server."""
-    principal = await caller(request, Principal)
-    require_team_key(principal)
-    body = await read(request, PersonChangeIn)
-    reference = _read_reference(request)
+    principal, reference = call.principal, _clean_reference(given.user)
 
     async def change(conn: Conn) -> TeamPerson:
         person = await manage_people.require_person(conn, principal.team_id, reference)
-        if body.role is not UNSET:
-            person = (await manage_people.set_role(conn, principal, reference, body.role)).person
-        if body.operator is not UNSET:
-            await manage_people.set_operator(conn, principal, person.name, is_operator=body.operator)
+        if given.role is not UNSET:
+            person = (await manage_people.set_role(conn, principal, reference, given.role)).person
+        if given.operator is not UNSET:
+            await manage_people.set_operator(conn, principal, person.name, is_operator=given.operator)
         return await manage_people.require_person(conn, principal.team_id, str(person.user_id))
 
-    person = await dependency(request, Accounts).run(change)
-    return answer(people_wire.OnePersonOut(user=reshape(person, people_wire.PersonOut)))
+    person = await call.dependency(Accounts).run(change)
+    return people_wire.OnePersonOut(user=reshape(person, people_wire.PersonOut))
 
 
-async def delete_user(request: Request) -> Response:
-    """Take a person out of the team, and end the keys and invitations that they made in it. Their account stays."""
-    principal = await caller(request, Principal)
-    require_team_key(principal)
-    reference = _read_reference(request)
-    removed = await dependency(request, Accounts).run(lambda conn: manage_people.remove_person(conn, principal, reference))
-    forget(request, principal)
-    return answer(
-        people_wire.RemovedPersonOut(
-            deleted=True,
-            user_id=removed.person.user_id,
-            name=removed.person.name,
-            revoked_keys=len(removed.keys),
-            other_keys=[reshape(key, people_wire.EndedKeyOut) for key in removed.other_keys],
-            withdrawn_invitations=removed.invitations,
-        )
+def _render_removed(result: people_wire.RemovedPersonOut, _: verb.Typed) -> str:
+    lines = [f"{result.name} is out of the team. Keys revoked: {result.revoked_keys}."]
+    if result.withdrawn_invitations:
+        lines.append(f"Invitations withdrawn: {result.withdrawn_invitations}.")
+    if result.other_keys:
+        lines.append("Made for others, who need new keys now:")
+        lines += [f"  {key.actor_id}  {key.id}  {key.name}".rstrip() for key in result.other_keys]
+    return "\n".join(lines)
+
+
+@command(
+    "users remove",
+    _render_removed,
+    confirm=lambda typed: f"Take {typed['name']} out of the team, and end the keys and invitations that they made?",
+)
+@option("NAME", field="user")
+@verb.delete("/v1/users/{user:path}", "admin", whole_team=True)
+async def delete_user(call: VerbCall, given: str) -> people_wire.RemovedPersonOut:
+    """Take a person out of the team, and end the keys and invitations that they made in it.
+
+    Their account stays.
+    """
+    reference = _clean_reference(given)
+    removed = await call.dependency(Accounts).run(lambda conn: manage_people.remove_person(conn, call.principal, reference))
+    call.drop_cached()
+    return people_wire.RemovedPersonOut(
+        deleted=True,
+        user_id=removed.person.user_id,
+        name=removed.person.name,
+        revoked_keys=len(removed.keys),
+        other_keys=[reshape(key, people_wire.EndedKeyOut) for key in removed.other_keys],
+        withdrawn_invitations=removed.invitations,
     )
 
 
-async def post_reset(request: Request) -> Response:
+@command(
+    "users reset",
+    lambda result, _: result.url,
+    text=f"Print a link for a new password. It works once, within a day. {_NO_OPERATOR}",
+)
+@option("NAME", field="user")
+@verb.post("/v1/users/{user:path}/reset", "*", status=201, whole_team=True)
+async def post_reset(call: VerbCall, given: str) -> people_wire.ResetOut:
     """Make a link for a new password, for one day. It signs the person in; for the operator, since accounts are not a team's."""
-    principal = await caller(request, Principal)
-    require_team_key(principal)
-    reference = _read_reference(request)
-    user, token = await dependency(request, Accounts).run(lambda conn: manage_people.reset(conn, principal, reference))
+    reference = _clean_reference(given)
+    user, token = await call.dependency(Accounts).run(lambda conn: manage_people.reset(conn, call.principal, reference))
     path = f"/ui/reset/{token}"
-    return answer(people_wire.ResetOut(name=user.name, path=path, url=_url(request, path)), 201)
+    return people_wire.ResetOut(name=user.name, path=path, url=f"{call.base_url}{path}")
 
 
-def _read_reference(request: Request) -> str:
-    reference = str(request.path_params["user"])
+def _clean_reference(reference: str) -> str:
     if not reference.strip() or len(reference) > 100:
         raise Invalid.at("$.user", "A person is named by their name or id.")
     return reference.strip()
 
 
-def _url(request: Request, path: str) -> str:
-    return f"{str(request.base_url).rstrip('/')}{path}"
-
-
 routes = [
-    get("/v1/users", get_users, "", people_wire.PeopleOut),
-    get("/v1/users/accounts", get_accounts, "*", people_wire.AccountsOut),
-    get("/v1/users/invitations", get_invitations, "admin", people_wire.InvitationsOut),
-    post("/v1/users/invitations", post_invitation, "admin", people_wire.NewInvitationOut, status=201, body=InvitationIn),
-    delete("/v1/users/invitations/{invitation}", delete_invitation, "admin", people_wire.WithdrawnInvitationOut),
-    post("/v1/users/{user:path}/reset", post_reset, "*", people_wire.ResetOut, status=201),
-    patch("/v1/users/{user:path}", patch_user, "admin", people_wire.OnePersonOut, body=PersonChangeIn),
-    delete("/v1/users/{user:path}", delete_user, "admin", people_wire.RemovedPersonOut),
+    get_users,
+    get_accounts,
+    get_invitations,
+    post_invitation,
+    delete_invitation,
+    post_reset,  # before those of a person alone, whose name may end in the same way
+    patch_user,
+    delete_user,
 ]

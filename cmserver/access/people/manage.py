@@ -18,6 +18,7 @@ from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 
 NO_SUCH = "Person not found."
+NO_INVITATION = "Invitation not found. It may have been used."
 
 
 async def invite(
@@ -51,7 +52,7 @@ async def invite(
 async def uninvite(conn: Conn, principal: Principal, invitation_id: UUID) -> None:
     """Make the link of an invitation useless."""
     if not await repository.delete_invitation(conn, principal.team_id, invitation_id):
-        raise NotFound("Invitation not found. It may have been used.")
+        raise NotFound(NO_INVITATION)
     await audit.record(conn, principal, "person.uninvited", "invitation", invitation_id)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Annotated, Literal
 
@@ -10,18 +11,21 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access import projects
+from cmserver.access import projects, verb
 from cmserver.access.budgets.model import Period
 from cmserver.access.model import Principal
-from cmserver.base.http.operation import TextAnswer, delete, get, put
-from cmserver.base.http.wire import answer, caller, db, dependency, query, read
+from cmserver.access.verb import VerbCall, command, option
+from cmserver.base.columns import Columns
+from cmserver.base.db import Db
+from cmserver.base.http.operation import TextAnswer, get
+from cmserver.base.http.wire import answer, caller, db, query
 from cmserver.base.money import Usd
 from cmserver.base.text import Key, matching
 from cmserver.calls import repository as calls
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.ops.spending.budgets import remove_budget, set_budget
 from cmserver.ops.spending.report import read_usage, usage_csv
-from cmserver.ops.spending.wire import BudgetsOut, DeletedBudgetOut, OneBudgetOut, UsageOut, budget_out
+from cmserver.ops.spending.wire import BudgetOut, BudgetsOut, DeletedBudgetOut, OneBudgetOut, UsageOut, budget_out
 
 _CSV = TextAnswer("text/csv", "The rows as a table, with `format=csv`.")
 
@@ -91,48 +95,71 @@ class OneBudgetQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     project: str | None = None
 
 
-async def get_budgets(request: Request) -> Response:
-    """Budgets for providers, and what is spent of them in this day or month (UTC).
+_COLUMNS = Columns(
+    BudgetOut,
+    "whose, period, state, spent, tokens=spent_tokens, of=max_tokens, USD=spent_usd, of USD=max_usd, resets",
+    whose=lambda budget: budget.project or "the team",
+    spent=lambda budget: None if budget.share is None else f"{budget.share:.0%}",
+)
+_PERIOD = option("--period", "A calendar day or month in UTC.", default="month")
 
-    A key that is bound to a project sees its project's budgets, and of its team's the cap and the state.
+
+def render_budgets(budgets: Sequence[BudgetOut]) -> str:
+    """A table of budgets."""
+    return _COLUMNS.table(budgets, empty="There are no budgets: nothing is capped.", shrink=("whose",))
+
+
+@command("budgets list", lambda page, _: render_budgets(page.budgets))
+@option("--project", "Only the budgets that apply to this project.")
+@verb.get("/v1/budgets", "jobs:read")
+async def get_budgets(call: VerbCall, given: BudgetsQuery) -> BudgetsOut:
+    """List the budgets and what is spent of them.
+
+    Of this day or month (UTC). A key that is bound to a project sees its own budgets, and of its team's the cap and the state.
     """
-    principal = await caller(request, Principal)
-    name = query(request, BudgetsQuery).project
-    async with db(request).tenant(principal.team_id) as conn:
+    principal, name = call.principal, given.project
+    async with call.read() as conn:
         project_id = principal.project_id if name is None else (await projects.require_project(conn, principal, name)).id
         statuses = await calls.budget_statuses(conn, principal.team_id, project_id=project_id)
-    return answer(BudgetsOut(budgets=[budget_out(status, principal) for status in statuses]))
+    return BudgetsOut(budgets=[budget_out(status, principal) for status in statuses])
 
 
-async def put_budget(request: Request) -> Response:
-    """Set the budget of the team or a project for a day or a month. Jobs that wait for a budget are tried at once."""
-    principal = await caller(request, Principal)
-    body = await read(request, BudgetIn)
-    max_usd = None if body.max_usd is None else Decimal(body.max_usd)
-
+@command("budgets set", lambda result, _: render_budgets([result.budget]))
+@_PERIOD
+@option("--project", "The project; without it, the whole team.", field="project_id")
+@option("--tokens", "The maximum number of tokens, of all kinds together.", field="max_tokens")
+@option("--usd", "The maximum in US dollars: 12.50.", field="max_usd", metavar="AMOUNT")
+@verb.put("/v1/budgets", "admin")
+async def put_budget(call: VerbCall, given: BudgetIn) -> tuple[OneBudgetOut, bool]:
+    """Set a budget. It replaces the one of that period; waiting jobs are tried at once."""
     status, is_new = await set_budget(
-        db(request),
-        dependency(request, JobNotifier),
-        principal,
-        body.project_id,
-        body.period,
-        max_tokens=body.max_tokens,
-        max_usd=max_usd,
+        call.dependency(Db),
+        call.dependency(JobNotifier),
+        call.principal,
+        given.project_id,
+        given.period,
+        max_tokens=given.max_tokens,
+        max_usd=None if given.max_usd is None else Decimal(given.max_usd),
     )
-    return answer(OneBudgetOut(budget=budget_out(status, principal)), 201 if is_new else 200)
+    return OneBudgetOut(budget=budget_out(status, call.principal)), is_new
 
 
-async def delete_budget(request: Request) -> Response:
-    """Delete a budget. Jobs that wait for a budget are tried at once."""
-    principal = await caller(request, Principal)
-    budget = query(request, OneBudgetQuery)
-    await remove_budget(db(request), dependency(request, JobNotifier), principal, budget.project, budget.period)
-    return answer(DeletedBudgetOut(deleted=True))
+@command("budgets remove", lambda _, typed: f"Removed the {typed['period']} budget of {typed['project'] or 'the team'}.")
+@_PERIOD
+@option("--project", "The project; without it, the whole team.")
+@verb.delete("/v1/budgets", "admin")
+async def delete_budget(call: VerbCall, given: OneBudgetQuery) -> DeletedBudgetOut:
+    """Remove a budget: nothing is capped any more.
+
+    Jobs that wait for a budget are tried at once.
+    """
+    await remove_budget(call.dependency(Db), call.dependency(JobNotifier), call.principal, given.project, given.period)
+    return DeletedBudgetOut(deleted=True)
 
 
 routes = [
     get("/v1/usage", get_usage, "jobs:read", (UsageOut, _CSV), query=UsageQuery),
-    get("/v1/budgets", get_budgets, "jobs:read", BudgetsOut, query=BudgetsQuery),
-    put("/v1/budgets", put_budget, "admin", {200: OneBudgetOut, 201: OneBudgetOut}, body=BudgetIn),
-    delete("/v1/budgets", delete_budget, "admin", DeletedBudgetOut, query=OneBudgetQuery),
+    get_budgets,
+    put_budget,
+    delete_budget,
 ]

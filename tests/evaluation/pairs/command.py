@@ -9,10 +9,10 @@ from typing import Literal
 
 import click
 
+from cmserver.base.columns import Cell, render_table
 from cmserver.base.configuration import BadSetting, load
 from cmserver.base.errors import Invalid
 from cmserver.cli.exit_codes import ExitCode
-from cmserver.cli.output import Cell, render_table
 from cmserver.providers.embedding.model import Embedder
 from cmserver.providers.embedding.registry import embedder_settings, make
 from cmserver.providers.model import ProviderError

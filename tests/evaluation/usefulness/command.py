@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from cmserver.base import logs
-from cmserver.cli.output import Cell, render_table
+from cmserver.base.columns import Cell, render_table
 from tests.bench.against import checkout
 from tests.bench.load import ROOT
 from tests.bench.world import world

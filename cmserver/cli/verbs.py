@@ -1,0 +1,163 @@
+"""Makes commands of the rows of verbs: options by the fields of their Structs, the request, and what is shown of the answer."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import click
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from cmserver.access.api import routes as access_routes
+from cmserver.access.verb import Command, Option, Verb
+from cmserver.base.http.operation import Operation
+from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, yes_option
+from cmserver.cli.keys import rotate
+from cmserver.cli.users import list_users
+from cmserver.client.server_api import ApiAnswer
+from cmserver.ops.analytics.api import routes as analytics_routes
+from cmserver.ops.api import routes as ops_routes
+from cmserver.ops.spending.api import routes as spending_routes
+
+T = TypeVar("T", bound=Callable[..., None])
+_ROUTES: list[Operation] = [*access_routes, *analytics_routes, *ops_routes, *spending_routes]
+_PATH_NAME = re.compile(r"\{(\w+)(?::path)?\}")
+_SHOWN_MOST = 100_000
+"""A limit above this is left to the server to say."""
+
+
+_GROUPS = {
+    "budgets": """Limit what the team and its projects may spend on providers in a day or a month (UTC).
+
+    When a budget is spent, generation waits: events are stored, and become observations in the next period or with a larger budget.
+    """,
+    "users": "People who sign in to the web interface: invitations, roles and new passwords.",
+    "keys": "API keys of the team.",
+    "providers": "The providers that generate observations. One that fails is paused for the whole server, and resumes by itself.",
+    "audit": "The audit log: ids and names, never texts.",
+}
+_BY_HAND = {"users": [list_users], "keys": [rotate]}
+"""Commands that do more than their verb."""
+
+
+def add_commands(cli: click.Group) -> None:
+    """Add a command for each row that has one, in the group that its name begins with."""
+    groups = {name: click.Group(name, help=inspect.cleandoc(text), commands=_BY_HAND.get(name)) for name, text in _GROUPS.items()}
+    for group in groups.values():
+        cli.add_command(group)
+    rows = [(verb, command) for verb in _ROUTES if isinstance(verb, Verb) for command in verb.commands]
+    for verb, command in rows:
+        group, _, name = command.name.rpartition(" ")
+        groups.get(group, cli).add_command(_make_command(verb, command), name)
+
+
+def _make_command(verb: Verb, command: Command) -> click.Command:
+    hints: dict[str, object] = {}
+    fields: dict[str, Any] = {}
+    if verb.given not in (None, str):
+        hints = get_type_hints(verb.given, include_extras=True)
+        fields = {field.name: field for field in msgspec.structs.fields(verb.given)}
+    is_list = fields.keys() >= {"limit", "cursor"}
+    options = [*_arguments(verb, command), *command.options]
+
+    async def act(client: ApiClient, **typed: Any) -> None:
+        if command.confirm is not None:
+            confirm(command.confirm(typed), yes=typed["yes"])
+        given = {option.field: typed[option.parameter] for option in options}
+        sent = {fields[name].encode_name: value for name, value in given.items() if name in fields and value not in (None, ())}
+        answer = await _send(client, verb, given, sent, limit=typed["limit"] if is_list else None)
+        if command.quiet is not None and typed["quiet"]:
+            click.echo(command.quiet[1](answer.read(_out(verb))))
+        else:
+            client.show(answer, _out(verb), lambda out: command.shows(out, typed))
+
+    act.__doc__ = command.text or (inspect.getdoc(verb.endpoint) or "").partition("\n\n")[0]
+    made = api_command(act)
+    for decorate in reversed([*_click_options(options, command, fields, hints, is_list=is_list)]):
+        made = decorate(made)
+    return click.command()(made)
+
+
+def _arguments(verb: Verb, command: Command) -> Iterator[Option]:
+    """The names in the path, for which the command has no option."""
+    for name in cast("list[str]", _PATH_NAME.findall(verb.path)):
+        if all(option.field != name for option in command.options):
+            yield Option(name=name.upper(), field=name, text="", metavar=None, default=None, on=True)
+
+
+async def _send(client: ApiClient, verb: Verb, given: Mapping[str, Any], sent: dict[str, Any], *, limit: int | None) -> ApiAnswer:
+    path = _PATH_NAME.sub(lambda name: path_segment(str(given[name[1]])), verb.path)
+    for name in cast("list[str]", _PATH_NAME.findall(verb.path)):
+        sent.pop(name, None)
+    if limit is not None:
+        rows = next(field.encode_name for field in msgspec.structs.fields(_out(verb)) if field.name != "next_cursor")
+        return await client.pages(path, rows, sent, limit=limit)
+    return await client.send(verb.method, path, query=sent if verb.query else None, body=sent if verb.body else None)
+
+
+def _out(verb: Verb) -> type[msgspec.Struct]:
+    return cast("type[msgspec.Struct]", next(iter(verb.answers.values())))
+
+
+def _click_options(
+    options: Sequence[Option], command: Command, fields: Mapping[str, Any], hints: Mapping[str, object], *, is_list: bool
+) -> Iterator[Callable[[Callable[..., None]], Callable[..., None]]]:
+    for option in options:
+        type_, metas = plain_type(hints.get(option.field, str))
+        if option.name.startswith("-"):
+            yield _click_option(option, fields[option.field], type_, metas)
+        else:
+            yield click.argument(option.parameter, type=_click_type(type_, metas))
+    if is_list:
+        yield limit_option
+    if command.quiet is not None:
+        yield click.option("--quiet", is_flag=True, help=command.quiet[0])
+    if command.confirm is not None:
+        yield yes_option
+
+
+def _click_option(option: Option, field: Any, type_: object, metas: tuple[Meta, ...]) -> Callable[[T], T]:
+    if type_ is bool:
+        return click.option(option.name, option.parameter, flag_value=option.on, default=option.default, help=option.text)
+    is_list = get_origin(type_) is list
+    default = option.default
+    if default is None and field.default not in (msgspec.NODEFAULT, UNSET, ""):
+        default = field.default
+    return click.option(
+        option.name,
+        option.parameter,
+        type=_click_type(*plain_type(get_args(type_)[0])) if is_list else _click_type(type_, metas),
+        multiple=is_list,
+        metavar=option.metavar,
+        default=default,
+        show_default=default is not None,
+        required=field.required and default is None,
+        help=option.text,
+    )
+
+
+def plain_type(hint: object, *metas: Meta) -> tuple[object, tuple[Meta, ...]]:
+    """The type without None, UNSET and what is annotated to it, and that."""
+    if get_origin(hint) is Annotated:
+        plain, *more = get_args(hint)
+        return plain_type(plain, *metas, *(meta for meta in more if isinstance(meta, Meta)))
+    if get_origin(hint) in (Union, UnionType):
+        return plain_type(next(part for part in get_args(hint) if part not in (NoneType, UnsetType)), *metas)
+    return hint, metas
+
+
+def _click_type(type_: object, metas: tuple[Meta, ...]) -> Any:
+    """The type of what is typed; None for a text."""
+    if get_origin(type_) is Literal:
+        return click.Choice(get_args(type_))
+    if type_ is not int and type_ is not float:
+        return None
+    least = next((meta.ge for meta in metas if meta.ge is not None), None)
+    most = next((meta.le for meta in metas if meta.le is not None and meta.le <= _SHOWN_MOST), None)
+    if type_ is float:
+        return click.FloatRange(least, most)
+    return click.IntRange(None if least is None else int(least), None if most is None else int(most))

@@ -1,0 +1,293 @@
+"""Every row of a verb, walked through its route and commands: who may, who may not, what is another team's, what is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, get_args, get_origin
+from typing import cast as as_type
+from urllib.parse import quote
+
+import httpx
+import msgspec
+import pytest
+
+from cmserver.access.model import SCOPES
+from cmserver.access.verb import Command, Verb
+from cmserver.app import ROUTES
+from cmserver.base.db import Db
+from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.ids import new_id
+from cmserver.cli.exit_codes import ExitCode
+from cmserver.cli.verbs import plain_type
+from cmserver.client.server_api import Api, ApiAnswer
+from tests.access.tools import everything
+from tests.cli.conftest import Cms, Said
+from tests.conftest import Cast, bound_to, mint
+from tests.rows import rows
+from tests.web.visitor import visit_as
+
+VERBS = [route for route in ROUTES if isinstance(route, Verb)]
+PROJECT = "github.com/acme/orders"
+
+GIVEN: dict[str, Mapping[str, object]] = {
+    "GET /v1/keys": {"active": True},
+    "POST /v1/keys": {"name": "laptop", "project": PROJECT, "scopes": ["jobs:read"], "actor_id": "bob", "events_per_month": 5},
+    "GET /v1/keys/{id}": {"id": "<key>"},
+    "GET /v1/keys/current": {},
+    "POST /v1/keys/{id}/rotate": {"id": "<key>", "overlap_seconds": 5},
+    "DELETE /v1/keys/{id}": {"id": "<key>", "only": True},
+    "GET /v1/users": {},
+    "GET /v1/users/accounts": {},
+    "GET /v1/users/invitations": {},
+    "POST /v1/users/invitations": {"role": "viewer", "note": "for Eve", "operator": True},
+    "DELETE /v1/users/invitations/{invitation}": {"invitation": "<invitation>"},
+    "PATCH /v1/users/{user:path}": {"user": "<user>", "role": "viewer", "operator": False},
+    "DELETE /v1/users/{user:path}": {"user": "<user>"},
+    "POST /v1/users/{user:path}/reset": {"user": "<user>"},
+    "GET /v1/audit": {"project": PROJECT, "action": "key.created", "key": str(new_id())},
+    "GET /v1/budgets": {"project": PROJECT},
+    "PUT /v1/budgets": {"period": "day", "project_id": "billing", "max_tokens": 5, "max_usd": "1.50"},
+    "DELETE /v1/budgets": {"period": "day", "project": PROJECT},
+    "GET /v1/analytics": {"project": PROJECT, "days": 3},
+    "GET /v1/server": {},
+    "GET /v1/providers": {},
+    "POST /v1/providers/{provider}/resume": {"provider": "offline"},
+}
+"""What each verb is given, by its fields; in angle brackets is a thing of Alice's that is made for it."""
+
+OF_ALL = {"POST /v1/keys": {"ignored"}}
+"""Where unknown fields are named in the answer, for clients of claude-mem."""
+WRONG: dict[str, object] = {
+    "max_usd": "much",
+    "cursor": "x",
+    "key": "x",
+    "scopes": [],
+    "label": "x" * 121,
+    "name": "x" * 121,
+    "note": "x" * 101,
+    "actor_id": "",
+    "action": "\x00",
+    "actor": "\x00",
+    "resource_type": "\x00",
+    "resource_id": "\x00",
+}
+"""What a text must not be; numbers, words and truth values are made wrong by their types."""
+NAMES_A_PROJECT = {"project", "project_id"}
+NOT_REFUSED = {
+    "POST /v1/users/{user:path}/reset": "an account is the server's, and its operator asks",
+    "GET /v1/audit": "the log outlives a project: of one that is not there it has no entries",
+}
+"""Verbs that name something and do not refuse who is of another team, and why."""
+
+
+Given = dict[str, object]
+
+
+def name(verb: Verb) -> str:
+    return f"{verb.method} {verb.path}"
+
+
+class Doors:
+    """Asks as somebody: by the route, and by the verb's commands."""
+
+    def __init__(self, client: httpx.AsyncClient, cms: Cms) -> None:
+        self._client, self._cms = client, cms
+
+    def request(self, verb: Verb, given: Mapping[str, object]) -> tuple[str, Given]:
+        """The path, and the fields of the query or the body."""
+        path = re.sub(r"\{(\w+)(?::path)?\}", lambda found: quote(str(given[found[1]])), verb.path)
+        return path, {_on_wire(verb, field): value for field, value in given.items() if f"{{{field}" not in verb.path}
+
+    async def ask(self, verb: Verb, given: Mapping[str, object], key: str, **unknown: object) -> httpx.Response:
+        path, sent = self.request(verb, given)
+        sent, headers = {**sent, **unknown}, {"Authorization": f"Bearer {key}"}
+        if verb.method in {"GET", "DELETE"}:
+            params = {field: str(value).lower() if isinstance(value, bool) else str(value) for field, value in sent.items()}
+            return await self._client.request(verb.method, path, params=params, headers=headers)
+        return await self._client.request(verb.method, path, json=sent, headers=headers)
+
+    async def type(self, verb: Verb, command: Command, given: Mapping[str, object], key: str) -> Said:
+        named = re.findall(r"\{(\w+)", verb.path)
+        known = {option.field for option in command.options}
+        words = [str(given[field]) for field in named if field not in known]
+        for option in command.options:
+            value = given.get(option.field)
+            if not option.name.startswith("-"):
+                words.append(str(value))
+            elif value is option.on:
+                words.append(option.name)
+            elif value is not None and not isinstance(value, bool):
+                for one in as_type("list[object]", value) if isinstance(value, list) else [value]:
+                    words += [option.name, str(one)]
+        yes = ["--yes"] if command.confirm else []
+        return await self._cms(*command.name.split(), *words, *yes, key=key)
+
+
+def _on_wire(verb: Verb, field: str) -> str:
+    return next((one.encode_name for one in msgspec.structs.fields(verb.given) if one.name == field), field)
+
+
+Make = Callable[[Verb], Awaitable[Given]]
+
+
+@pytest.fixture
+async def make_given(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast) -> Make:
+    """Makes what a verb is given, with new things of Alice's."""
+    for period, project in (("day", "billing"), ("day", PROJECT)):
+        await bound_to(db, cast.alice, project)
+        body = {"period": period, "projectId": project, "maxTokens": 9}
+        assert (await client.put("/v1/budgets", json=body, headers=cast.alice.headers)).status_code == 201
+
+    async def make(verb: Verb) -> Given:
+        given = dict(GIVEN[name(verb)])
+        for field, value in given.items():
+            if value == "<key>":
+                given[field] = str((await mint(db, cast.alice.team_id, "bob", scopes=["jobs:read"]))[0].key_id)
+            elif value == "<invitation>":
+                made = await client.post("/v1/users/invitations", json={}, headers=cast.alice.headers)
+                given[field] = made.json()["invitation"]["id"]
+            elif value == "<user>":
+                given[field] = f"Bob {new_id().hex[-8:]}"
+                await visit_as(app, db, cast.alice.team_id, "member", name=str(given[field]))
+        body = {"period": "day", "projectId": PROJECT, "maxTokens": 9}  # one test removes it
+        await client.put("/v1/budgets", json=body, headers=cast.alice.headers)
+        return given
+
+    return make
+
+
+@pytest.fixture
+def doors(client: httpx.AsyncClient, cms: Cms) -> Doors:
+    return Doors(client, cms)
+
+
+async def stored(db: Db) -> list[dict[str, Any]]:
+    """What verbs may change."""
+    others = """
+        SELECT to_jsonb(m) AS it FROM memberships m UNION ALL SELECT to_jsonb(i) FROM invitations i
+        UNION ALL SELECT to_jsonb(b) FROM budgets b UNION ALL SELECT to_jsonb(u) FROM users u ORDER BY 1
+    """
+    return [*await everything(db), *await rows(db, others)]
+
+
+def test_every_verb_is_given_something():
+    assert {name(verb) for verb in VERBS} == GIVEN.keys()
+
+
+async def test_who_may_is_answered_by_every_door(doors: Doors, cast: Cast, make_given: Make, sent: list[tuple[object, ...]]):
+    for verb in VERBS:
+        given = await make_given(verb)
+        answered = await doors.ask(verb, given, cast.alice.key)
+        assert answered.status_code in verb.answers, (name(verb), answered.text)
+        msgspec.json.decode(answered.content, type=next(iter(verb.answers.values())))
+        for command in verb.commands:
+            given = await make_given(verb)
+            sent.clear()
+            said = await doors.type(verb, command, given, cast.alice.key)
+            path, fields = doors.request(verb, {field: given[field] for field in _fields(verb, command) & given.keys()})
+            assert (said.code, said.out != "", said.err) == (0, True, ""), (command.name, said)
+            assert sent == [(verb.method, path, fields)], command.name
+
+
+def _fields(verb: Verb, command: Command) -> set[str]:
+    return {*re.findall(r"\{(\w+)", verb.path), *(option.field for option in command.options)}
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """Method, path and fields of each request of a command, but for where a page begins and how long it is."""
+    seen: list[tuple[object, ...]] = []
+    send = Api.send
+
+    async def note(api: Api, method: str, path: str, body: Any = None, *, query: Any = None) -> ApiAnswer:
+        given: dict[str, Any] = {**(query or body or {}), "limit": None, "cursor": None}
+        fields = msgspec.json.decode(msgspec.json.encode({field: value for field, value in given.items() if value is not None}))
+        seen.append((method, path, fields))
+        return await send(api, method, path, body, query=query)
+
+    monkeypatch.setattr(Api, "send", note)
+    return seen
+
+
+async def test_who_may_not_is_refused_by_every_door_and_changes_nothing(doors: Doors, cast: Cast, db: Db, make_given: Make):
+    for verb in VERBS:
+        if not verb.scope:
+            continue
+        given = await make_given(verb)
+        others = ["admin"] if verb.scope == "*" else [one for one in SCOPES if one not in {verb.scope, "admin", "*"}]
+        _, key = await mint(db, cast.alice.team_id, "mallory", scopes=others)
+        await _is_refused(doors, verb, given, key, db, 403)
+
+
+async def test_a_key_of_one_project_is_refused_what_is_the_whole_teams(doors: Doors, cast: Cast, db: Db, make_given: Make):
+    bound = await bound_to(db, cast.alice, "billing")
+    whole = [verb for verb in VERBS if verb.whole_team]
+
+    assert len(whole) > 5
+    for verb in whole:
+        await _is_refused(doors, verb, await make_given(verb), bound.key, db, 403)
+
+
+async def test_another_teams_things_are_found_by_no_door(doors: Doors, cast: Cast, db: Db, make_given: Make):
+    for verb in VERBS:
+        given = await make_given(verb)
+        given |= {field: str(cast.alice.project.id) for field in given.keys() & NAMES_A_PROJECT}
+        if given.keys() & {"id", "user", "invitation", *NAMES_A_PROJECT} and name(verb) not in NOT_REFUSED:
+            await _is_refused(doors, verb, given, cast.charlie.key, db, 404)
+
+
+async def _is_refused(doors: Doors, verb: Verb, given: Given, key: str, db: Db, status: int) -> None:
+    before = await stored(db)
+    answered = await doors.ask(verb, given, key)
+    assert answered.status_code == status, (name(verb), answered.text)
+    for command in verb.commands:
+        said = await doors.type(verb, command, given, key)
+        assert said.code == ExitCode.FAILURE, (command.name, said)
+        assert answered.json()["message"] in said.err, (command.name, said.err)
+    assert await stored(db) == before, name(verb)
+
+
+async def test_what_is_wrong_is_refused_by_its_path_by_every_door_and_changes_nothing(
+    doors: Doors, cast: Cast, db: Db, make_given: Make
+):
+    tried = 0
+    for verb in VERBS:
+        given = await make_given(verb)
+        before = await stored(db)
+        sent: Any = verb.query or verb.body
+        if sent is None:
+            continue
+        if name(verb) not in OF_ALL:
+            unknown = await doors.ask(verb, given, cast.alice.key, wombat="1")
+            assert (unknown.status_code, _paths(unknown)) == (400, ["$.wombat"]), (name(verb), unknown.text)
+        for field in msgspec.structs.fields(sent):
+            if field.name in NAMES_A_PROJECT:
+                continue
+            wrong = {**given, field.name: _wrong(field.name, field.type)}
+            answered = await doors.ask(verb, wrong, cast.alice.key)
+            assert (answered.status_code, _paths(answered)) == (400, [f"$.{field.encode_name}"]), (name(verb), answered.text)
+            for command in verb.commands:
+                if any(
+                    option.field == field.name and not isinstance(wrong[field.name], (list, bool)) for option in command.options
+                ):
+                    said = await doors.type(verb, command, wrong, cast.alice.key)
+                    assert said.code == ExitCode.USAGE or _paths(answered)[0] in said.err, (command.name, said)
+                    tried += 1
+        assert await stored(db) == before, name(verb)
+    assert tried > 15
+
+
+def _paths(answered: httpx.Response) -> list[str]:
+    return [issue["path"] for issue in answered.json().get("issues", [])]
+
+
+def _wrong(field: str, hint: object) -> object:
+    type_, metas = plain_type(hint)
+    if get_origin(type_) is Literal:
+        return "wombat" if "wombat" not in get_args(type_) else ""
+    if type_ is bool:
+        return "wombat"
+    if type_ is int:
+        return next(int(meta.ge) for meta in metas if meta.ge is not None) - 1
+    return WRONG[field]
