@@ -10,6 +10,7 @@ from cmserver.access.keys import manage as manage_keys
 from cmserver.access.keys import repository as keys
 from cmserver.access.keys.model import NewKey
 from cmserver.access.model import Principal
+from cmserver.access.people import repository as people
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.base.logs import get_logger
@@ -35,7 +36,7 @@ async def bootstrap(db: Db, team_name: str, key_text: str | None, keep: KeepKey 
             return None
         team = await repository.insert_team(conn, new_id(), team_name)
         key = await manage_keys.mint(conn, team.id, scopes=["*"], actor_id="owner", name="first key", text=key_text)
-        await repository.put_member(conn, team.id, "owner", "owner", {})
+        await people.put_member(conn, team.id, "owner", "owner")
         principal = Principal(
             kind="key", team_id=team.id, project_id=None, key_id=key.id, actor_id="bootstrap", scopes=frozenset({"*"})
         )

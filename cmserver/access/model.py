@@ -39,17 +39,17 @@ def expand_scopes(scopes: Iterable[str]) -> frozenset[str]:
     return frozenset(plain_scope for scope in scopes for plain_scope in OLDER_SCOPES.get(scope, {scope}))
 
 
-Role = Literal["owner", "member"]
+Role = Literal["owner", "member", "viewer"]
+"""What a member is in a team."""
 
-PersonRole = Literal["owner", "member", "viewer"]
-"""What a person is in a team."""
-
-SCOPES_BY_ROLE: dict[PersonRole, frozenset[str]] = {
+SCOPES_BY_ROLE: dict[Role, frozenset[str]] = {
     "viewer": frozenset({"observations:read", "jobs:read"}),
     "member": frozenset(SCOPES) - {"admin", "*"},
     "owner": frozenset({"admin"}),
 }
-"""What people may do in a team. A person who is also an operator of the server has the scope `*` in their teams."""
+"""What members who sign in may do in a team, and what is left to a member's keys when the role is lowered. A person who is also an
+operator of the server has the scope `*` in their teams.
+"""
 
 PrincipalKind = Literal["key", "person", "guest", "steward", "operator"]
 """Who calls: a program with a key; somebody who is signed in; a caller on this machine without a key
@@ -165,17 +165,6 @@ class Team(msgspec.Struct, frozen=True, kw_only=True):
     """This and the next are for all keys of the team together; None is no limit."""
     events_per_month: int | None
     archived_at: datetime | None
-    created_at: datetime
-    updated_at: datetime
-
-
-class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who belongs to a team, by the name that stands as actor in their keys. A team always keeps an owner."""
-
-    team_id: UUID
-    user_id: str
-    role: Role
-    metadata: dict[str, object]
     created_at: datetime
     updated_at: datetime
 

@@ -1,4 +1,4 @@
-"""All SQL on teams, members, projects and aliases, and the look-up of keys."""
+"""All SQL on teams, projects and aliases, and the look-up of keys."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from uuid import UUID
 
 from psycopg import errors
 
-from cmserver.access.model import Member, Project, ProjectRetention, RetentionPolicy, StoredKey, TakenName, Team
+from cmserver.access.model import Project, ProjectRetention, RetentionPolicy, StoredKey, TakenName, Team
 from cmserver.base.errors import Conflict
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 
-OWNS = {"teams", "team_members", "projects", "project_aliases"}
+OWNS = {"teams", "projects", "project_aliases"}
 
 _TEAM: LiteralString = """
     id, name, metadata, generation_policy AS policy, retention, requests_per_minute, events_per_month, archived_at, created_at,
@@ -53,16 +53,6 @@ UPDATE_TEAM = Query(
            archived_at = CASE WHEN %(archived)s THEN coalesce(archived_at, now()) END, updated_at = now()
      WHERE id = %(id)s
     RETURNING {_TEAM}
-    """,
-)
-
-
-PUT_MEMBER = Query(
-    Member,
-    """
-    INSERT INTO team_members (team_id, user_id, role, metadata) VALUES (%(team_id)s, %(user_id)s, %(role)s, %(metadata)s)
-    ON CONFLICT (team_id, user_id) DO UPDATE SET role = excluded.role, metadata = excluded.metadata, updated_at = now()
-    RETURNING team_id, user_id, role, metadata, created_at, updated_at
     """,
 )
 
@@ -195,37 +185,6 @@ async def update_team(conn: Conn, changed: Team, *, archived: bool) -> Team:
 
 def _name_taken(name: str) -> Conflict:
     return Conflict(f"A team named {name!r} exists already. Choose another name.")
-
-
-@unprepared_query("""
-    SELECT team_id, user_id, role, metadata, created_at, updated_at FROM team_members
-     WHERE team_id = %(team_id)s AND (%(after)s::text IS NULL OR (created_at, user_id) < (%(before)s::timestamptz, %(after)s))
-     ORDER BY created_at DESC, user_id DESC LIMIT %(limit)s
-    """)
-async def members(conn: Conn, team_id: UUID, *, before: datetime | None, after: str | None, limit: int) -> list[Member]:
-    """Newest first, starting after the member `after`, who was added at `before`."""
-    ...
-
-
-@query("""
-    SELECT team_id, user_id, role, metadata, created_at, updated_at FROM team_members
-     WHERE team_id = %(team_id)s AND user_id = %(user_id)s
-    """)
-async def member(conn: Conn, team_id: UUID, user_id: str) -> Member | None: ...
-
-
-@query("SELECT EXISTS (SELECT FROM team_members WHERE team_id = %(team_id)s AND role = 'owner' AND user_id <> %(user_id)s)")
-async def other_owners(conn: Conn, team_id: UUID, user_id: str) -> bool:
-    """Whether the team has an owner besides that user."""
-    ...
-
-
-async def put_member(conn: Conn, team_id: UUID, user_id: str, role: str, metadata: Mapping[str, object]) -> Member:
-    return await PUT_MEMBER.one(conn, team_id=team_id, user_id=user_id, role=role, metadata=Jsonb(metadata))
-
-
-@query("DELETE FROM team_members WHERE team_id = %(team_id)s AND user_id = %(user_id)s")
-async def remove_member(conn: Conn, team_id: UUID, user_id: str) -> None: ...
 
 
 @query("""

@@ -1,4 +1,4 @@
-"""Makes, changes and archives teams, and manages their members."""
+"""Makes, changes and archives teams."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from msgspec import UNSET, UnsetType
 from cmserver.access import announce, audit, repository
 from cmserver.access.keys import manage as manage_keys
 from cmserver.access.keys.model import KeyGrant, NewKey
-from cmserver.access.model import GenerationPolicy, Member, Principal, RetentionPolicy, Role, Team
-from cmserver.base.errors import Conflict, Forbidden, NotFound
+from cmserver.access.model import GenerationPolicy, Principal, RetentionPolicy, Team
+from cmserver.access.people import repository as people
+from cmserver.base.errors import Forbidden, NotFound
 from cmserver.base.sql import Conn
 
 NO_SUCH = "Team not found."
@@ -37,10 +38,13 @@ async def create(
     name: str,
     metadata: Mapping[str, object],
 ) -> tuple[Team, NewKey]:
-    """A team, its first key, and its first owner: `operator`. The key has at most `caller_grant`'s expiry and limits."""
+    """A team, its first key, and its first owner: `operator`, who signs in to it if it is a person.
+
+    The key has at most `caller_grant`'s expiry and limits.
+    """
     team = await repository.insert_team(conn, operator.team_id, name, metadata)
     await audit.record(conn, operator, "team.created", "team", team.id, name=team.name)
-    await repository.put_member(conn, team.id, operator.actor_id, "owner", {})
+    await people.put_member(conn, team.id, operator.actor_id, "owner", account_id=operator.user_id)
     await audit.record(conn, operator, "member.set", "team_member", operator.actor_id, role="owner")
     first = KeyGrant(
         scopes=["admin"],
@@ -86,40 +90,3 @@ def require_team_key(principal: Principal) -> None:
     """Raise Forbidden when the key is bound to a project."""
     if principal.project_id is not None:
         raise Forbidden("This key is bound to a project. Use a key of the whole team to see or change the team and its members.")
-
-
-async def put_member(
-    conn: Conn, principal: Principal, reference: str, user_id: str, role: Role, metadata: Mapping[str, object] | None
-) -> tuple[Member, bool]:
-    """Add a member, or change their role; returns the member, and whether they are new. None keeps the metadata."""
-    await require_team(conn, principal, reference)
-    require_team_key(principal)
-    await repository.lock_team(conn, principal.team_id)
-    previous = await repository.member(conn, principal.team_id, user_id)
-    if previous is not None and role != "owner":
-        await _leave_an_owner(conn, previous)
-    if metadata is None:
-        metadata = previous.metadata if previous else {}
-    member = await repository.put_member(conn, principal.team_id, user_id, role, metadata)
-    await audit.record(conn, principal, "member.set", "team_member", user_id, role=role)
-    return member, previous is None
-
-
-async def remove_member(conn: Conn, principal: Principal, reference: str, user_id: str) -> int:
-    """Remove a member and revoke their keys; returns how many."""
-    await require_team(conn, principal, reference)
-    require_team_key(principal)
-    await repository.lock_team(conn, principal.team_id)
-    previous = await repository.member(conn, principal.team_id, user_id)
-    if previous is None:
-        raise NotFound("Member not found.")
-    await _leave_an_owner(conn, previous)
-    revoked = await manage_keys.revoke_all_of(conn, principal, user_id)
-    await repository.remove_member(conn, principal.team_id, user_id)
-    await audit.record(conn, principal, "member.removed", "team_member", user_id, revoked_keys=revoked)
-    return revoked
-
-
-async def _leave_an_owner(conn: Conn, member: Member) -> None:
-    if member.role == "owner" and not await repository.other_owners(conn, member.team_id, member.user_id):
-        raise Conflict(f"{member.user_id} is the last owner of the team. Make another member an owner first.")

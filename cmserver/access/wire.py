@@ -56,10 +56,13 @@ def team_out(team: Team) -> TeamOut:
 
 
 class MemberOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A member of a team: `userId` is their name, as it stands in their keys."""
+    """A member of a team: `userId` is their name, as it stands in their keys; `accountId` is the account by which they sign in, or
+    null for who has none and works with keys.
+    """
 
     team_id: UUID
     user_id: str
+    account_id: UUID | None
     role: Role
     metadata: dict[str, object]
     created_at_epoch: int
@@ -204,9 +207,23 @@ class OneMemberOut(msgspec.Struct, frozen=True, kw_only=True):
     member: MemberOut
 
 
+class EndedKeyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A key that ended with the member who had made it for another actor."""
+
+    id: UUID
+    name: str
+    actor_id: str
+
+
 class RemovedMemberOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Who was removed, and how many of their keys were revoked with it: `userId` is their name."""
+    """Who was removed, and how many keys and open invitations ended with it: `userId` is their name.
+
+    `otherKeys` are those of the keys that they had made for other actors: whoever used them needs new ones.
+    `withdrawnInvitations` is how many of their invitations were still open.
+    """
 
     deleted: bool
     user_id: str
     revoked_keys: int
+    other_keys: list[EndedKeyOut]
+    withdrawn_invitations: int

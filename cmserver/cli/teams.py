@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import get_args
 
 import click
 import msgspec
 
 from cmserver.access import wire as access_wire
+from cmserver.access.model import Role
+from cmserver.access.people.wire import format_removed
 from cmserver.base.columns import Columns, render_fields
 from cmserver.cli import api_client
 from cmserver.cli import policy as cli_policy
@@ -164,7 +166,7 @@ async def _path(client: api_client.ApiClient, team: str | None = None) -> str:
 
 @teams.group()
 def members() -> None:
-    """The members of the key's team."""
+    """The members of the key's team, with an account or without."""
 
 
 @members.command("list")
@@ -176,16 +178,20 @@ async def list_members(client: api_client.ApiClient, limit: int) -> None:
 
 
 def _members(page: access_wire.MembersOut) -> str:
-    columns = Columns(access_wire.MemberOut, "user=user_id, role, since=created")
+    columns = Columns(
+        access_wire.MemberOut,
+        "user=user_id, role, account, since=created",
+        account=lambda member: "yes" if member.account_id else "no",
+    )
     return columns.table(page.members, page.next_cursor, empty="The team has no members.", shrink=("user",))
 
 
 @members.command("set")
 @click.argument("user")
-@click.option("--role", type=click.Choice(["owner", "member"]), default="member", show_default=True, help="Their role.")
+@click.option("--role", type=click.Choice(get_args(Role)), default="member", show_default=True, help="Their role.")
 @api_client.api_command
-async def set_member(client: api_client.ApiClient, user: str, role: Literal["owner", "member"]) -> None:
-    """Add a member, or change a member's role."""
+async def set_member(client: api_client.ApiClient, user: str, role: Role) -> None:
+    """Add a member by name, or change a member's role. A lower role lowers what their keys may do."""
     answer = await client.put(f"{await _path(client)}/members/{api_client.path_segment(user)}", {"role": role})
     client.show(answer, access_wire.OneMemberOut, lambda result: f"{result.member.user_id} is {result.member.role} of the team.")
 
@@ -195,9 +201,7 @@ async def set_member(client: api_client.ApiClient, user: str, role: Literal["own
 @api_client.yes_option
 @api_client.api_command
 async def remove_member(client: api_client.ApiClient, user: str, *, yes: bool) -> None:
-    """Remove a member and revoke the keys that were made for them."""
+    """Remove a member, and end their keys and what they made in the team."""
     api_client.confirm(f"Remove {user} from the team and revoke their keys?", yes=yes)
     answer = await client.delete(f"{await _path(client)}/members/{api_client.path_segment(user)}")
-    client.show(
-        answer, access_wire.RemovedMemberOut, lambda result: f"{result.user_id} is removed; keys revoked: {result.revoked_keys}."
-    )
+    client.show(answer, access_wire.RemovedMemberOut, lambda result: format_removed(result.user_id, result))

@@ -30,6 +30,7 @@ async def test_somebody_becomes_a_member_and_then_an_owner(client: httpx.AsyncCl
     assert member == {
         "teamId": str(cast.alice.team_id),
         "userId": "bob@example.org",
+        "accountId": None,
         "role": "member",
         "metadata": {"desk": 4},
         "createdAtEpoch": member["createdAtEpoch"],
@@ -68,7 +69,13 @@ async def test_whoever_is_removed_has_no_working_key_left(client: httpx.AsyncCli
 
     response = await alice.delete("/teams/blue/members/bob")
 
-    assert response.json() == {"deleted": True, "userId": "bob", "revokedKeys": 2}
+    assert response.json() == {
+        "deleted": True,
+        "userId": "bob",
+        "revokedKeys": 2,
+        "otherKeys": [],
+        "withdrawnInvitations": 0,
+    }
     for key in (bob, Api(client, second["apiKey"])):
         assert (await key.get("/teams")).status_code == 403
     assert [member["userId"] for member in (await alice.get("/teams/blue/members")).json()["members"]] == ["alice"]
@@ -142,7 +149,7 @@ async def test_what_cannot_name_a_member_is_refused(client: httpx.AsyncClient, c
     assert await everything(db) == before
 
 
-async def test_there_are_two_roles(client: httpx.AsyncClient, cast: Cast, db: Db):
+async def test_there_are_three_roles(client: httpx.AsyncClient, cast: Cast, db: Db):
     alice = Api(client, cast.alice.key)
 
     bodies: list[dict[str, object]] = [{"role": "guest"}, {}, {"role": None}, {"role": "owner", "scopes": []}]

@@ -165,7 +165,7 @@ def doors(client: httpx.AsyncClient, cms: Cms) -> Doors:
 async def stored(db: Db) -> list[dict[str, Any]]:
     """What verbs may change."""
     others = """
-        SELECT to_jsonb(m) AS it FROM memberships m UNION ALL SELECT to_jsonb(i) FROM invitations i
+        SELECT to_jsonb(m) AS it FROM team_members m UNION ALL SELECT to_jsonb(i) FROM invitations i
         UNION ALL SELECT to_jsonb(b) FROM budgets b UNION ALL SELECT to_jsonb(u) FROM users u ORDER BY 1
     """
     return [*await everything(db), *await rows(db, others)]

@@ -22,10 +22,6 @@ ROWS: dict[str, LiteralString] = {
     "project_aliases": "INSERT INTO project_aliases (team_id, alias, project_id) VALUES (%(team)s, %(name)s, %(project)s)",
     "team_members": "INSERT INTO team_members (team_id, user_id, role) VALUES (%(team)s, %(name)s, 'owner')",
     "api_keys": "INSERT INTO api_keys (id, key_hash, team_id, actor_id) VALUES (%(id)s, %(name)s, %(team)s, 'alice')",
-    "memberships": """
-        WITH person AS (INSERT INTO users (id, name) VALUES (%(id)s, %(name)s) RETURNING id)
-        INSERT INTO memberships (team_id, user_id, role) SELECT %(team)s, id, 'owner' FROM person
-    """,
     "invitations": """
         INSERT INTO invitations (id, team_id, role, token_hash, invited_by, expires_at)
         VALUES (%(id)s, %(team)s, 'viewer', %(name)s, 'alice', now() + interval '1 day')

@@ -106,7 +106,7 @@ GRANTS = {
     "turn_traces": READ,
     "turns": ALL,
     "turns_in_team": READ,
-    "team_members": ALL,
+    "team_members": ADD,
     "teams": ALL,
     "untraced_turns": READ,
     "usage_counters": CHANGE,

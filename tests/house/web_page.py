@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import Literal
 
-from cmserver.access.model import SCOPES_BY_ROLE, PersonRole
+from cmserver.access.model import SCOPES_BY_ROLE, Role
 from cmserver.web.page import Page
 from cmserver.web.routes import PAGES
 
 Outcome = Literal["yes", "no", "sign in"]
-ROLES: tuple[PersonRole, ...] = ("viewer", "member", "owner")
+ROLES: tuple[Role, ...] = ("viewer", "member", "owner")
 
 
 def page_routes() -> list[Page]:
@@ -22,7 +22,7 @@ def outcome_signed_out(page: Page) -> Outcome:
     return "yes" if page.scope is None and not page.is_for_people else "sign in"
 
 
-def outcome_of(page: Page, role: PersonRole, *, is_operator: bool = False) -> Outcome:
+def outcome_of(page: Page, role: Role, *, is_operator: bool = False) -> Outcome:
     """Whether a person with that role may open it."""
     if page.is_for_operators:
         return "yes" if is_operator else "no"

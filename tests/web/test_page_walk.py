@@ -7,7 +7,7 @@ import re
 import httpx
 import pytest
 
-from cmserver.access.model import PersonRole
+from cmserver.access.model import Role
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import new_id
@@ -86,7 +86,7 @@ async def test_who_is_signed_out_gets_nothing_but_the_sign_in(app: AsgiFrame, pl
 async def test_everybody_may_do_what_the_reference_says(app: AsgiFrame, db: Db, cast: Cast, places: Places, role: str):
     complaints: list[str | None] = []
     is_operator = role == "operator"
-    person_role: PersonRole = "viewer" if is_operator else ROLES[[*map(str, ROLES)].index(role)]
+    person_role: Role = "viewer" if is_operator else ROLES[[*map(str, ROLES)].index(role)]
     for page in PAGES:
         visitor = await visit_as(app, db, cast.alice.team_id, person_role, is_operator=is_operator)
         path = places.fill(page.path)

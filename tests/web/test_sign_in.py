@@ -221,9 +221,7 @@ async def test_an_invitation_makes_an_account_once(app: AsgiFrame, db: Db, cast:
     assert again.status_code == 404
     assert (await visitor.get("/ui")).url.path == "/ui"
     async with db.system() as conn:
-        assert [(person.name, person.role) for person in await repository.people_of(conn, cast.alice.team_id)] == [
-            ("Ann", "member")
-        ]
+        assert [(person.name, person.role) for person in await repository.members(conn, cast.alice.team_id)] == [("Ann", "member")]
 
 
 async def test_an_invitation_joins_whoever_is_signed_in(app: AsgiFrame, db: Db, cast: Cast):

@@ -9,7 +9,7 @@ from uuid import UUID
 import httpx
 import msgspec
 
-from cmserver.access.model import PersonRole, Principal
+from cmserver.access.model import Principal, Role
 from cmserver.access.people import repository
 from cmserver.access.people.accounts import Accounts
 from cmserver.access.people.model import Client, User
@@ -54,9 +54,9 @@ async def make_user(app: AsgiFrame, db: Db, name: str, *, password: str | None =
         return await repository.insert_user(conn, new_id(), name, password_hash=password_hash, is_operator=is_operator)
 
 
-async def join(db: Db, user: User, team_id: UUID, role: PersonRole = "owner") -> None:
+async def join(db: Db, user: User, team_id: UUID, role: Role = "owner") -> None:
     async with db.system() as conn:
-        await repository.put_membership(conn, team_id, user.id, role)
+        await repository.put_member(conn, team_id, user.name, role, account_id=user.id)
 
 
 async def sign_in(app: AsgiFrame, user: User) -> Visitor:
@@ -66,7 +66,7 @@ async def sign_in(app: AsgiFrame, user: User) -> Visitor:
 
 
 async def visit_as(
-    app: AsgiFrame, db: Db, team_id: UUID, role: PersonRole = "owner", *, name: str = "", is_operator: bool = False
+    app: AsgiFrame, db: Db, team_id: UUID, role: Role = "owner", *, name: str = "", is_operator: bool = False
 ) -> Visitor:
     """A new person of the team, signed in."""
     user = await make_user(app, db, name or f"{role} {new_id().hex[-6:]}", is_operator=is_operator)

@@ -1,4 +1,4 @@
-"""Teams and the people in them, over HTTP. The only team there is, is the caller's own."""
+"""Teams and their members, over HTTP. The only team there is, is the caller's own."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access import repository as access
 from cmserver.access import teams, wire
 from cmserver.access.api.inputs import Metadata, clean_metadata, forget
 from cmserver.access.clean import Name, clean_name, clean_policy
 from cmserver.access.keys import manage as manage_keys
 from cmserver.access.model import GenerationPolicy, Principal, RetentionPolicy, Role
+from cmserver.access.people import manage as manage_people
+from cmserver.access.people import repository as people
+from cmserver.access.people.accounts import Accounts
+from cmserver.access.people.model import Member, MemberChange, RemovedMember
 from cmserver.access.teams import TeamChange
 from cmserver.base import lookalikes
 from cmserver.base.errors import Invalid
 from cmserver.base.http.operation import delete, get, patch, post, put
-from cmserver.base.http.wire import answer, caller, convert, db, query, read_sized
+from cmserver.base.http.wire import answer, caller, convert, db, dependency, query, read_sized
 from cmserver.base.ids import new_id
 from cmserver.base.paging import Limit, page, place_by_name
+from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.redaction.redact import redact
 
@@ -120,39 +124,58 @@ async def patch_team(request: Request) -> Response:
 
 
 async def get_members(request: Request) -> Response:
-    """A page of a team's members, newest first."""
+    """A page of a team's members, newest first: those who sign in, and names that stand on keys."""
     principal = await caller(request, Principal)
     teams.require_team_key(principal)
     params = query(request, ListQuery)
     before, after = place_by_name(params.cursor)
-    async with db(request).tenant(principal.team_id) as conn:
+
+    async def load(conn: Conn) -> list[Member]:
         team = await teams.require_team(conn, principal, str(request.path_params["team"]))
-        rows = await access.members(conn, team.id, before=before, after=after, limit=params.limit + 1)
+        return await people.newest_members(conn, team.id, before=before, after=after, limit=params.limit + 1)
+
+    rows = await dependency(request, Accounts).run(load)
     members_of_page, next_cursor = page(rows, params.limit, lambda row: (row.created_at, row.user_id))
     return answer(wire.MembersOut(members=[reshape(member, wire.MemberOut) for member in members_of_page], next_cursor=next_cursor))
 
 
 async def put_member(request: Request) -> Response:
-    """Make somebody an owner or a member of a team."""
+    """Add a member by name, or change a member's role. A lower role lowers what their keys may do."""
     principal = await caller(request, Principal)
     user = lookalikes.clean_name(_read_user(request))
     body, size = await read_sized(request, MemberIn)
     metadata = None if body.metadata is UNSET else await clean_metadata(body.metadata, size)
-    reference = str(request.path_params["team"])
-    member, is_new = await db(request).in_tenant(
-        principal.team_id, lambda conn: teams.put_member(conn, principal, reference, user, body.role, metadata)
-    )
-    return answer(wire.OneMemberOut(member=reshape(member, wire.MemberOut)), 201 if is_new else 200)
+
+    async def put(conn: Conn) -> MemberChange:
+        await teams.require_team(conn, principal, str(request.path_params["team"]))
+        teams.require_team_key(principal)
+        return await manage_people.put_member(conn, principal, user, body.role, metadata)
+
+    change = await dependency(request, Accounts).run(put)
+    return answer(wire.OneMemberOut(member=reshape(change.member, wire.MemberOut)), 201 if change.is_new else 200)
 
 
 async def delete_member(request: Request) -> Response:
-    """Take somebody out of a team, and revoke their keys."""
+    """Remove a member from a team: their keys end, and the keys and invitations that they made. An account stays."""
     principal = await caller(request, Principal)
     user = _read_user(request)
-    reference = str(request.path_params["team"])
-    revoked = await db(request).in_tenant(principal.team_id, lambda conn: teams.remove_member(conn, principal, reference, user))
+
+    async def remove(conn: Conn) -> RemovedMember:
+        await teams.require_team(conn, principal, str(request.path_params["team"]))
+        teams.require_team_key(principal)
+        return await manage_people.remove_member(conn, principal, user)
+
+    removed = await dependency(request, Accounts).run(remove)
     forget(request, principal)
-    return answer(wire.RemovedMemberOut(deleted=True, user_id=user, revoked_keys=revoked))
+    return answer(
+        wire.RemovedMemberOut(
+            deleted=True,
+            user_id=removed.member.user_id,
+            revoked_keys=len(removed.keys),
+            other_keys=[reshape(key, wire.EndedKeyOut) for key in removed.other_keys],
+            withdrawn_invitations=removed.invitations,
+        )
+    )
 
 
 def _read_user(request: Request) -> str:

@@ -8,12 +8,12 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from cmserver.access import verb
-from cmserver.access.model import PersonRole
+from cmserver.access.model import Role
 from cmserver.access.people import manage as manage_people
 from cmserver.access.people import repository as people
 from cmserver.access.people import wire as people_wire
 from cmserver.access.people.accounts import Accounts
-from cmserver.access.people.model import TeamPerson
+from cmserver.access.people.model import Member, RemovedMember
 from cmserver.access.verb import VerbCall, command, option
 from cmserver.base import lookalikes
 from cmserver.base.columns import Columns, format_time
@@ -31,7 +31,7 @@ _NO_OPERATOR = "Operator only: --operator, or a key with the scope *."
 class InvitationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """POST of an invitation. `note` is whom it is for; `operator` is whether it makes an operator of the server (scope `*`)."""
 
-    role: PersonRole = "member"
+    role: Role = "member"
     note: Annotated[Text, Meta(max_length=100)] = ""
     operator: bool = False
 
@@ -40,15 +40,15 @@ class PersonChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknow
     """PATCH of a person: what is not sent stays. `operator` is whether they administer the whole server; it takes the scope `*`."""
 
     user: str
-    role: PersonRole | UnsetType = UNSET
+    role: Role | UnsetType = UNSET
     operator: bool | UnsetType = UNSET
 
 
 @verb.get("/v1/users", "", whole_team=True)
 async def get_users(call: VerbCall) -> people_wire.PeopleOut:
     """The people of the team, by name."""
-    persons = await call.dependency(Accounts).run(lambda conn: people.people_of(conn, call.principal.team_id))
-    return people_wire.PeopleOut(users=[reshape(person, people_wire.PersonOut) for person in persons], next_cursor=None)
+    members = await call.dependency(Accounts).run(lambda conn: people.members(conn, call.principal.team_id))
+    return people_wire.PeopleOut(users=[people_wire.person_out(one) for one in members if one.account_id], next_cursor=None)
 
 
 @verb.get("/v1/users/accounts", "*", whole_team=True)
@@ -129,31 +129,20 @@ async def patch_user(call: VerbCall, given: PersonChangeIn) -> people_wire.OnePe
     """Change what a person is in the team, or whether they are an operator of the server."""
     principal, reference = call.principal, _clean_reference(given.user)
 
-    async def change(conn: Conn) -> TeamPerson:
-        person = await manage_people.require_person(conn, principal.team_id, reference)
+    async def change(conn: Conn) -> Member:
+        person = await manage_people.lock_person(conn, principal.team_id, reference)
         if given.role is not UNSET:
-            person = (await manage_people.set_role(conn, principal, reference, given.role)).person
+            await manage_people.set_role(conn, principal, str(person.account_id), given.role)
         if given.operator is not UNSET:
             await manage_people.set_operator(conn, principal, person.name, is_operator=given.operator)
-        return await manage_people.require_person(conn, principal.team_id, str(person.user_id))
+        return await manage_people.lock_person(conn, principal.team_id, str(person.account_id))
 
-    person = await call.dependency(Accounts).run(change)
-    return people_wire.OnePersonOut(user=reshape(person, people_wire.PersonOut))
-
-
-def _render_removed(result: people_wire.RemovedPersonOut, _: verb.Typed) -> str:
-    lines = [f"{result.name} is out of the team. Keys revoked: {result.revoked_keys}."]
-    if result.withdrawn_invitations:
-        lines.append(f"Invitations withdrawn: {result.withdrawn_invitations}.")
-    if result.other_keys:
-        lines.append("Made for others, who need new keys now:")
-        lines += [f"  {key.actor_id}  {key.id}  {key.name}".rstrip() for key in result.other_keys]
-    return "\n".join(lines)
+    return people_wire.OnePersonOut(user=people_wire.person_out(await call.dependency(Accounts).run(change)))
 
 
 @command(
     "users remove",
-    _render_removed,
+    lambda result, _: people_wire.format_removed(result.name, result),
     confirm=lambda typed: f"Take {typed['name']} out of the team, and end the keys and invitations that they made?",
 )
 @option("NAME", field="user")
@@ -164,12 +153,18 @@ async def delete_user(call: VerbCall, given: str) -> people_wire.RemovedPersonOu
     Their account stays.
     """
     reference = _clean_reference(given)
-    removed = await call.dependency(Accounts).run(lambda conn: manage_people.remove_person(conn, call.principal, reference))
+
+    async def remove(conn: Conn) -> RemovedMember:
+        person = await manage_people.lock_person(conn, call.principal.team_id, reference)
+        return await manage_people.remove_member(conn, call.principal, str(person.account_id))
+
+    removed = await call.dependency(Accounts).run(remove)
     call.drop_cached()
+    person = people_wire.person_out(removed.member)
     return people_wire.RemovedPersonOut(
         deleted=True,
-        user_id=removed.person.user_id,
-        name=removed.person.name,
+        user_id=person.user_id,
+        name=person.name,
         revoked_keys=len(removed.keys),
         other_keys=[reshape(key, people_wire.EndedKeyOut) for key in removed.other_keys],
         withdrawn_invitations=removed.invitations,

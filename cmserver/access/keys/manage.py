@@ -100,18 +100,33 @@ async def revoke(conn: Conn, principal: Principal, key_id: UUID, *, only: bool =
     return RevokedKeys(key=revoked.pop(key.id, key), others=list(revoked.values()))
 
 
-async def revoke_all_of(conn: Conn, principal: Principal, actor_id: str) -> int:
-    """Revoke all keys of an actor; returns their count. Forbidden when one of them reaches further than the caller's."""
+async def revoke_all_of(conn: Conn, principal: Principal, actor_id: str) -> list[Key]:
+    """Revoke all keys of an actor, and return them. Forbidden when one of them reaches further than the caller's."""
+    return [await _revoke(conn, principal, key) for key in await _lock_all_of(conn, principal, actor_id)]
+
+
+async def narrow_all_of(
+    conn: Conn, principal: Principal, actor_id: str, allowed: frozenset[str], *, but_made_by: UUID | None
+) -> int:
+    """Take from the keys of an actor what is not `allowed`, but from those that a person made; returns how many changed.
+
+    A key without any scope left ends. Forbidden when one of them reaches further than the caller's.
+    """
+    keys = await _lock_all_of(conn, principal, actor_id, but_made_by=but_made_by)
+    return await _narrow(conn, principal, keys, {principal.team_id: allowed})
+
+
+async def _lock_all_of(conn: Conn, principal: Principal, actor_id: str, *, but_made_by: UUID | None = None) -> list[Key]:
     # Locked twice: the first call waits for transactions that make further keys with these, the second finds those keys.
     await repository.lock_of_actor(conn, principal.team_id, actor_id)
     keys = await repository.lock_of_actor(conn, principal.team_id, actor_id)
-    limit = await load_caller_grant(conn, principal)
-    for key in keys:
-        if key.id != principal.key_id:
+    keys = [key for key in keys if key.made_by is None or key.made_by != but_made_by]
+    others = [key for key in keys if key.id != principal.key_id]
+    if others:
+        limit = await load_caller_grant(conn, principal)
+        for key in others:
             check_reach(principal, limit, read_grant(key))
-    for key in keys:
-        await _revoke(conn, principal, key)
-    return len(keys)
+    return keys
 
 
 async def revoke_all_of_maker(conn: Conn, principal: Principal, user_id: UUID) -> list[Key]:
@@ -127,8 +142,12 @@ async def narrow_all_of_maker(
     `allowed` are the person's scopes in their teams; keys in others are left only without `*`. With `team_id` only the keys in
     that team are looked at. Returns how many changed.
     """
+    return await _narrow(conn, principal, await repository.lock_of_maker(conn, user_id, team_id), allowed)
+
+
+async def _narrow(conn: Conn, principal: Principal, keys: Iterable[Key], allowed: Mapping[UUID, frozenset[str]]) -> int:
     changed = 0
-    for key in await repository.lock_of_maker(conn, user_id, team_id):
+    for key in keys:
         scopes = narrow_scopes(key.scopes, allowed.get(key.team_id, frozenset({"admin"})))
         if scopes == key.scopes:
             continue

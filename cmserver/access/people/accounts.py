@@ -16,10 +16,11 @@ from cmserver.access.limits.meter import Meter
 from cmserver.access.model import SCOPES_BY_ROLE, Limits, Principal
 from cmserver.access.people import repository
 from cmserver.access.people.attempts import ACCOUNT, ADDRESS, ONE, SignInAttempts
-from cmserver.access.people.model import Client, Invitation, Login, StoredPassword, TeamMembership, User, WebSession
+from cmserver.access.people.manage import ROLES
+from cmserver.access.people.model import Client, Invitation, Login, StoredPassword, User, UserTeam, WebSession
 from cmserver.access.people.passwords import KNOWN, Passwords, hash_token, new_token
 from cmserver.base.db import Db
-from cmserver.base.errors import Forbidden, NotFound, Unauthenticated
+from cmserver.base.errors import Conflict, Forbidden, NotFound, Unauthenticated
 from cmserver.base.http.address import network_of
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
@@ -248,7 +249,7 @@ class Accounts:
             await self._meter.denials.require(principal, scope)
         return principal
 
-    def person_principal(self, user: User, team: TeamMembership) -> Principal:
+    def person_principal(self, user: User, team: UserTeam) -> Principal:
         """The person in one of their teams."""
         scopes = SCOPES_BY_ROLE[team.role]
         return Principal(
@@ -276,7 +277,7 @@ class Accounts:
         return self._signed_in(session, token, None, [], key_principal(keys[0]))
 
     def _signed_in(
-        self, session: WebSession, token: str, user: User | None, teams: list[TeamMembership], principal: Principal | None
+        self, session: WebSession, token: str, user: User | None, teams: list[UserTeam], principal: Principal | None
     ) -> Login:
         csrf_token = hmac.new(self._csrf_key, hash_token(token).encode(), hashlib.sha256).hexdigest()
         return Login(session=session, user=user, teams=teams, principal=principal, csrf_token=csrf_token)
@@ -290,8 +291,17 @@ async def _require_invitation(conn: Conn, token: str) -> Invitation:
 
 
 async def _join(conn: Conn, invitation: Invitation, user: User) -> None:
-    """Make the person a member, and use the invitation."""
-    await repository.join(conn, invitation.team_id, user.id, invitation.role)
+    """Make the person a member, and use the invitation. A member without an account who has the name gets this one.
+
+    Conflict when that member is more than the invitation makes: a name alone gives no role.
+    """
+    member = await repository.lock_member(conn, invitation.team_id, user.name)
+    if member and member.account_id is None and ROLES.index(member.role) > ROLES.index(invitation.role):
+        raise Conflict(
+            f"In this team {member.user_id} is the name of its {member.role}, and the invitation is for a {invitation.role}. "
+            f"Choose another name, or ask for an invitation as {member.role}."
+        )
+    await repository.join(conn, invitation.team_id, member.user_id if member else user.name, user.id, invitation.role)
     await repository.use_invitation(conn, invitation.id, user.id)
     actor = Principal(
         kind="person",

@@ -1,30 +1,35 @@
-"""Invites people into a team, changes what they are in it, and removes them. An owner always stays."""
+"""Adds, invites and removes members of a team, and changes their roles. An owner always stays."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from cmserver.access import announce, audit
+from cmserver.access import repository as access
 from cmserver.access.keys import manage as manage_keys
-from cmserver.access.model import SCOPES_BY_ROLE, PersonRole, Principal
+from cmserver.access.keys.model import Key
+from cmserver.access.model import SCOPES_BY_ROLE, Principal, Role
 from cmserver.access.people import repository
-from cmserver.access.people.model import NewInvitation, RemovedPerson, RoleChange, TeamPerson, User
+from cmserver.access.people.model import Member, MemberChange, NewInvitation, RemovedMember, User
 from cmserver.access.people.passwords import hash_token, new_token
 from cmserver.base.errors import Conflict, Forbidden, NotFound
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 
-NO_SUCH = "Person not found."
+NO_SUCH = "Member not found."
+ROLES = tuple(SCOPES_BY_ROLE)
+"""From the least to the most."""
 NO_INVITATION = "Invitation not found. It may have been used."
 
 
 async def invite(
     conn: Conn,
     principal: Principal,
-    role: PersonRole,
+    role: Role,
     *,
     note: str = "",
     makes_operator: bool = False,
@@ -56,50 +61,91 @@ async def uninvite(conn: Conn, principal: Principal, invitation_id: UUID) -> Non
     await audit.record(conn, principal, "person.uninvited", "invitation", invitation_id)
 
 
-async def require_person(conn: Conn, team_id: UUID, reference: str) -> TeamPerson:
-    """The person of the team with that id or name; NotFound for any other."""
-    for person in await repository.people_of(conn, team_id):
-        if reference == str(person.user_id) or reference.lower() == person.name.lower():
-            return person
-    raise NotFound(NO_SUCH)
+async def lock_member(conn: Conn, team_id: UUID, reference: str) -> Member:
+    """The member of the team with that name, or that id of an account, locked; NotFound for any other."""
+    member = await repository.lock_member(conn, team_id, reference)
+    if member is None:
+        raise NotFound(NO_SUCH)
+    return member
 
 
-async def set_role(conn: Conn, principal: Principal, reference: str, role: PersonRole) -> RoleChange:
-    """Change what a person is in the team; Conflict for its last owner.
+async def lock_person(conn: Conn, team_id: UUID, reference: str) -> Member:
+    """The member of the team with that name, or that id of an account, locked; NotFound for one without an account, too."""
+    member = await lock_member(conn, team_id, reference)
+    if member.account_id is None:
+        raise NotFound(NO_SUCH)
+    return member
 
-    The keys that they made in it may no more than they may themselves, and the invitations of who is no owner end.
+
+async def put_member(
+    conn: Conn, principal: Principal, reference: str, role: Role, metadata: Mapping[str, object] | None = None
+) -> MemberChange:
+    """Add a member without an account by name, or change a member's role, as `set_role` does. None keeps the metadata."""
+    await access.lock_team(conn, principal.team_id)
+    if await repository.lock_member(conn, principal.team_id, reference) is not None:
+        return await set_role(conn, principal, reference, role, metadata)
+    await repository.put_member(conn, principal.team_id, reference, role, metadata=metadata)
+    member = await lock_member(conn, principal.team_id, reference)
+    await audit.record(conn, principal, "member.set", "team_member", member.user_id, role=role)
+    return MemberChange(member=member, is_new=True)
+
+
+async def set_role(
+    conn: Conn, principal: Principal, reference: str, role: Role, metadata: Mapping[str, object] | None = None
+) -> MemberChange:
+    """Change a member's role; Conflict for the last owner. None keeps the metadata.
+
+    With a lower role their keys may no more than the role allows: those on which their name stands (Forbidden when one of them
+    reaches further than the caller's), and those that they made. The invitations of who is no owner end.
     """
-    await repository.lock_memberships(conn, principal.team_id)
-    person = await require_person(conn, principal.team_id, reference)
+    await access.lock_team(conn, principal.team_id)
+    member = await lock_member(conn, principal.team_id, reference)
     if role != "owner":
-        await _leave_an_owner(conn, principal.team_id, person)
-    await repository.put_membership(conn, principal.team_id, person.user_id, role)
-    allowed = {principal.team_id: _scopes(role, is_operator=person.is_operator)}
-    narrowed = await manage_keys.narrow_all_of_maker(conn, principal, person.user_id, allowed, team_id=principal.team_id)
-    invitations = 0 if role == "owner" else await _withdraw_all(conn, principal, person.user_id, principal.team_id)
-    details: dict[str, Any] = {"role": role, "name": person.name, "narrowed_keys": narrowed, "invitations": invitations}
-    await audit.record(conn, principal, "person.role_changed", "user", person.user_id, **details)
-    changed = await require_person(conn, principal.team_id, str(person.user_id))
-    return RoleChange(person=changed, narrowed_keys=narrowed, invitations=invitations)
+        await _leave_an_owner(conn, member)
+    await repository.put_member(
+        conn, member.team_id, member.user_id, role, metadata=member.metadata if metadata is None else metadata
+    )
+    allowed = _scopes(role, is_operator=member.is_operator)
+    narrowed = invitations = 0
+    if member.account_id is not None:
+        narrowed = await manage_keys.narrow_all_of_maker(
+            conn, principal, member.account_id, {member.team_id: allowed}, team_id=member.team_id
+        )
+        invitations = 0 if role == "owner" else await _withdraw_all(conn, principal, member.account_id, member.team_id)
+    if ROLES.index(role) < ROLES.index(member.role):
+        for name in sorted(member.names):
+            narrowed += await manage_keys.narrow_all_of(conn, principal, name, allowed, but_made_by=member.account_id)
+    details: dict[str, Any] = {"role": role, "narrowed_keys": narrowed, "invitations": invitations}
+    await audit.record(conn, principal, "member.set", "team_member", member.user_id, **details)
+    changed = await lock_member(conn, member.team_id, member.user_id)
+    return MemberChange(member=changed, narrowed_keys=narrowed, invitations=invitations)
 
 
-async def remove_person(conn: Conn, principal: Principal, reference: str) -> RemovedPerson:
-    """Remove a person from the team. The keys that they made in it, also for other actors, and their invitations end.
+async def remove_member(conn: Conn, principal: Principal, reference: str) -> RemovedMember:
+    """Remove a member from the team. The keys and invitations that they made in it end, and the keys on which their name stands.
 
-    Everybody may leave a team; only an owner removes others. Conflict for its last owner. The account stays.
+    Everybody may leave a team, which ends only what they made; only an owner removes others. Conflict for the last owner,
+    Forbidden when a key on which the name stands reaches further than the caller's. The account stays.
     """
-    await repository.lock_memberships(conn, principal.team_id)
-    person = await require_person(conn, principal.team_id, reference)
-    if person.user_id != principal.user_id:
+    await access.lock_team(conn, principal.team_id)
+    member = await lock_member(conn, principal.team_id, reference)
+    is_leaving = principal.user_id is not None and member.account_id == principal.user_id
+    if not is_leaving:
         principal.require("admin")
-    await _leave_an_owner(conn, principal.team_id, person)
-    keys = await manage_keys.revoke_all_of_maker(conn, principal, person.user_id)
-    invitations = await _withdraw_all(conn, principal, person.user_id, principal.team_id)
-    await repository.remove_membership(conn, principal.team_id, person.user_id)
-    details: dict[str, Any] = {"name": person.name, "revoked_keys": len(keys), "invitations": invitations}
-    await audit.record(conn, principal, "person.removed", "user", person.user_id, **details)
-    await announce.drop_cached(conn, principal.team_id)
-    return RemovedPerson(person=person, keys=keys, invitations=invitations)
+    await _leave_an_owner(conn, member)
+    keys: list[Key] = []
+    invitations = 0
+    if member.account_id is not None:
+        keys += await manage_keys.revoke_all_of_maker(conn, principal, member.account_id)
+        invitations = await _withdraw_all(conn, principal, member.account_id, member.team_id)
+    if not is_leaving:  # or who takes the name of a program's key could end it
+        for name in sorted(member.names):
+            keys += await manage_keys.revoke_all_of(conn, principal, name)
+    await repository.remove_member(conn, member.team_id, member.user_id)
+    details: dict[str, Any] = {"revoked_keys": len(keys), "invitations": invitations}
+    await audit.record(conn, principal, "member.removed", "team_member", member.user_id, **details)
+    await announce.drop_cached(conn, member.team_id)
+    return RemovedMember(member=member, keys=keys, invitations=invitations)
 
 
 async def require_user(conn: Conn, principal: Principal, name: str) -> User:
@@ -132,7 +178,7 @@ async def set_operator(conn: Conn, principal: Principal, name: str, *, is_operat
     return changed
 
 
-def _scopes(role: PersonRole, *, is_operator: bool = False) -> frozenset[str]:
+def _scopes(role: Role, *, is_operator: bool = False) -> frozenset[str]:
     return SCOPES_BY_ROLE[role] | ({"*"} if is_operator else set[str]())
 
 
@@ -150,6 +196,11 @@ def _require_operator(principal: Principal) -> None:
         raise Forbidden("Only an operator of this server may do this, or a key with the scope *.")
 
 
-async def _leave_an_owner(conn: Conn, team_id: UUID, person: TeamPerson) -> None:
-    if person.role == "owner" and not await repository.other_owners(conn, team_id, person.user_id):
-        raise Conflict(f"{person.name} is the last owner of the team. Make another person an owner first.")
+async def _leave_an_owner(conn: Conn, member: Member) -> None:
+    """Conflict when the member is the last owner, or of those who sign in the last one."""
+    if member.role != "owner":
+        return
+    signs_in = member.account_id is not None
+    if not await repository.other_owners(conn, member.team_id, member.user_id, who_signs_in=signs_in):
+        of_whom = "owner of the team who signs in" if signs_in else "owner of the team"
+        raise Conflict(f"{member.name} is the last {of_whom}. Make another member an owner first.")

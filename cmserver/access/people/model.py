@@ -1,4 +1,4 @@
-"""Accounts of people, their memberships and sessions, and invitations."""
+"""Members of teams, the accounts of those who sign in, their sessions, and invitations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from cmserver.access.keys.model import Key
-from cmserver.access.model import PersonRole, Principal
+from cmserver.access.model import Principal, Role
 from cmserver.base.text import Text
 
 IDLE_DAYS = 14
@@ -45,48 +45,63 @@ class StoredPassword(msgspec.Struct, frozen=True, kw_only=True):
     password_hash: str | None
 
 
-class TeamMembership(msgspec.Struct, frozen=True, kw_only=True):
+class UserTeam(msgspec.Struct, frozen=True, kw_only=True):
     """One of a person's teams, and what they are in it; never an archived team."""
 
     team_id: UUID
     team_name: str
-    role: PersonRole
+    role: Role
     requests_per_minute: int | None
     """This and the next are the team's limits."""
     events_per_month: int | None
 
 
-class TeamPerson(msgspec.Struct, frozen=True, kw_only=True):
-    """A person of a team."""
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who belongs to a team. Only one with an account signs in; others work with keys on which their name stands.
 
-    user_id: UUID
+    Made by an invitation that somebody accepts, or by an owner, by name. A team always keeps an owner.
+    """
+
+    team_id: UUID
+    user_id: str
+    """The name that stands as actor in their keys; their account has the same, but for letter case."""
+    account_id: UUID | None
     name: str
-    role: PersonRole
+    """Of the account, else as `user_id`."""
+    role: Role
+    metadata: dict[str, object]
     is_operator: bool
     last_seen_at: datetime | None
     """When they last opened a page, to the minute."""
     created_at: datetime
+    updated_at: datetime
+
+    @property
+    def names(self) -> set[str]:
+        """The actors whose keys are the member's."""
+        return {self.user_id, self.name}
 
 
-class RemovedPerson(msgspec.Struct, frozen=True, kw_only=True):
-    """A person who is out of the team, and what of theirs ended with it: keys and invitations that they had made."""
+class RemovedMember(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is out of the team, and what of theirs ended with it: their keys, and keys and invitations that they had made."""
 
-    person: TeamPerson
+    member: Member
     keys: list[Key]
     invitations: int
 
     @property
     def other_keys(self) -> list[Key]:
         """The keys that they had made for other actors: whoever used them needs new ones."""
-        return [key for key in self.keys if key.user_id != self.person.user_id]
+        return [key for key in self.keys if key.actor_id not in self.member.names]
 
 
-class RoleChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A person with another role; how many of the keys that they had made may less, and how many of their invitations ended."""
+class MemberChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A member who is new or has another role; how many of their keys may less, and how many of their invitations ended."""
 
-    person: TeamPerson
-    narrowed_keys: int
-    invitations: int
+    member: Member
+    is_new: bool = False
+    narrowed_keys: int = 0
+    invitations: int = 0
 
 
 class Invitation(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +110,7 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     team_id: UUID
     team_name: str
-    role: PersonRole
+    role: Role
     makes_operator: bool
     note: str
     invited_by: str
@@ -145,7 +160,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     session: WebSession
     user: User | None
     """None for a key."""
-    teams: list[TeamMembership]
+    teams: list[UserTeam]
     """Of a person, by name; empty for a key."""
     principal: Principal | None
     """In the current team; None for a person without a team."""

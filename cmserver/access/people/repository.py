@@ -1,20 +1,28 @@
-"""All SQL on accounts, memberships, invitations and sessions of the web interface. The owner alone reads these tables."""
+"""All SQL on members, accounts, invitations and sessions of the web interface. All but members are for the owner alone."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
 from psycopg import errors
 
-from cmserver.access.model import PersonRole
+from cmserver.access.model import Role
 from cmserver.access.people import model
 from cmserver.base.errors import Conflict
-from cmserver.base.sql import Conn, Query, RowCount, query, unprepared_query
+from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 
-OWNS = {"users", "memberships", "invitations", "web_sessions"}
+OWNS = {"team_members", "users", "invitations", "web_sessions"}
 
 _USER: LiteralString = "u.id, u.name, u.is_operator, u.password_hash IS NOT NULL AS has_password, u.created_at"
+_MEMBER: LiteralString = """
+    m.team_id, m.user_id, m.account_id, coalesce(u.name, m.user_id) AS name, m.role, m.metadata,
+    coalesce(u.is_operator, false) AS is_operator,
+    (SELECT max(s.last_seen_at) FROM web_sessions s WHERE s.user_id = m.account_id) AS last_seen_at, m.created_at, m.updated_at
+"""
+_MEMBERS: LiteralString = "team_members m LEFT JOIN users u ON u.id = m.account_id"
 _SESSION: LiteralString = "id, user_id, api_key_id, current_team_id, address, browser, created_at, last_seen_at"
 _INVITATION: LiteralString = """
     i.id, i.team_id, t.name AS team_name, i.role, i.makes_operator, i.note, i.invited_by, i.expires_at,
@@ -41,7 +49,14 @@ SET_RESET = Query(
 )
 
 
-LOCK_MEMBERSHIPS = Query(UUID, "SELECT user_id FROM memberships WHERE team_id = %(team_id)s ORDER BY user_id FOR UPDATE")
+PUT_MEMBER = Query(
+    int,
+    """
+    INSERT INTO team_members (team_id, user_id, account_id, role, metadata)
+    VALUES (%(team_id)s, %(user_id)s, %(account_id)s, %(role)s, %(metadata)s)
+    ON CONFLICT (team_id, user_id) DO UPDATE SET role = excluded.role, metadata = excluded.metadata, updated_at = now()
+    """,
+)
 
 
 INSERT_INVITATION = Query(
@@ -170,63 +185,87 @@ async def by_reset(conn: Conn, reset_hash: str) -> model.User | None:
 
 @query("""
     SELECT m.team_id, t.name AS team_name, m.role, t.requests_per_minute, t.events_per_month
-      FROM memberships m JOIN teams t ON t.id = m.team_id
-     WHERE m.user_id = %(user_id)s AND t.archived_at IS NULL
+      FROM team_members m JOIN teams t ON t.id = m.team_id
+     WHERE m.account_id = %(user_id)s AND t.archived_at IS NULL
      ORDER BY t.name, t.id
     """)
-async def teams_of(conn: Conn, user_id: UUID) -> list[model.TeamMembership]:
+async def teams_of(conn: Conn, user_id: UUID) -> list[model.UserTeam]:
     """The person's teams by name, without archived ones."""
     ...
 
 
-@query("""
-    SELECT u.id AS user_id, u.name, m.role, u.is_operator, m.created_at,
-           (SELECT max(s.last_seen_at) FROM web_sessions s WHERE s.user_id = u.id) AS last_seen_at
-      FROM memberships m JOIN users u ON u.id = m.user_id
+@query(f"SELECT {_MEMBER} FROM {_MEMBERS} WHERE m.team_id = %(team_id)s ORDER BY lower(m.user_id), m.user_id")
+async def members(conn: Conn, team_id: UUID) -> list[model.Member]:
+    """The members of a team, by name."""
+    ...
+
+
+@unprepared_query(f"""
+    SELECT {_MEMBER} FROM {_MEMBERS}
      WHERE m.team_id = %(team_id)s
-     ORDER BY lower(u.name)
+       AND (%(after)s::text IS NULL OR (m.created_at, m.user_id) < (%(before)s::timestamptz, %(after)s))
+     ORDER BY m.created_at DESC, m.user_id DESC LIMIT %(limit)s
     """)
-async def people_of(conn: Conn, team_id: UUID) -> list[model.TeamPerson]:
-    """The people of a team, by name."""
+async def newest_members(
+    conn: Conn, team_id: UUID, *, before: datetime | None, after: str | None, limit: int
+) -> list[model.Member]:
+    """Newest first, starting after the member `after`, who was added at `before`."""
     ...
 
 
-async def lock_memberships(conn: Conn, team_id: UUID) -> None:
-    """Lock who belongs to the team, so that an owner stays."""
-    await LOCK_MEMBERSHIPS.all(conn, team_id=team_id)
-
-
-@query("SELECT role FROM memberships WHERE team_id = %(team_id)s AND user_id = %(user_id)s")
-async def role(conn: Conn, team_id: UUID, user_id: UUID) -> str | None: ...
-
-
-@query("SELECT EXISTS (SELECT FROM memberships WHERE team_id = %(team_id)s AND role = 'owner' AND user_id <> %(user_id)s)")
-async def other_owners(conn: Conn, team_id: UUID, user_id: UUID) -> bool:
-    """Whether the team has an owner besides that person."""
+# A row of before may differ from another one in letter case alone: the exact name goes first.
+@query(f"""
+    SELECT {_MEMBER} FROM {_MEMBERS}
+     WHERE m.team_id = %(team_id)s AND (lower(m.user_id) = lower(%(reference)s) OR m.account_id::text = %(reference)s)
+     ORDER BY m.account_id::text = %(reference)s DESC NULLS LAST, m.user_id = %(reference)s DESC,
+              m.account_id IS NULL, m.created_at, m.user_id
+     LIMIT 1 FOR UPDATE OF m
+    """)
+async def lock_member(conn: Conn, team_id: UUID, reference: str) -> model.Member | None:
+    """The member with that name in any case, or that id of an account, locked."""
     ...
 
 
 @query("""
-    INSERT INTO memberships AS m (team_id, user_id, role) VALUES (%(team_id)s, %(user_id)s, %(role)s)
-    ON CONFLICT (team_id, user_id) DO UPDATE SET role = excluded.role, updated_at = now()
+    SELECT EXISTS (
+           SELECT FROM team_members
+            WHERE team_id = %(team_id)s AND role = 'owner' AND user_id <> %(user_id)s
+              AND (account_id IS NOT NULL OR NOT %(who_signs_in)s))
     """)
-async def put_membership(conn: Conn, team_id: UUID, user_id: UUID, role: PersonRole) -> None: ...
+async def other_owners(conn: Conn, team_id: UUID, user_id: str, *, who_signs_in: bool) -> bool:
+    """Whether the team has an owner besides that member; with `who_signs_in` only those with an account count."""
+    ...
+
+
+async def put_member(
+    conn: Conn,
+    team_id: UUID,
+    user_id: str,
+    role: Role,
+    *,
+    account_id: UUID | None = None,
+    metadata: Mapping[str, object] | None = None,
+) -> None:
+    """Add a member, or change the role and the metadata of the one with exactly that name, whose account stays."""
+    await PUT_MEMBER.run(conn, team_id=team_id, user_id=user_id, role=role, account_id=account_id, metadata=Jsonb(metadata or {}))
 
 
 # A second invitation never takes a role away.
 @query("""
-    INSERT INTO memberships AS m (team_id, user_id, role) VALUES (%(team_id)s, %(user_id)s, %(role)s)
-    ON CONFLICT (team_id, user_id) DO UPDATE SET role = excluded.role, updated_at = now()
-     WHERE array_position(ARRAY['viewer', 'member', 'owner'], excluded.role)
+    INSERT INTO team_members AS m (team_id, user_id, account_id, role)
+    VALUES (%(team_id)s, %(user_id)s, %(account_id)s, %(role)s)
+    ON CONFLICT (team_id, user_id) DO UPDATE SET account_id = excluded.account_id, role = excluded.role, updated_at = now()
+     WHERE m.account_id IS NULL
+        OR array_position(ARRAY['viewer', 'member', 'owner'], excluded.role)
          > array_position(ARRAY['viewer', 'member', 'owner'], m.role)
     """)
-async def join(conn: Conn, team_id: UUID, user_id: UUID, role: PersonRole) -> None:
-    """Make the person a member with at least that role."""
+async def join(conn: Conn, team_id: UUID, user_id: str, account_id: UUID, role: Role) -> None:
+    """Add a member who signs in by the account, make it that of the member with exactly that name, or raise their role."""
     ...
 
 
-@query("DELETE FROM memberships WHERE team_id = %(team_id)s AND user_id = %(user_id)s")
-async def remove_membership(conn: Conn, team_id: UUID, user_id: UUID) -> None: ...
+@query("DELETE FROM team_members WHERE team_id = %(team_id)s AND user_id = %(user_id)s")
+async def remove_member(conn: Conn, team_id: UUID, user_id: str) -> RowCount: ...
 
 
 async def insert_invitation(
@@ -234,7 +273,7 @@ async def insert_invitation(
     invitation_id: UUID,
     team_id: UUID,
     *,
-    role: PersonRole,
+    role: Role,
     makes_operator: bool,
     token_hash: str,
     note: str,

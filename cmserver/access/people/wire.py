@@ -6,18 +6,28 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.access.model import PersonRole
+from cmserver.access.model import Role
+from cmserver.access.people.model import Member
+from cmserver.access.wire import EndedKeyOut, RemovedMemberOut
+from cmserver.base.structs import reshape
 
 
 class PersonOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A person of the team. `lastSeenAtEpoch` is when they last opened a page, known to the minute."""
+    """A member of the team who signs in: `userId` is their account's id. `lastSeenAtEpoch` is when they last opened a page, to the
+    minute.
+    """
 
     user_id: UUID
     name: str
-    role: PersonRole
+    role: Role
     is_operator: bool
     last_seen_at_epoch: int | None
     created_at_epoch: int
+
+
+def person_out(member: Member) -> PersonOut:
+    """Of a member with an account."""
+    return reshape(member, PersonOut, user_id=member.account_id)
 
 
 class PeopleOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -53,7 +63,7 @@ class InvitationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """An invitation without its link."""
 
     id: UUID
-    role: PersonRole
+    role: Role
     makes_operator: bool
     note: str
     invited_by: str
@@ -83,14 +93,6 @@ class WithdrawnInvitationOut(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
 
 
-class EndedKeyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A key that ended with the person who had made it for another actor."""
-
-    id: UUID
-    name: str
-    actor_id: str
-
-
 class RemovedPersonOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Who was removed from the team, and how many keys and open invitations that they had made ended with it.
 
@@ -104,6 +106,17 @@ class RemovedPersonOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True
     revoked_keys: int
     other_keys: list[EndedKeyOut]
     withdrawn_invitations: int
+
+
+def format_removed(name: str, removed: RemovedPersonOut | RemovedMemberOut) -> str:
+    """For a terminal."""
+    lines = [f"{name} is out of the team. Keys revoked: {removed.revoked_keys}."]
+    if removed.withdrawn_invitations:
+        lines.append(f"Invitations withdrawn: {removed.withdrawn_invitations}.")
+    if removed.other_keys:
+        lines.append("Made for others, who need new keys now:")
+        lines += [f"  {key.actor_id}  {key.id}  {key.name}".rstrip() for key in removed.other_keys]
+    return "\n".join(lines)
 
 
 class ResetOut(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import msgspec
 
 from cmserver.access import repository as access
 from cmserver.access.keys import repository as keys
+from cmserver.access.people import repository as people
 from cmserver.base.erasure_journal import Erasure, read_journal
 from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn
@@ -99,8 +100,7 @@ async def _repeat(conn: Conn, erasure: Erasure) -> bool:
         case "key.revoked" | "key.rotated":
             return await _revoke(conn, team_id, UUID(erasure.resource_id))
         case "member.removed":
-            was_there = await access.member(conn, team_id, erasure.resource_id) is not None
-            await access.remove_member(conn, team_id, erasure.resource_id)
+            was_there = await people.remove_member(conn, team_id, erasure.resource_id) > 0
     return was_there
 
 

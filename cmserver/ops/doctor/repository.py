@@ -79,7 +79,7 @@ KEY_ENDS = Query(
     """,
 )
 
-# Today keys end with the membership of who made them. Of people who left before, keys for other actors stayed.
+# Today keys end when who made them leaves the team. Of people who left before, keys for other actors stayed.
 ORPHANED_KEYS = Query(
     OrphanedKey,
     """
@@ -87,7 +87,7 @@ ORPHANED_KEYS = Query(
       FROM api_keys k JOIN teams t ON t.id = k.team_id JOIN users u ON u.id = k.made_by
      WHERE k.revoked_at IS NULL AND k.replaced_by IS NULL AND t.archived_at IS NULL AND NOT u.is_operator
        AND (k.expires_at IS NULL OR k.expires_at > now())
-       AND NOT EXISTS (SELECT FROM memberships m WHERE m.team_id = k.team_id AND m.user_id = k.made_by)
+       AND NOT EXISTS (SELECT FROM team_members m WHERE m.team_id = k.team_id AND m.account_id = k.made_by)
      ORDER BY k.created_at LIMIT 20
     """,
 )

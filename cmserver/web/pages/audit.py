@@ -15,7 +15,7 @@ from starlette.responses import Response
 from cmserver.access.audit import repository as audit_log
 from cmserver.access.audit.model import AuditEntry, AuditFilter
 from cmserver.access.people.accounts import Accounts
-from cmserver.access.people.repository import people_of
+from cmserver.access.people.repository import members
 from cmserver.access.projects import Projects
 from cmserver.base import paging
 from cmserver.base.sql import Conn
@@ -72,8 +72,8 @@ async def _names_of_things(conn: Conn, visit: Visit, entries: Sequence[AuditEntr
     """The names of the projects of these entries, of the team's people and of the team, by id."""
     ids = {UUID(entry.resource_id) for entry in entries if entry.resource_id and entry.resource_type == "project"}
     projects = await names_of_projects(conn, visit.principal, ids)
-    people = await visit.dependency(Accounts).run(lambda system: people_of(system, visit.team_id))
-    named = {**projects, **{person.user_id: person.name for person in people}, visit.team_id: visit.principal.team_name}
+    people = await visit.dependency(Accounts).run(lambda system: members(system, visit.team_id))
+    named = {**projects, **{person.account_id: person.name for person in people}, visit.team_id: visit.principal.team_name}
     return {str(thing): name for thing, name in named.items()}
 
 

@@ -51,7 +51,7 @@ async def post_leave(visit: Visit) -> Response:
     """Leave the current team; the keys and invitations that you made in it end."""
     user = _require_person(visit)
     principal = visit.principal
-    left = await visit.dependency(Accounts).run(lambda conn: manage_people.remove_person(conn, principal, str(user.id)))
+    left = await visit.dependency(Accounts).run(lambda conn: manage_people.remove_member(conn, principal, str(user.id)))
     return visit.redirect("/ui/profile", f"You left {principal.team_name}. Keys revoked: {len(left.keys)}.")
 
 
