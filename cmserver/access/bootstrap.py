@@ -36,7 +36,7 @@ async def bootstrap(db: Db, team_name: str, key_text: str | None, keep: KeepKey 
             return None
         team = await repository.insert_team(conn, new_id(), team_name)
         key = await manage_keys.mint(conn, team.id, scopes=["*"], actor_id="owner", name="first key", text=key_text)
-        await people.put_member(conn, team.id, "owner", "owner")
+        await people.insert_member(conn, team.id, "owner", "owner")
         principal = Principal(
             kind="key", team_id=team.id, project_id=None, key_id=key.id, actor_id="bootstrap", scopes=frozenset({"*"})
         )

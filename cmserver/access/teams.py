@@ -44,7 +44,7 @@ async def create(
     """
     team = await repository.insert_team(conn, operator.team_id, name, metadata)
     await audit.record(conn, operator, "team.created", "team", team.id, name=team.name)
-    await people.put_member(conn, team.id, operator.actor_id, "owner", account_id=operator.user_id)
+    await people.insert_member(conn, team.id, operator.actor_id, "owner", account_id=operator.user_id)
     await audit.record(conn, operator, "member.set", "team_member", operator.actor_id, role="owner")
     first = KeyGrant(
         scopes=["admin"],

@@ -205,5 +205,5 @@ async def _owner(app: AsgiFrame, db: Db, person: Person, name: str) -> str:
     password_hash = await Passwords().hash(PASSWORD)
     async with db.system() as conn:
         user = await repository.insert_user(conn, new_id(), name, password_hash=password_hash, is_operator=True)
-        await repository.put_member(conn, person.team_id, user.name, "owner", account_id=user.id)
+        await repository.insert_member(conn, person.team_id, user.name, "owner", account_id=user.id)
     return await accounts.start_session(Client(address="10.0.0.7", browser="Mozilla/5.0 " + "x" * 200), user_id=user.id)

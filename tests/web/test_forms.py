@@ -121,7 +121,7 @@ async def test_a_refusal_gives_back_what_was_typed(app: AsgiFrame, db: Db, cast:
     await expect("an observation that has expired", 410, alice, EDIT, **FIELDS)
     await expect("a form of a page that has none for it", 404, alice, "/ui/observations/1/relations", to="2", context=TEXT)
     async with db.system() as conn:
-        await people.put_member(conn, cast.alice.team_id, alice.user.name, "viewer")
+        await people.update_member(conn, cast.alice.team_id, alice.user.name, "viewer", {})
     await expect("a role that was lowered", 403, alice, EDIT, **FIELDS)
     async with db.system() as conn:
         await conn.execute("DELETE FROM team_members WHERE account_id = %s", (alice.user.id,))

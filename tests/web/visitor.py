@@ -56,7 +56,7 @@ async def make_user(app: AsgiFrame, db: Db, name: str, *, password: str | None =
 
 async def join(db: Db, user: User, team_id: UUID, role: Role = "owner") -> None:
     async with db.system() as conn:
-        await repository.put_member(conn, team_id, user.name, role, account_id=user.id)
+        await repository.join(conn, team_id, user.name, user.id, role)
 
 
 async def sign_in(app: AsgiFrame, user: User) -> Visitor:

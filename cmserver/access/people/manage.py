@@ -84,7 +84,7 @@ async def put_member(
     await access.lock_team(conn, principal.team_id)
     if await repository.lock_member(conn, principal.team_id, reference) is not None:
         return await set_role(conn, principal, reference, role, metadata)
-    await repository.put_member(conn, principal.team_id, reference, role, metadata=metadata)
+    await repository.insert_member(conn, principal.team_id, reference, role, metadata=metadata)
     member = await lock_member(conn, principal.team_id, reference)
     await audit.record(conn, principal, "member.set", "team_member", member.user_id, role=role)
     return MemberChange(member=member, is_new=True)
@@ -102,9 +102,8 @@ async def set_role(
     member = await lock_member(conn, principal.team_id, reference)
     if role != "owner":
         await _leave_an_owner(conn, member)
-    await repository.put_member(
-        conn, member.team_id, member.user_id, role, metadata=member.metadata if metadata is None else metadata
-    )
+    kept = member.metadata if metadata is None else metadata
+    await repository.update_member(conn, member.team_id, member.user_id, role, kept)
     allowed = _scopes(role, is_operator=member.is_operator)
     narrowed = invitations = 0
     if member.account_id is not None:

@@ -49,12 +49,19 @@ SET_RESET = Query(
 )
 
 
-PUT_MEMBER = Query(
+INSERT_MEMBER = Query(
     int,
     """
     INSERT INTO team_members (team_id, user_id, account_id, role, metadata)
     VALUES (%(team_id)s, %(user_id)s, %(account_id)s, %(role)s, %(metadata)s)
-    ON CONFLICT (team_id, user_id) DO UPDATE SET role = excluded.role, metadata = excluded.metadata, updated_at = now()
+    """,
+)
+
+UPDATE_MEMBER = Query(
+    int,
+    """
+    UPDATE team_members SET role = %(role)s, metadata = %(metadata)s, updated_at = now()
+     WHERE team_id = %(team_id)s AND user_id = %(user_id)s
     """,
 )
 
@@ -237,7 +244,7 @@ async def other_owners(conn: Conn, team_id: UUID, user_id: str, *, who_signs_in:
     ...
 
 
-async def put_member(
+async def insert_member(
     conn: Conn,
     team_id: UUID,
     user_id: str,
@@ -246,8 +253,16 @@ async def put_member(
     account_id: UUID | None = None,
     metadata: Mapping[str, object] | None = None,
 ) -> None:
-    """Add a member, or change the role and the metadata of the one with exactly that name, whose account stays."""
-    await PUT_MEMBER.run(conn, team_id=team_id, user_id=user_id, role=role, account_id=account_id, metadata=Jsonb(metadata or {}))
+    """Conflict when the team has a member with exactly that name."""
+    values = {"team_id": team_id, "user_id": user_id, "role": role, "account_id": account_id}
+    try:
+        await INSERT_MEMBER.run(conn, **values, metadata=Jsonb(metadata or {}))
+    except errors.UniqueViolation as error:
+        raise Conflict(f"{user_id!r} has just become a member of the team. Try again to change their role.") from error
+
+
+async def update_member(conn: Conn, team_id: UUID, user_id: str, role: Role, metadata: Mapping[str, object]) -> None:
+    await UPDATE_MEMBER.run(conn, team_id=team_id, user_id=user_id, role=role, metadata=Jsonb(metadata))
 
 
 # A second invitation never takes a role away.
