@@ -46,7 +46,8 @@ async def test_both_kinds_of_members_stand_in_the_list_and_on_the_page(
     assert "bob@example.org" in page
     assert "keys only" in page
     theirs = (await stranger.get("/ui/team")).text
-    assert "bob@example.org" not in theirs and "Ann" not in theirs
+    assert "bob@example.org" not in theirs
+    assert "Ann" not in theirs
     assert "Zoe" not in page
     assert by_name(await Api(client, cast.charlie.key).get("/teams/red/members")) == {"Zoe": ("owner", True)}
 
