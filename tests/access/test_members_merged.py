@@ -62,8 +62,8 @@ async def merged(empty_database: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def members(url: str) -> list[dict[str, Any]]:
-    with psycopg.connect(url, row_factory=dict_row) as conn:
-        return conn.execute("""
+    with psycopg.connect(url) as conn, conn.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute("""
             SELECT team_id, user_id, account_id, role, metadata, created_at::date::text AS since
               FROM team_members ORDER BY team_id, created_at, user_id
             """).fetchall()

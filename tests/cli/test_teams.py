@@ -138,7 +138,7 @@ async def test_members_come_change_and_go(cms: Cms, cast: Cast):
     listed = await cms("teams", "members", "list", key=cast.alice.key)
 
     assert dict(zip(listed.column("user"), listed.column("role"), strict=True)) == {"alice": "owner", "dora@example.com": "member"}
-    assert await alice("remove", "dora@example.com", "--yes") == "dora@example.com is removed; keys revoked: 0.\n"
+    assert await alice("remove", "dora@example.com", "--yes") == "dora@example.com is out of the team. Keys revoked: 0.\n"
     assert (await cms("teams", "members", "list", key=cast.alice.key)).column("user") == ["alice"]
 
 
