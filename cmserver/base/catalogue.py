@@ -35,7 +35,8 @@ class _Object(msgspec.Struct, frozen=True):
 async def compare_catalogue(conn: AsyncConnection[TupleRow], text: str) -> CatalogueDifference:
     """Compare the schema that has schema_migrations with what `text` makes in an empty one. Nothing is changed.
 
-    Not compared: comments, owners, the order of columns, and storage parameters, which operators tune. The tenant role must exist.
+    Not compared: comments, owners, the order of columns, rights of other roles than the tenant's, and storage parameters, which
+    operators tune. The tenant role must exist.
     psycopg.errors.InsufficientPrivilege when the user may not make a schema for it.
     """
     actual = await _list_objects(conn, None)
@@ -127,18 +128,16 @@ WITH ours AS (
               FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), false
       FROM relations c WHERE c.relkind = 'c'
     UNION ALL
-    SELECT 'right', concat(g.privilege_type, ' on ', c.relname, '.' || a.attname, ' for ', coalesce(r.rolname, 'PUBLIC')), '', false
+    -- An operator's default privileges give rights on what is made now that they did not give on what was made before.
+    SELECT 'right', concat(g.privilege_type, ' on ', c.relname, '.' || a.attname, ' for ', r.rolname), '', false
       FROM relations c
       LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attacl IS NOT NULL
      CROSS JOIN LATERAL (SELECT * FROM aclexplode(c.relacl) WHERE a.attnum IS NULL UNION ALL SELECT * FROM aclexplode(a.attacl)) g
-      LEFT JOIN pg_roles r ON r.oid = g.grantee
-     WHERE g.grantee <> c.relowner
+      JOIN pg_roles r ON r.oid = g.grantee AND r.rolname = 'cmserver_tenant'
     UNION ALL
-    SELECT 'right', concat('EXECUTE on ', p.proname, '(', pg_get_function_identity_arguments(p.oid), ') for ',
-                           coalesce(r.rolname, 'PUBLIC')), '', false
-      FROM functions p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) g
-      LEFT JOIN pg_roles r ON r.oid = g.grantee
-     WHERE g.grantee <> p.proowner
+    SELECT 'right', concat('EXECUTE on ', p.proname, '(', pg_get_function_identity_arguments(p.oid), ') for ', r.rolname), '', false
+      FROM functions p CROSS JOIN LATERAL aclexplode(p.proacl) g
+      JOIN pg_roles r ON r.oid = g.grantee AND r.rolname = 'cmserver_tenant'
 )
 -- A database that was restored from a dump has fewer parentheses around what is joined by AND and OR.
 SELECT DISTINCT concat(o.kind, ' ', replace(replace(o.name, ours.prefix, ''), 'cmserver_expected.', '')) AS name,

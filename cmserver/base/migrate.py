@@ -186,6 +186,8 @@ async def _is_before_squash(conn: AsyncConnection[TupleRow]) -> bool:
         (number,) = await cursor.fetchone() or (0,)
         if number == SQUASHED:
             return True
+        if number > SQUASHED:
+            raise MigrationError(f"The database has migration {number:04}, which this program does not know. Nothing was changed.")
         raise MigrationError(
             f"The database has migration {number:04} of before the first release; this program goes on from {SQUASHED:04}. "
             f"Start it once with cmserver's commit {LAST_COMMIT_BEFORE_SQUASH}, then with this program; or take its content along: "

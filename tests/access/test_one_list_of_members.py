@@ -191,7 +191,7 @@ async def test_an_operator_who_makes_a_team_signs_in_to_it(app: AsgiFrame, clien
     assert login is not None
     assert login.principal is not None
     async with db.system() as conn:
-        key = await keys.create(conn, login.principal, KeyRequest(scopes=["*"]), usual_requests_per_minute=None)
+        key = await keys.create(conn, login.principal, KeyRequest(scopes=["*"]))
 
     assert (await Api(client, key.text).post("/teams", name="green")).status_code == 201
 

@@ -130,6 +130,9 @@ def test_what_operators_made_beside_it_is_named_and_stops_nothing(unmarked: str)
         CREATE VIEW my_teams AS SELECT name FROM teams;
         ALTER TABLE agent_events SET (fillfactor = 90);
         COMMENT ON TABLE teams IS 'Ours.';
+        GRANT SELECT ON teams TO pg_monitor;
+        ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO pg_monitor;
+        REVOKE EXECUTE ON FUNCTION search_words(text) FROM PUBLIC;
         """,
     )
 

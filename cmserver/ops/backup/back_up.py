@@ -22,7 +22,7 @@ from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.embedded.tools import Tools, dump, find_tools
 from cmserver.ops.backup import repository
-from cmserver.ops.backup.archive import BackupError, Manifest, new_backup
+from cmserver.ops.backup.archive import FORMAT, BackupError, Manifest, new_backup
 from cmserver.retention import repository as retention
 
 
@@ -58,6 +58,7 @@ async def _back_up(conn: AsyncConnection[TupleRow], url: str, settings: Settings
             if credentials_file is not None:
                 writer.credentials(credentials_file)
             manifest = Manifest(
+                format=1 if summary.is_before_squash else FORMAT,
                 version=__version__,
                 created_at=summary.created_at,
                 schema=summary.schema,

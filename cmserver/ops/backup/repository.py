@@ -22,6 +22,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     transactions: str
     cluster: str
     schema: int
+    is_before_squash: bool
     vectors: bool
     installation: UUID
     created_at: str
@@ -61,6 +62,7 @@ EXPORT = Query(
            END AS transactions,
            (SELECT system_identifier::text FROM pg_control_system()) AS cluster,
            (SELECT max(number) FROM schema_migrations) AS schema,
+           EXISTS (SELECT FROM schema_migrations WHERE number = 1 AND name = '0001_access') AS is_before_squash,
            EXISTS (SELECT FROM pg_extension WHERE extname = 'vector') AS vectors, (SELECT id FROM installation) AS installation,
            to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS created_at
       FROM pg_current_snapshot() AS s
