@@ -8,7 +8,7 @@
 -- From now on the account of whoever owns the server's database writes the table; requests only read it, and add the first owner of a
 -- new team. Processes of the older version go on taking events; on them nobody is signed in until they are upgraded, too.
 --
--- How long: 20 seconds on a million rows in each of the two tables. Teams and people have few; most databases take milliseconds.
+-- How long: a minute on a million rows in each of the two tables, on two busy cores. Most databases have few and take milliseconds.
 
 ALTER TABLE team_members ADD COLUMN account_id uuid REFERENCES users (id) ON DELETE CASCADE;
 ALTER TABLE team_members DROP CONSTRAINT team_members_role_check;
