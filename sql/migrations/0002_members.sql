@@ -39,3 +39,6 @@ REVOKE UPDATE, DELETE ON team_members FROM cmserver_tenant;
 COMMENT ON TABLE team_members IS 'Who belongs to a team, and as what. All checks of who may sign in, and as what, read it.';
 COMMENT ON COLUMN team_members.user_id IS 'The name that stands as actor in the member''s keys; that of the account but for letter case.';
 COMMENT ON COLUMN team_members.account_id IS 'The account by which they sign in. NULL for who has none, and only works with keys.';
+COMMENT ON COLUMN api_keys.user_id IS 'The person who made the key for themselves; it ends when they leave the team.';
+COMMENT ON COLUMN api_keys.made_by IS 'The person who made it, for themselves or another actor, also by a key of theirs; it ends when they leave the team.';
+COMMENT ON COLUMN invitations.made_by IS 'The person who made it, also by a key of theirs; it ends when they leave the team.';

@@ -1,1 +1,1 @@
-"""People who sign in: their accounts, memberships, invitations and sessions."""
+"""People: the members of teams, accounts, invitations and sessions."""
