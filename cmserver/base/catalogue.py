@@ -12,6 +12,8 @@ import msgspec
 from psycopg import AsyncConnection, Rollback
 from psycopg.rows import TupleRow, class_row
 
+from cmserver.base.tenant_role import TENANT_ROLE
+
 _EXPECTED: LiteralString = "cmserver_expected"
 _MAKE_SCHEMA: LiteralString = (
     f"CREATE SCHEMA {_EXPECTED}; SELECT set_config('search_path', '{_EXPECTED}, ' || current_setting('search_path'), true)"
@@ -35,8 +37,7 @@ class _Object(msgspec.Struct, frozen=True):
 async def compare_catalogue(conn: AsyncConnection[TupleRow], text: str) -> CatalogueDifference:
     """Compare the schema that has schema_migrations with what `text` makes in an empty one. Nothing is changed.
 
-    Not compared: comments, owners, the order of columns, rights of other roles than the tenant's, and storage parameters, which
-    operators tune. The tenant role must exist.
+    Not compared: comments, owners, the order of columns, and storage parameters, which operators tune. The tenant role must exist.
     psycopg.errors.InsufficientPrivilege when the user may not make a schema for it.
     """
     actual = await _list_objects(conn, None)
@@ -48,10 +49,15 @@ async def compare_catalogue(conn: AsyncConnection[TupleRow], text: str) -> Catal
         expected = await _list_objects(conn, _EXPECTED)
         raise Rollback
     return CatalogueDifference(
-        missing=sorted(expected.keys() - actual.keys()),
+        missing=sorted(filter(_is_needed, expected.keys() - actual.keys())),
         different=sorted(name for name in expected.keys() & actual.keys() if expected[name] != actual[name]),
         added=sorted(name for name in actual.keys() - expected.keys()),
     )
+
+
+def _is_needed(name: str) -> bool:
+    """Not the right of another role: default privileges give it on what is made now, and not on what was made before."""
+    return not name.startswith("right ") or name.endswith(f" for {TENANT_ROLE}")
 
 
 async def _list_objects(conn: AsyncConnection[TupleRow], schema: str | None) -> dict[str, str]:
@@ -128,16 +134,18 @@ WITH ours AS (
               FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), false
       FROM relations c WHERE c.relkind = 'c'
     UNION ALL
-    -- An operator's default privileges give rights on what is made now that they did not give on what was made before.
-    SELECT 'right', concat(g.privilege_type, ' on ', c.relname, '.' || a.attname, ' for ', r.rolname), '', false
+    SELECT 'right', concat(g.privilege_type, ' on ', c.relname, '.' || a.attname, ' for ', coalesce(r.rolname, 'PUBLIC')), '', false
       FROM relations c
       LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attacl IS NOT NULL
      CROSS JOIN LATERAL (SELECT * FROM aclexplode(c.relacl) WHERE a.attnum IS NULL UNION ALL SELECT * FROM aclexplode(a.attacl)) g
-      JOIN pg_roles r ON r.oid = g.grantee AND r.rolname = 'cmserver_tenant'
+      LEFT JOIN pg_roles r ON r.oid = g.grantee
+     WHERE g.grantee <> c.relowner
     UNION ALL
-    SELECT 'right', concat('EXECUTE on ', p.proname, '(', pg_get_function_identity_arguments(p.oid), ') for ', r.rolname), '', false
-      FROM functions p CROSS JOIN LATERAL aclexplode(p.proacl) g
-      JOIN pg_roles r ON r.oid = g.grantee AND r.rolname = 'cmserver_tenant'
+    SELECT 'right', concat('EXECUTE on ', p.proname, '(', pg_get_function_identity_arguments(p.oid), ') for ',
+                           coalesce(r.rolname, 'PUBLIC')), '', false
+      FROM functions p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) g
+      LEFT JOIN pg_roles r ON r.oid = g.grantee
+     WHERE g.grantee <> p.proowner
 )
 -- A database that was restored from a dump has fewer parentheses around what is joined by AND and OR.
 SELECT DISTINCT concat(o.kind, ' ', replace(replace(o.name, ours.prefix, ''), 'cmserver_expected.', '')) AS name,
