@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import LiteralString
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -14,7 +16,11 @@ import structlog
 
 from cmserver.base import migrate as base
 from cmserver.base.catalogue import CatalogueDifference, compare_catalogue
-from cmserver.base.migrate import MigrationError, find_missing, migrate, migrations, statements
+from cmserver.base.migrate import SQUASHED, MigrationError, find_missing, migrate, migrations, statements
+from cmserver.base.settings import Settings
+from cmserver.ops.backup.archive import open_backup
+from cmserver.ops.backup.back_up import back_up
+from cmserver.ops.backup.restore import restore
 from tests.conftest import Server
 
 FIRST = migrations()[0]
@@ -80,6 +86,24 @@ async def test_of_several_that_start_at_once_one_marks_it(unmarked: str):
     done = await asyncio.gather(*(migrate(unmarked) for _ in range(4)))
 
     assert sorted(done, key=len) == [[], [], [], ALL]
+
+
+async def test_its_backup_is_restored_and_marked(unmarked: str, server: Server, settings: Settings, tmp_path: Path):
+    """`upgrade --check` asks for one."""
+    file = tmp_path / "before.backup"
+    manifest = await back_up(unmarked, settings, file)
+    name = f"cmserver_test_{uuid4().hex[:12]}"
+
+    url = server.create(name)
+    try:
+        with open_backup(file) as backup:
+            await restore(backup, url, tmp_path)
+        restored = numbers(url)
+    finally:
+        server.drop(name)
+
+    assert (manifest.format, manifest.schema) == (1, SQUASHED)
+    assert [row[1] for row in restored] == ALL
 
 
 def test_what_would_be_done_is_said_without_doing_it(unmarked: str):
