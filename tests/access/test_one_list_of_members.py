@@ -88,6 +88,20 @@ async def test_the_name_of_an_owner_makes_nobody_an_owner(app: AsgiFrame, client
     assert by_name(await alice.get(MEMBERS)) == {"owner": ("owner", False), "Ann": (role, True)}
 
 
+async def test_a_member_whose_account_has_another_name_now_is_nobody_elses(
+    app: AsgiFrame, client: httpx.AsyncClient, cast: Cast, db: Db
+):
+    alice, accounts = Api(client, cast.alice.key), app.dependencies.get(Accounts)
+    await join(db, await make_user(app, db, "Rob"), cast.alice.team_id, "viewer")
+    await rows(db, "UPDATE users SET name = 'Robert' RETURNING id")
+    token = (await alice.post("/users/invitations", role="owner")).json()["path"].removeprefix("/ui/join/")
+
+    with pytest.raises(Conflict, match="another person"):
+        await accounts.accept_as_new(token, "Rob", "a long password")
+
+    assert by_name(await alice.get(MEMBERS)) == {"Rob": ("viewer", True)}
+
+
 @pytest.mark.parametrize("by", ["member", "user", "page"])
 async def test_who_is_removed_has_nothing_left_by_whatever_door(
     app: AsgiFrame, client: httpx.AsyncClient, cast: Cast, db: Db, by: str

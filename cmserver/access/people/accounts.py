@@ -296,6 +296,8 @@ async def _join(conn: Conn, invitation: Invitation, user: User) -> None:
     Conflict when that member is more than the invitation makes: a name alone gives no role.
     """
     member = await repository.lock_member(conn, invitation.team_id, user.name)
+    if member and member.account_id not in (None, user.id):
+        raise Conflict(f"In this team {member.user_id} is another person. Ask its owner to remove that member first.")
     if member and member.account_id is None and ROLES.index(member.role) > ROLES.index(invitation.role):
         raise Conflict(
             f"In this team {member.user_id} is the name of its {member.role}, and the invitation is for a {invitation.role}. "

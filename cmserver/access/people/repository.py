@@ -271,7 +271,8 @@ async def update_member(conn: Conn, team_id: UUID, user_id: str, role: Role, met
     VALUES (%(team_id)s, %(user_id)s, %(account_id)s, %(role)s)
     ON CONFLICT (team_id, user_id) DO UPDATE SET account_id = excluded.account_id, role = excluded.role, updated_at = now()
      WHERE m.account_id IS NULL
-        OR array_position(ARRAY['viewer', 'member', 'owner'], excluded.role)
+        OR m.account_id = excluded.account_id
+       AND array_position(ARRAY['viewer', 'member', 'owner'], excluded.role)
          > array_position(ARRAY['viewer', 'member', 'owner'], m.role)
     """)
 async def join(conn: Conn, team_id: UUID, user_id: str, account_id: UUID, role: Role) -> None:
