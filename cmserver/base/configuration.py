@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from cmserver.base.contextify import UNUSED_VARIABLES
 from cmserver.base.errors import CmserverError
 from cmserver.base.http.address import parse_networks
-from cmserver.base.removed_settings import REMOVED
+from cmserver.base.removed_settings import HOLDING, REMOVED
 from cmserver.base.settings import PREFIX, Field, Settings, fields
 
 TEST_PREFIX = "CMSERVER_TEST_"
@@ -194,7 +194,7 @@ def _read_toml(path: Path, subject: str, warnings: list[str]) -> dict[str, _RawV
     raw_values: dict[str, _RawValue] = {}
     for key, value in table.items():
         if key not in names:
-            warnings.append(_unknown(f"{key} in {path}", key, names))
+            warnings.append(_unknown(f"{key} in {path}", key, value, names))
         elif value != "":
             raw_values[key] = _RawValue(value=value, description=f"{key} in {path}", source=str(path), typed=True)
     return raw_values
@@ -227,10 +227,10 @@ def _add_foreign(environ: Mapping[str, str], raw_values: dict[str, _RawValue], w
     for name, field_name in FOREIGN_NAMES.items():
         if not environ.get(name):
             continue
+        if name == "VOYAGE_API_KEY" and not _embeds_with_voyage(raw_values):
+            continue  # never sent to another address: providers/embedding/registry.py
         if field_name in raw_values:
             warnings.append(f"{name} is ignored, because {raw_values[field_name].description} is set.")
-        elif name == "VOYAGE_API_KEY" and not _embeds_with_voyage(raw_values):
-            continue  # of another program, and never sent to another address
         elif field_name == "model" and not (len(providers) == 1 and providers[0].strip() in _CLAUDE_PROVIDERS):
             warnings.append(f"{name} is ignored, because the provider is {_short(','.join(providers))}.")
         else:
@@ -252,19 +252,37 @@ def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
     # Compared without the prefix, so that CMSERVER_OPENAI_API_KEY finds OPENAI_API_KEY.
     candidates = {name.removeprefix(PREFIX): name for name in sorted(names)}
     return [
-        _unknown(name, name.removeprefix(PREFIX), candidates)
+        _unknown(name, name.removeprefix(PREFIX), environ[name], candidates)
         for name in sorted(environ)
         if name == "VOYAGE_API_KEY_FILE"
         or (name.startswith(PREFIX) and name not in names | CLIENT_NAMES and not name.startswith(TEST_PREFIX))
     ]
 
 
-def _unknown(subject: str, name: str, candidates: Mapping[str, str]) -> str:
-    """The warning about a name that is no setting. `candidates`: compared name -> displayed name."""
+def _unknown(subject: str, name: str, value: object, candidates: Mapping[str, str]) -> str:
+    """The warning about a name that is no setting. `candidates`: compared name -> displayed name.
+
+    Raises BadSetting where ignoring the value would delete what it kept, or keep what it deleted.
+    """
     removed = name.lower()
-    if substitute := REMOVED.get(removed) or REMOVED.get(removed.removesuffix("_file")):
-        return f"{subject} is no setting any more and is ignored: {substitute}"
-    return f"{subject} is not a setting and is ignored{_nearest(name, candidates)}"
+    if removed not in REMOVED:
+        removed = removed.removesuffix("_file")
+    if removed not in REMOVED:
+        return f"{subject} is not a setting and is ignored{_nearest(name, candidates)}"
+    if removed in HOLDING and value != "":
+        if removed != name.lower():
+            value = _text_of(Path(str(value)), f"{subject} names {value}, which").strip()
+        if not _is_number(value, HOLDING[removed]):
+            raise BadSetting(f"{subject} is {_short(repr(value))} and no setting any more; take it away. {REMOVED[removed]}")
+    return f"{subject} is no setting any more and is ignored: {REMOVED[removed]}"
+
+
+def _is_number(value: object, number: int) -> bool:
+    """Whether the value, or its text, is that number."""
+    try:
+        return float(str(value)) == number
+    except ValueError:
+        return False
 
 
 def _checked(field: Field, raw: _RawValue, environ: Mapping[str, str]) -> object:

@@ -6,17 +6,32 @@ from typing import Final
 
 REMOVED: Final = {
     "answer_max_tokens": "Set CMSERVER_MODEL_CONTEXT_TOKENS: an answer may have an eighth of it.",
-    "prompt_event_tokens": "Set CMSERVER_MODEL_CONTEXT_TOKENS: it also says how many tokens of events a model is shown.",
+    "prompt_event_tokens": (
+        "Set CMSERVER_MODEL_CONTEXT_TOKENS to the context of the model (CMSERVER_MODEL_CONTEXT_TOKENS=32768 is what holds for "
+        "Ollama): it also says how many tokens of events a model is shown."
+    ),
     "allowed_origins": "List the origins in CMSERVER_ALLOWED_HOSTS.",
     "claude_program": "Set CLAUDE_CODE_PATH.",
     "context_on_prompt": "Set CMSERVER_CONTEXT_ON: `prompt` is the default.",
     "context_on_file": "Set CMSERVER_CONTEXT_ON to `file` or `both`.",
     "voyage_api_key": "Set CMSERVER_EMBEDDER_KEY, or CMSERVER_EMBEDDER_KEY_FILE.",
     "language": "Set the language of a team: `cmserver teams policy TEAM --language German`.",
-    "retention_observations_days": "Set it for a team: `cmserver teams retention TEAM --observations-days DAYS`.",
-    "retention_events_days": "Set it for a team: `cmserver teams retention TEAM --events-days DAYS`.",
-    "retention_audit_days": "Set it for a team: `cmserver teams retention TEAM --audit-days DAYS`.",
-    "retention_audit_min_days": "No team can keep its audit log for less than 365 days.",
+    "retention_observations_days": (
+        "Observations are kept for good where no policy says otherwise. Start without this setting, and set one for a team: "
+        "`cmserver teams retention TEAM --observations-days DAYS`."
+    ),
+    "retention_events_days": (
+        "Payloads of events are kept for good where no policy says otherwise. Start without this setting, and set one for a team: "
+        "`cmserver teams retention TEAM --events-days DAYS`."
+    ),
+    "retention_audit_days": (
+        "The audit log is kept for good where no policy says otherwise. Start without this setting, and set one for a team: "
+        "`cmserver teams retention TEAM --audit-days DAYS`."
+    ),
+    "retention_audit_min_days": (
+        "A team keeps its audit log for 365 days at least, and for good where no policy says otherwise; to keep it longer than a year "
+        "set `cmserver teams retention TEAM --audit-days DAYS`."
+    ),
     "key_requests_per_minute": "A new key has 600 requests a minute: `cmserver keys create --requests-per-minute` gives it others.",
     "drain_seconds": "It follows from CMSERVER_LEASE_SECONDS: two fifths of it, 8 at most.",
     "job_hard_limit_seconds": "It follows from CMSERVER_PROVIDER_TIMEOUT_SECONDS: two and a half times as long.",
@@ -32,8 +47,11 @@ REMOVED: Final = {
     "batch_max_events": "A call of a model takes 20 events at most.",
     "queue_warning_seconds": "A due job that has waited for five minutes is warned of.",
     "queue_warning_jobs": "A team with more than 2,000 queued jobs is warned of.",
-    "undo_days": "What expired or was merged can be brought back for seven days.",
-    "backup_keep": "Of the backups by itself the newest seven are kept.",
+    "undo_days": "What expired or was merged can be brought back for 7 days, then it is deleted; nothing sets another time.",
+    "backup_keep": (
+        "Of the backups that are made every so many hours the newest 7 are kept. For another number make them from cron, without "
+        "CMSERVER_BACKUP_EVERY_HOURS: `cmserver backup --to DIR --keep NUMBER`."
+    ),
     "body_max_bytes": "A body has 8 MiB at most.",
     "body_timeout_seconds": "A request's head, and then its body, have 30 seconds.",
     "max_connections": "A process takes 1,000 connections.",
@@ -47,8 +65,8 @@ REMOVED: Final = {
     "checkpoint_minutes": "An open session is summarized after 30 minutes.",
     "queue_warning_growth": "A queue that grows is warned of when it is long.",
     "stream_heartbeat_seconds": "A live stream has its own heartbeat.",
-    "expired_retention_days": "What expired can be brought back for seven days.",
-    "superseded_retention_days": "What was merged can be brought back for seven days.",
+    "expired_retention_days": "What expired can be brought back for 7 days, then it is deleted; nothing sets another time.",
+    "superseded_retention_days": "What was merged can be brought back for 7 days, then it is deleted; nothing sets another time.",
     "retention_min_importance": "Set it for a team: `cmserver teams retention TEAM --min-importance IMPORTANCE`.",
     "retention_job_log_days": "Set it for a team: `cmserver teams retention TEAM --job-log-days DAYS`.",
     "retention_receipts_days": "Set it for a team: `cmserver teams retention TEAM --receipts-days DAYS`.",
@@ -61,3 +79,16 @@ REMOVED: Final = {
     "search_min_score": "A search can say its own `minScore`.",
 }
 """Name -> what stands in its place, in one sentence."""
+
+HOLDING: Final = {
+    "retention_observations_days": 0,
+    "retention_events_days": 0,
+    "retention_audit_days": 0,
+    "retention_audit_min_days": 365,
+    "undo_days": 7,
+    "expired_retention_days": 7,
+    "superseded_retention_days": 7,
+    "backup_keep": 7,
+}
+"""Name -> what holds now, in days or backups. With another value nothing starts: what somebody wanted kept would be
+deleted for good, or the other way round."""

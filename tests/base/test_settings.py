@@ -7,8 +7,10 @@ import pytest
 from cmserver.base import settings
 from cmserver.base.configuration import BadSetting, effective, load
 from cmserver.base.contextify import UNUSED_VARIABLES, translate_contextify
-from cmserver.base.removed_settings import REMOVED
+from cmserver.base.removed_settings import HOLDING, REMOVED
 from cmserver.base.settings import Settings
+from cmserver.ops.backup.scheduled import KEPT
+from cmserver.retention.model import RetentionDefaults
 from tests.house.settings_page import settings_page
 from tests.table import try_rows
 
@@ -274,10 +276,10 @@ def test_names_of_the_tests_and_of_others_are_not_pointed_out():
 
 def test_each_setting_of_before_is_answered_by_a_sentence(tmp_path: Path):
     file = tmp_path / "cmserver.toml"
-    file.write_text("\n".join(f"{name} = 1" for name in REMOVED))
+    file.write_text("\n".join(f"{name} = {HOLDING.get(name, 1)}" for name in REMOVED))
 
     in_file = load(HOME, config_file=file).warnings
-    in_environment = load(HOME | {f"CMSERVER_{name.upper()}": "1" for name in REMOVED}).warnings
+    in_environment = load(HOME | {f"CMSERVER_{name.upper()}": str(HOLDING.get(name, 1)) for name in REMOVED}).warnings
 
     assert not REMOVED.keys() & {field.name for field in settings.fields()}
     assert in_file == [f"{name} in {file} is no setting any more and is ignored: {text}" for name, text in REMOVED.items()]
@@ -287,6 +289,38 @@ def test_each_setting_of_before_is_answered_by_a_sentence(tmp_path: Path):
     ]
     for name in ("VOYAGE_API_KEY_FILE", "CMSERVER_VOYAGE_API_KEY_FILE"):
         assert "CMSERVER_EMBEDDER_KEY_FILE" in load(HOME | {name: "/run/key"}).warnings[0]
+
+
+@try_rows("name", list(HOLDING))
+def test_nothing_starts_with_a_setting_of_before_that_kept_or_deleted_what_now_is_not(tmp_path: Path, name: str):
+    file, value_file = tmp_path / "cmserver.toml", tmp_path / "value"
+    file.write_text(f"{name} = 14")
+    value_file.write_text("14\n")
+    variable = f"CMSERVER_{name.upper()}"
+    gone = f"no setting any more; take it away. {REMOVED[name]}"
+
+    assert refusal({}, file) == f"{name} in {file} is 14 and {gone}"
+    assert refusal({variable: "14"}) == f"{variable} is '14' and {gone}"
+    assert refusal({variable: "two weeks"}) == f"{variable} is 'two weeks' and {gone}"
+    assert refusal({f"{variable}_FILE": str(value_file)}) == f"{variable}_FILE is '14' and {gone}"
+    assert f"{variable}_FILE names /nowhere, which cannot be read" in refusal({f"{variable}_FILE": "/nowhere"})
+    value_file.write_text(f"{HOLDING[name]}.0\n")
+    assert len(load(HOME | {f"{variable}_FILE": str(value_file)}).warnings) == 1
+
+
+def test_what_is_said_to_hold_holds():
+    days = RetentionDefaults()
+
+    assert {
+        "retention_observations_days": days.observations_days,
+        "retention_events_days": days.events_days,
+        "retention_audit_days": days.audit_days,
+        "retention_audit_min_days": days.audit_min_days,
+        "undo_days": days.undo_days,
+        "expired_retention_days": days.undo_days,
+        "superseded_retention_days": days.undo_days,
+        "backup_keep": KEPT,
+    } == HOLDING
 
 
 def test_the_heartbeat_and_the_end_of_a_worker_are_shorter_than_the_lease():
