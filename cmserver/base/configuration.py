@@ -37,6 +37,8 @@ FOREIGN_NAMES = {
 """Variable of claude-mem or Voyage -> the setting that it stands for, where the setting's own variable is not set."""
 _CLAUDE_PROVIDERS = {"anthropic", "claude-cli"}
 _DEBOUNCE_WITH_A_MODEL_SECONDS = 30.0
+_OLLAMA_CONTEXT_TOKENS = 32_768
+"""What docs/howto/use-ollama.md recommends: Ollama silently cuts what is longer than its context."""
 _BYTE_ORDER_MARK = "\ufeff"
 _DATABASE_URLS = {"database_url", "database_tenant_url", "database_direct_url"}
 
@@ -94,8 +96,11 @@ def load(environ: Mapping[str, str], *, config_file: Path | None = None) -> Load
             values[field.name] = _checked(field, raw_values[field.name], environ)
     if "data_dir" not in values:
         values["data_dir"] = default_data_dir(environ)
-    if values.get("provider", "offline") != "offline":
+    provider = str(values.get("provider", "offline"))
+    if provider != "offline":
         values.setdefault("generation_debounce_seconds", _DEBOUNCE_WITH_A_MODEL_SECONDS)
+    if "ollama" in {name.strip() for name in provider.split(",")}:
+        values.setdefault("model_context_tokens", _OLLAMA_CONTEXT_TOKENS)
     settings = msgspec.convert(values, Settings)
     _check_together(settings, {f.name: raw_values[f.name].description if f.name in raw_values else f.environment for f in fields()})
     sources = {f.name: raw_values[f.name].source if f.name in raw_values else "default" for f in fields()}

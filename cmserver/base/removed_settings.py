@@ -7,10 +7,10 @@ from typing import Final
 REMOVED: Final = {
     "answer_max_tokens": "Set CMSERVER_MODEL_CONTEXT_TOKENS: an answer may have an eighth of it.",
     "prompt_event_tokens": (
-        "Set CMSERVER_MODEL_CONTEXT_TOKENS to the context of the model (CMSERVER_MODEL_CONTEXT_TOKENS=32768 is what holds for "
-        "Ollama): it also says how many tokens of events a model is shown."
+        "Set CMSERVER_MODEL_CONTEXT_TOKENS to the context of the model (CMSERVER_MODEL_CONTEXT_TOKENS=32768 holds "
+        "for Ollama): it also says how many tokens of events a model is shown."
     ),
-    "allowed_origins": "List the origins in CMSERVER_ALLOWED_HOSTS.",
+    "allowed_origins": "List the origins in CMSERVER_ALLOWED_HOSTS one by one: `*` there is any host, and no origin.",
     "claude_program": "Set CLAUDE_CODE_PATH.",
     "context_on_prompt": "Set CMSERVER_CONTEXT_ON: `prompt` is the default.",
     "context_on_file": "Set CMSERVER_CONTEXT_ON to `file` or `both`.",
@@ -29,16 +29,16 @@ REMOVED: Final = {
         "`cmserver teams retention TEAM --audit-days DAYS`."
     ),
     "retention_audit_min_days": (
-        "A team keeps its audit log for 365 days at least, and for good where no policy says otherwise; to keep it longer than a year "
-        "set `cmserver teams retention TEAM --audit-days DAYS`."
+        "A team keeps its audit log for 365 days at least, and for good where no policy says otherwise. To keep it longer than "
+        "a year set `cmserver teams retention TEAM --audit-days DAYS`."
     ),
     "key_requests_per_minute": "A new key has 600 requests a minute: `cmserver keys create --requests-per-minute` gives it others.",
     "drain_seconds": "It follows from CMSERVER_LEASE_SECONDS: two fifths of it, 8 at most.",
-    "job_hard_limit_seconds": "It follows from CMSERVER_PROVIDER_TIMEOUT_SECONDS: two and a half times as long.",
+    "job_hard_limit_seconds": "It follows from CMSERVER_PROVIDER_TIMEOUT_SECONDS: two and a half times as long, five minutes at least.",
     "steward_lease_seconds": "It follows from CMSERVER_LEASE_SECONDS: three times as long.",
     "steward_daily_tokens": "The steward may spend 3,200 tokens a day on a project, besides the budgets of its team.",
     "search_meaning_weight": "Meaning counts half of a score, unless a search says `meaningWeight`.",
-    "embedder_dimensions": "Vectors have the length that the embedder's model gives them.",
+    "embedder_dimensions": "Vectors have the length that the model gives them; those of another length are all made anew.",
     "session_idle_hours": "A session ends after four hours without events.",
     "checkpoint_events": "An open session is summarized after 50 events.",
     "context_tokens": "A session's index has 2,000 tokens at most.",

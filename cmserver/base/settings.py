@@ -130,10 +130,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model_context_tokens: Annotated[
         int,
         within(
-            8_192,
+            12_288,
             1_000_000,
             "Context of the models, in tokens. An eighth of it is for the answer, 16,384 at most; the events of a batch get "
             "at most 16,000 of the rest.",
+            {"default": "`32768` with the provider ollama, else `65536`"},
         ),
     ] = 65_536
     verbosity: Annotated[
@@ -261,8 +262,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def job_seconds(self) -> float:
-        """How long a worker may hold a batch: for a call that ends at its time limit, another one, and what is between them."""
-        return 2.5 * self.provider_timeout_seconds
+        """How long a worker may hold a batch: for a call that ends at its time limit, another one, and what is between them.
+
+        Five minutes at least, because a statement of a worker may take as long.
+        """
+        return max(300.0, 2.5 * self.provider_timeout_seconds)
 
     @property
     def backup_folder(self) -> Path:

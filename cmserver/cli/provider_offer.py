@@ -35,8 +35,6 @@ SESSION_INPUT_TOKENS = 184_000
 SESSION_OUTPUT_TOKENS = 14_000
 """A session of 200 tool uses as they come, measured: docs/howto/what-it-costs.md."""
 
-_OLLAMA_CONTEXT_TOKENS = 32_768
-"""What fits into the context of 32,768 tokens that docs/howto/use-ollama.md recommends."""
 _ANSWER_SECONDS = 60.0
 """How long a start waits for an answer: a terminal may have nobody before it."""
 _ENTER = "\n"
@@ -74,7 +72,7 @@ def offer_provider(loaded: LoadedSettings) -> str | None:
             click.echo(f"\n{_NO_ANSWER}")
         return None
     chosen = None if key == _ENTER else available[int(key) - 1]
-    values = _build_values(chosen, loaded)
+    values = _build_values(chosen)
     try:
         if loaded.config_file.parent == loaded.settings.data_dir:
             make_data_dir(loaded.settings.data_dir)
@@ -88,7 +86,7 @@ def offer_provider(loaded: LoadedSettings) -> str | None:
         if loaded.sources.get(variable.lower(), "default").startswith(("environment", variable)):
             click.echo(f"The key stays where it is: each start of the server needs {variable} or {variable}_FILE.")
         click.echo("`cmserver doctor provider` tests it with one real call.")
-    return str(values["provider"])
+    return values["provider"]
 
 
 def offer_to_local_server(loaded: LoadedSettings, url: str) -> None:
@@ -197,17 +195,15 @@ def _is_unreadable(file: Path) -> bool:
     return os.access(file, os.F_OK) and not os.access(file, os.R_OK)
 
 
-def _build_values(chosen: AvailableProvider | None, loaded: LoadedSettings) -> dict[str, str | int]:
+def _build_values(chosen: AvailableProvider | None) -> dict[str, str]:
     """The settings to keep; a provider's own default model is not among them."""
     if chosen is None:
         return {"provider": "offline"}
-    values: dict[str, str | int] = {"provider": chosen.name}
+    values = {"provider": chosen.name}
     if chosen.model != DEFAULT_MODELS.get(chosen.name):
         values["model"] = chosen.model
     if chosen.base_url is not None:
         values["base_url"] = chosen.base_url
-    if chosen.name == "ollama" and loaded.sources["model_context_tokens"] == "default":
-        values["model_context_tokens"] = _OLLAMA_CONTEXT_TOKENS
     return values
 
 

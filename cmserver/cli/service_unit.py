@@ -22,7 +22,6 @@ from cmserver.base.configuration import CONFIG_NAME, BadSetting, LoadedSettings,
 from cmserver.base.errors import CmserverError, NotFound
 from cmserver.base.log_files import LOG_NAME
 from cmserver.base.own_command import build_own_command
-from cmserver.base.settings import fields
 from cmserver.cli.config import config_file_option
 from cmserver.cli.output import as_called
 from cmserver.embedded.files import SYSTEM_USER, system_user
@@ -171,7 +170,7 @@ def install_service(loaded: LoadedSettings, *, is_system: bool, starts: bool = T
         raise CmserverError(as_called(f"{error} {left} `cmserver start` runs the server without a service manager.")) from error
     start = "and started it." if starts else "to start with the next session: a server runs already."
     click.echo(f"Installed {manager.path} {start} Data: {settings.data_dir}")
-    forgotten = _find_forgotten_variables(loaded.sources)
+    forgotten = _find_forgotten_variables(loaded.sources, os.environ)
     if forgotten:
         click.echo(
             f"The service does not have this shell's {', '.join(forgotten)}: write NAME=value lines into "
@@ -409,12 +408,11 @@ def _check_others_can_run(python: Path, folder: Path, user: str) -> None:
             )
 
 
-def _find_forgotten_variables(sources: Mapping[str, str]) -> list[str]:
+def _find_forgotten_variables(sources: Mapping[str, str], environ: Mapping[str, str]) -> list[str]:
     """The variables of this shell that set something, without the data folder's, which the service has."""
-    names = {field.name: field.environment for field in fields()}
-    return sorted(
-        names[name] for name, source in sources.items() if source.startswith("environment") and names[name] != "CMSERVER_DATA_DIR"
-    )
+    used = {source.removeprefix("environment ") for source in sources.values() if source.startswith("environment ")}
+    used |= {name for name in ("CLAUDE_CODE_PATH", "VOYAGE_API_KEY") if environ.get(name)}  # they count without being settings
+    return sorted(used - {"CMSERVER_DATA_DIR"})
 
 
 def _quote(text: str) -> str:

@@ -62,7 +62,7 @@ _DUE_AT: LiteralString = f"""
 # exactly that answer's batch; otherwise a batch ends before the first summary; a summary is alone. Where rules understand whole
 # turns a batch is one turn, or what happened of it within its time, whatever has arrived meanwhile. A lane's `at_most` (a
 # policy) limits batches further; events that wait for the end of their session are included. No live heartbeat, no lanes.
-# 500 is the maximum of batch_max_events; the constant keeps the planner on the index beside a lane of 100,000 jobs. Jobs left in
+# 500 is more than any batch takes; the constant keeps the planner on the index beside a lane of 100,000 jobs. Jobs left in
 # the lane are found at its release, never here: this snapshot may be old.
 CLAIM = Query(
     Claim,

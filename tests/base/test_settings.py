@@ -193,10 +193,11 @@ def test_the_key_of_voyage_goes_nowhere_else():
     for other in (
         {},
         {"CMSERVER_EMBEDDER": "openai"},
+        {"CMSERVER_EMBEDDER": "openai", "CMSERVER_EMBEDDER_BASE_URL": "http://gate", "CMSERVER_EMBEDDER_KEY": "k"},
         {"CMSERVER_EMBEDDER": "voyage", "CMSERVER_EMBEDDER_BASE_URL": "http://gate"},
     ):
         loaded = load(HOME | key | other)
-        assert loaded.settings.embedder_key is None
+        assert loaded.settings.embedder_key == other.get("CMSERVER_EMBEDDER_KEY")
         assert loaded.warnings == []
 
 
@@ -321,6 +322,25 @@ def test_what_is_said_to_hold_holds():
         "superseded_retention_days": days.undo_days,
         "backup_keep": KEPT,
     } == HOLDING
+
+
+@try_rows(
+    ("environ", "tokens"),
+    [
+        ({}, 65_536),
+        ({"CMSERVER_PROVIDER": "openai"}, 65_536),
+        ({"CMSERVER_PROVIDER": "ollama"}, 32_768),
+        ({"CMSERVER_PROVIDER": "anthropic, ollama"}, 32_768),
+        ({"CMSERVER_PROVIDER": "ollama", "CMSERVER_MODEL_CONTEXT_TOKENS": "131072"}, 131_072),
+    ],
+)
+def test_the_context_is_no_longer_than_that_of_ollama(environ: dict[str, str], tokens: int):
+    assert load(HOME | environ).settings.model_context_tokens == tokens
+
+
+@try_rows(("timeout_seconds", "job_seconds"), [("5", 300), ("120", 300), ("600", 1500)])
+def test_a_batch_is_held_for_two_calls_and_five_minutes_at_least(timeout_seconds: str, job_seconds: float):
+    assert load(HOME | {"CMSERVER_PROVIDER_TIMEOUT_SECONDS": timeout_seconds}).settings.job_seconds == job_seconds
 
 
 def test_the_heartbeat_and_the_end_of_a_worker_are_shorter_than_the_lease():

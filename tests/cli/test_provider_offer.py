@@ -158,7 +158,7 @@ def test_ignored_keys_do_not_prolong_the_question(terminal: Terminal, tmp_path: 
     assert kept(tmp_path) == {}
 
 
-def test_an_ollama_is_kept_with_its_model_its_address_and_events_that_fit(terminal: Terminal, tmp_path: Path, ollama: str):
+def test_an_ollama_is_kept_with_its_model_and_its_address(terminal: Terminal, tmp_path: Path, ollama: str):
     terminal.keys = ["2"]
 
     assert offer(OLLAMA_HOST=ollama) == "ollama"
@@ -167,7 +167,6 @@ def test_an_ollama_is_kept_with_its_model_its_address_and_events_that_fit(termin
         "provider": "ollama",
         "model": "qwen3:8b",
         "base_url": f"{ollama}/v1",
-        "model_context_tokens": 32_768,
     }
 
 

@@ -84,10 +84,22 @@ def test_a_user_s_service_is_installed_started_shown_and_removed(tmp_path: Path,
     ]
 
 
-def test_variables_of_the_shell_that_the_service_will_not_have_are_named_without_their_values(tmp_path: Path, calls: Path):
-    installed = cmserver(tmp_path, "service", "install", "--user", ANTHROPIC_API_KEY="sk-secret", CMSERVER_PORT="4000")
+@pytest.mark.parametrize("embedder", ["none", "voyage"])
+def test_variables_of_the_shell_that_the_service_will_not_have_are_named_without_their_values(
+    tmp_path: Path, calls: Path, embedder: str
+):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "config.toml").write_text(f'embedder = "{embedder}"\n')
+    given = {
+        "ANTHROPIC_API_KEY": "sk-secret",
+        "CMSERVER_PORT": "4000",
+        "CLAUDE_CODE_PATH": "/opt/claude",
+        "VOYAGE_API_KEY": "sk-secret-2",
+    }
 
-    assert "ANTHROPIC_API_KEY, CMSERVER_PORT" in installed.output
+    installed = cmserver(tmp_path, "service", "install", "--user", **given)
+
+    assert "ANTHROPIC_API_KEY, CLAUDE_CODE_PATH, CMSERVER_PORT, VOYAGE_API_KEY: write" in installed.output
     assert str(tmp_path / "data" / "environment") in installed.output
     assert "sk-secret" not in installed.output + calls.read_text()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -68,11 +69,16 @@ PLANTS = {
 
 def plant(name: str, folder: Path) -> Path:
     """A copy of the program with that fault in it."""
+    return copy_program(PROGRAM, folder, PLANTS[name])
+
+
+def copy_program(program: Path, folder: Path, changes: Sequence[Change]) -> Path:
+    """A copy of that program with these changes; returns the folder."""
     for part in ("cmserver", "sql"):
-        shutil.copytree(PROGRAM / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-    for change in PLANTS[name]:
+        shutil.copytree(program / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for change in changes:
         file = folder / change.file
         text = file.read_text()
-        assert change.old in text, f"{change.file} no longer has the text that the fault {name} is planted into: {change.old}"
+        assert change.old in text, f"{change.file} no longer has the text that is to be changed: {change.old}"
         file.write_text(text.replace(change.old, change.new))
     return folder

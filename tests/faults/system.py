@@ -22,6 +22,7 @@ from cmserver.embedded.postgres import EmbeddedPostgres
 from tests.bench.world import free_port
 from tests.faults.base import HOOK_CLIENT, Base
 from tests.faults.plan import LEASE_SECONDS, can_mount, find_faketime
+from tests.faults.plants import Change, copy_program
 from tests.faults.provider import SETTINGS
 from tests.faults.proxy import Proxy
 from tests.process.program import environment, is_there, rows, wait_for
@@ -29,6 +30,9 @@ from tests.timeouts import Deadline, scaled
 
 _CALL_BEYOND_LEASE_SECONDS = 7
 """A call may take longer than a freeze, so that a worker that wakes up has an answer in its hands."""
+_HOLD_BEYOND_LEASE_SECONDS = 11
+"""A batch that a live worker holds for longer goes back, and a statement without an answer for longer is given up. No setting is
+as short."""
 _LONGEST_LEASE_SECONDS = 6.0
 _STEWARD_SECONDS = 5.0
 """How long a fault waits for the steward to work; its workers look for jobs every few seconds."""
@@ -97,6 +101,9 @@ class System:
         self.frozen: list[FrozenWorker] = []
         self.lease_seconds = min(scaled(LEASE_SECONDS), _LONGEST_LEASE_SECONDS)
         """As short as a worker on this machine can keep it."""
+        held = "return max(300.0, 2.5 * self.provider_timeout_seconds)"
+        shorter = f"return {self.lease_seconds + _HOLD_BEYOND_LEASE_SECONDS}"
+        program = copy_program(program, folder / "program", [Change(file="cmserver/base/settings.py", old=held, new=shorter)])
         self._mounts: list[Path] = []
         self._is_over = threading.Event()
         self._lock = threading.Lock()

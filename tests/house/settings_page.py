@@ -33,9 +33,10 @@ or `{config_file}` names, else `{config_name}` in the data folder, where `cmserv
 set it to the file's path.
 
 `cmserver config` prints what is in force and where it comes from. A wrong value stops the start with one sentence and
-exit code 2; an unknown name is pointed out, and at one of an earlier version a sentence says what stands in its place.
+exit code 2; an unknown name is pointed out, and at one of an earlier version a sentence says what stands in its place,
+or [nothing starts](../howto/upgrade.md#settings-that-are-gone).
 A worker that stops finishes what it can in two fifths of its lease, in 8 seconds at most, and holds a batch for two and
-a half times a provider's time at most.
+a half times a provider's time at most, or for five minutes.
 
 | variable | default | values | meaning |
 |---|---|---|---|
@@ -45,7 +46,8 @@ a half times a provider's time at most.
 
 These variables of claude-mem and Voyage count where cmserver's own are not set; the log names each that is used
 (`setting.translated`).
-`CLAUDE_MEM_MODEL` counts for the providers `anthropic` and `claude-cli` alone, `VOYAGE_API_KEY` for the embedder `voyage`.
+`CLAUDE_MEM_MODEL` counts for the providers `anthropic` and `claude-cli` alone, `VOYAGE_API_KEY` for the embedder `voyage`,
+and for the vectors of Voyage that are still searched after a change of the embedder.
 `CLAUDE_CODE_PATH` is the program of the provider `claude-cli`, `claude` in `PATH` where it is not set.
 
 | variable | setting |

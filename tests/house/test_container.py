@@ -262,6 +262,7 @@ def test_every_setting_of_env_reaches_the_program_also_as_a_file(compose: Compos
     environment = compose.services[service].environment
     passed = [field for field in fields() if field.name not in DECIDED_BY_COMPOSE]
     expected = {field.environment for field in passed} | {f"{field.environment}_FILE" for field in passed if field.mask}
+    expected |= {"CLAUDE_CODE_PATH", "VOYAGE_API_KEY"}
 
     assert expected - environment.keys() == set()
     assert {name for name in expected if environment[name] is not None} == {"CMSERVER_ALLOWED_HOSTS"}

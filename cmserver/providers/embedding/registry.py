@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Protocol, cast
 from urllib.parse import urlsplit
@@ -48,13 +49,15 @@ def embedder_settings(settings: Settings) -> EmbedderSettings | None:
 def embedder_key(settings: Settings, provider: str, base_url: str | None) -> str | None:
     """The key for an embedder; `provider` may be one that is still in use while another is configured.
 
-    A key of an account at OpenAI is never sent to another address, nor CMSERVER_EMBEDDER_KEY to another host.
+    A key of an account at OpenAI or Voyage is never sent to another address, nor CMSERVER_EMBEDDER_KEY to another host.
+    CMSERVER_EMBEDDER_KEY is of the chosen embedder; VOYAGE_API_KEY is of Voyage, whatever is chosen.
     """
     if base_url is not None:
         same = settings.embedder_base_url is not None and _host(settings.embedder_base_url) == _host(base_url)
         return settings.embedder_key if same else None
     if provider == "voyage":
-        return settings.embedder_key if settings.embedder == "voyage" and settings.embedder_base_url is None else None
+        is_chosen = settings.embedder == "voyage" and settings.embedder_base_url is None
+        return (settings.embedder_key if is_chosen else None) or os.environ.get("VOYAGE_API_KEY") or None
     return settings.openai_api_key if provider == "openai" else None
 
 

@@ -73,6 +73,17 @@ def test_each_has_its_own_key():
     assert [embedder_key(both, name, None) for name in ("local", "ollama", "openai", "voyage")] == [None, None, "k1", "k2"]
 
 
+def test_the_key_of_voyage_counts_for_its_vectors_whatever_is_chosen(monkeypatch: pytest.MonkeyPatch):
+    """They are searched until the other embedder has embedded everything."""
+    monkeypatch.setenv("VOYAGE_API_KEY", "pa-1")
+
+    assert embedder_key(settings(embedder="openai", embedder_key="k2"), "voyage", None) == "pa-1"
+    assert embedder_key(settings(embedder="voyage", embedder_key="k2"), "voyage", None) == "k2"
+    assert embedder_key(settings(embedder="openai"), "voyage", "http://127.0.0.1:1/v1") is None
+    monkeypatch.setenv("VOYAGE_API_KEY", "")
+    assert embedder_key(settings(embedder="openai", embedder_key="k2"), "voyage", None) is None
+
+
 def test_the_key_of_an_account_goes_to_no_other_address():
     both = settings(openai_api_key="k1", embedder_key="k3", embedder_base_url="http://me:secret@127.0.0.1:2")
 
