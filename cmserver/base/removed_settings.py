@@ -34,7 +34,7 @@ REMOVED: Final = {
     ),
     "key_requests_per_minute": "A new key has 600 requests a minute: `cmserver keys create --requests-per-minute` gives it others.",
     "drain_seconds": "It follows from CMSERVER_LEASE_SECONDS: two fifths of it, 8 at most.",
-    "job_hard_limit_seconds": "It follows from CMSERVER_PROVIDER_TIMEOUT_SECONDS: two and a half times as long, five minutes at least.",
+    "job_hard_limit_seconds": "It follows from CMSERVER_PROVIDER_TIMEOUT_SECONDS: 2.5 times as long, 5 minutes at least.",
     "steward_lease_seconds": "It follows from CMSERVER_LEASE_SECONDS: three times as long.",
     "steward_daily_tokens": "The steward may spend 3,200 tokens a day on a project, besides the budgets of its team.",
     "search_meaning_weight": "Meaning counts half of a score, unless a search says `meaningWeight`.",
