@@ -134,8 +134,8 @@ def _class_of(row: Any) -> type[Any]:
 
 def query(text: LiteralString) -> Callable[[Callable[P, Coroutine[Any, Any, Answer]]], QueryFunction[P, Answer]]:
     """The function below is this SQL. Behind the connection its parameters have the names of the text's; collections are sent as
-    arrays. What it returns says how the answer is read: `list[Row]` every row; `Row | None` the first; `Row` the
-    one (NotFound when it was deleted meanwhile); `RowCount` how many were written; None nothing.
+    arrays. Its annotation says how the answer is read: `list[Row]` is every row, `Row | None` the first, `Row` the one (NotFound
+    when it was deleted meanwhile), `RowCount` how many were written, and None nothing.
     """
     return lambda function: QueryFunction(function, text, None)
 

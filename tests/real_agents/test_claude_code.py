@@ -57,8 +57,9 @@ def numbers(said: str) -> list[str]:
 
 
 def on_the_prompt(run: Session) -> str:
-    """What the hook of the last prompt added; the index of the session's start is not of it."""
-    return run.of_the_session[0].rpartition("UserPromptSubmit hook additional context: ")[2]
+    """What the hook of the last prompt added, empty when it was silent; the index of the session's start is not of it."""
+    _, found, added = run.of_the_session[0].rpartition("UserPromptSubmit hook additional context: ")
+    return added if found else ""
 
 
 def check_once_and_in_order(stored: list[Stored]) -> None:
