@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
+from heapq import nlargest
 from itertools import chain, islice
 from math import log
 from uuid import UUID
@@ -43,17 +44,19 @@ from cmserver.sessions.turns.sentences.vectors import compare
 MAX_LINES = 3
 MAX_WORDS = 32
 """The rest of a longer prompt is ignored."""
-_WORD_WEIGHT, _MOST_SHARED = 0.08, 4
+_WORD_WEIGHT, _MOST_SHARED = 0.1, 4
 """Of each of the first words that a sentence shares with the prompt, beside the cosine."""
+_RARITY_WEIGHT, _RAREST = 0.015, 2
+"""Of the idf of each of the rarest of these words: among more sentences a word is shared by chance, a rare one is not."""
 _SHARE_WEIGHT = 0.3
 """Of the share of the prompt's words, by rarity, in the place of the cosine where there is none."""
 _OF_WHOLE = 0.03
 """So much nearer is the vector of a whole observation by its length alone."""
-_KNOWN_WEIGHT, _MOST_KNOWN = 0.03, 8
+_KNOWN_WEIGHT, _MOST_KNOWN = 0.023, 8
 """Of each of the first words of the prompt that the project knows: it may be about it."""
 _UNKNOWN_WEIGHT = 0.3
 """Of a word that the project does not know, in the share of the prompt's words: what stands for the cosine without vectors."""
-_BESIDE = 0.55
+_BESIDE = 0.6
 """What is less near than this part of the nearest is not told beside it."""
 _NEAR_TURNS, _NEAR_OBSERVATIONS, _BY_WORDS = 100, 40, 50
 """So many turns and observations are looked at: the nearest in meaning, and those with the heaviest words."""
@@ -65,10 +68,10 @@ _SENTENCES_TOLD = 2
 """Of a turn."""
 _CHECKED_TURNS = 8
 """Of so many of the nearest turns it is looked up what is over."""
-_GROWTH = 0.05
+_GROWTH = 0.052
 """Among more sentences the nearest is nearer by chance."""
 _FEWEST, _MOST = 10, 2_000
-BY_MEANING, BY_WORDS = 0.36, 0.17
+BY_MEANING, BY_WORDS = 0.34, 0.165
 
 
 def threshold(base: float, count: int) -> float:
@@ -221,6 +224,7 @@ class _Gate:
         self._numbers = [float(number) for number in vector.vector.strip("[]").split(",")] if vector else []
         self._weights = [weight / (sum(weights) or 1.0) for weight in weights]
         self._pairs = sum(1 << place for place, lexeme in enumerate(lexemes) if _PAIR.fullmatch(lexeme))
+        self._idfs = [idf / 3 if self._pairs >> place & 1 else idf for place, idf in enumerate(weights)]
         self._prompt = prompt
 
     def find_least(self, turns: Sequence[NearTurn], rows: Sequence[NearObservation], count: int) -> float:
@@ -302,7 +306,8 @@ class _Gate:
         return shared.bit_count() - (shared & self._pairs).bit_count() * 2 / 3
 
     def _measure(self, cosine: float | None, shared: int, of_whole: float = 0.0) -> float:
-        words = _WORD_WEIGHT * min(self._count(shared), _MOST_SHARED)
+        rarest = nlargest(_RAREST, (idf for place, idf in enumerate(self._idfs) if shared >> place & 1))
+        words = _WORD_WEIGHT * min(self._count(shared), _MOST_SHARED) + _RARITY_WEIGHT * sum(rarest)
         if cosine is None or self._vector is None:
             return _SHARE_WEIGHT * self._weigh(shared) + words
         return to_local_cosine(self._vector, cosine) - of_whole + words

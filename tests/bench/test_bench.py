@@ -173,7 +173,7 @@ def test_a_benchmark_measures_each_figure_in_every_round(here: World, name: str)
     )  # some are measured once
     assert all(number > 0 for figure in found for pair in figure.pairs for number in pair)
     written = page.text({name: found}, {name: BENCHMARKS[name].how}, "18.4")
-    assert all(f"| {figure.name} |" in written for figure in found)
+    assert all(f"| {figure.name} |" in written for figure in found if figure.name in page.CORE)
 
 
 @pytest.mark.slow
