@@ -41,7 +41,7 @@ _CAMEL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 _ENGLISH_NOT = re.compile(r"(?<=n)['\u2019]t$")
 _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|es|s|e)$")
 _REMEMBERED_WORDS = 20_000
-"""So many words are not read anew in the next text: texts of one project have most of them in common."""
+"""How many words are kept for the next text: texts of one project share most of them."""
 
 
 class _Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ from cmserver.observations.model import Observation
 from cmserver.redaction.redact import redact
 
 RELATIONS_MOST = 200
-"""So many relations are followed from one place."""
+"""How many relations are followed from one observation."""
 NO_SUCH = "Relation not found."
 _NOT_YOURS = "This observation is shared by another project. A key that is bound to a project may only read it."
 

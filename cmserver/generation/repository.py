@@ -402,7 +402,7 @@ async def past_events(
 ) -> list[PastEvent]:
     """The next events of a turn that is over, in their order, of which all that shall come of them has come.
 
-    So many that they are no more than `limit`, and that those but the last have no more than `max_chars`.
+    No more than `limit`, and all but the last have no more than `max_chars` together.
     """
     return await PAST_EVENTS.all(
         conn,

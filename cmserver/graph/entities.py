@@ -27,7 +27,7 @@ NO_SUCH_RELATION = "Relation not found."
 NEIGHBOURS_MOST = 20
 RELATIONS_MOST = 100
 NEAR_MOST = 10
-"""So many that have another name are found by meaning."""
+"""At most this many with another name are found by meaning."""
 
 
 class EntityDetails(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from cmserver.graph.overviews.model import SummaryCount
 log = get_logger(__name__)
 
 _AT_ONCE = 200
-"""So many observations are read in one transaction."""
+"""How many observations one transaction reads."""
 
 
 async def read_new_observations(db: Db) -> bool:

@@ -23,7 +23,7 @@ ANSWER_TOKENS = 500
 """Ten names with notes take some 300."""
 TEMPERATURE = 0.1
 _KNOWN = 20
-"""So many entities of before are shown, so that one thing keeps one name."""
+"""How many known entities the model is shown, so that one thing keeps one name."""
 _MAX_NAMES = 20
 _ANSWER_MOST, _OBJECTS_MOST = 20_000, 200
 """So much of an answer is read, and so many beginnings of objects are tried: an unclosed one is read to the end."""

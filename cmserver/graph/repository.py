@@ -30,7 +30,7 @@ OWNS = {"entities", "entity_mentions", "entity_relations", "entity_relation_evid
 _IS_SEEN: LiteralString = "project_id NOT IN (SELECT id FROM projects WHERE joined_to IS NOT NULL)"
 _E_COLUMNS: LiteralString = "e." + ENTITY_COLUMNS.replace(", ", ", e.")
 NEIGHBOUR_MENTIONS = 300
-"""So many of an entity's latest mentions are looked at for what is mentioned with it."""
+"""How many of an entity's latest mentions are read to find what is mentioned with it."""
 
 # -- reading observations for entities
 
@@ -115,7 +115,7 @@ LIST_ENTITIES = Query(
     """,
     prepare=False,
 )
-# What stands out among the entities of the scope; two more of cosine 0 keep a few from hiding each other. So many of the
+# What stands out among the entities of the scope; two more of cosine 0 keep a few from hiding each other. Only this many of the
 # newest vectors are compared: a model may name some for each turn.
 FIND_NEAR = Query(
     Entity,

@@ -23,7 +23,7 @@ PATCH_FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 _MAX_DIFFED = 200_000
 """Lines before and after of one event's edits that are compared; those of further edits are counted."""
 _LOOK_BACK, _MAX_HUNKS = 600, 100
-"""So many lines above a hunk tell what it stands in, of so many hunks."""
+"""How many lines above a hunk are searched for what it stands in, and for how many hunks."""
 _MAX_LINES = 5_000
 """Lines of one file in one event that are read for names and a sample; the rest is counted."""
 

@@ -59,15 +59,15 @@ _UNKNOWN_WEIGHT = 0.3
 _BESIDE = 0.6
 """What is less near than this part of the nearest is not told beside it."""
 _NEAR_TURNS, _NEAR_OBSERVATIONS, _BY_WORDS = 100, 40, 50
-"""So many turns and observations are looked at: the nearest in meaning, and those with the heaviest words."""
+"""How many turns and observations are read: the nearest in meaning, and those with the heaviest words."""
 _MAX_DOCUMENTS = 500
-"""So many that have a word are looked at."""
+"""How many that have one of the words are read."""
 _SENTENCES_OF_TURN = 5
 """A turn has about so many."""
 _SENTENCES_TOLD = 2
 """Of a turn."""
 _CHECKED_TURNS = 8
-"""Of so many of the nearest turns it is looked up what is over."""
+"""How many of the nearest turns are checked for what is over."""
 _GROWTH = 0.052
 """Among more sentences the nearest is nearer by chance."""
 _FEWEST, _MOST = 10, 2_000

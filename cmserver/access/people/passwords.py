@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 _THREADS = 2
 MAX_WAITING = 12
-"""So many hashes are under way or wait at once; one more is refused, except from a browser that is known."""
+"""How many hashes run or wait at once; one more is refused, except from a browser that is known."""
 MAX_WAITING_OF_ONE = 5
-"""So many of one holder."""
+"""How many of these one holder may have."""
 KNOWN = "known "
 """The beginning of a holder that is a browser in which the person signed in before."""
 

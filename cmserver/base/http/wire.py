@@ -101,7 +101,7 @@ _STRING_BYTES = 12
 _MAX_CUT = 8
 """A body of which values are cut may be so many times as large as others."""
 _MEMBERS = 3
-"""So many parts of the limit one value of such a body may have."""
+"""One value of such a body may have the limit divided by this."""
 _CUT_BYTES = 65_536
 """Of a body that is cut in one step."""
 _MAX_IGNORED = 20

@@ -30,13 +30,13 @@ from cmserver.observations.model import Observation
 log = get_logger(__name__)
 
 NEW_AT_ONCE = 5_000
-"""So many new observations are compared in a round."""
+"""How many new observations a round compares."""
 ROUNDS = 10
-"""So many rounds a team gets in a run."""
+"""How many rounds a team gets in a run."""
 BLOCK = 5_000
 """With so many stored ones at a time: some 30 MB."""
 PARTNERS = 3
-"""So many suggestions a new observation gets at most."""
+"""At most this many suggestions for a new observation."""
 WAIT_SECONDS = 600.0
 """So long a new observation is waited for that has no vector yet."""
 _PAIRS_AT_ONCE = 200

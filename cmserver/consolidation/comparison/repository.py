@@ -15,9 +15,9 @@ from cmserver.recall.search.model import NearText
 OWNS: set[str] = set()
 
 _FIRST_NEAREST = 30
-"""So many of the nearest vectors are looked at for those that may be compared."""
+"""How many of the nearest vectors are read to find those that may be compared."""
 _MAX_WORDS = 12
-"""So many of the longest words of a text are looked up, which are rarely in others."""
+"""How many of the longest words of a text are looked up: other texts rarely have them."""
 
 _COMPARABLE: LiteralString = f"""{LIVE_O}
        AND o.scope = %(scope)s AND o.kind <> 'summary' AND o.type = ANY(%(types)s)

@@ -17,7 +17,7 @@ OPENING_CHARS = 160
 _LINE_CHARS = 240
 _PARTS = 8
 LATEST = 5
-"""So many summaries or turns stand on the page."""
+"""At most this many summaries or turns stand on the page."""
 _FILES_OF_PART = 3
 
 

@@ -37,7 +37,7 @@ class CalibratedModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MIN_TITLES = 50
-"""So many embedded documents with a title are needed in one project."""
+"""One project needs this many embedded documents with a title."""
 _MAX_TITLES = 100
 
 

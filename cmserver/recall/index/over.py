@@ -24,7 +24,7 @@ from cmserver.sessions.turns.model import SessionTurn
 from cmserver.sessions.turns.sentences.model import Pointer
 
 MAX_FOLDED = 3
-"""So many lines stand below one."""
+"""At most this many lines stand below one."""
 _FOLDED_CHARS = 80
 _FEW_WORDS = 4
 _SAYS_SOMETHING = re.compile(r"[\d`_]")

@@ -37,11 +37,11 @@ Places = dict[str, list[EditedPlace]]
 _MAX_TOKENS = 500
 """Of one side of a turn's edits: some 4 kB together."""
 _MAX_TURNS = 200
-"""So many turns that did something to a file are compared."""
+"""How many turns that touched a file are compared."""
 _MAX_INSTEAD = 8
 _MAX_RUNS = 20
 _MAX_FAILED = 100
-"""So many failures of a program are followed at once."""
+"""How many failures of a program are followed at once."""
 _MAX_NAME = 300
 _STASH, _REMOVED = "stash", "removed"
 """Marks of an edit: that git put it away, and that the whole file went, with all that turns before had put in."""

@@ -24,7 +24,7 @@ from cmserver.web.visit import Visit
 
 _PAGE = 50
 _DRAWN = 12
-"""So many neighbours are drawn; the list has all."""
+"""How many neighbours are drawn; the list has all."""
 _NAME_CHARS = 22
 _WIDTH, _HEIGHT, _RADIUS_X, _RADIUS_Y = 640, 300, 225, 115
 

@@ -23,7 +23,7 @@ from cmserver.graph.model import ENTITY_TYPES, LABEL_MOST, NAME_MOST, NOTES_MOST
 from cmserver.observations.query_embedder import QueryEmbedder
 
 _SEARCHED = 1_000
-"""So many of those that a search finds can be read."""
+"""How many of those that a search finds can be read."""
 _TYPES: dict[str, EntityType] = {type_: type_ for type_ in ENTITY_TYPES}
 
 

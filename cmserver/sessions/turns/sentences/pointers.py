@@ -26,7 +26,7 @@ _WORDS_WEIGHT, _WORDS_ALONE = 0.5, 0.6
 _FEW = 10
 """The mean of so few sentences is no mean of the project."""
 MOST_BEHIND = 100
-"""Of so many turns up to a new one those before may point to it; so many of the last are compared anew for one that comes late."""
+"""How many turns before a new one may point to it; how many of the last are compared anew for one that comes late."""
 _WORD = re.compile(r"\w{2,}|\d")
 _HAS_NUMPY = find_spec("numpy") is not None
 

@@ -14,9 +14,9 @@ from cmserver.sessions.turns.sentences.model import ClaimedTurn, DueTurn, LaterW
 OWNS = {"turn_sentences"}
 
 _MOST_CHARS, _MOST_OUTPUTS = 64_000, 50
-"""So many outputs of a turn are looked at, the newest; a larger one is not."""
+"""How many outputs of a turn are read, the newest; a larger one is not."""
 _MOST_BEYOND = 100
-"""So many more turns are read at most to find the ends of chains."""
+"""At most this many more turns are read to find the ends of chains."""
 
 # The newest first; then those of which another model was asked, which is read from both ends of an index.
 CLAIM = Query(
