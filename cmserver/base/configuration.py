@@ -282,7 +282,7 @@ def _unknown(subject: str, name: str, value: object, candidates: Mapping[str, st
     return f"{subject} is no setting any more and is ignored: {REMOVED[removed]}"
 
 
-def _is_number(value: object, number: int) -> bool:
+def _is_number(value: object, number: float) -> bool:
     """Whether the value, or its text, is that number."""
     try:
         return float(str(value)) == number

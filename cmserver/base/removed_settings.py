@@ -85,10 +85,16 @@ HOLDING: Final = {
     "retention_events_days": 0,
     "retention_audit_days": 0,
     "retention_audit_min_days": 365,
+    "retention_min_importance": 0.8,
+    "retention_job_log_days": 90,
+    "retention_receipts_days": 90,
+    "retention_event_rows_days": 365,
+    "retention_telemetry_days": 365,
+    "retention_steward_days": 30,
     "undo_days": 7,
     "expired_retention_days": 7,
     "superseded_retention_days": 7,
     "backup_keep": 7,
 }
-"""Name -> what holds now, in days or backups. With another value nothing starts: what somebody wanted kept would be
+"""Name -> what holds now: days, backups, or an importance. With another value nothing starts: what somebody wanted kept would be
 deleted for good, or the other way round."""

@@ -305,7 +305,7 @@ def test_nothing_starts_with_a_setting_of_before_that_kept_or_deleted_what_now_i
     assert refusal({variable: "two weeks"}) == f"{variable} is 'two weeks' and {gone}"
     assert refusal({f"{variable}_FILE": str(value_file)}) == f"{variable}_FILE is '14' and {gone}"
     assert f"{variable}_FILE names /nowhere, which cannot be read" in refusal({f"{variable}_FILE": "/nowhere"})
-    value_file.write_text(f"{HOLDING[name]}.0\n")
+    value_file.write_text(f"{float(HOLDING[name])}\n")
     assert len(load(HOME | {f"{variable}_FILE": str(value_file)}).warnings) == 1
 
 
@@ -317,6 +317,12 @@ def test_what_is_said_to_hold_holds():
         "retention_events_days": days.events_days,
         "retention_audit_days": days.audit_days,
         "retention_audit_min_days": days.audit_min_days,
+        "retention_min_importance": days.min_importance,
+        "retention_job_log_days": days.job_log_days,
+        "retention_receipts_days": days.receipts_days,
+        "retention_event_rows_days": days.event_rows_days,
+        "retention_telemetry_days": days.telemetry_days,
+        "retention_steward_days": days.steward_days,
         "undo_days": days.undo_days,
         "expired_retention_days": days.undo_days,
         "superseded_retention_days": days.undo_days,
