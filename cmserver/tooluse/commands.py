@@ -63,12 +63,12 @@ _SUBCOMMANDS: dict[Purpose, str] = {
     Purpose.FILES: "git rm, git mv",
     Purpose.DEED: "git push, git merge, git revert, git tag, git rebase, git cherry-pick, cargo publish, alembic upgrade, "
     "alembic downgrade, terraform apply, kubectl apply, helm install, helm upgrade, twine upload, docker push",
-    Purpose.INSTALL: "cargo add, go get, dotnet add, brew install, gem install, composer require, apt-get install, apt install, "
+    Purpose.INSTALL: "cargo add, go get, dotnet add, brew install, gem install, apt-get install, apt install, "
     "conda install, apk add, uv add, dnf install, pip install, poetry add, pipenv install, pdm add",
     Purpose.CHECK: "cargo check, cargo clippy, cargo build, go vet, go build, ruff check, biome check, biome lint, dotnet build, "
-    "mvn package, mvn compile, gradle build, gradlew build, mix compile, swift build, deno check, deno lint",
-    Purpose.TEST: "cargo test, cargo nextest, go test, dotnet test, mvn test, mvn verify, gradle test, gradle check, gradlew test, "
-    "gradlew check, mix test, swift test, deno test",
+    "mvn package, mvn compile, gradle build, mix compile, swift build, deno check, deno lint",
+    Purpose.TEST: "cargo test, cargo nextest, go test, dotnet test, mvn test, mvn verify, mvn install, gradle test, gradle check, "
+    "mix test, swift test, deno test, rails test, sbt test, lein test",
     Purpose.COMMIT: "git commit",
 }
 _SCRIPTS: dict[Purpose, str] = {
@@ -77,6 +77,10 @@ _SCRIPTS: dict[Purpose, str] = {
 }
 """Words in the names of make targets and package scripts."""
 
+_WRAPPERS = {"mvnw": "mvn", "gradlew": "gradle"}
+"""Scripts of a project that run the program, whose commands they take."""
+_NO_GOALS = {"-x", "--exclude-task", "-P", "--activate-profiles", "--tests"}
+"""What follows is nothing that Maven or Gradle shall do."""
 _FORMATTERS = {"black", "isort", "prettier", "rustfmt", "cargo fmt", "ruff format"}
 """With `--check` they change nothing, and are checks."""
 
@@ -226,7 +230,7 @@ def _read_git(name: str, words: list[str]) -> tuple[Purpose, str]:
 
 def _read_package_manager(name: str, words: list[str]) -> tuple[Purpose, str]:
     chosen, *rest = arguments_of(words) or [""]
-    if chosen in {"install", "i", "add"}:
+    if chosen in {"install", "i", "add", "require"}:
         return (Purpose.INSTALL if packages(words) else Purpose.ROUTINE), f"{name} {chosen}"
     script = "".join(rest[:1]) if chosen in {"run", "run-script"} else chosen
     purpose = Purpose.DEED if chosen == "publish" else Purpose.TEST if script == "t" else _script_purpose(script)
@@ -239,9 +243,20 @@ def _script_purpose(script: str) -> Purpose:
 
 
 def _read_make(name: str, words: list[str]) -> tuple[Purpose, str]:
-    targets = [word for word in arguments_of(words) if "=" not in word][:1]
-    purpose = Purpose.LOOK if "-n" in words else _script_purpose(targets[0]) if targets else Purpose.CHECK
-    return purpose, " ".join([name, *targets])
+    """Of several targets the one that says most: `make clean test` is a test."""
+    targets = [word for word in arguments_of(words) if "=" not in word and not word.isdigit()]
+    target = max(targets, key=_script_purpose, default="")
+    purpose = Purpose.LOOK if "-n" in words else _script_purpose(target) if target else Purpose.CHECK
+    return purpose, f"{name} {target}".rstrip()
+
+
+def _read_goals(name: str, words: list[str]) -> tuple[Purpose, str]:
+    """Of several goals the one that says most: `mvn clean verify` is a test."""
+    goals = [word for before, word in pairwise(words) if not word.startswith("-") and before not in _NO_GOALS]
+    program = _WRAPPERS.get(name, name)
+    purposes = {goal: _SUBCOMMAND_PURPOSES.get(f"{program} {goal}", Purpose.OTHER) for goal in goals}
+    goal = max(goals, key=purposes.__getitem__, default="")
+    return purposes.get(goal, Purpose.OTHER), f"{name} {goal}".rstrip()
 
 
 def _read_interpreter(name: str, words: list[str]) -> tuple[Purpose, str]:
@@ -250,8 +265,8 @@ def _read_interpreter(name: str, words: list[str]) -> tuple[Purpose, str]:
     purposes = {"test": Purpose.TEST, "check": Purpose.CHECK, "migrate": Purpose.DEED}
     if name == "node" and "--test" in words[1:]:
         return Purpose.TEST, "node --test"
-    if script == "manage.py" and len(words) > 2:
-        return purposes.get(words[2], Purpose.OTHER), f"manage.py {words[2]}"
+    if script in {"manage.py", "artisan"} and len(words) > 2:
+        return purposes.get(words[2], Purpose.OTHER), f"{script} {words[2]}"
     if words[1:2] in (["--version"], ["-V"]):
         return Purpose.LOOK, name
     return Purpose.OTHER, f"{name} {script}".strip()
@@ -275,8 +290,9 @@ def _read_file_command(name: str, words: list[str]) -> tuple[Purpose, str]:
 _NOTHING = SimpleCommand(purpose=Purpose.LOOK, label="nothing", words=[])
 _READERS: dict[str, Callable[[str, list[str]], tuple[Purpose, str]]] = {
     "git": _read_git,
-    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), _read_package_manager),
-    **dict.fromkeys(("make", "just", "task"), _read_make),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun", "composer"), _read_package_manager),
+    **dict.fromkeys(("make", "just", "task", "rake", "ant"), _read_make),
+    **dict.fromkeys(("mvn", "mvnw", "gradle", "gradlew"), _read_goals),
     **dict.fromkeys(("python", "python3", "node", "ruby", "php"), _read_interpreter),
     **dict.fromkeys(("rm", "mv"), _read_file_command),
     "pip3": lambda _name, words: _read_subcommand("pip", words),

@@ -29,7 +29,7 @@ _OTHER_FLAGS = {
     "--seed",
 }
 """Flags whose values select nothing."""
-_EVERYTHING = {"", ".", "...", "tests", "test", "src", "spec", "run", "all"}
+_EVERYTHING = {"", ".", "...", "tests", "test", "src", "spec", "run", "all", "clean"}
 _ABSOLUTE = re.compile(r"[/\\~]|[A-Za-z]:")
 _NUMBER_SETTING = re.compile(r"\b[A-Z]\w*=\d{2,}\b")
 """In the environment of a check: another port, another seed, other results."""
