@@ -20,6 +20,7 @@ from cmserver.rules.findings import read_finding
 from cmserver.rules.model import LaidDown, SessionRecord, TodoList, TurnEnd
 from cmserver.rules.turns import gather_work
 from cmserver.tooluse.model import Purpose
+from cmserver.tooluse.taking_back import read_takings
 
 _MAX_FILES = 6
 _MAX_FACTS, _MAX_FACTS_VERBOSE = 8, 20
@@ -36,6 +37,11 @@ def observe(events: Sequence[EventReading], session: SessionRecord, verbosity: V
     for place in kept:
         batch.add(place, events[place])
     return batch.answer()
+
+
+def _takes_back(run: CommandRun) -> bool:
+    takings = (taking.verb for _, taking in read_takings(run.command))
+    return not run.outcome.failed and any(verb in {"takes", "stashes", "reverts"} for verb in takings)
 
 
 class _Undone(msgspec.Struct):
@@ -102,7 +108,7 @@ class _Batch:
         self.places: dict[str, int] = {}
 
     def skip_repeat(self, place: int, event: EventReading) -> bool:
-        """Skip an event that says what another one of the batch says."""
+        """Skip an event that says what another one of the batch says, unless what was done is taken back between them."""
         tag = event_tag(place)
         self.places[tag] = place
         use = event.tool_use
@@ -110,6 +116,8 @@ class _Batch:
         if (last := self.ends.get(_tool_use_key(event), tag)) != tag:
             self._skip(tag, f"its end is told by {last}")
             return True
+        if isinstance(event.act, CommandRun) and _takes_back(event.act):
+            self.tag_by_content.clear()
         first = self.tag_by_content.setdefault(content, tag)
         if first != tag and not isinstance(event.act, CommandRun):
             self._skip(tag, f"repeats {first}")

@@ -583,6 +583,21 @@ async def test_what_was_undone_before_the_commit_is_not_told(command: str):
     assert {skip.event for skip in answer.skipped} == {"e1", "e3"}
 
 
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        ("git checkout -- src/writer.rs", ["src/writer.rs"]),
+        ("git stash", ["src/writer.rs"]),
+        ("git reset --hard", ["src/writer.rs"]),
+    ],
+)
+async def test_what_is_done_again_after_it_was_taken_back_is_told(command: str, files: list[str]):
+    answer = await observe(edit("src/writer.rs"), run(command), edit("src/writer.rs"))
+
+    (draft,) = answer.observations
+    assert (draft.files_modified, draft.events) == (files, ["e3"])
+
+
 async def test_where_all_was_undone_nothing_is_told():
     answer = await observe(edit("src/writer.rs"), run("cargo test", "test result: ok. 3 passed; 0 failed"), run("git checkout ."))
 
