@@ -123,6 +123,18 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     """A later turn that took up the matter of a rule or an open end."""
 
 
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user laid down, with the vector of the whole where there is one."""
+
+    id: UUID
+    project_id: UUID
+    number: int
+    created_at: datetime
+    title: str
+    model_id: int = 0
+    vector: list[float] | None = None
+
+
 class ObservationDetails(msgspec.Struct, frozen=True, kw_only=True):
     """What a full line shows besides."""
 

@@ -28,6 +28,7 @@ from cmserver.observations.embedding.model import QueryVector
 from cmserver.recall import repository
 from cmserver.recall.index.over import LaterTurns
 from cmserver.recall.inline_context import InlineLine, observation_line, render_inline_context
+from cmserver.recall.later_rules import find_later_rules
 from cmserver.recall.model import Context, ContextRequest, NearObservation
 from cmserver.recall.search import lexical
 from cmserver.recall.search import repository as search_repository
@@ -317,6 +318,7 @@ async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence])
     """A line for each turn and observation, newest first: what was said as in the index, the user before the agent."""
     ids = [it.observation_id for it in told if it.observation_id]
     rows = {row.number: row for row in await observations.by_ids(conn, team_id, ids)} if ids else {}
+    later_rules = await find_later_rules(conn, team_id, list(rows.values()))
     by_number: dict[int, list[NearSentence]] = {}
     for it in told:
         by_number.setdefault(it.number, []).append(it)
@@ -330,6 +332,7 @@ async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence])
         if number in rows:
             line = observation_line(rows[number], figures)
             more = f" {quote(group[0].text, SENTENCE_CHARS)}" if group[0].text else ""
+            more += f" (later: #{later_rules[number]})" if number in later_rules else ""
             lines.append(msgspec.structs.replace(line, text=line.text + more))
         elif group[0].observation_id is None:
             in_order = sorted(group, key=lambda it: it.place)

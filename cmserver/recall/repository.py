@@ -6,15 +6,24 @@ keeps the word index usable.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query, query, unprepared_query
 from cmserver.base.text import quote_lexeme
-from cmserver.observations.model import LIVE
-from cmserver.recall.model import FileMention, IndexRow, KnownFolder, NearObservation, NearProject, ObservationDetails, SummaryText
+from cmserver.observations.model import LIVE, LIVE_O, MIN_INSTRUCTION_IMPORTANCE
+from cmserver.recall.model import (
+    FileMention,
+    IndexRow,
+    KnownFolder,
+    NearObservation,
+    NearProject,
+    ObservationDetails,
+    Rule,
+    SummaryText,
+)
 
 OWNS: set[str] = set()
 
@@ -96,6 +105,26 @@ AS_EVER = Query(
     """,
 )
 
+# Of each project its newest rows are looked at, so that it costs no more in a large one. While vectors are made anew a row has two.
+RULES = Query(
+    Rule,
+    f"""
+    SELECT o.id, o.project_id, o.number, o.created_at, left(coalesce(nullif(o.title, ''), o.content), 640) AS title,
+           coalesce(e.model_id, 0) AS model_id, e.vector
+      FROM (SELECT id FROM observations WHERE team_id = %(team_id)s AND id = ANY(%(ids)s)
+             UNION
+            SELECT n.id FROM unnest(%(project_ids)s::uuid[]) AS p (id)
+             CROSS JOIN LATERAL (SELECT id FROM observations WHERE team_id = %(team_id)s AND project_id = p.id
+                                  ORDER BY created_at DESC, id DESC LIMIT %(looked_at)s) n) chosen
+      JOIN observations o ON o.id = chosen.id AND o.team_id = %(team_id)s
+      LEFT JOIN LATERAL (SELECT model_id, (embedding::real[])[1:256] AS vector FROM observation_embeddings
+                          WHERE observation_id = o.id AND team_id = %(team_id)s AND embedding IS NOT NULL AND NOT is_outdated
+                          ORDER BY model_id DESC LIMIT 1) e ON true
+     WHERE o.type = 'decision' AND o.importance > %(importance)s AND o.scope = 'project' AND o.state IS NULL AND {LIVE_O}
+     ORDER BY o.project_id, o.id = ANY(%(ids)s) DESC, o.created_at DESC, o.id DESC
+    """,
+)
+
 # For each word at most `most` are looked at. Through the view, as RANK.
 NEAR_OBSERVATIONS = Query(
     NearObservation,
@@ -127,6 +156,18 @@ NEAR_OBSERVATIONS = Query(
     """,
     prepare=False,
 )
+
+
+async def rules(conn: Conn, team_id: UUID, project_ids: Sequence[UUID], ids: Collection[UUID], looked_at: int) -> list[Rule]:
+    """What users laid down among these observations and the newest of the projects, by project: these, then the newest."""
+    return await RULES.all(
+        conn,
+        team_id=team_id,
+        project_ids=list(project_ids),
+        ids=list(ids),
+        looked_at=looked_at,
+        importance=MIN_INSTRUCTION_IMPORTANCE,
+    )
 
 
 # Called by a folder of these, or by a folder whose last part is the project's name.

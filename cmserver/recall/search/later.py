@@ -13,6 +13,7 @@ from cmserver.base.sentences import split_sentences
 from cmserver.base.sql import Conn
 from cmserver.reading.own_words import own_words
 from cmserver.recall.index.over import LaterTurns
+from cmserver.recall.later_rules import find_later_rules
 from cmserver.recall.search.model import Hit
 from cmserver.recall.turn_line import SIDE_CHARS
 from cmserver.sessions.ledger import repository as ledger
@@ -36,6 +37,8 @@ async def name_later(conn: Conn, team_id: UUID, hits: Sequence[Hit]) -> list[Hit
         for place, hit in enumerate(hits):
             if _turn_number(hit) == pointer.number and (hit.turn or pointer.text in _text_of(hit)):
                 later.setdefault(place, set()).add(pointer.later_number)
+    rules = await find_later_rules(conn, team_id, [hit.observation for hit in hits if hit.observation])
+    later |= {place: {rules[hit.source.number]} for place, hit in enumerate(hits) if hit.source.number in rules}
     return [
         msgspec.structs.replace(hit, later=sorted(later[place], reverse=True)[:_MAX_LATER]) if place in later else hit
         for place, hit in enumerate(hits)
@@ -71,11 +74,15 @@ def put_later_first(hits: Sequence[Hit]) -> list[Hit]:
     ordered: list[Hit] = []
     for hit in hits:
         if hit.score >= BAND * best:
-            named = [it for it in hits if it.score >= BAND * best and it is not hit and _turn_number(it) in hit.later]
+            named = [it for it in hits if it.score >= BAND * best and it is not hit and _is_named(it, hit)]
             ordered += [it for it in named if it not in ordered]
         if hit not in ordered:
             ordered.append(hit)
     return ordered
+
+
+def _is_named(hit: Hit, earlier: Hit) -> bool:
+    return _turn_number(hit) in earlier.later or hit.source.number in earlier.later
 
 
 def _turn_number(hit: Hit) -> int | None:

@@ -9,6 +9,8 @@ import msgspec
 
 MAX_DIMENSIONS = 256
 """Of a longer vector the first so many numbers are kept."""
+CHAIN_NEARNESS = 0.35
+"""A chain of pointers goes on from here: behind a weaker link mostly stands another matter, which would take the place of the right one."""
 
 
 class DueTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,3 +109,4 @@ class Pointer(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     later_number: int
     later_place: int = 0
+    nearness: float = 1.0

@@ -9,7 +9,16 @@ from msgspec import structs
 
 from cmserver.base.sql import Conn, Jsonb, Query, query
 from cmserver.base.text import quote_lexeme
-from cmserver.sessions.turns.sentences.model import ClaimedTurn, DueTurn, LaterWords, NearTurn, PlacedTurn, Pointer, TurnSentences
+from cmserver.sessions.turns.sentences.model import (
+    CHAIN_NEARNESS,
+    ClaimedTurn,
+    DueTurn,
+    LaterWords,
+    NearTurn,
+    PlacedTurn,
+    Pointer,
+    TurnSentences,
+)
 
 OWNS = {"turn_sentences"}
 
@@ -141,10 +150,11 @@ POINTERS = Query(
     Pointer,
     """
     SELECT t.number, p.place::int - 1 AS place, s.texts[p.place] AS text, l.number AS later_number,
-           p.later_place::int AS later_place
+           p.later_place::int AS later_place, coalesce(p.nearness, 0) AS nearness
       FROM turns t
       JOIN turn_sentences s ON s.turn_id = t.id
-     CROSS JOIN LATERAL unnest(s.later_ids, s.later_places) WITH ORDINALITY AS p (later_id, later_place, place)
+     CROSS JOIN LATERAL unnest(s.later_ids, s.later_places, s.nearness) WITH ORDINALITY
+                        AS p (later_id, later_place, nearness, place)
       JOIN turns l ON l.id = p.later_id AND l.team_id = t.team_id AND l.project_id = t.project_id
      WHERE t.number = ANY(%(numbers)s::bigint[]) AND t.team_id = %(team_id)s
        AND (l.created_at, l.number) > (t.created_at, t.number) AND s.texts[p.place] IS NOT NULL
@@ -216,7 +226,7 @@ async def save_pointers(conn: Conn, rows: Sequence[LaterWords]) -> None:
 
 
 async def pointers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[Pointer]:
-    """What the sentences of the turns with these numbers point to, each the end of its chain."""
+    """What the sentences of the turns with these numbers point to, each the end of its chain, as far as its links are near."""
     steps: dict[tuple[int, int], Pointer] = {}
     read, unread = set[int](), set(numbers)
     while unread and len(read) < len(numbers) + _MOST_BEYOND:
@@ -228,7 +238,7 @@ async def pointers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[
     for (number, _), step in steps.items():
         if number in numbers:
             end = step
-            while (following := steps.get((end.later_number, end.later_place))) is not None:
+            while (following := steps.get((end.later_number, end.later_place))) and following.nearness >= CHAIN_NEARNESS:
                 end = following
             ends.append(structs.replace(step, later_number=end.later_number, later_place=end.later_place))
     return ends
