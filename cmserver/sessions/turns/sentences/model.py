@@ -10,7 +10,7 @@ import msgspec
 MAX_DIMENSIONS = 256
 """Of a longer vector the first so many numbers are kept."""
 CHAIN_NEARNESS = 0.35
-"""A chain of pointers goes on from here: behind a weaker link mostly stands another matter, which would take the place of the right one."""
+"""A chain of pointers goes on from here: behind a weaker link mostly stands another matter, in the place of the right one."""
 
 
 class DueTurn(msgspec.Struct, frozen=True, kw_only=True):
