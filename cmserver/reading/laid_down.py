@@ -6,7 +6,7 @@ In doubt a sentence is none: the line of its turn tells it all the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from cmserver.base.text import shorten
 from cmserver.reading.model import UserRule
@@ -65,25 +65,39 @@ def _split_list(line: str) -> list[str]:
     return [*items[:-1], _SENTENCE_END.split(items[-1])[0]]
 
 
-def _find_rules(line: str) -> Iterator[str]:
-    """The rules among the sentences of a line, each with those beside it that give its exception and its reason."""
+def _find_rules(line: str) -> list[str]:
+    """The rules among the sentences of a line, each with those beside it that give its exception and its reason.
+
+    None where another sentence talks: who tells what happened, or what others think, seldom lays something down.
+    """
     if "?" in line or find_phrase("joke", line):
-        return
+        return []
     sentences = [sentence.strip() for sentence in _SENTENCE_END.split(line) if sentence.strip()]
     sentences = sentences[:-1] if line.endswith(":") else sentences
+    rules: list[str] = []
+    beside: list[str] = []
     taken = 0
     for place, sentence in enumerate(sentences):
         if place < taken:
             continue
-        if place > taken and find_phrase("remember_that", sentence):
-            yield sentences[place - 1]
+        if beside and place > taken and find_phrase("remember_that", sentence):
+            rules.append(beside.pop())
         elif _is_rule(sentence):
             start = place - (place > taken and _leads_to(sentences[place - 1], sentence))
+            del beside[len(beside) - (place - start) :]
             taken, rule = place + 1, " ".join(sentences[start : place + 1])
             while taken < len(sentences) and (_is_in_brackets(rule) or _belongs(sentences[taken])):
                 rule = f"{rule} {sentences[taken]}"
                 taken += 1
-            yield rule
+            rules.append(rule)
+        else:
+            beside.append(sentence)
+    return [] if any(map(_is_talk, beside)) else rules
+
+
+def _is_talk(sentence: str) -> bool:
+    bare = _QUOTED.sub("", sentence)
+    return (find_phrase("talk", bare) or find_phrase("doubt", bare)) is not None
 
 
 def _is_rule(sentence: str) -> bool:

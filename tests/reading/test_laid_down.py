@@ -321,7 +321,7 @@ def test_a_list_below_its_heading_gives_a_rule_an_item_and_other_lists_none(prom
         ("A partir de ahora, nada de float. Salvo en los gráficos.", True),
         ("Never use floats for money. Rename the column, too.", False),
         ("All calls go through the gate, except those of the archive (see ref. 12, p. 3). Otherwise the audit fails.", True),
-        ("Always squash. Is that so", False),
+        ("Always squash. Rename the branch", False),
     ],
 )
 def test_a_rule_has_its_exception_and_its_reason_and_not_the_request_beside_it(prompt: str, *, found: bool):
