@@ -68,7 +68,7 @@ def _split_list(line: str) -> list[str]:
 def _find_rules(line: str) -> list[str]:
     """The rules among the sentences of a line, each with those beside it that give its exception and its reason.
 
-    None where another sentence talks: who tells what happened, or what others think, seldom lays something down.
+    None where another sentence talks: who tells what he or others think seldom lays something down.
     """
     if "?" in line or find_phrase("joke", line):
         return []
@@ -113,7 +113,8 @@ def _is_rule(sentence: str) -> bool:
     if found is None or find_phrase("doubt", bare):
         return False
     end = _CLAUSE_END.search(bare, found.end())
-    return find_phrase("talk", bare[: end.start() if end else len(bare)]) is None
+    clause = bare[: end.start() if end else len(bare)]
+    return (find_phrase("talk", clause) or find_phrase("past", clause)) is None
 
 
 def _belongs(following: str) -> bool:

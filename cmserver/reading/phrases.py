@@ -11,6 +11,7 @@ from typing import Literal, cast
 PhraseKind = Literal[
     "rule",
     "talk",
+    "past",
     "doubt",
     "once",
     "joke",
