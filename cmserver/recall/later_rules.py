@@ -14,7 +14,7 @@ from uuid import UUID
 from cmserver.base.sql import Conn
 from cmserver.observations.model import MIN_INSTRUCTION_IMPORTANCE, Observation
 from cmserver.recall import repository
-from cmserver.recall.model import Rule
+from cmserver.recall.model import RuleText
 from cmserver.sessions.turns.sentences.model import CHAIN_NEARNESS, PlacedTurn
 from cmserver.sessions.turns.sentences.pointers import point
 from cmserver.sessions.turns.sentences.vectors import pack
@@ -39,7 +39,7 @@ async def find_later_rules(conn: Conn, team_id: UUID, rows: Sequence[Observation
     return {row.number: later[row.number] for row in by_hand if row.number in later}
 
 
-def _point(rules: Sequence[Rule]) -> Mapping[int, int]:
+def _point(rules: Sequence[RuleText]) -> Mapping[int, int]:
     """The end of the chain that each rule begins, by its number."""
     following: dict[int, tuple[int, float]] = {}
     for _, group in groupby(rules, key=lambda rule: rule.project_id):
@@ -58,7 +58,7 @@ def _find_end(number: int, following: Mapping[int, tuple[int, float]]) -> int:
     return end
 
 
-def _place(rule: Rule) -> PlacedTurn:
+def _place(rule: RuleText) -> PlacedTurn:
     return PlacedTurn(
         turn_id=rule.id,
         created_at=rule.created_at,

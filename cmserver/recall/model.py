@@ -123,7 +123,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     """A later turn that took up the matter of a rule or an open end."""
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class RuleText(msgspec.Struct, frozen=True, kw_only=True):
     """What a user laid down, with the vector of the whole where there is one."""
 
     id: UUID

@@ -21,7 +21,7 @@ from cmserver.recall.model import (
     NearObservation,
     NearProject,
     ObservationDetails,
-    Rule,
+    RuleText,
     SummaryText,
 )
 
@@ -107,14 +107,14 @@ AS_EVER = Query(
 
 # Of each project its newest rows are looked at, so that it costs no more in a large one. While vectors are made anew a row has two.
 RULES = Query(
-    Rule,
+    RuleText,
     f"""
     SELECT o.id, o.project_id, o.number, o.created_at, left(coalesce(nullif(o.title, ''), o.content), 640) AS title,
            coalesce(e.model_id, 0) AS model_id, e.vector
-      FROM (SELECT id FROM observations WHERE team_id = %(team_id)s AND id = ANY(%(ids)s)
+      FROM (SELECT id FROM observations WHERE team_id = %(team_id)s AND id = ANY(%(ids)s) AND {LIVE}
              UNION
             SELECT n.id FROM unnest(%(project_ids)s::uuid[]) AS p (id)
-             CROSS JOIN LATERAL (SELECT id FROM observations WHERE team_id = %(team_id)s AND project_id = p.id
+             CROSS JOIN LATERAL (SELECT id FROM observations WHERE team_id = %(team_id)s AND project_id = p.id AND {LIVE}
                                   ORDER BY created_at DESC, id DESC LIMIT %(looked_at)s) n) chosen
       JOIN observations o ON o.id = chosen.id AND o.team_id = %(team_id)s
       LEFT JOIN LATERAL (SELECT model_id, (embedding::real[])[1:256] AS vector FROM observation_embeddings
@@ -158,7 +158,7 @@ NEAR_OBSERVATIONS = Query(
 )
 
 
-async def rules(conn: Conn, team_id: UUID, project_ids: Sequence[UUID], ids: Collection[UUID], looked_at: int) -> list[Rule]:
+async def rules(conn: Conn, team_id: UUID, project_ids: Sequence[UUID], ids: Collection[UUID], looked_at: int) -> list[RuleText]:
     """What users laid down among these observations and the newest of the projects, by project: these, then the newest."""
     return await RULES.all(
         conn,
