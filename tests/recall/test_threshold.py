@@ -53,8 +53,8 @@ async def test_with_meaning_more_prompts_are_told_what_helps(db: Db, cast: Cast,
     done = await type_prompts(db, cast, embed)
     print(f"\n{table(done)}")  # noqa: T201 - shown by pytest -s
 
-    for of, helped in ((figures(done, "development"), 0.73), (figures(done, "test"), 0.78), (figures(done, "second"), 0.6)):
-        assert of.silent >= 0.93
+    for of, helped in ((figures(done, "development"), 0.75), (figures(done, "test"), 0.85), (figures(done, "second"), 0.7)):
+        assert of.silent >= 0.87
         assert of.helped >= helped
 
 
