@@ -47,13 +47,13 @@ MAX_WORDS = 32
 """The rest of a longer prompt is ignored."""
 _WORD_WEIGHT, _MOST_SHARED = 0.1, 4
 """Of each of the first words that a sentence shares with the prompt, beside the cosine."""
-_RARITY_WEIGHT, _RAREST = .015, 2
+_RARITY_WEIGHT, _RAREST = 0.015, 2
 """Of the idf of each of the rarest of these words: among more sentences a word is shared by chance, a rare one is not."""
 _SHARE_WEIGHT = 0.3
 """Of the share of the prompt's words, by rarity, in the place of the cosine where there is none."""
 _OF_WHOLE = 0.03
 """So much nearer is the vector of a whole observation by its length alone."""
-_KNOWN_WEIGHT, _MOST_KNOWN = .015, 8
+_KNOWN_WEIGHT, _MOST_KNOWN = 0.015, 8
 """Of each of the first words of the prompt that the project knows: it may be about it."""
 _UNKNOWN_WEIGHT = 0.3
 """Of a word that the project does not know, in the share of the prompt's words: what stands for the cosine without vectors."""
@@ -69,10 +69,10 @@ _SENTENCES_TOLD = 2
 """Of a turn."""
 _CHECKED_TURNS = 8
 """How many of the nearest turns are checked for what is over."""
-_GROWTH = .052
+_GROWTH = 0.052
 """Among more sentences the nearest is nearer by chance."""
 _FEWEST, _MOST = 10, 2_000
-BY_MEANING, BY_WORDS = .35, .22
+BY_MEANING, BY_WORDS = 0.35, 0.22
 
 
 def threshold(base: float, count: int) -> float:
