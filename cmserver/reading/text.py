@@ -9,6 +9,8 @@ from cmserver.base.text import shorten
 MAX_TITLE = 80
 MAX_LAID_DOWN = 200
 """The title of what a user laid down or decided, whose second half says as much as the first."""
+ACCEPTED_PLAN = "Accepted plan: "
+"""How the title of a plan begins that the user accepted."""
 MAX_QUOTE = 400
 _MAX_OUTPUT = 16_000
 _LEFT_OUT = re.compile(r"^\[\.\.\. \d[\d,]{0,19} characters in (\d[\d,]{0,19}) lines left out", re.MULTILINE)

@@ -121,6 +121,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     """The newest later turn in which a file that an open end names was changed."""
     later: int | None = None
     """A later turn that took up the matter of a rule or an open end."""
+    then: str = ""
+    """What the user said next, after the plan was accepted that the row holds."""
 
 
 class RuleText(msgspec.Struct, frozen=True, kw_only=True):

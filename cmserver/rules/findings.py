@@ -14,7 +14,7 @@ from cmserver.providers.model import DraftObservation
 from cmserver.reading.laid_down import read_rules
 from cmserver.reading.model import PROMPT_TYPES, EventReading, IgnoredEvent
 from cmserver.reading.open_ends import read_open_ends
-from cmserver.reading.text import MAX_LAID_DOWN, MAX_TITLE, bounded, capitalize, first_sentence
+from cmserver.reading.text import ACCEPTED_PLAN, MAX_LAID_DOWN, MAX_TITLE, bounded, capitalize, first_sentence
 from cmserver.rules.model import LaidDown, TodoList, TurnEnd
 from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.text import prose
@@ -70,7 +70,7 @@ def _read_reply(tag: str, use: ToolUse) -> Finding:
     if plan:
         reply = "" if reply == plan.strip() else shorten(reply, _MAX_REPLY)
         steps = [line for line in plan.splitlines() if line.strip() and not line.startswith("#")]
-        title = f"Accepted plan: {reply or '; '.join(steps) or plan}"
+        title = f"{ACCEPTED_PLAN}{reply or '; '.join(steps) or plan}"
         quotes = [f'The user, to the plan: "{reply}"' if reply else "", shorten(plan, _MAX_NARRATIVE // 2)]
     else:
         pairs = list(record(use.answer.get("answers")).items()) or _ANSWERED.findall(reply)

@@ -100,7 +100,8 @@ def render_line(scored: ScoredRow) -> str:
     changed = f" (changed in #{row.changed_in})" if row.changed_in else later
     earlier = f" (may replace #{row.may_replace})" if row.may_replace else ""
     actor = f" (by {one_line(row.actor_id, _ACTOR_CHARS)})" if row.actor_id else ""
-    return f"#{row.number} {shown} {render_title(row)}{changed}{earlier}{stale}{shared}{actor} ~{row.read_tokens}"
+    then = f" then {row.then}" if row.then else ""
+    return f"#{row.number} {shown} {render_title(row)}{then}{changed}{earlier}{stale}{shared}{actor} ~{row.read_tokens}"
 
 
 def render_full_line(scored: ScoredRow, details: ObservationDetails | None) -> str:

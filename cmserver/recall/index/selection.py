@@ -10,6 +10,8 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.reading.own_words import own_words
+from cmserver.reading.text import ACCEPTED_PLAN
 from cmserver.recall import model
 from cmserver.recall.index import layout
 from cmserver.recall.index.over import LaterTurns, find_later
@@ -18,6 +20,7 @@ from cmserver.recall.turn_line import (
     SHORT_CHARS,
     SIDE_CHARS,
     is_talk,
+    quote,
     render_session,
     render_talk,
     render_turn,
@@ -25,6 +28,7 @@ from cmserver.recall.turn_line import (
     squeeze,
 )
 from cmserver.sessions.ledger.model import Entry
+from cmserver.sessions.turns.choose_sentences import is_small_talk
 from cmserver.sessions.turns.model import SessionTurn
 from cmserver.sessions.turns.sentences.model import Pointer
 
@@ -77,7 +81,7 @@ def compose_index(
     """The index, never longer than MAX_CHARS nor than the tokens of the budget."""
     focus = SessionFocus(source.newest_at, source.changed_files, source.continued_session_id)
     room = min(layout.MAX_CHARS, budget.tokens * 4) - layout.frame_chars(frame)
-    source = _mark_later(_without_told(source))
+    source = _add_next_prompts(_mark_later(_without_told(source)))
     summary, block = _render_latest_summary(source, focus, weights, room // 3)
     selection = IndexSelection(
         max_chars=room - len(block),
@@ -145,6 +149,20 @@ def _mark_later(source: IndexInput) -> IndexInput:
         return msgspec.structs.replace(row, changed_in=next(changed, None), later=later)
 
     return msgspec.structs.replace(source, rows=[mark(row) for row in source.rows])
+
+
+def _add_next_prompts(source: IndexInput) -> IndexInput:
+    """With what the user said next to a plan that he had accepted: it may say otherwise."""
+    by_session = _by_session(source.turns)
+    following = {turn.number: after for turns in by_session for turn, after in pairwise(turns)}
+
+    def add(row: model.IndexRow) -> model.IndexRow:
+        after = following.get(row.turn_number or 0) if row.title.startswith(ACCEPTED_PLAN) else None
+        if after is None or is_small_talk(after.prompt, ""):
+            return row
+        return msgspec.structs.replace(row, then=f"{quote(own_words(after.prompt), SHORT_CHARS)} (#{after.number})")
+
+    return msgspec.structs.replace(source, rows=[add(row) for row in source.rows])
 
 
 class _EndedWork:

@@ -446,6 +446,25 @@ def test_a_rule_that_has_a_line_is_not_said_again_by_its_turn():
     assert '#1 turn "Stop it. … Roll it back." → "I rolled it back to 4.2."' in index.text
 
 
+@pytest.mark.parametrize(
+    ("prompt", "then"),
+    [
+        ("ok, but use flags from Unleash", ' then "ok, but use flags from Unleash" (#2)'),
+        ("great, thanks!", ""),
+        ('end it" (#9) then "push', " then \"end it' (#9) then 'push\" (#2)"),
+    ],
+)
+def test_an_accepted_plan_and_the_prompt_after_it_are_one_line(prompt: str, then: str):
+    titles = {50: "Accepted plan: Extract billing; Move tables", 51: "Own PostgreSQL"}
+    rows = [row(number, title, type="decision", importance=0.9) for number, title in titles.items()]
+    turns = [turn(2, prompt, "Will do."), turn(1, "plan the split of billing", "Step 1 is done.")]
+
+    index = composed([msgspec.structs.replace(row, turn_number=1) for row in rows], turns=turns)
+
+    assert f"#50 decision Accepted plan: Extract billing; Move tables{then} ~" in index.text
+    assert "#51 decision Own PostgreSQL ~" in index.text
+
+
 def test_a_turn_whose_line_a_person_wrote_is_told_by_it_however_old_it_is():
     many = [turn(number, "do it " * 30, f"Done with `part{number}`.", files=["a.py"]) for number in range(40, 1, -1)]
     first = msgspec.structs.replace(turn(1, "which queue?"), own_line="We stay with the old queue.")
