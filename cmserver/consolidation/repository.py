@@ -13,7 +13,7 @@ from cmserver.base.sql import Conn, Jsonb, Query, query, unprepared_query
 from cmserver.consolidation.model import MergeRecord, NewRelation, NewSuggestion, Relation, Suggestion, SuggestionStatus
 from cmserver.observations.model import LIVE_O, Observation
 
-OWNS = {"observation_relationships", "consolidation_suggestions", "consolidation_progress"}
+OWNS = {"observation_relationships", "consolidation_suggestions"}
 
 _LIVE_OTHER: LiteralString = LIVE_O.replace("o.", "other.")
 

@@ -12,11 +12,22 @@ from cmserver.access.model import Principal
 from cmserver.access.projects import NO_SUCH as NO_SUCH_PROJECT
 from cmserver.base import paging
 from cmserver.base.errors import Conflict, Invalid, Issue, NotFound
+from cmserver.base.follow import hold_off
 from cmserver.base.ids import named_id, new_id
 from cmserver.base.sql import Conn
 from cmserver.graph import repository
 from cmserver.graph.find_names import is_ignored
-from cmserver.graph.model import Entity, EntityMention, EntityName, EntityRelation, EntityType, Neighbour, NewEntity, fold_name
+from cmserver.graph.model import (
+    READER,
+    Entity,
+    EntityMention,
+    EntityName,
+    EntityRelation,
+    EntityType,
+    Neighbour,
+    NewEntity,
+    fold_name,
+)
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.read import audit_read
@@ -177,7 +188,7 @@ async def delete_entity(conn: Conn, principal: Principal, name: str) -> UUID:
 
 async def merge_entities(conn: Conn, principal: Principal, name: str, into: str) -> Entity:
     """Make the entity another name of `into`, which is returned: its mentions and relations count for that one."""
-    await repository.wait_for_team(conn, principal.team_id)  # a reader would go on with the alias
+    await hold_off(conn, READER, principal.team_id)  # a reader would go on with the alias
     entity = await find_entity(conn, principal, name)
     try:
         target = await find_entity(conn, principal, into)
@@ -199,7 +210,7 @@ async def merge_entities(conn: Conn, principal: Principal, name: str, into: str)
 
 async def separate_entity(conn: Conn, principal: Principal, name: str) -> Entity:
     """Make an alias, named by its id, an entity of its own again, with the mentions of its name."""
-    await repository.wait_for_team(conn, principal.team_id)
+    await hold_off(conn, READER, principal.team_id)
     alias_id = named_id(name)
     alias = await repository.by_id(conn, principal.team_id, alias_id) if alias_id else None
     if alias is None or not principal.sees(alias.project_id):

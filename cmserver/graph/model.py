@@ -18,6 +18,8 @@ NAMED_TYPES: tuple[NamedType, ...] = NamedType.__args__
 """What a model finds: the memory-service's types. Rules find the others."""
 FoundBy = Literal["rules", "model", "people"]
 
+READER = "entities"
+"""Who reads on from the observations and turns of a team. Two transactions never do: each would wait for the other's entities."""
 NAME_MOST = 200
 NOTES_MOST = 2_000
 LABEL_MOST = 100

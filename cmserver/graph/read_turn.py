@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 from uuid import UUID
 
+from cmserver.base.follow import hold_off
 from cmserver.base.sql import Conn
 from cmserver.base.tolerant_json import array, record
 from cmserver.graph import repository
 from cmserver.graph.find_names import read_names
-from cmserver.graph.model import NOTES_MOST, EntityName, EntityType
+from cmserver.graph.model import NOTES_MOST, READER, EntityName, EntityType
 from cmserver.graph.read_observations import keep_names
 from cmserver.providers.model import Prompt
 from cmserver.redaction.redact import redact
@@ -101,6 +102,6 @@ def _walk(value: object, depth: int = 0) -> Iterator[dict[str, object]]:
 
 async def keep_turn_names(conn: Conn, team_id: UUID, turn_id: UUID, named: Sequence[EntityName]) -> None:
     """Store what a model names in the turn as entities of its project and their mentions; nothing when it was deleted."""
-    await repository.wait_for_team(conn, team_id)
+    await hold_off(conn, READER, team_id)
     for turn in await turns.by_ids(conn, team_id, [turn_id]):
         await keep_names(conn, team_id, {turn.id: turn.project_id}, {turn.id: named}, "model")

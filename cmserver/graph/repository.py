@@ -22,9 +22,9 @@ from cmserver.graph.model import (
     TypeCount,
 )
 from cmserver.observations.embedding.model import QueryVector
-from cmserver.observations.model import LIVE_O
+from cmserver.observations.model import LIVE_O, TEAMS_BEHIND
 
-OWNS = {"entities", "entity_mentions", "entity_relations", "entity_relation_evidence", "entity_progress", "entity_rereads"}
+OWNS = {"entities", "entity_mentions", "entity_relations", "entity_relation_evidence", "entity_rereads"}
 
 # Those of a joined project wait there until it is separated.
 _IS_SEEN: LiteralString = "project_id NOT IN (SELECT id FROM projects WHERE joined_to IS NOT NULL)"
@@ -34,7 +34,6 @@ NEIGHBOUR_MENTIONS = 300
 
 # -- reading observations for entities
 
-READ_PROGRESS = Query(int, "SELECT read_to FROM entity_progress WHERE team_id = %(team_id)s")
 READ_LAST_NUMBER = Query(int, "SELECT last_number FROM observation_counters WHERE team_id = %(team_id)s")
 _READABLE: LiteralString = f"""
     SELECT o.id, o.number, o.project_id, {LIVE_O} AS is_live, o.kind, o.title,
@@ -243,36 +242,9 @@ ERASE = Query(
 )
 
 
-# The counter's row is locked until its numbers are committed: below the last number there are none to come.
-@query("""
-    SELECT c.team_id FROM observation_counters c LEFT JOIN entity_progress p ON p.team_id = c.team_id
-     WHERE c.last_number > coalesce(p.read_to, 0)
-     UNION
-    SELECT team_id FROM entity_rereads
-     ORDER BY 1
-    """)
-async def list_unread_teams(conn: Conn) -> list[UUID]:
-    """The teams with observations or turns that are not read yet."""
-    ...
-
-
-@query("SELECT pg_try_advisory_xact_lock(hashtextextended('entities:' || %(team_id)s::text, 0))")
-async def lock_team(conn: Conn, team_id: UUID) -> bool:
-    """False when another process is reading the team."""
-    ...
-
-
-async def read_progress(conn: Conn, team_id: UUID) -> int:
-    """Up to which number the team is read."""
-    return await READ_PROGRESS.first(conn, team_id=team_id) or 0
-
-
-@query("""
-    INSERT INTO entity_progress AS p (team_id, read_to) VALUES (%(team_id)s, %(read_to)s)
-    ON CONFLICT (team_id) DO UPDATE SET read_to = greatest(p.read_to, excluded.read_to)
-    """)
-async def keep_progress(conn: Conn, team_id: UUID, read_to: int) -> None:
-    """Remember how far the team is read."""
+@query(f"{TEAMS_BEHIND} UNION SELECT team_id FROM entity_rereads ORDER BY 1")
+async def list_unread_teams(conn: Conn, reader: str) -> list[UUID]:
+    """The teams with observations or turns that are not read yet. `reader` is the name of the position."""
     ...
 
 
@@ -318,13 +290,6 @@ async def add_entities(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequen
 async def add_mentions(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[NewMention], found_by: FoundBy) -> None:
     """Store what live observations and turns of the project name; entities that are not there are left out."""
     await ADD_MENTIONS.run(conn, team_id=team_id, project_id=project_id, rows=Jsonb(list(rows)), found_by=found_by)
-
-
-# Two processes never read the same team at once: each would wait for the other's entities.
-@query("SELECT pg_advisory_xact_lock(hashtextextended('entities:' || %(team_id)s::text, 0))::text")
-async def wait_for_team(conn: Conn, team_id: UUID) -> None:
-    """Wait until no other process reads the team."""
-    ...
 
 
 @query(f"""

@@ -177,6 +177,13 @@ LIVE: LiteralString = "superseded_at IS NULL AND (expires_at IS NULL OR expires_
 LIVE_O: LiteralString = "o.superseded_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > now())"
 """What is shown: neither merged into another nor past its time. The view `observations_in_team` says the same."""
 
+# The counter's row is locked until its numbers are committed: below the last number there are none to come.
+TEAMS_BEHIND: LiteralString = """
+    SELECT c.team_id FROM observation_counters c
+      LEFT JOIN read_positions p ON p.team_id = c.team_id AND p.name = %(reader)s
+     WHERE c.last_number > coalesce(p.read_to, 0)"""
+"""Selects the teams with observations behind the read position of that name."""
+
 LABEL: LiteralString = "coalesce(o.caller_type, CASE WHEN o.kind = 'summary' THEN 'summary' ELSE o.type END)"
 """What the writer calls the observation: his own type, else ours, or `summary`."""
 MEMORY_CONDITIONS: LiteralString = """(%(labels)s::text[] IS NULL

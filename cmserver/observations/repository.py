@@ -252,6 +252,12 @@ async def take_numbers(conn: Conn, team_id: UUID, count: int, *, for_turns: bool
     return range(last - count + 1, last + 1)
 
 
+@query(f"{model.TEAMS_BEHIND} ORDER BY c.team_id")
+async def list_teams_behind(conn: Conn, reader: str) -> list[UUID]:
+    """The teams with observations behind the position of that name."""
+    ...
+
+
 async def insert(
     conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[model.NewObservation]
 ) -> list[model.StoredObservation]:

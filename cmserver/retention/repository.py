@@ -10,10 +10,12 @@ from typing import LiteralString
 
 import msgspec
 
+from cmserver.base.follow import keep_position, read_position
+from cmserver.base.log_position import LogPosition
 from cmserver.base.sql import Conn, Query
 from cmserver.retention.model import KEPT_ACTIONS, Kind, LogPage, RetentionDefaults, ShortestDays, TakenRows
 
-OWNS = {"retention_counts", "retention_marks"}
+OWNS = {"retention_counts"}
 BORROWS = {
     "observations",
     "observation_versions",
@@ -97,7 +99,7 @@ _IS_OLD_RECEIPT: LiteralString = """\
 r.created_at > '-infinity' AND r.created_at < now() - make_interval(days => policy.days)"""
 _IS_OLD_ACT: LiteralString = f"""\
 a.created_at < now() - make_interval(days => {_AUDIT_DAYS}) AND a.action <> ALL(%(kept_actions)s)
-           AND a.id <= (SELECT counted_to FROM access_counting)"""
+           AND a.id <= (SELECT read_to FROM read_positions WHERE name = 'accesses' AND team_id IS NULL)"""
 
 _AGE_POLICY: LiteralString = f"""
            (SELECT p.id AS project_id, p.team_id, {_OBSERVATION_DAYS} AS days,
@@ -370,16 +372,6 @@ SHORTEST_DAYS = Query(
     """,
 )
 
-MARK = Query(int, "SELECT read_to FROM retention_marks WHERE kind = %(kind)s")
-
-SET_MARK = Query(
-    int,
-    """
-    INSERT INTO retention_marks (kind, read_to) VALUES (%(kind)s, %(read_to)s)
-    ON CONFLICT (kind) DO UPDATE SET read_to = excluded.read_to
-    """,
-)
-
 # What retention has taken of every team since it exists.
 COUNTS = Query(
     TakenRows,
@@ -435,10 +427,11 @@ async def take(conn: Conn, kind: Kind, defaults: RetentionDefaults, limit: int) 
 
 async def take_page(conn: Conn, kind: Kind, defaults: RetentionDefaults, *, shortest_days: int, limit: int) -> LogPage:
     """Look at the next `limit` rows of one of the LOGS in its current pass, and take those that are kept no longer."""
-    after = await mark(conn, kind)
-    page = await _TAKE_PAGE[kind].one(conn, **_parameters(defaults), after=after, shortest_days=shortest_days, limit=limit)
-    if (page.last_id or 0) != after:
-        await SET_MARK.run(conn, kind=kind, read_to=page.last_id or 0)
+    before = await read_pass(conn, kind)
+    page = await _TAKE_PAGE[kind].one(conn, **_parameters(defaults), after=before.read_to, shortest_days=shortest_days, limit=limit)
+    after = LogPosition(read_to=page.last_id or 0)
+    if after != before:
+        await keep_position(conn, f"retention.{kind}", after)
     return page
 
 
@@ -455,6 +448,6 @@ def _parameters(defaults: RetentionDefaults) -> dict[str, object]:
     return {**msgspec.structs.asdict(defaults), "kept_actions": list(KEPT_ACTIONS)}
 
 
-async def mark(conn: Conn, kind: Kind) -> int:
-    """The place up to which the current pass over a log has come; 0 at its beginning."""
-    return await MARK.first(conn, kind=kind) or 0
+async def read_pass(conn: Conn, kind: Kind) -> LogPosition:
+    """How far the current pass over a log has come; a pass begins anew at its end."""
+    return await read_position(conn, f"retention.{kind}")

@@ -103,7 +103,7 @@ class _Run:
 
     async def take_log(self, kind: Kind, shortest_days: int) -> int:
         """Look at pages of a log from where the last run stopped, once around at most; returns the rows that were taken."""
-        start = await self._db.in_system(lambda conn: repository.mark(conn, kind))
+        start = (await self._db.in_system(lambda conn: repository.read_pass(conn, kind))).read_to
         taken, has_wrapped = 0, False
 
         async def take(conn: Conn) -> LogPage:

@@ -48,10 +48,10 @@ _TEXTS = """
 """
 # So that as many of the project's observations are new.
 _PROGRESS = """
-    INSERT INTO consolidation_progress (team_id, compared_to)
-    SELECT %(team_id)s, (SELECT number FROM observations WHERE project_id = %(project_id)s
+    INSERT INTO read_positions (name, team_id, read_to)
+    SELECT 'comparison', %(team_id)s, (SELECT number FROM observations WHERE project_id = %(project_id)s
                           ORDER BY number DESC OFFSET %(new)s LIMIT 1)
-    ON CONFLICT (team_id) DO UPDATE SET compared_to = excluded.compared_to
+    ON CONFLICT (team_id, name) DO UPDATE SET read_to = excluded.read_to
 """
 
 

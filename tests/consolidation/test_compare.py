@@ -59,7 +59,7 @@ async def test_a_pair_is_suggested_once_however_often_it_is_compared(make: Make,
         await write(make, vectors, cast, vector)
 
     first, second = await compare_new(db), await compare_new(db)
-    await ask(db, "UPDATE consolidation_progress SET compared_to = 0 RETURNING 1")
+    await ask(db, "UPDATE read_positions SET read_to = 0 WHERE name = 'comparison' RETURNING 1")
     await compare_new(db)
 
     assert (first, second) == (3, 0)
@@ -159,7 +159,7 @@ async def test_who_undid_a_merge_is_not_merged_again(client: AsyncClient, make: 
         await write(make, vectors, cast, (1.0, 0.0))
     await compare_new(db)
     undone = await client.post("/v1/observations/1/undo", headers=cast.alice.headers)
-    await ask(db, "UPDATE consolidation_progress SET compared_to = 0 RETURNING 1")
+    await ask(db, "UPDATE read_positions SET read_to = 0 WHERE name = 'comparison' RETURNING 1")
     await ask(db, "UPDATE observation_embeddings SET embedding = '[1,0]' RETURNING 1")
     await compare_new(db)
 

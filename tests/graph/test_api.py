@@ -10,8 +10,10 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.base.follow import try_lock
 from cmserver.base.ids import new_id
 from cmserver.graph import repository
+from cmserver.graph.model import READER
 from cmserver.graph.read_observations import read_new_observations
 from tests.access.tools import until_it_waits_for_a_lock
 from tests.conftest import Cast, Person, bound_to, mint
@@ -285,7 +287,7 @@ async def test_one_that_is_deleted_at_the_same_moment_is_made_again_and_else_not
 async def test_a_merge_waits_for_who_reads_the_team(api: Api, db: Db, cast: Cast):
     entity_id, into = await api.id_of("a_name"), await api.id_of("b_name")
     async with db.tenant(cast.alice.team_id) as conn:
-        assert await repository.lock_team(conn, cast.alice.team_id)
+        assert await try_lock(conn, READER, cast.alice.team_id)
         merging = asyncio.create_task(api("POST", f"/entities/{entity_id}/merge", {"intoId": into}))
         await until_it_waits_for_a_lock(db, merging)
     assert (await merging)["entity"]["mentionCount"] == 3

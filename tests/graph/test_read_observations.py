@@ -10,6 +10,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.graph import repository
+from cmserver.graph.model import READER
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.providers.model import Answer, Completion, DraftObservation, Prompt
 from tests.conftest import Cast, Person, bound_to
@@ -94,7 +95,7 @@ async def test_a_name_that_is_deleted_before_it_is_read_is_passed_over(db: Db, c
     await read_new_observations(db)
 
     async with db.system() as conn:
-        assert await repository.list_unread_teams(conn) == []
+        assert await repository.list_unread_teams(conn, READER) == []
 
 
 async def test_an_imported_observation_with_a_low_number_is_read(db: Db, cast: Cast, make: Make):

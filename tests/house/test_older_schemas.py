@@ -40,6 +40,10 @@ PER_TEAM = ("projects", "observations", "agent_events", "server_sessions", "obse
 CHANGED: dict[str, str] = {
     "memberships": "0002: its rows are in team_members now",
     "team_members": "0002: has the rows of memberships, too",
+    **dict.fromkeys(
+        ("entity_progress", "consolidation_progress", "access_counting", "retention_marks"),
+        "0003: its rows are in read_positions now",
+    ),
 }
 """Tables of which a later migration removes or adds rows on purpose, and why."""
 

@@ -146,7 +146,6 @@ ROWS: dict[str, LiteralString] = {
         INSERT INTO project_overviews (id, project_id, team_id, body, made_at)
         VALUES (%(id)s, %(project)s, %(team)s, %(name)s, now())
     """,
-    "entity_progress": "INSERT INTO entity_progress (team_id, read_to) VALUES (%(team)s, 1)",
     "entity_rereads": "INSERT INTO entity_rereads (place_id, team_id) VALUES (%(observations)s, %(team)s)",
     "memory_telemetry": """
         INSERT INTO memory_telemetry (team_id, project_id, event_type, query_text)
@@ -155,7 +154,7 @@ ROWS: dict[str, LiteralString] = {
     "project_joined_rows": """
         INSERT INTO project_joined_rows (project_id, row_id, team_id) VALUES (%(project)s, %(id)s, %(team)s)
     """,
-    "consolidation_progress": "INSERT INTO consolidation_progress (team_id, compared_to) VALUES (%(team)s, 1)",
+    "read_positions": "INSERT INTO read_positions (name, team_id, read_to) VALUES ('entities', %(team)s, 1)",
     "context_injections": """
         INSERT INTO context_injections (id, team_id, project_id, server_session_id, reason, numbers, summary_numbers, left_out,
                                         left_out_count, tokens, budget_tokens, chars)

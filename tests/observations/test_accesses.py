@@ -130,7 +130,7 @@ async def test_numbers_of_a_database_that_was_restored_elsewhere_hold_nothing_up
     await read_by(db, cast.alice, "get", observation)
     await count_accesses(db)
     async with db.system() as conn:
-        await conn.execute("UPDATE access_counting SET seen_below = '123456789012'")
+        await conn.execute("UPDATE read_positions SET fence_transaction = '123456789012' WHERE name = 'accesses'")
 
     await count_accesses(db)
 

@@ -169,7 +169,8 @@ class OldRows:
 
     async def count_accesses_up_to(self, audit_id: int) -> None:
         await self.write(
-            "INSERT INTO access_counting (counted_to) VALUES (%s) ON CONFLICT (only_one) DO UPDATE SET counted_to = %s",
+            "INSERT INTO read_positions (name, read_to) VALUES ('accesses', %s)"
+            " ON CONFLICT (team_id, name) DO UPDATE SET read_to = %s",
             *(audit_id, audit_id),
         )
 

@@ -11,6 +11,8 @@ import msgspec
 from cmserver.access import repository as access
 from cmserver.access.model import Consolidation, Principal
 from cmserver.base.db import Db
+from cmserver.base.follow import keep_position, read_position
+from cmserver.base.log_position import LogPosition
 from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
 from cmserver.consolidation import repository as consolidation
@@ -29,6 +31,8 @@ from cmserver.observations.model import Observation
 
 log = get_logger(__name__)
 
+COMPARED = "comparison"
+"""The name of the position up to which the observations of a team are compared."""
 NEW_AT_ONCE = 5_000
 """How many new observations a round compares."""
 ROUNDS = 10
@@ -53,7 +57,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 async def compare_new(db: Db) -> int:
     """Compare what is new in all teams; returns how many observations that were."""
     compared = 0
-    for team_id in await db.in_system(repository.behind):
+    for team_id in await db.in_system(lambda conn: observations.list_teams_behind(conn, COMPARED)):
         try:
             for _ in range(ROUNDS):  # the next run continues
                 count = await _compare_team(db, team_id)
@@ -72,7 +76,7 @@ async def _compare_team(db: Db, team_id: UUID) -> int:
     compared again.
     """
     async with db.tenant(team_id) as conn:
-        compared_to = await repository.progress(conn, team_id)
+        compared_to = (await read_position(conn, COMPARED, team_id=team_id)).read_to
         model = await embeddings.CURRENT.first(conn)
         rows = await repository.new(
             conn,
@@ -88,8 +92,14 @@ async def _compare_team(db: Db, team_id: UUID) -> int:
         mine = [row for row in due if row.project_id == project_id and row.is_compared]
         await _compare_project(db, team_id, project_id, mode, mine, model)
     if due:
-        await db.in_tenant(team_id, lambda conn: repository.keep_progress(conn, team_id, due[-1].number))
+        await db.in_tenant(team_id, lambda conn: _keep_position(conn, team_id, due[-1].number))
     return len(due)
+
+
+async def _keep_position(conn: Conn, team_id: UUID, compared_to: int) -> None:
+    """Keep how far the team is compared, unless another process is further."""
+    if (await read_position(conn, COMPARED, team_id=team_id)).read_to < compared_to:
+        await keep_position(conn, COMPARED, LogPosition(read_to=compared_to), team_id=team_id)
 
 
 async def _compare_project(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import LiteralString
 from uuid import UUID
 
-from cmserver.base.sql import Conn, Query, query, unprepared_query
+from cmserver.base.sql import Conn, Query, unprepared_query
 from cmserver.consolidation.comparison.model import NewRow, StoredVector, TextHash
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import LIVE_O, ManualObservation, Scope
@@ -88,9 +88,6 @@ BY_WORDS = Query(
 
 
 # -- new observations of all projects, as the owner
-
-
-PROGRESS = Query(int, "SELECT compared_to FROM consolidation_progress WHERE team_id = %(team_id)s")
 
 
 # In the binary form of pgvector: two bytes of length, two of nothing, and two for each number.
@@ -178,30 +175,6 @@ async def by_words(conn: Conn, observation: ManualObservation, types: Sequence[s
         caller_type=observation.caller_type,
         limit=limit,
     )
-
-
-# The counter's row is locked until its numbers are committed: below the last number there are none to come.
-@query("""
-    SELECT c.team_id FROM observation_counters c LEFT JOIN consolidation_progress p ON p.team_id = c.team_id
-     WHERE c.last_number > coalesce(p.compared_to, 0) ORDER BY c.team_id
-    """)
-async def behind(conn: Conn) -> list[UUID]:
-    """The teams with observations that are not compared yet."""
-    ...
-
-
-async def progress(conn: Conn, team_id: UUID) -> int:
-    """Up to which number the team is compared."""
-    return await PROGRESS.first(conn, team_id=team_id) or 0
-
-
-@query("""
-    INSERT INTO consolidation_progress AS p (team_id, compared_to) VALUES (%(team_id)s, %(compared_to)s)
-    ON CONFLICT (team_id) DO UPDATE SET compared_to = greatest(p.compared_to, excluded.compared_to)
-    """)
-async def keep_progress(conn: Conn, team_id: UUID, compared_to: int) -> None:
-    """Remember how far the team is compared, unless another process is further."""
-    ...
 
 
 # `waits` until it has its vector, but no longer than that: an embedder that is away must not hold up all that comes after it.

@@ -8,10 +8,11 @@ permanent: such a row of the log names the numbers under `counted`, and they are
 from __future__ import annotations
 
 from cmserver.base.db import Db
-from cmserver.base.log_position import advance
+from cmserver.base.follow import follow
+from cmserver.base.log_position import LogPosition, advance
 from cmserver.base.sql import Conn
 from cmserver.observations.accesses import repository
-from cmserver.observations.accesses.model import VIAS
+from cmserver.observations.accesses.model import COUNTED, VIAS
 
 _ROWS = 10_000
 _ROUNDS = 50
@@ -19,7 +20,7 @@ _ROUNDS = 50
 
 
 async def count_accesses(db: Db) -> None:
-    """Count what was read since the last run. Of two that run at once, one waits and finds nothing left."""
+    """Count what was read since the last run. Of two that run at once, one leaves it to the other."""
     for _ in range(_ROUNDS):
         if await db.in_system(_count_some):
             return
@@ -27,11 +28,16 @@ async def count_accesses(db: Db) -> None:
 
 async def _count_some(conn: Conn) -> bool:
     """Whether all is counted that can be."""
-    await repository.lock(conn)
-    before = await repository.position(conn)
-    after = await advance(conn, before, await repository.look(conn, before.read_to, _ROWS))
-    for team_id in await repository.teams(conn, VIAS, after=before.read_to, until=after.read_to):
-        await repository.count(conn, team_id, VIAS, after=before.read_to, until=after.read_to)
-    if after != before:
-        await repository.keep(conn, after)
-    return after.read_to < before.read_to + _ROWS
+    is_all = True
+
+    async def count(before: LogPosition) -> LogPosition:
+        nonlocal is_all
+        after = await advance(conn, before, await repository.look(conn, before.read_to, _ROWS))
+        if after.read_to > before.read_to:
+            for team_id in await repository.teams(conn, VIAS, after=before.read_to, until=after.read_to):
+                await repository.count(conn, team_id, VIAS, after=before.read_to, until=after.read_to)
+        is_all = after.read_to < before.read_to + _ROWS
+        return after
+
+    await follow(conn, COUNTED, count)
+    return is_all

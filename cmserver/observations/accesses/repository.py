@@ -7,53 +7,20 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.base.log_position import LogLook, LogPosition, look_at
+from cmserver.base.log_position import LogLook, look_at
 from cmserver.base.sql import Conn, Query, RowCount, query
-
-OWNS = {"access_counting"}  # and what the room's other repositories say
 
 
 class AuditLook(msgspec.Struct, frozen=True):
     audit: LogLook
 
 
-POSITION = Query(
-    LogPosition,
-    """
-    SELECT counted_to AS read_to, seen_to AS fence_id, seen_below::text::bigint AS fence_transaction FROM access_counting
-    """,
-)
-
 LOOK = Query(AuditLook, f"SELECT {look_at('audit_log', 'after')} AS audit")
-
-KEEP = Query(
-    int,
-    """
-    INSERT INTO access_counting (only_one, counted_to, seen_to, seen_below)
-    VALUES (true, %(read_to)s, %(fence_id)s, %(fence_transaction)s::text::xid8)
-    ON CONFLICT (only_one) DO UPDATE
-       SET counted_to = excluded.counted_to, seen_to = excluded.seen_to, seen_below = excluded.seen_below
-    """,
-)
-
-
-@query("SELECT pg_advisory_xact_lock(7237415006)::text")
-async def lock(conn: Conn) -> None:
-    """Only one transaction counts at a time. No write: the position must not be read by a transaction that has a number."""
-    ...
-
-
-async def position(conn: Conn) -> LogPosition:
-    return await POSITION.first(conn) or LogPosition()
 
 
 async def look(conn: Conn, after: int, limit: int) -> LogLook:
     """At up to `limit` rows of the audit log behind that id."""
     return (await LOOK.one(conn, after=after, limit=limit)).audit
-
-
-async def keep(conn: Conn, position: LogPosition) -> None:
-    await KEEP.run(conn, read_to=position.read_to, fence_id=position.fence_id, fence_transaction=position.fence_transaction)
 
 
 @query("""
