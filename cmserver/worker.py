@@ -7,7 +7,8 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from itertools import chain, repeat
 
 from procrastinate import App, PsycopgConnector
 from procrastinate.exceptions import ConnectorException
@@ -24,7 +25,7 @@ from cmserver.calls import repository as calls
 from cmserver.consolidation.comparison.compare import compare_new
 from cmserver.generation import jobs
 from cmserver.generation import repository as generation
-from cmserver.generation.job_notifier import DONE, JobNotifier
+from cmserver.generation.job_notifier import DONE, JOBS, JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import QUEUE, OutboxManager, WorkerLimits, check_contract
 from cmserver.generation.run_batch import BatchRunner
@@ -57,14 +58,22 @@ _MAINTENANCE_TASKS = 2
 log = get_logger(__name__)
 
 REAP_SECONDS = 2.0
-POLL_SECONDS = 1.0
+"""While any worker holds a lane."""
+_ABORT_POLL_SECONDS = 1.0
+"""While a job runs."""
+_RARE_POLL_SECONDS = 60.0
+"""For work that notifications tell of."""
 _PATIENT_POLL_SECONDS = 5.0
 """For work that nobody waits for."""
+_PATIENT_HEARTBEAT_SECONDS = 20.0
+"""Of workers whose jobs are not given to others."""
+_PRUNED_AFTER_SECONDS = 60.0
 _LONGEST_PAUSE_SECONDS = 10.0
 _STEADY_SECONDS = 30.0
 _MAX_LOGGED_JOBS = 100
 _GATHER_SECONDS = 1.0
 _BUSY_PAUSE_SECONDS = 0.05
+_MINUTE_SECONDS = 60.0
 _READ_ANYWAY_SECONDS = 60.0
 """How often observations are read for entities: what was changed or imported wakes nobody."""
 
@@ -88,26 +97,27 @@ async def run_worker(
         max_events=_MAX_TURN_EVENTS if gathers_turns(settings) else _MAX_BATCH_EVENTS,
         max_chars=_MAX_TURN_CHARS if gathers_turns(settings) else _MAX_BATCH_CHARS,
         lease_seconds=settings.lease_seconds,
+        heartbeat_seconds=settings.heartbeat_seconds,
     )
 
     def make_outbox_worker() -> Worker:
         connector = PsycopgConnector()
         manager = OutboxManager(connector, db, notifications, notifier, label=name, limits=limits)
         app = jobs.generation_app(manager, connector, runner)
-        worker = _make_worker(settings, app, QUEUE, settings.generation_concurrency)
+        # Its heartbeat looks for due lanes, too.
+        worker = _make_worker(settings, app, QUEUE, settings.generation_concurrency, heartbeat_seconds=settings.heartbeat_seconds)
         manager.stop_worker = worker.stop
         return worker
 
     def make_maintenance_worker() -> Worker:
-        return _make_worker(
-            settings, build_maintenance_app(PsycopgConnector(), db, notifier, settings), "maintenance", _MAINTENANCE_TASKS
-        )
+        app = build_maintenance_app(PsycopgConnector(), db, settings)
+        return _make_worker(settings, app, "maintenance", _MAINTENANCE_TASKS, heartbeat_seconds=_PATIENT_HEARTBEAT_SECONDS)
 
     steward = StewardRunner(db, settings)
 
     def make_steward_worker() -> Worker:
         app = steward_jobs.steward_app(PsycopgConnector(), steward)
-        return _make_worker(settings, app, steward_jobs.QUEUE, 1, listens=False)
+        return _make_worker(settings, app, steward_jobs.QUEUE, 1, heartbeat_seconds=settings.heartbeat_seconds, listens=False)
 
     with contextlib.suppress(Unavailable):  # the settings may name other providers now: jobs that wait for one are tried again
         await db.in_system(generation.MAKE_PAUSED_LANES_DUE.run)
@@ -120,25 +130,30 @@ async def run_worker(
         group.create_task(_reap(settings, db, notifier, stop))
         group.create_task(_embed(settings, db, notifications, stop))
         group.create_task(_trace_old_turns(db, stop))
+        acts: dict[str, Callable[[], Coroutine[object, object, object]]] = {
+            "end_idle_sessions": lambda: ingest_jobs.end_idle_sessions(db, notifier),
+            "count_accesses": lambda: access_jobs.count_accesses(db),
+            "compare_new": lambda: compare_new(db),
+            "move_strays": lambda: move_strays(db),
+            "plan_steward": lambda: plan_all(db, settings),
+        }
+        for place, act_name in enumerate(acts):
+            later_seconds = (place + 1) * _MINUTE_SECONDS / len(acts)
+            group.create_task(_run_each_minute(act_name, acts[act_name], stop, later_seconds=later_seconds))
         if settings.entities != "off":
             group.create_task(_read_entities(db, notifications, stop))
             group.create_task(_make_overviews(settings, db, notifications, stop))
     log.info("worker.stopped", label=name)
 
 
-def build_maintenance_app(connector: PsycopgConnector, db: Db, notifier: JobNotifier, settings: Settings) -> App:
+def build_maintenance_app(connector: PsycopgConnector, db: Db, settings: Settings) -> App:
     """The app of the periodic tasks. Without one procrastinate would not notice that its listener died."""
     app = App(connector=connector)
     tasks: dict[str, tuple[str, Callable[[], Awaitable[object]]]] = {
         "generation.keep_ready_list": ("*/10 * * * *", lambda: jobs.keep_ready_list(db)),
-        "ingest.end_idle_sessions": ("* * * * *", lambda: ingest_jobs.end_idle_sessions(db, notifier)),
-        "observations.count_accesses": ("* * * * *", lambda: access_jobs.count_accesses(db)),
-        "consolidation.compare": ("* * * * *", lambda: compare_new(db)),
         "retention.sweep": ("*/5 * * * *", lambda: sweep(db)),
         "projects.normalise": ("17 * * * *", lambda: normalise_all(db)),
-        "projects.move_strays": ("* * * * *", lambda: move_strays(db)),
         "recall.calibrate_teams": ("*/10 * * * *", lambda: calibration_jobs.calibrate_teams(db, settings)),
-        "steward.plan": ("* * * * *", lambda: plan_all(db, settings)),
         "backups.make": ("*/10 * * * *", lambda: back_up_when_due(db, settings)),
     }
     for name, (cron, act) in tasks.items():
@@ -155,20 +170,22 @@ def _add_periodic(app: App, name: str, cron: str, act: Callable[[], Awaitable[ob
         await act()
 
 
-def _make_worker(settings: Settings, app: App, queue: str, concurrency: int, *, listens: bool = True) -> Worker:
+def _make_worker(
+    settings: Settings, app: App, queue: str, concurrency: int, *, heartbeat_seconds: float, listens: bool = True
+) -> Worker:
     """A worker of procrastinate for one queue. One that does not listen takes no connection, and looks every few seconds."""
     return Worker(
         app,
         queues=[queue],
         name=queue,
         concurrency=concurrency,
-        fetch_job_polling_interval=POLL_SECONDS if listens else _PATIENT_POLL_SECONDS,
-        abort_job_polling_interval=POLL_SECONDS if listens else _PATIENT_POLL_SECONDS,
+        fetch_job_polling_interval=_RARE_POLL_SECONDS if listens else _PATIENT_POLL_SECONDS,
+        abort_job_polling_interval=_ABORT_POLL_SECONDS if listens else _PATIENT_POLL_SECONDS,
         listen_notify=listens,
         shutdown_graceful_timeout=settings.drain_seconds,
         install_signal_handlers=False,
-        update_heartbeat_interval=settings.heartbeat_seconds,
-        stalled_worker_timeout=max(settings.lease_seconds, 60.0),
+        update_heartbeat_interval=heartbeat_seconds,
+        stalled_worker_timeout=max(settings.lease_seconds, _PRUNED_AFTER_SECONDS),
         delete_jobs="successful",
     )
 
@@ -198,18 +215,28 @@ async def _supervise(name: str, make_worker: Callable[[], Worker], db: Db, stop:
 
 async def _reap(settings: Settings, db: Db, notifier: JobNotifier, stop: asyncio.Event) -> None:
     """Recover the lanes of dead workers. Not a job, which would need a free slot."""
+    is_any_held: bool
 
     async def reap() -> None:
-        recovered = await db.in_system(
+        nonlocal is_any_held
+        is_any_held = True  # should it fail
+        reaped = await db.in_system(
             lambda conn: leases.reap(conn, hard_limit_seconds=settings.job_seconds),
             answer_seconds=settings.lease_seconds,
         )
-        if recovered:
+        is_any_held = reaped.is_any_held
+        if reaped.jobs:
             await db.in_system(calls.LOSE_RUNS.run)
-            log.warning("lanes.recovered", count=len(recovered), jobs=[str(job) for job in recovered[:_MAX_LOGGED_JOBS]])
+            log.warning("lanes.recovered", count=len(reaped.jobs), jobs=[str(job) for job in reaped.jobs[:_MAX_LOGGED_JOBS]])
             notifier.notify_due()
 
-    await run_periodically(reap, stop, seconds=REAP_SECONDS, log_failure=lambda error: log.error("reaper.failed", exc_info=error))
+    await run_periodically(
+        reap,
+        stop,
+        # What a worker takes and leaves meanwhile is found before its lease is over.
+        seconds=lambda: REAP_SECONDS if is_any_held else max(REAP_SECONDS, settings.lease_seconds / 2),
+        log_failure=lambda error: log.error("reaper.failed", exc_info=error),
+    )
 
 
 async def _reap_steward(db: Db, stop: asyncio.Event) -> None:
@@ -223,16 +250,12 @@ async def _reap_steward(db: Db, stop: asyncio.Event) -> None:
 
 
 async def _embed(settings: Settings, db: Db, notifications: NotificationListener, stop: asyncio.Event) -> None:
-    """Embed new observations; the end of a batch and a manual observation wake the worker."""
-    embedding_worker, wakeup = EmbeddingWorker(db, settings), asyncio.Event()
-    unsubscribes = [notifications.subscribe(channel, lambda _payload: wakeup.set()) for channel in (DONE, announce.NEWS)]
-    try:
+    """Embed new observations and the sentences of turns."""
+    embedding_worker = EmbeddingWorker(db, settings)
+    with _woken_by(notifications, DONE, announce.NEWS, JOBS) as wakeup:  # JOBS: a turn has ended
         async with asyncio.TaskGroup() as group:
             group.create_task(embedding_worker.run(wakeup, stop))
             group.create_task(keep_indexed(db, embedding_worker.switched, stop))
-    finally:
-        for unsubscribe in unsubscribes:
-            unsubscribe()
 
 
 async def _trace_old_turns(db: Db, stop: asyncio.Event) -> None:
@@ -243,6 +266,22 @@ async def _trace_old_turns(db: Db, stop: asyncio.Event) -> None:
         seconds=_READ_ANYWAY_SECONDS,
         busy_seconds=_BUSY_PAUSE_SECONDS,
         log_failure=lambda error: log.error("traces.failed", exc_info=error),
+    )
+
+
+async def _run_each_minute(
+    name: str, act: Callable[[], Coroutine[object, object, object]], stop: asyncio.Event, *, later_seconds: float
+) -> None:
+    """Run what other workers may run at the same time: at once, after `later_seconds`, so that not all comes together, and so on.
+
+    Not as tasks of procrastinate: what that asks the database for each is more than what most of them ask.
+    """
+    pauses = chain([later_seconds], repeat(_MINUTE_SECONDS))
+    await run_periodically(
+        lambda: run_unless_stopped(stop, act()),
+        stop,
+        seconds=lambda: next(pauses),
+        log_failure=lambda error: log.error("task.failed", task=name, exc_info=error),
     )
 
 
@@ -275,9 +314,7 @@ async def _follow_news(
     log_failure: Callable[[Exception], None],
 ) -> None:
     """Run `act` now and then, and after the end of a batch or a manual observation; again at once while it returns True."""
-    wakeup = asyncio.Event()
-    unsubscribes = [notifications.subscribe(channel, lambda _payload: wakeup.set()) for channel in (DONE, announce.NEWS)]
-    try:
+    with _woken_by(notifications, DONE, announce.NEWS) as wakeup:
         await run_periodically(
             act,
             stop,
@@ -286,6 +323,15 @@ async def _follow_news(
             busy_seconds=_BUSY_PAUSE_SECONDS,
             log_failure=log_failure,
         )
+
+
+@contextlib.contextmanager
+def _woken_by(notifications: NotificationListener, *channels: str) -> Generator[asyncio.Event]:
+    """An event that each notification of the channels sets."""
+    wakeup = asyncio.Event()
+    unsubscribes = [notifications.subscribe(channel, lambda _payload: wakeup.set()) for channel in channels]
+    try:
+        yield wakeup
     finally:
         for unsubscribe in unsubscribes:
             unsubscribe()

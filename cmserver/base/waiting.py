@@ -55,12 +55,12 @@ async def run_periodically(
     act: Callable[[], Awaitable[object]],
     stop: asyncio.Event,
     *,
-    seconds: float,
+    seconds: float | Callable[[], float],
     log_failure: Callable[[Exception], None],
     wake: asyncio.Event | None = None,
     busy_seconds: float | None = None,
 ) -> None:
-    """Run `act` every `seconds`, and when `wake` is set, until `stop` is.
+    """Run `act` every `seconds` (which may be asked after each round), and when `wake` is set, until `stop` is.
 
     Unavailable is ignored; other errors go to `log_failure`. When `act` returns True the next round begins after `busy_seconds`.
     """
@@ -78,7 +78,7 @@ async def run_periodically(
         if is_busy:
             await wait_any(stop, timeout_seconds=busy_seconds)
         else:
-            await wait_any(*events, timeout_seconds=seconds)
+            await wait_any(*events, timeout_seconds=seconds() if callable(seconds) else seconds)
 
 
 def backoff(

@@ -111,7 +111,7 @@ async def _serve(order: ChildOrder, connections: process.DatabaseConnections, st
     assert order.listener is not None
     monitor = QueueMonitor(connections.db, warns=False)
     server = await open_api_server(order.settings, connections, socket.socket(fileno=order.listener), monitor)
-    tasks = [await server.start(), asyncio.create_task(monitor.run(stop))]
+    tasks = [await server.start(), asyncio.create_task(monitor.run(stop, connections.notifications))]
     log.info("process.ready", pid=os.getpid())
     await process.run_until_stopped(connections, stop, *tasks)
     server.stop()

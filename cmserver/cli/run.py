@@ -134,7 +134,7 @@ async def serve(
             children = _child_orders(settings, role, urls, listener, is_embedded=is_embedded)
             monitor = QueueMonitor(connections.db)
             tasks = [asyncio.create_task(keep_child_running(child, stop)) for child in children]
-            tasks.append(asyncio.create_task(monitor.run(stop)))
+            tasks.append(asyncio.create_task(monitor.run(stop, connections.notifications)))
             tasks += _start_metrics_export(connections.db, stop)
             from cmserver.cli.api_server import open_api_server  # noqa: PLC0415 - half a second, which no other command should take
 
@@ -167,7 +167,10 @@ async def work(settings: Settings, providers: ProviderChain, status_listener: so
             await _begin(settings, connections.db)
             click.echo("The worker is running. Ctrl-C stops it.")
             monitor = QueueMonitor(connections.db)
-            tasks = [asyncio.create_task(act) for act in (monitor.run(stop), run_jobs(settings, connections, providers, stop))]
+            tasks = [
+                asyncio.create_task(act)
+                for act in (monitor.run(stop, connections.notifications), run_jobs(settings, connections, providers, stop))
+            ]
             tasks += _start_metrics_export(connections.db, stop)
             async with serve_status(settings, connections.db, status_listener):
                 notify_service_manager(READY)

@@ -29,15 +29,18 @@ log = get_logger(__name__)
 
 QUEUE = "generation"
 TASK = "generation.run_batch"
+_LOCKED_SECONDS = 1.0
+_OUTAGE_SECONDS = 1.0
 
 
 class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of a worker's slots and batches, and the length of its lease."""
+    """Limits of a worker's slots and batches, the length of its lease, and how often it is renewed."""
 
     slots: int
     max_events: int
     max_chars: int
     lease_seconds: float
+    heartbeat_seconds: float
 
 
 class OutboxManager(manager.JobManager):
@@ -64,6 +67,9 @@ class OutboxManager(manager.JobManager):
         self._ready: deque[jobs.Job] = deque()
         self._notification_count = 0
         self._worker_id: int | None = None
+        self._wake: Callable[[], None] = lambda: None
+        """Makes the worker claim; does nothing before it listens."""
+        self._timer: asyncio.TimerHandle | None = None
         self.stop_worker: Callable[[], None] = lambda: None
         """Set by the supervisor; called when the lease has expired."""
 
@@ -86,6 +92,7 @@ class OutboxManager(manager.JobManager):
             except Unavailable:
                 if not self._ready:
                     # If the outage outlasts the lease, the heartbeat ends this worker.
+                    self._wake_in(_OUTAGE_SECONDS)
                     await asyncio.sleep(0.2)
                     return None
             # The worker clears its wake event after this call, which would lose a notification that came during the claim.
@@ -108,6 +115,11 @@ class OutboxManager(manager.JobManager):
                 max_events=self._limits.max_events,
                 max_chars=self._limits.max_chars,
             )
+            if not claims:
+                due_seconds = await leases.next_due_seconds(conn, self._limits.heartbeat_seconds)
+                if due_seconds is not None:
+                    # What is due already is locked by another transaction.
+                    self._wake_in(due_seconds if due_seconds > 0 else _LOCKED_SECONDS)
             for claim in claims:
                 if claim.job_ids:
                     self._claims[claim.claim] = claim
@@ -116,6 +128,12 @@ class OutboxManager(manager.JobManager):
                 if not claim.job_ids:
                     # A second statement with a fresh snapshot: within the claim the lane would sleep on an event it cannot see.
                     await repository.release(conn, claim.lane, claim.claim)
+
+    def _wake_in(self, seconds: float) -> None:
+        """Claim then; what was known before of the next due lane is outdated."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._wake)
 
     async def finish_job(self, job: jobs.Job, status: jobs.Status, delete_job: bool) -> None:
         self._claims.pop(job.id or 0, None)
@@ -139,15 +157,19 @@ class OutboxManager(manager.JobManager):
             pending.add(task)
             task.add_done_callback(pending.discard)
 
+        def wake() -> None:
+            self._notification_count += 1
+            start(on_notification(channel=JOBS, notification={"type": "job_inserted", "job_id": 0}))
+
         def on_jobs(payload: str) -> None:
             if not self._notifier.is_own(payload):
-                self._notification_count += 1
-                start(on_notification(channel=JOBS, notification={"type": "job_inserted", "job_id": 0}))
+                wake()
 
         async def abort() -> None:
             for claim in await self.list_jobs_to_abort_async():
                 await on_notification(channel=CANCEL, notification={"type": "abort_job_requested", "job_id": claim})
 
+        self._wake = wake
         unsubscribers = [self._listener.subscribe(JOBS, on_jobs), self._listener.subscribe(CANCEL, lambda _: start(abort()))]
         try:
             await asyncio.Event().wait()
@@ -166,17 +188,28 @@ class OutboxManager(manager.JobManager):
             return []
 
     async def update_heartbeat(self, worker_id: int) -> None:
-        """Renew the lease, and requeue unknown claims; stop this worker, whose successor has a new id, if it is over."""
+        """Renew the lease, requeue unknown claims, and find due lanes that no notification told of.
+
+        Stops this worker, whose successor has a new id, if the lease is over.
+        """
         try:
             async with self._db.system_statement(answer_seconds=self._limits.lease_seconds) as conn:
-                alive = await leases.heartbeat(conn, worker_id, self._limits.lease_seconds)
-            if alive:
+                found = await leases.heartbeat(
+                    conn,
+                    worker_id,
+                    lease_seconds=self._limits.lease_seconds,
+                    within_seconds=self._limits.heartbeat_seconds,
+                    known=list(self._claims),
+                )
+            if found.is_alive and found.has_lost_claims:
                 await self._requeue_lost_claims(worker_id)
         except Unavailable:
             return
-        if not alive:
+        if not found.is_alive:
             log.warning("worker.lost", worker=worker_id)
             self.stop_worker()
+        elif found.due_seconds is not None:
+            self._wake_in(max(0.0, found.due_seconds))
 
     async def _requeue_lost_claims(self, worker_id: int) -> None:
         if self._claiming.locked():
@@ -194,6 +227,7 @@ class OutboxManager(manager.JobManager):
         """Requeue all that this worker still holds; heartbeats have ended by now."""
         self._ready.clear()
         self._claims.clear()
+        self._wake = lambda: None
         try:
             await self._db.in_system(lambda conn: leases.requeue_all(conn, worker_id), answer_seconds=self._limits.lease_seconds)
             await super().unregister_worker(worker_id)

@@ -1,4 +1,4 @@
-"""Reads the queue every few seconds, warns about its age and length, and keeps the sums for others."""
+"""Reads the queue while something happens in it, warns about its age and length, and keeps the sums for others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from cmserver.access import announce
 from cmserver.base.db import Db
 from cmserver.base.logs import get_logger
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.waiting import run_periodically
+from cmserver.generation.job_notifier import DONE, JOBS
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import QueueCounts, QueueDelay, QueueLength
 from cmserver.sessions import repository as sessions
@@ -18,6 +21,8 @@ from cmserver.sessions import repository as sessions
 log = get_logger(__name__)
 
 LOOK_SECONDS = 15.0
+QUIET_LOOK_SECONDS = 60.0
+"""While the queue is empty and no notification comes."""
 _WARN_EVERY_SECONDS = 60.0
 _MAX_NAMED_TEAMS = 100
 WARNING_SECONDS = 300.0
@@ -55,18 +60,40 @@ class QueueMonitor:
         self._warned_at: dict[str, float] = {}
         self.load: Load | None = None
         """None until the first look."""
+        self._is_changed = True
+        self._looked_at = 0.0
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: asyncio.Event, notifications: NotificationListener) -> None:
         """Look until `stop` is set; also in processes without a worker, as none may be running."""
-        await run_periodically(
-            self.look, stop, seconds=LOOK_SECONDS, log_failure=lambda error: log.error("queue.not_watched", exc_info=error)
-        )
+
+        def note_change(_payload: str) -> None:
+            self._is_changed = True
+
+        unsubscribes = [notifications.subscribe(channel, note_change) for channel in (JOBS, DONE, announce.NEWS)]
+        try:
+            await run_periodically(
+                self.look_if_due,
+                stop,
+                seconds=LOOK_SECONDS,
+                log_failure=lambda error: log.error("queue.not_watched", exc_info=error),
+            )
+        finally:
+            for unsubscribe in unsubscribes:
+                unsubscribe()
+
+    async def look_if_due(self) -> None:
+        """Look unless the queue was empty at the last look, some seconds ago, and no notification has come since."""
+        is_busy = self.load is None or self.load.queued + self.load.processing > 0
+        if is_busy or self._is_changed or self.clock() - self._looked_at >= QUIET_LOOK_SECONDS:
+            self._is_changed = False
+            await self.look()
+            self._looked_at = self.clock()
 
     async def look(self) -> None:
         """Read the queue's lengths, and warn of teams that are over a limit."""
         async with self._db.system() as conn:
-            delays = await queue.queue_delays(conn, self.warning_seconds)
             lengths = await queue.QUEUE_LENGTHS.all(conn)
+            delays = await queue.queue_delays(conn, self.warning_seconds) if lengths else []
             active_sessions = await sessions.OPEN_COUNT_OF_ALL.one(conn)
         self.load = Load(
             queued=sum(length.queued for length in lengths),

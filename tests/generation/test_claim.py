@@ -132,7 +132,7 @@ async def test_a_worker_whose_heartbeat_is_not_alive_claims_nothing(outbox: Outb
 
     assert await hand.claim() == []
     async with outbox.db.system_statement() as conn:
-        assert not await leases.heartbeat(conn, hand.worker_id, 20)
+        assert not (await leases.heartbeat(conn, hand.worker_id, lease_seconds=20, within_seconds=5, known=[])).is_alive
 
 
 async def test_the_work_of_a_dead_worker_goes_back_and_its_attempt_counts(outbox: Outbox, hand: Hand):
@@ -141,7 +141,7 @@ async def test_the_work_of_a_dead_worker_goes_back_and_its_attempt_counts(outbox
     await outbox.rows("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '21 seconds'")
 
     async with outbox.db.system() as conn:
-        jobs = await leases.reap(conn, hard_limit_seconds=300)
+        jobs = (await leases.reap(conn, hard_limit_seconds=300)).jobs
 
     assert set(jobs) == {event.job.id for event in recorded if event.job}
     assert recorded[0].job is not None
@@ -158,7 +158,7 @@ async def test_a_batch_held_longer_than_the_hard_limit_goes_back_from_a_live_wor
     await outbox.rows("UPDATE generation_lanes SET locked_at = now() - interval '6 minutes'")
 
     async with outbox.db.system() as conn:
-        assert len(await leases.reap(conn, hard_limit_seconds=300)) == 1
+        assert len((await leases.reap(conn, hard_limit_seconds=300)).jobs) == 1
 
 
 async def test_the_reaper_leaves_alone_what_a_transaction_may_still_commit(outbox: Outbox, hand: Hand):
@@ -169,11 +169,11 @@ async def test_the_reaper_leaves_alone_what_a_transaction_may_still_commit(outbo
     async with outbox.db.system() as effects:
         await repository.still_held(effects, claim.claim, claim.job_ids)
         async with outbox.db.system() as conn:
-            assert await leases.reap(conn, hard_limit_seconds=300) == []
+            assert (await leases.reap(conn, hard_limit_seconds=300)).jobs == []
 
     assert await outbox.value("SELECT worker_id FROM generation_lanes") == hand.worker_id
     async with outbox.db.system() as conn:
-        assert len(await leases.reap(conn, hard_limit_seconds=300)) == 2
+        assert len((await leases.reap(conn, hard_limit_seconds=300)).jobs) == 2
 
 
 async def test_a_claim_that_another_has_taken_over_holds_nothing(outbox: Outbox, hand: Hand):

@@ -16,6 +16,7 @@ from cmserver.base.errors import Unavailable
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
+from cmserver.base.waiting import run_beside
 from cmserver.calls import repository as calls
 from cmserver.generation import repository
 from cmserver.generation.job_notifier import JobNotifier, wait_for_jobs
@@ -27,6 +28,7 @@ from cmserver.ingest import session_lifecycle as sessions
 from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
 from tests.conftest import Cast
 from tests.generation.tools import Hand, Outbox, Scripted, completion, each_observed
+from tests.timeouts import ENOUGH_SECONDS
 
 
 async def _crash_after_the_answer(outbox: Outbox, hand: Hand, claim: Claim) -> None:
@@ -122,7 +124,7 @@ async def test_a_release_that_fails_does_not_forget_the_batches_claimed_beside_i
     await hand.work()
     await outbox.rows("UPDATE generation_lanes SET due_at = now() - interval '1 second'")
     await outbox.put(1, session="full")
-    limits = WorkerLimits(slots=4, max_events=20, max_chars=60_000, lease_seconds=20)
+    limits = WorkerLimits(slots=4, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
     manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
 
     async def broken(*_: object) -> bool:
@@ -141,7 +143,7 @@ async def test_a_claim_whose_answer_was_lost_is_requeued_at_the_next_heartbeat(
     outbox: Outbox, hub: NotificationListener, monkeypatch: pytest.MonkeyPatch
 ):
     hand = await outbox.hand(Scripted())
-    limits = WorkerLimits(slots=1, max_events=20, max_chars=60_000, lease_seconds=20)
+    limits = WorkerLimits(slots=1, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
     manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
     await outbox.put(2, session="known")
     known = await manager.fetch_job(None, hand.worker_id)
@@ -166,6 +168,32 @@ async def test_a_claim_whose_answer_was_lost_is_requeued_at_the_next_heartbeat(
     monkeypatch.setattr(repository, "claim", claim)
     assert await hand.work() == 1
     assert await outbox.statuses() == {"completed": 5}
+
+
+@pytest.mark.parametrize("due_in", ["0 seconds", "0.3 seconds"])
+async def test_a_lane_of_which_no_notification_told_is_found_by_the_next_heartbeat(
+    outbox: Outbox, hub: NotificationListener, due_in: str
+):
+    hand = await outbox.hand(Scripted())
+    limits = WorkerLimits(slots=1, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
+    manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
+    woken = asyncio.Event()
+
+    async def wake(**_: object) -> None:
+        woken.set()
+
+    async with run_beside(manager.listen_for_jobs(on_notification=wake)):
+        await asyncio.sleep(0)
+        await manager.update_heartbeat(hand.worker_id)
+        is_woken_by_nothing = woken.is_set()
+        await outbox.put(1)
+        await outbox.rows(f"UPDATE generation_lanes SET due_at = now() + interval '{due_in}'")
+        woken.clear()
+        await manager.update_heartbeat(hand.worker_id)
+        async with asyncio.timeout(ENOUGH_SECONDS):
+            await woken.wait()
+
+    assert not is_woken_by_nothing
 
 
 async def test_jobs_in_lanes_that_sleep_or_are_missing_are_found(outbox: Outbox):

@@ -261,7 +261,7 @@ async def test_a_stored_answer_is_applied_and_not_bought_again(outbox: Outbox):
     await outbox.put(1, first=10)
     await outbox.rows("DELETE FROM procrastinate_workers")
     async with outbox.db.system() as conn:
-        assert len(await leases.reap(conn, hard_limit_seconds=300)) == 3
+        assert len((await leases.reap(conn, hard_limit_seconds=300)).jobs) == 3
 
     second = await outbox.hand(provider)
     claims = await second.claim()

@@ -463,7 +463,7 @@ class JobsLife(RuleBasedStateMachine):
     def _reap(self) -> None:
         lost = [held for held in self.held if held.ours and held.hand.worker_id in self.silent]
 
-        recovered = self.run(self.world.db.in_system(lambda conn: leases.reap(conn, hard_limit_seconds=300)))
+        recovered = self.run(self.world.db.in_system(lambda conn: leases.reap(conn, hard_limit_seconds=300))).jobs
 
         assert sorted(recovered) == sorted(job.id for held in lost for job in held.jobs)
         for held in lost:

@@ -197,6 +197,7 @@ WITHOUT_TEAM = {
         "calls.repository.FINISH_RUN",
         "calls.repository.stored_answers",
         "calls.repository.end_runs",
+        "generation.leases.repository.HEARTBEAT",
         "generation.repository.CLAIM",
         "generation.repository.claimed_jobs",
         "generation.repository.STILL_HELD",

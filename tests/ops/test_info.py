@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
@@ -11,7 +12,10 @@ from structlog.testing import capture_logs
 
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.notifications import NotificationListener
+from cmserver.base.waiting import run_beside
 from cmserver.calls import repository as calls
+from cmserver.generation.job_notifier import DONE, JOBS
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate.model import QueueCounts
 from cmserver.generation.queue_monitor import QueueMonitor
@@ -233,6 +237,34 @@ async def test_a_long_queue_is_logged_once_a_minute_and_shown(
     assert (await info(client, cast.charlie.key))["queue"]["warning"] is None
 
 
+async def test_a_quiet_queue_is_read_once_a_minute_and_soon_after_a_notification(
+    outbox: Outbox, db: Db, hub: NotificationListener, monkeypatch: pytest.MonkeyPatch
+):
+    now: list[float] = [0.0]
+    looks: list[float] = []
+    monitor = QueueMonitor(db, clock=lambda: now[0])
+
+    async def look() -> None:
+        await QueueMonitor.look(monitor)
+        looks.append(now[0])
+
+    monkeypatch.setattr(monitor, "look", look)
+    async with run_beside(monitor.run(asyncio.Event(), hub)):
+        while not looks:
+            await asyncio.sleep(0.01)
+        for now[0] in (15.0, 30.0):
+            await monitor.look_if_due()
+        hub.deliver(DONE, "")
+        for now[0] in (45.0, 60.0, 75.0, 90.0, 105.0, 120.0):
+            await monitor.look_if_due()
+        await outbox.put(1)
+        hub.deliver(JOBS, "")
+        for now[0] in (135.0, 150.0, 165.0):
+            await monitor.look_if_due()
+
+    assert looks == [0.0, 45.0, 105.0, 135.0, 150.0, 165.0]
+
+
 @pytest.mark.parametrize(("oldest", "allowed", "warns"), [(301, 300, True), (300, 300, False), (None, 300, False)])
 def test_it_warns_of_a_job_that_has_waited_for_longer(db: Db, oldest: float | None, allowed: float, warns: bool):
     counts = QueueCounts(
@@ -269,7 +301,7 @@ async def test_a_job_is_counted_as_recovered_once_for_each_loss(client: httpx.As
     await lost.claim()
     await outbox.rows("DELETE FROM procrastinate_workers WHERE id = %s", lost.worker_id)
     async with outbox.db.system() as conn:
-        (job_id,) = await leases.reap(conn, hard_limit_seconds=300)
+        (job_id,) = (await leases.reap(conn, hard_limit_seconds=300)).jobs
         await calls.pause_provider(conn, "scripted", "quota_exhausted", "No credit.", 60)
 
     await (await outbox.hand(Scripted())).work()  # is given back at once: its provider is paused

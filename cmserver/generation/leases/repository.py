@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from uuid import UUID
+from typing import LiteralString
 
 from cmserver.base.sql import Conn, Query, query
-from cmserver.generation.leases.model import Worker
+from cmserver.generation.leases.model import Heartbeat, ReaperResult, Worker
 
 OWNS = {"generation_workers"}
 BORROWS = {"procrastinate_workers"}  # the heartbeat is the lease
@@ -13,13 +13,22 @@ BORROWS = {"procrastinate_workers"}  # the heartbeat is the lease
 
 UNREGISTER = Query(int, "DELETE FROM generation_workers WHERE worker_id = %(worker_id)s")
 
-# A late heartbeat does not count: the worker must return under a new id.
+_DUE_SECONDS: LiteralString = """
+    (SELECT extract(epoch FROM min(due_at) - now())::float8 FROM generation_lanes
+      WHERE worker_id IS NULL AND due_at <= now() + make_interval(secs => %(within_seconds)s))"""
+
+# A late heartbeat does not count: the worker must return under a new id. The same statement looks for what no notification told of.
 HEARTBEAT = Query(
-    int,
-    """
-    UPDATE procrastinate_workers SET last_heartbeat = now()
-     WHERE id = %(worker_id)s AND last_heartbeat > now() - make_interval(secs => %(lease_seconds)s)
-    RETURNING id
+    Heartbeat,
+    f"""
+    WITH renewed AS (
+        UPDATE procrastinate_workers SET last_heartbeat = now()
+         WHERE id = %(worker_id)s AND last_heartbeat > now() - make_interval(secs => %(lease_seconds)s) RETURNING id
+    )
+    SELECT EXISTS (SELECT FROM renewed) AS is_alive,
+           EXISTS (SELECT FROM generation_lanes
+                    WHERE worker_id = %(worker_id)s AND claim <> ALL(%(known)s::bigint[])) AS has_lost_claims,
+           {_DUE_SECONDS} AS due_seconds
     """,
 )
 
@@ -82,9 +91,15 @@ async def register(conn: Conn, worker_id: int, label: str, lease_seconds: float)
     ...
 
 
-async def heartbeat(conn: Conn, worker_id: int, lease_seconds: float) -> bool:
-    """Renew the lease; False when it has expired or the worker is gone."""
-    return await HEARTBEAT.first(conn, worker_id=worker_id, lease_seconds=lease_seconds) is not None
+async def heartbeat(conn: Conn, worker_id: int, *, lease_seconds: float, within_seconds: float, known: list[int]) -> Heartbeat:
+    """Renew the lease, and look for lanes that are due within that time. `known` are the worker's claims."""
+    return await HEARTBEAT.one(conn, worker_id=worker_id, lease_seconds=lease_seconds, within_seconds=within_seconds, known=known)
+
+
+@query(f"SELECT {_DUE_SECONDS}")
+async def next_due_seconds(conn: Conn, within_seconds: float) -> float | None:
+    """In how many seconds the next free lane is due, below 0 if one is; None when none is within that time."""
+    ...
 
 
 # A worker asks often: it reads no more of a lane than a batch may have.
@@ -113,7 +128,10 @@ async def requeue_lost(conn: Conn, worker_id: int, kept: list[int]) -> int:
     return await FREE_LANES.run(conn, worker_id=worker_id, kept=kept)
 
 
-@query("SELECT requeue_stale(%(hard_limit_seconds)s)")
-async def reap(conn: Conn, *, hard_limit_seconds: float) -> list[UUID]:
-    """Requeue the jobs of dead workers; return their ids."""
+@query("""
+    SELECT ARRAY(SELECT requeue_stale(%(hard_limit_seconds)s)) AS jobs,
+           EXISTS (SELECT FROM generation_lanes WHERE worker_id IS NOT NULL) AS is_any_held
+    """)
+async def reap(conn: Conn, *, hard_limit_seconds: float) -> ReaperResult:
+    """Requeue the jobs of dead workers."""
     ...

@@ -32,6 +32,9 @@ from cmserver.providers.model import MAX_WAIT_SECONDS, FailureKind, ProviderErro
 log = get_logger(__name__)
 
 POLL_SECONDS = 1.0
+"""While an embedder is away, a model is changed, or a round failed."""
+QUIET_POLL_SECONDS = 60.0
+"""Else notifications tell of what is to be embedded; texts that were refused, and what a dead worker had, are found by looking."""
 BREATH_SECONDS = 0.02
 """Between one call and the next while a backlog is embedded: generation has the same processor and database."""
 LONGEST_OUTAGE_PAUSE_SECONDS = 60.0
@@ -68,6 +71,7 @@ class EmbeddingWorker:
         self._settings = settings
         self._make = make
         self._is_settled = False
+        self._is_quiet = False
         self._in_use_until = 0.0
         self._embedders: dict[int, Embedder | None] = {}
         self._outages: dict[int, Outage] = {}
@@ -87,7 +91,7 @@ class EmbeddingWorker:
             await run_periodically(
                 lambda: run_unless_stopped(stop, self.round()),
                 stop,
-                seconds=POLL_SECONDS,
+                seconds=lambda: QUIET_POLL_SECONDS if self._is_quiet else POLL_SECONDS,
                 busy_seconds=BREATH_SECONDS,
                 wake=woken,
                 log_failure=lambda error: log.error("embeddings.failed", exc_info=error),
@@ -101,6 +105,7 @@ class EmbeddingWorker:
 
     async def round(self) -> bool:
         """Do one step for each model; returns whether there is more to do at once."""
+        self._is_quiet = False
         if not self._is_settled and await self._changed(self._settle):
             self._is_settled = True
         async with self._db.system() as conn:
@@ -116,6 +121,8 @@ class EmbeddingWorker:
                 self.switched.set()
                 advanced = True
             more |= advanced
+        is_changing = any(model.state != "current" for model in models) or any(not task.done() for _, task in self._pulls.values())
+        self._is_quiet = self._is_settled and not is_changing and not self._outages
         return more
 
     async def _write_sentences(self, model: EmbeddingModel | None) -> bool:
