@@ -2,9 +2,12 @@
 --
 -- Each reader of observations and logs had a table of its own to remember how far it is. Now a position has a name, and belongs to a
 -- team or, as one in a log of all teams, to none; such rows no request sees. No position is lost. Processes of the older version go on
--- taking events; what follows them (entities, comparison, accesses, retention) waits until they are upgraded, too.
+-- taking events; what their workers read on (entities, comparison, accesses, retention) is done by workers of the new one.
 --
--- How long: milliseconds; a row for each team.
+-- How long: milliseconds, a row for each team, after the transactions that keep a position just then.
+
+-- Until the end: a position that an open transaction keeps would be copied as it was before, and what it counted be counted twice.
+LOCK TABLE entity_progress, consolidation_progress, access_counting, retention_marks IN ACCESS EXCLUSIVE MODE;
 
 CREATE TABLE read_positions (
     name              text NOT NULL,
@@ -30,9 +33,11 @@ INSERT INTO read_positions (name, read_to) SELECT 'retention.' || kind, read_to 
 
 COMMENT ON FUNCTION requeue_stale IS 'Gives back what dead workers hold; returns the jobs. Every worker does this every two seconds while any lane is held.';
 
--- What workers do each minute are no tasks of procrastinate any more: of these nobody would know the names.
-DELETE FROM procrastinate_jobs
- WHERE status = 'todo'
-   AND task_name IN ('ingest.end_idle_sessions', 'observations.count_accesses', 'consolidation.compare', 'projects.move_strays', 'steward.plan');
+-- What workers do each minute are no tasks of procrastinate any more. What runs just then goes by itself.
+CREATE TEMPORARY TABLE gone_tasks ON COMMIT DROP AS
+SELECT unnest(ARRAY['ingest.end_idle_sessions', 'observations.count_accesses', 'consolidation.compare', 'projects.move_strays',
+                    'steward.plan']) AS name;
+DELETE FROM procrastinate_periodic_defers USING gone_tasks WHERE task_name = name;
+DELETE FROM procrastinate_jobs USING gone_tasks WHERE task_name = name AND status <> 'doing';
 
 DROP TABLE entity_progress, consolidation_progress, access_counting, retention_marks;

@@ -57,7 +57,7 @@ async def merged(empty_database: str, monkeypatch: pytest.MonkeyPatch) -> str:
                 (RED, "CHARLIE", "member", "{}", "2026-05-01"),  # the same person, spelled otherwise, and added by name later
             ],
         )
-    assert await migrate(empty_database) == ["0002_members"]
+    assert "0002_members" in await migrate(empty_database)
     return empty_database
 
 
