@@ -8,7 +8,6 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from itertools import chain, repeat
 
 from procrastinate import App, PsycopgConnector
 from procrastinate.exceptions import ConnectorException
@@ -55,14 +54,22 @@ _MAX_BATCH_EVENTS, _MAX_BATCH_CHARS = 20, 60_000
 _MAINTENANCE_TASKS = 2
 """A backup may take minutes, and the others go on meanwhile."""
 
+_GONE_TASKS = (
+    *("ingest.end_idle_sessions", "observations.count_accesses", "consolidation.compare"),
+    *("projects.move_strays", "steward.plan"),
+)
+"""For one release: processes of the version before, beside this one, go on queueing these tasks. Without a name they would fail."""
+
 log = get_logger(__name__)
 
 REAP_SECONDS = 2.0
-"""While any worker holds a lane."""
+"""While any worker holds a lane, and for one lease after that."""
 _ABORT_POLL_SECONDS = 1.0
 """While a job runs."""
 _RARE_POLL_SECONDS = 60.0
 """For work that notifications tell of."""
+_RAREST_POLL_SECONDS = 600.0
+"""For work that heartbeats find, too."""
 _PATIENT_POLL_SECONDS = 5.0
 """For work that nobody waits for."""
 _PATIENT_HEARTBEAT_SECONDS = 20.0
@@ -104,20 +111,41 @@ async def run_worker(
         connector = PsycopgConnector()
         manager = OutboxManager(connector, db, notifications, notifier, label=name, limits=limits)
         app = jobs.generation_app(manager, connector, runner)
-        # Its heartbeat looks for due lanes, too.
-        worker = _make_worker(settings, app, QUEUE, settings.generation_concurrency, heartbeat_seconds=settings.heartbeat_seconds)
+        worker = _make_worker(
+            settings,
+            app,
+            QUEUE,
+            settings.generation_concurrency,
+            heartbeat_seconds=settings.heartbeat_seconds,
+            poll_seconds=_RAREST_POLL_SECONDS,
+        )
         manager.stop_worker = worker.stop
         return worker
 
     def make_maintenance_worker() -> Worker:
         app = build_maintenance_app(PsycopgConnector(), db, settings)
-        return _make_worker(settings, app, "maintenance", _MAINTENANCE_TASKS, heartbeat_seconds=_PATIENT_HEARTBEAT_SECONDS)
+        return _make_worker(
+            settings,
+            app,
+            "maintenance",
+            _MAINTENANCE_TASKS,
+            heartbeat_seconds=_PATIENT_HEARTBEAT_SECONDS,
+            poll_seconds=_RARE_POLL_SECONDS,
+        )
 
     steward = StewardRunner(db, settings)
 
     def make_steward_worker() -> Worker:
         app = steward_jobs.steward_app(PsycopgConnector(), steward)
-        return _make_worker(settings, app, steward_jobs.QUEUE, 1, heartbeat_seconds=settings.heartbeat_seconds, listens=False)
+        return _make_worker(
+            settings,
+            app,
+            steward_jobs.QUEUE,
+            1,
+            heartbeat_seconds=settings.heartbeat_seconds,
+            poll_seconds=_PATIENT_POLL_SECONDS,
+            listens=False,
+        )
 
     with contextlib.suppress(Unavailable):  # the settings may name other providers now: jobs that wait for one are tried again
         await db.in_system(generation.MAKE_PAUSED_LANES_DUE.run)
@@ -128,7 +156,8 @@ async def run_worker(
         group.create_task(_supervise(steward_jobs.QUEUE, make_steward_worker, db, stop))
         group.create_task(_reap_steward(db, stop))
         group.create_task(_reap(settings, db, notifier, stop))
-        group.create_task(_embed(settings, db, notifications, stop))
+        to_embed = asyncio.Event()
+        group.create_task(_embed(settings, db, notifications, to_embed, stop))
         group.create_task(_trace_old_turns(db, stop))
         acts: dict[str, Callable[[], Coroutine[object, object, object]]] = {
             "end_idle_sessions": lambda: ingest_jobs.end_idle_sessions(db, notifier),
@@ -138,10 +167,10 @@ async def run_worker(
             "plan_steward": lambda: plan_all(db, settings),
         }
         for place, act_name in enumerate(acts):
-            later_seconds = (place + 1) * _MINUTE_SECONDS / len(acts)
-            group.create_task(_run_each_minute(act_name, acts[act_name], stop, later_seconds=later_seconds))
+            first_seconds = place * _MINUTE_SECONDS / len(acts)
+            group.create_task(_run_each_minute(act_name, acts[act_name], stop, first_seconds=first_seconds))
         if settings.entities != "off":
-            group.create_task(_read_entities(db, notifications, stop))
+            group.create_task(_read_entities(db, notifications, to_embed, stop))
             group.create_task(_make_overviews(settings, db, notifications, stop))
     log.info("worker.stopped", label=name)
 
@@ -158,7 +187,13 @@ def build_maintenance_app(connector: PsycopgConnector, db: Db, settings: Setting
     }
     for name, (cron, act) in tasks.items():
         _add_periodic(app, name, cron, act)
+    for name in _GONE_TASKS:
+        app.task(_do_nothing, name=name)
     return app
+
+
+async def _do_nothing(timestamp: int) -> None:
+    pass
 
 
 def _add_periodic(app: App, name: str, cron: str, act: Callable[[], Awaitable[object]]) -> None:
@@ -171,7 +206,14 @@ def _add_periodic(app: App, name: str, cron: str, act: Callable[[], Awaitable[ob
 
 
 def _make_worker(
-    settings: Settings, app: App, queue: str, concurrency: int, *, heartbeat_seconds: float, listens: bool = True
+    settings: Settings,
+    app: App,
+    queue: str,
+    concurrency: int,
+    *,
+    heartbeat_seconds: float,
+    poll_seconds: float,
+    listens: bool = True,
 ) -> Worker:
     """A worker of procrastinate for one queue. One that does not listen takes no connection, and looks every few seconds."""
     return Worker(
@@ -179,7 +221,7 @@ def _make_worker(
         queues=[queue],
         name=queue,
         concurrency=concurrency,
-        fetch_job_polling_interval=_RARE_POLL_SECONDS if listens else _PATIENT_POLL_SECONDS,
+        fetch_job_polling_interval=poll_seconds,
         abort_job_polling_interval=_ABORT_POLL_SECONDS if listens else _PATIENT_POLL_SECONDS,
         listen_notify=listens,
         shutdown_graceful_timeout=settings.drain_seconds,
@@ -215,16 +257,17 @@ async def _supervise(name: str, make_worker: Callable[[], Worker], db: Db, stop:
 
 async def _reap(settings: Settings, db: Db, notifier: JobNotifier, stop: asyncio.Event) -> None:
     """Recover the lanes of dead workers. Not a job, which would need a free slot."""
-    is_any_held: bool
+    held_until = 0.0
 
     async def reap() -> None:
-        nonlocal is_any_held
-        is_any_held = True  # should it fail
+        nonlocal held_until
+        before, held_until = held_until, time.monotonic() + settings.lease_seconds  # also should it fail
         reaped = await db.in_system(
             lambda conn: leases.reap(conn, hard_limit_seconds=settings.job_seconds),
             answer_seconds=settings.lease_seconds,
         )
-        is_any_held = reaped.is_any_held
+        if not reaped.is_any_held:
+            held_until = before
         if reaped.jobs:
             await db.in_system(calls.LOSE_RUNS.run)
             log.warning("lanes.recovered", count=len(reaped.jobs), jobs=[str(job) for job in reaped.jobs[:_MAX_LOGGED_JOBS]])
@@ -234,7 +277,7 @@ async def _reap(settings: Settings, db: Db, notifier: JobNotifier, stop: asyncio
         reap,
         stop,
         # What a worker takes and leaves meanwhile is found before its lease is over.
-        seconds=lambda: REAP_SECONDS if is_any_held else max(REAP_SECONDS, settings.lease_seconds / 2),
+        seconds=lambda: REAP_SECONDS if time.monotonic() < held_until else max(REAP_SECONDS, settings.lease_seconds / 2),
         log_failure=lambda error: log.error("reaper.failed", exc_info=error),
     )
 
@@ -249,12 +292,14 @@ async def _reap_steward(db: Db, stop: asyncio.Event) -> None:
     )
 
 
-async def _embed(settings: Settings, db: Db, notifications: NotificationListener, stop: asyncio.Event) -> None:
+async def _embed(
+    settings: Settings, db: Db, notifications: NotificationListener, to_embed: asyncio.Event, stop: asyncio.Event
+) -> None:
     """Embed new observations and the sentences of turns."""
     embedding_worker = EmbeddingWorker(db, settings)
-    with _woken_by(notifications, DONE, announce.NEWS, JOBS) as wakeup:  # JOBS: a turn has ended
+    with _waking(to_embed, notifications, DONE, announce.NEWS, JOBS):  # JOBS: a turn has ended
         async with asyncio.TaskGroup() as group:
-            group.create_task(embedding_worker.run(wakeup, stop))
+            group.create_task(embedding_worker.run(to_embed, stop))
             group.create_task(keep_indexed(db, embedding_worker.switched, stop))
 
 
@@ -270,26 +315,27 @@ async def _trace_old_turns(db: Db, stop: asyncio.Event) -> None:
 
 
 async def _run_each_minute(
-    name: str, act: Callable[[], Coroutine[object, object, object]], stop: asyncio.Event, *, later_seconds: float
+    name: str, act: Callable[[], Coroutine[object, object, object]], stop: asyncio.Event, *, first_seconds: float
 ) -> None:
-    """Run what other workers may run at the same time: at once, after `later_seconds`, so that not all comes together, and so on.
+    """Run what other workers may run at the same time: first after `first_seconds`, so that not all comes together.
 
     Not as tasks of procrastinate: what that asks the database for each is more than what most of them ask.
     """
-    pauses = chain([later_seconds], repeat(_MINUTE_SECONDS))
+    await wait_any(stop, timeout_seconds=first_seconds)
     await run_periodically(
         lambda: run_unless_stopped(stop, act()),
         stop,
-        seconds=lambda: next(pauses),
+        seconds=_MINUTE_SECONDS,
         log_failure=lambda error: log.error("task.failed", task=name, exc_info=error),
     )
 
 
-async def _read_entities(db: Db, notifications: NotificationListener, stop: asyncio.Event) -> None:
+async def _read_entities(db: Db, notifications: NotificationListener, to_embed: asyncio.Event, stop: asyncio.Event) -> None:
     """Read new observations for what they name, soon after the end of a batch or a manual observation."""
 
     async def read() -> bool:
         is_full = await read_new_observations(db)
+        to_embed.set()  # new entities
         if not is_full:
             await wait_any(stop, timeout_seconds=_GATHER_SECONDS)  # what comes meanwhile is read at once
         return is_full
@@ -314,7 +360,8 @@ async def _follow_news(
     log_failure: Callable[[Exception], None],
 ) -> None:
     """Run `act` now and then, and after the end of a batch or a manual observation; again at once while it returns True."""
-    with _woken_by(notifications, DONE, announce.NEWS) as wakeup:
+    wakeup = asyncio.Event()
+    with _waking(wakeup, notifications, DONE, announce.NEWS):
         await run_periodically(
             act,
             stop,
@@ -326,12 +373,11 @@ async def _follow_news(
 
 
 @contextlib.contextmanager
-def _woken_by(notifications: NotificationListener, *channels: str) -> Generator[asyncio.Event]:
-    """An event that each notification of the channels sets."""
-    wakeup = asyncio.Event()
+def _waking(wakeup: asyncio.Event, notifications: NotificationListener, *channels: str) -> Generator[None]:
+    """Each notification of the channels sets the event."""
     unsubscribes = [notifications.subscribe(channel, lambda _payload: wakeup.set()) for channel in channels]
     try:
-        yield wakeup
+        yield
     finally:
         for unsubscribe in unsubscribes:
             unsubscribe()

@@ -416,8 +416,8 @@ _COUNT: dict[Kind, Query[int]] = {
     "steward_jobs": COUNT_STEWARD_JOBS,
     "audit_log": COUNT_AUDIT,
 }
-LOGS = frozenset(_TAKE_PAGE)
-"""The kinds that are gone through page by page."""
+PASSES: dict[Kind, str] = {kind: f"retention.{kind}" for kind in _TAKE_PAGE}
+"""The kinds that are gone through page by page, each with the name of its position; a pass begins anew at the end."""
 
 
 async def take(conn: Conn, kind: Kind, defaults: RetentionDefaults, limit: int) -> int:
@@ -426,12 +426,12 @@ async def take(conn: Conn, kind: Kind, defaults: RetentionDefaults, limit: int) 
 
 
 async def take_page(conn: Conn, kind: Kind, defaults: RetentionDefaults, *, shortest_days: int, limit: int) -> LogPage:
-    """Look at the next `limit` rows of one of the LOGS in its current pass, and take those that are kept no longer."""
-    before = await read_pass(conn, kind)
+    """Look at the next `limit` rows of one of the PASSES in its current pass, and take those that are kept no longer."""
+    before = await read_position(conn, PASSES[kind])
     page = await _TAKE_PAGE[kind].one(conn, **_parameters(defaults), after=before.read_to, shortest_days=shortest_days, limit=limit)
     after = LogPosition(read_to=page.last_id or 0)
     if after != before:
-        await keep_position(conn, f"retention.{kind}", after)
+        await keep_position(conn, PASSES[kind], after)
     return page
 
 
@@ -446,8 +446,3 @@ async def shortest_days(conn: Conn, defaults: RetentionDefaults) -> ShortestDays
 
 def _parameters(defaults: RetentionDefaults) -> dict[str, object]:
     return {**msgspec.structs.asdict(defaults), "kept_actions": list(KEPT_ACTIONS)}
-
-
-async def read_pass(conn: Conn, kind: Kind) -> LogPosition:
-    """How far the current pass over a log has come; a pass begins anew at its end."""
-    return await read_position(conn, f"retention.{kind}")

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from cmserver.base.db import Db
+from cmserver.base.follow import read_position
 from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
 from cmserver.retention import repository
@@ -32,7 +33,7 @@ async def sweep(db: Db, defaults: RetentionDefaults = _DEFAULTS, *, max_rows: in
     shortest = await db.in_system(lambda conn: repository.shortest_days(conn, run.defaults))
     taken = dict.fromkeys(KINDS, 0)
     for kind, days in _kept_for(shortest).items():
-        taken[kind] = await (run.take_log(kind, days) if kind in repository.LOGS else run.take_rows(kind))
+        taken[kind] = await (run.take_log(kind, days) if kind in repository.PASSES else run.take_rows(kind))
         if run.is_held_off:
             log.info("retention.held_off")
             break
@@ -103,7 +104,7 @@ class _Run:
 
     async def take_log(self, kind: Kind, shortest_days: int) -> int:
         """Look at pages of a log from where the last run stopped, once around at most; returns the rows that were taken."""
-        start = (await self._db.in_system(lambda conn: repository.read_pass(conn, kind))).read_to
+        start = (await self._db.in_system(lambda conn: read_position(conn, repository.PASSES[kind]))).read_to
         taken, has_wrapped = 0, False
 
         async def take(conn: Conn) -> LogPage:

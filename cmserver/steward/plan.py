@@ -35,7 +35,7 @@ async def plan_all(db: Db, settings: Settings) -> int:
             planned += len(await plan_team(db, settings, team_id))
         except Exception as error:  # of one team: the others are planned
             log.exception("steward.plan_failed", team=str(team_id), exc_info=error)
-    await db.in_system(repository.MAKE_MISSING_TASKS.one)
+    await db.in_system(repository.make_missing_tasks)
     return planned
 
 

@@ -286,6 +286,12 @@ async def permission(conn: Conn, team_id: UUID, project_id: UUID | None, job_typ
     return found or model.Permission(mode="off", is_paused=False, is_allowed=False, is_archived=False)
 
 
+async def make_missing_tasks(conn: Conn) -> None:
+    """Make a task for each queued job that has none. Of two at once the second finds those of the first."""
+    await LOCK_PLANNING.run(conn)
+    await MAKE_MISSING_TASKS.run(conn)
+
+
 async def enqueue(conn: Conn, jobs: Sequence[model.NewJob]) -> list[UUID]:
     """Queue the jobs, as the owner, as far as the bounds allow; returns the ids of those that are new."""
     if not jobs:

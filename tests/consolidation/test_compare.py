@@ -9,8 +9,10 @@ import pytest
 from httpx import AsyncClient
 
 from cmserver.base.db import Db
+from cmserver.base.follow import reading_alone
+from cmserver.base.sql import Conn
 from cmserver.consolidation.comparison import compare
-from cmserver.consolidation.comparison.compare import compare_new
+from cmserver.consolidation.comparison.compare import COMPARED, compare_new
 from cmserver.observations.model import Observation
 from tests.conftest import Cast, bound_to
 from tests.make import Make
@@ -140,6 +142,36 @@ async def test_each_gets_a_few_partners_and_rounds_and_blocks_find_the_same(
     for _, newer, _, _ in await pairs(db):
         per_new[newer] = per_new.get(newer, 0) + 1
     assert per_new == {2: 1, 3: 2, 4: 3, 5: 3, 6: 3, 7: 3}
+
+
+async def test_what_another_process_compares_is_left_to_it(make: Make, vectors: Vectors, cast: Cast, db: Db):
+    for vector in ((1.0, 0.0), (0.99, 0.14)):
+        await write(make, vectors, cast, vector)
+
+    async with reading_alone(db, COMPARED, cast.alice.team_id) as is_alone:
+        beside = await compare_new(db)
+    after = await compare_new(db)
+
+    assert is_alone
+    assert (beside, after) == (0, 2)
+
+
+async def test_a_position_is_never_set_back_by_who_was_slower(
+    make: Make, vectors: Vectors, cast: Cast, db: Db, monkeypatch: pytest.MonkeyPatch
+):
+    await write(make, vectors, cast, (1.0, 0.0))
+    keep = compare.keep_position
+
+    async def late(conn: Conn, *words: Any, **more: Any) -> None:
+        await ask(db, "UPDATE read_positions SET read_to = 7 WHERE name = 'comparison' RETURNING 1")
+        await keep(conn, *words, **more)
+
+    await compare_new(db)
+    await write(make, vectors, cast, (0.0, 1.0))
+    monkeypatch.setattr(compare, "keep_position", late)
+    await compare_new(db)
+
+    assert await ask(db, "SELECT read_to FROM read_positions WHERE name = 'comparison'") == [(7,)]
 
 
 async def test_two_processes_at_once_find_each_pair_once(client: AsyncClient, make: Make, vectors: Vectors, cast: Cast, db: Db):

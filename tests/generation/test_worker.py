@@ -15,6 +15,7 @@ from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.generation.job_notifier import CHANNELS, JobNotifier, wait_for_jobs
 from cmserver.generation.manager import check_contract
+from cmserver.observations.embedding.embedding_worker import EmbeddingWorker
 from cmserver.providers.model import Completion, Prompt
 from cmserver.worker import run_worker
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
@@ -71,6 +72,26 @@ async def test_events_are_generated_as_they_come(settings: Settings, outbox: Out
 
     assert await outbox.value("SELECT count(*) FROM observations") == 15
     assert await outbox.value("SELECT count(*) FROM procrastinate_workers") == 0
+
+
+async def test_who_reads_entities_wakes_who_embeds_them(
+    settings: Settings, outbox: Outbox, hub: NotificationListener, monkeypatch: pytest.MonkeyPatch
+):
+    woken, stop = asyncio.Event(), asyncio.Event()
+
+    async def run(_: EmbeddingWorker, wakeup: asyncio.Event, stop: asyncio.Event) -> None:
+        await wakeup.wait()
+        woken.set()
+        await stop.wait()
+
+    monkeypatch.setattr(EmbeddingWorker, "run", run)
+    # No notification comes: nobody listens.
+    running = asyncio.create_task(run_worker(settings, outbox.db, hub, outbox.notifier, [Scripted()], stop))
+    try:
+        await asyncio.wait_for(woken.wait(), ENOUGH_SECONDS)
+    finally:
+        stop.set()
+        await running
 
 
 async def test_work_that_another_process_put_in_is_found(settings: Settings, outbox: Outbox, hub: NotificationListener, db: Db):

@@ -98,6 +98,18 @@ async def test_a_name_that_is_deleted_before_it_is_read_is_passed_over(db: Db, c
         assert await repository.list_unread_teams(conn, READER) == []
 
 
+async def test_a_process_of_the_version_before_and_this_one_do_not_read_a_team_at_once(db: Db, cast: Cast, make: Make):
+    await make.observation(project=cast.alice.project, title="Changed `a_name`")
+    async with db.system() as conn:
+        await conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('entities:' || %s::text, 0))", [cast.alice.team_id])
+        await read_new_observations(db)
+        beside = await names_of(db, cast.alice)
+    await read_new_observations(db)
+
+    assert beside == {}
+    assert await names_of(db, cast.alice) == {"symbol:a_name": 1}
+
+
 async def test_an_imported_observation_with_a_low_number_is_read(db: Db, cast: Cast, make: Make):
     await make.observation(project=cast.alice.project, title="`a_name`")
     later = await make.observation(project=cast.alice.project, title="`b_name`")

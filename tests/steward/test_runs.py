@@ -20,6 +20,7 @@ from cmserver.steward.model import MAX_QUEUED_OF_PROJECT, NewJob
 from cmserver.steward.plan import plan_team
 from cmserver.steward.run_job import EXECUTORS, StewardRunner
 from cmserver.steward.runs import repository as runs
+from tests.access.tools import until_it_waits_for_a_lock
 from tests.conftest import Cast
 from tests.rows import rows
 from tests.steward.corpus import Case, Note, all_cases
@@ -418,8 +419,11 @@ async def test_each_queued_job_has_a_task_and_what_is_lost_comes_back(keeper: Ke
 
     await rows(keeper.db, "UPDATE procrastinate_jobs SET status = 'doing' WHERE queue_name = 'steward'")  # its worker was killed
     async with keeper.db.system() as conn:
-        await repository.MAKE_MISSING_TASKS.one(conn)
-    assert await rows(keeper.db, tasks + " AND status = 'todo'") != []
+        await repository.make_missing_tasks(conn)
+        at_once = asyncio.create_task(keeper.db.in_system(repository.make_missing_tasks))
+        await until_it_waits_for_a_lock(keeper.db, at_once)
+    await at_once
+    assert len(await rows(keeper.db, tasks + " AND status = 'todo'")) == 1
     assert await rows(keeper.db, tasks + " AND status = 'doing'") == []
 
 

@@ -11,7 +11,7 @@ import msgspec
 from cmserver.access import repository as access
 from cmserver.access.model import Consolidation, Principal
 from cmserver.base.db import Db
-from cmserver.base.follow import keep_position, read_position
+from cmserver.base.follow import keep_position, read_position, reading_alone
 from cmserver.base.log_position import LogPosition
 from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
@@ -55,15 +55,16 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def compare_new(db: Db) -> int:
-    """Compare what is new in all teams; returns how many observations that were."""
+    """Compare what is new in all teams, but for those that another process compares; returns how many observations that were."""
     compared = 0
     for team_id in await db.in_system(lambda conn: observations.list_teams_behind(conn, COMPARED)):
         try:
-            for _ in range(ROUNDS):  # the next run continues
-                count = await _compare_team(db, team_id)
-                compared += count
-                if count < NEW_AT_ONCE:
-                    break
+            async with reading_alone(db, COMPARED, team_id) as is_alone:
+                for _ in range(ROUNDS if is_alone else 0):  # the next run continues
+                    count = await _compare_team(db, team_id)
+                    compared += count
+                    if count < NEW_AT_ONCE:
+                        break
         except Exception as error:  # of one team: the others are compared
             log.exception("consolidation.failed", team=str(team_id), exc_info=error)
     return compared
@@ -72,8 +73,7 @@ async def compare_new(db: Db) -> int:
 async def _compare_team(db: Db, team_id: UUID) -> int:
     """Compare the next observations of the team and remember how far; returns how many those were.
 
-    Two processes may do so at once, and one that dies repeats the round: a pair is suggested once, and what is merged is not
-    compared again.
+    Of one that dies the next repeats the round: a pair is suggested once, and what is merged is not compared again.
     """
     async with db.tenant(team_id) as conn:
         compared_to = (await read_position(conn, COMPARED, team_id=team_id)).read_to
@@ -92,14 +92,9 @@ async def _compare_team(db: Db, team_id: UUID) -> int:
         mine = [row for row in due if row.project_id == project_id and row.is_compared]
         await _compare_project(db, team_id, project_id, mode, mine, model)
     if due:
-        await db.in_tenant(team_id, lambda conn: _keep_position(conn, team_id, due[-1].number))
+        after = LogPosition(read_to=due[-1].number)
+        await db.in_tenant(team_id, lambda conn: keep_position(conn, COMPARED, after, team_id=team_id, is_forward=True))
     return len(due)
-
-
-async def _keep_position(conn: Conn, team_id: UUID, compared_to: int) -> None:
-    """Keep how far the team is compared, unless another process is further."""
-    if (await read_position(conn, COMPARED, team_id=team_id)).read_to < compared_to:
-        await keep_position(conn, COMPARED, LogPosition(read_to=compared_to), team_id=team_id)
 
 
 async def _compare_project(

@@ -17,7 +17,7 @@ from cmserver.base.errors import Invalid
 from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.base.waiting import run_periodically, run_unless_stopped
+from cmserver.base.waiting import run_periodically, run_unless_stopped, wait_any
 from cmserver.observations.embedding import repository
 from cmserver.observations.embedding.indexes import ensure_index
 from cmserver.observations.embedding.model import ClaimedEmbedding, EmbeddingModel, NewVector
@@ -35,6 +35,8 @@ POLL_SECONDS = 1.0
 """While an embedder is away, a model is changed, or a round failed."""
 QUIET_POLL_SECONDS = 60.0
 """Else notifications tell of what is to be embedded; texts that were refused, and what a dead worker had, are found by looking."""
+GATHER_SECONDS = 1.0
+"""After a round with nothing left: each event that comes in wakes, and what comes meanwhile is embedded together."""
 BREATH_SECONDS = 0.02
 """Between one call and the next while a backlog is embedded: generation has the same processor and database."""
 LONGEST_OUTAGE_PAUSE_SECONDS = 60.0
@@ -89,7 +91,7 @@ class EmbeddingWorker:
             self._log_missing(why)
         try:
             await run_periodically(
-                lambda: run_unless_stopped(stop, self.round()),
+                lambda: self._round_and_gather(stop),
                 stop,
                 seconds=lambda: QUIET_POLL_SECONDS if self._is_quiet else POLL_SECONDS,
                 busy_seconds=BREATH_SECONDS,
@@ -102,6 +104,12 @@ class EmbeddingWorker:
             for embedder in filter(None, self._embedders.values()):
                 with contextlib.suppress(Exception):
                     await embedder.close()
+
+    async def _round_and_gather(self, stop: asyncio.Event) -> bool:
+        has_more = await run_unless_stopped(stop, self.round()) is True
+        if not has_more:
+            await wait_any(stop, timeout_seconds=GATHER_SECONDS)
+        return has_more
 
     async def round(self) -> bool:
         """Do one step for each model; returns whether there is more to do at once."""

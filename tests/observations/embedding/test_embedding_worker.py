@@ -220,6 +220,27 @@ async def test_the_loop_is_woken_and_stops_with_what_it_has_in_hand_given_back(
     assert fake.closed
 
 
+async def test_what_wakes_it_while_it_gathers_makes_one_round(keeper: EmbeddingWorker, monkeypatch: pytest.MonkeyPatch):
+    rounds: list[int] = []
+    woken, stop = asyncio.Event(), asyncio.Event()
+
+    async def count() -> bool:
+        rounds.append(1)
+        return False
+
+    monkeypatch.setattr(keeper, "round", count)
+    monkeypatch.setattr(embedding_worker, "GATHER_SECONDS", 1e6)
+    running = asyncio.create_task(keeper.run(woken, stop))
+    await until("the first round", lambda: rounds, running)
+    for _ in range(100):
+        woken.set()
+        await asyncio.sleep(0)
+    stop.set()
+    await running
+
+    assert len(rounds) == 1
+
+
 async def test_the_loop_outlives_a_bug_and_says_it(room: Room, keeper: EmbeddingWorker, monkeypatch: pytest.MonkeyPatch):
     calls: list[int] = []
     again = asyncio.Event()
