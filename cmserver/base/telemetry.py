@@ -45,6 +45,7 @@ EVENTS: dict[str, str] = {
     "event.unreadable": "An event could not be read, which is a bug. Its job has failed; the other events go on.",
     "export.failed": "Metrics could not be sent by OpenTelemetry, which is a bug. They are sent again in the next minute.",
     "export.not_installed": "OpenTelemetry's variables are set, but cmserver[otel] is not installed: nothing is sent.",
+    "heartbeat.failed": "A worker could not renew its lease, by a bug. It stops, and a new one replaces it.",
     "hook.told_nothing": "A hook's event is stored, but the context for its agent could not be read. The agent gets none.",
     "jobs.failed": "Jobs have failed for good. `cmserver jobs failed` lists them with the reason.",
     "journal.unavailable": "The journal of erasures cannot be written. Until it can, erasures and revocations are refused.",

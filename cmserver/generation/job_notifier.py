@@ -1,7 +1,7 @@
 """Notifies workers and waiting requests after a commit: in this process at once, in others by NOTIFY. Waits for jobs to end.
 
 NOTIFY inside the ingest transaction takes a lock on the whole database until commit and cost 30 to 40 % at eight connections. So it
-is sent after the commit, at most every ten milliseconds, and when the work is due. A lost notification costs one polling interval.
+is sent after the commit, at most every ten milliseconds, and when the work is due. A lost notification costs one heartbeat.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class JobNotifier:
             async with self._db.system_statement() as conn:
                 await repository.notify(conn, channel, payload)
         except Unavailable:
-            return  # listeners also poll
+            return  # each heartbeat of a worker looks, too
 
 
 async def wait_for_jobs(

@@ -115,11 +115,6 @@ class OutboxManager(manager.JobManager):
                 max_events=self._limits.max_events,
                 max_chars=self._limits.max_chars,
             )
-            if not claims:
-                due_seconds = await leases.next_due_seconds(conn, self._limits.heartbeat_seconds)
-                if due_seconds is not None:
-                    # What is due already is locked by another transaction.
-                    self._wake_in(due_seconds if due_seconds > 0 else _LOCKED_SECONDS)
             for claim in claims:
                 if claim.job_ids:
                     self._claims[claim.claim] = claim
@@ -128,12 +123,24 @@ class OutboxManager(manager.JobManager):
                 if not claim.job_ids:
                     # A second statement with a fresh snapshot: within the claim the lane would sleep on an event it cannot see.
                     await repository.release(conn, claim.lane, claim.claim)
+            if not any(claim.job_ids for claim in claims):
+                due_seconds = await leases.next_due_seconds(conn, self._limits.heartbeat_seconds)
+                if due_seconds is not None:
+                    # When nothing could be claimed, what is due already is locked by another transaction.
+                    self._wake_in(due_seconds if due_seconds > 0 or claims else _LOCKED_SECONDS)
 
     def _wake_in(self, seconds: float) -> None:
-        """Claim then; what was known before of the next due lane is outdated."""
+        """Claim then, or earlier if that was agreed before."""
+        loop = asyncio.get_running_loop()
         if self._timer is not None:
+            if self._timer.when() <= loop.time() + seconds:
+                return
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._wake)
+        self._timer = loop.call_later(seconds, self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._timer = None
+        self._wake()
 
     async def finish_job(self, job: jobs.Job, status: jobs.Status, delete_job: bool) -> None:
         self._claims.pop(job.id or 0, None)
@@ -190,7 +197,7 @@ class OutboxManager(manager.JobManager):
     async def update_heartbeat(self, worker_id: int) -> None:
         """Renew the lease, requeue unknown claims, and find due lanes that no notification told of.
 
-        Stops this worker, whose successor has a new id, if the lease is over.
+        Stops this worker, whose successor has a new id, if the lease is over or cannot be renewed by a bug.
         """
         try:
             async with self._db.system_statement(answer_seconds=self._limits.lease_seconds) as conn:
@@ -205,11 +212,15 @@ class OutboxManager(manager.JobManager):
                 await self._requeue_lost_claims(worker_id)
         except Unavailable:
             return
+        except Exception as error:
+            log.exception("heartbeat.failed", worker=worker_id, exc_info=error)
+            self.stop_worker()
+            return
         if not found.is_alive:
             log.warning("worker.lost", worker=worker_id)
             self.stop_worker()
         elif found.due_seconds is not None:
-            self._wake_in(max(0.0, found.due_seconds))
+            self._wake_in(found.due_seconds)
 
     async def _requeue_lost_claims(self, worker_id: int) -> None:
         if self._claiming.locked():
@@ -227,6 +238,8 @@ class OutboxManager(manager.JobManager):
         """Requeue all that this worker still holds; heartbeats have ended by now."""
         self._ready.clear()
         self._claims.clear()
+        if self._timer is not None:
+            self._timer.cancel()
         self._wake = lambda: None
         try:
             await self._db.in_system(lambda conn: leases.requeue_all(conn, worker_id), answer_seconds=self._limits.lease_seconds)

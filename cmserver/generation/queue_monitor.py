@@ -86,7 +86,11 @@ class QueueMonitor:
         is_busy = self.load is None or self.load.queued + self.load.processing > 0
         if is_busy or self._is_changed or self.clock() - self._looked_at >= QUIET_LOOK_SECONDS:
             self._is_changed = False
-            await self.look()
+            try:
+                await self.look()
+            except Exception:
+                self._is_changed = True
+                raise
             self._looked_at = self.clock()
 
     async def look(self) -> None:

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
+from cmserver import worker
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.notifications import NotificationListener
@@ -21,6 +25,7 @@ from cmserver.calls import repository as calls
 from cmserver.generation import repository
 from cmserver.generation.job_notifier import JobNotifier, wait_for_jobs
 from cmserver.generation.leases import repository as leases
+from cmserver.generation.leases.model import Heartbeat, ReaperResult
 from cmserver.generation.manager import OutboxManager, WorkerLimits
 from cmserver.generation.model import Claim
 from cmserver.generation.operate.manage import resume_provider
@@ -170,7 +175,7 @@ async def test_a_claim_whose_answer_was_lost_is_requeued_at_the_next_heartbeat(
     assert await outbox.statuses() == {"completed": 5}
 
 
-@pytest.mark.parametrize("due_in", ["0 seconds", "0.3 seconds"])
+@pytest.mark.parametrize("due_in", ["0 seconds", "0.3 seconds", "-infinity"])
 async def test_a_lane_of_which_no_notification_told_is_found_by_the_next_heartbeat(
     outbox: Outbox, hub: NotificationListener, due_in: str
 ):
@@ -187,13 +192,113 @@ async def test_a_lane_of_which_no_notification_told_is_found_by_the_next_heartbe
         await manager.update_heartbeat(hand.worker_id)
         is_woken_by_nothing = woken.is_set()
         await outbox.put(1)
-        await outbox.rows(f"UPDATE generation_lanes SET due_at = now() + interval '{due_in}'")
+        due_at = "timestamptz '-infinity'" if due_in == "-infinity" else f"now() + interval '{due_in}'"
+        await outbox.rows(f"UPDATE generation_lanes SET due_at = {due_at}")
         woken.clear()
         await manager.update_heartbeat(hand.worker_id)
         async with asyncio.timeout(ENOUGH_SECONDS):
             await woken.wait()
 
     assert not is_woken_by_nothing
+
+
+async def test_a_job_behind_many_due_lanes_without_jobs_is_done_at_once(outbox: Outbox, hub: NotificationListener):
+    hand = await outbox.hand(Scripted())
+    limits = WorkerLimits(slots=4, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
+    manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
+    for place in range(40):
+        await outbox.put(1, session=f"done{place}")
+    await hand.work()
+    await outbox.put(1, session="new")
+    statement = "UPDATE generation_lanes SET due_at = now() - interval '1 second' WHERE due_at IS NULL RETURNING lane"
+    assert len(await outbox.rows(statement)) == 40
+    woken = asyncio.Event()
+
+    async def wake(**_: object) -> None:
+        woken.set()
+
+    async with run_beside(manager.listen_for_jobs(on_notification=wake)), asyncio.timeout(ENOUGH_SECONDS):
+        await asyncio.sleep(0)
+        while await manager.fetch_job(None, hand.worker_id) is None:  # no heartbeat comes
+            await woken.wait()
+            woken.clear()
+
+
+async def test_of_two_times_to_claim_the_earlier_holds_until_the_worker_ends(
+    outbox: Outbox, hub: NotificationListener, monkeypatch: pytest.MonkeyPatch
+):
+    hand = await outbox.hand(Scripted())
+    limits = WorkerLimits(slots=1, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=600)
+    manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
+    await outbox.put(1)
+    loop = asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+    call_later = loop.call_later
+
+    def noted(delay: float, callback: Callable[..., object], *args: object, **more: Any) -> asyncio.TimerHandle:
+        timer = call_later(delay, callback, *args, **more)
+        if delay > 50:
+            timers.append(timer)
+        return timer
+
+    monkeypatch.setattr(loop, "call_later", noted)
+    for seconds in (300, 500, 100):
+        await outbox.rows(f"UPDATE generation_lanes SET due_at = now() + interval '{seconds} seconds'")
+        await manager.update_heartbeat(hand.worker_id)
+    cancelled = [timer.cancelled() for timer in timers]
+    await manager.unregister_worker(hand.worker_id)
+
+    assert cancelled == [True, False]
+    assert timers[-1].cancelled()
+
+
+async def test_a_heartbeat_that_fails_by_a_bug_stops_the_worker(
+    outbox: Outbox, hub: NotificationListener, monkeypatch: pytest.MonkeyPatch
+):
+    hand = await outbox.hand(Scripted())
+    limits = WorkerLimits(slots=1, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
+    manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
+    stopped: list[bool] = []
+    manager.stop_worker = lambda: stopped.append(True)
+
+    async def broken(*_: object, **__: object) -> Heartbeat:
+        raise TypeError("A bug.")
+
+    monkeypatch.setattr(leases, "heartbeat", broken)
+    with capture_logs() as logged:
+        await manager.update_heartbeat(hand.worker_id)
+
+    assert stopped == [True]
+    assert [line["event"] for line in logged] == ["heartbeat.failed"]
+
+
+async def test_the_reaper_looks_often_after_a_lane_was_held_or_a_look_failed(
+    settings: Settings, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+):
+    looks: list[ReaperResult | Exception] = []
+    pauses: list[float] = []
+
+    async def look(*_: object, **__: object) -> ReaperResult:
+        found = looks.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def run(act: Callable[[], Awaitable[object]], _: object, *, seconds: Callable[[], float], **__: object) -> None:
+        while looks:
+            with contextlib.suppress(Unavailable):
+                await act()
+            pauses.append(seconds())
+
+    monkeypatch.setattr(leases, "reap", look)
+    monkeypatch.setattr(worker, "run_periodically", run)
+    patient = msgspec.structs.replace(settings, lease_seconds=3600)
+    held, free = (ReaperResult(jobs=[], is_any_held=is_any_held) for is_any_held in (True, False))
+    for found in ([free, held, free], [free, Unavailable("Away."), free]):
+        looks += found
+        await worker._reap(patient, outbox.db, outbox.notifier, asyncio.Event())
+
+    assert pauses == [1800, worker.REAP_SECONDS, worker.REAP_SECONDS] * 2
 
 
 async def test_jobs_in_lanes_that_sleep_or_are_missing_are_found(outbox: Outbox):

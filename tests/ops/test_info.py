@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cmserver.base.db import Db
+from cmserver.base.errors import Unavailable
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.waiting import run_beside
@@ -263,6 +264,29 @@ async def test_a_quiet_queue_is_read_once_a_minute_and_soon_after_a_notification
             await monitor.look_if_due()
 
     assert looks == [0.0, 45.0, 105.0, 135.0, 150.0, 165.0]
+
+
+async def test_a_look_that_failed_is_repeated_at_the_next_turn(db: Db, monkeypatch: pytest.MonkeyPatch):
+    monitor = QueueMonitor(db, clock=lambda: 0.0)
+    await monitor.look_if_due()
+    looks: list[bool] = []
+
+    async def look() -> None:
+        looks.append(True)
+        if len(looks) == 1:
+            raise Unavailable("The database is away.")
+
+    hub = NotificationListener(db.url)
+    monkeypatch.setattr(monitor, "look", look)
+    async with run_beside(monitor.run(asyncio.Event(), hub)):
+        await asyncio.sleep(0)
+        hub.deliver(DONE, "")
+        with pytest.raises(Unavailable):
+            await monitor.look_if_due()
+        for _ in range(2):
+            await monitor.look_if_due()
+
+    assert len(looks) == 2
 
 
 @pytest.mark.parametrize(("oldest", "allowed", "warns"), [(301, 300, True), (300, 300, False), (None, 300, False)])

@@ -32,7 +32,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     has_lost_claims: bool
     """Whether the worker seems to hold lanes that it does not know; a claim whose answer is on its way looks like that."""
     due_seconds: float | None
-    """In how many seconds the next free lane is due, below 0 if one is; None when none is before the next heartbeat."""
+    """In how many seconds the next free lane is due, 0 if one is; None when none is before the next heartbeat."""
 
 
 class ReaperResult(msgspec.Struct, frozen=True, kw_only=True):

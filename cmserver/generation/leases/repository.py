@@ -14,7 +14,7 @@ BORROWS = {"procrastinate_workers"}  # the heartbeat is the lease
 UNREGISTER = Query(int, "DELETE FROM generation_workers WHERE worker_id = %(worker_id)s")
 
 _DUE_SECONDS: LiteralString = """
-    (SELECT extract(epoch FROM min(due_at) - now())::float8 FROM generation_lanes
+    (SELECT extract(epoch FROM min(greatest(due_at, now())) - now())::float8 FROM generation_lanes
       WHERE worker_id IS NULL AND due_at <= now() + make_interval(secs => %(within_seconds)s))"""
 
 # A late heartbeat does not count: the worker must return under a new id. The same statement looks for what no notification told of.
@@ -98,7 +98,7 @@ async def heartbeat(conn: Conn, worker_id: int, *, lease_seconds: float, within_
 
 @query(f"SELECT {_DUE_SECONDS}")
 async def next_due_seconds(conn: Conn, within_seconds: float) -> float | None:
-    """In how many seconds the next free lane is due, below 0 if one is; None when none is within that time."""
+    """In how many seconds the next free lane is due, 0 if one is; None when none is within that time."""
     ...
 
 
