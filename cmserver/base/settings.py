@@ -232,7 +232,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "Only where the server listens on loopback, and in no container but Docker's."
         ),
     ] = None
-    heartbeat_seconds: Annotated[float, within(0.05, 600, "Interval of a worker's heartbeats, in seconds.")] = 5.0
+    heartbeat_seconds: Annotated[
+        float,
+        within(0.05, 600, "Interval of a worker's heartbeats, in seconds. A job of which no notification told waits for one."),
+    ] = 5.0
     lease_seconds: Annotated[
         float, within(0.2, 3600, "How long a silent worker keeps its jobs before others take them, in seconds.")
     ] = 20.0

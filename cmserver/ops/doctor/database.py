@@ -139,7 +139,7 @@ async def _check_connections(db: Db, urls: DatabaseUrls | None) -> list[DoctorFi
         findings.append(
             find(
                 "database.notify",
-                "NOTIFY does not arrive: workers look for jobs only every two seconds. Check the pooler settings.",
+                "NOTIFY does not arrive: workers look for jobs only at each heartbeat. Check the pooler settings.",
             )
         )
     return findings
