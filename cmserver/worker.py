@@ -188,7 +188,7 @@ def build_maintenance_app(connector: PsycopgConnector, db: Db, settings: Setting
     for name, (cron, act) in tasks.items():
         _add_periodic(app, name, cron, act)
     for name in _GONE_TASKS:
-        app.task(_do_nothing, name=name)
+        app.task(name=name)(_do_nothing)
     return app
 
 

@@ -29,4 +29,4 @@ async def test_tasks_that_an_older_process_queues_do_nothing_here(db: Db, settin
     app = build_maintenance_app(PsycopgConnector(), db, settings)
 
     for name in GONE:
-        await app.tasks[name](timestamp=0)
+        await app.tasks[name](timestamp=0)  # pyright: ignore[reportUnknownMemberType]

@@ -74,6 +74,7 @@ OWNERS_DOOR = {
     "access.loopback.LoopbackAccess._look_up": "the team that the operator has named for guests, who have no key",
     "calls.recorded_call.RecordedCaller.call": "records a provider call, which requests may only read",
     "calls.recorded_call.RecordedCaller.load_provider": "pauses have no team",
+    "base.follow.reading_alone": "a lock over several transactions, which reads no table",
     "consolidation.comparison.compare.compare_new": "a periodic task: finds the teams that have something new",
     "observations.embedding.turn_sentences.write_due_sentences": "the worker's: turns of all teams wait for their sentences",
     "generation.trace_old_turns.trace_old_turns": "the worker's: turns of all teams wait",

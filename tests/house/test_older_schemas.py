@@ -44,6 +44,7 @@ CHANGED: dict[str, str] = {
         ("entity_progress", "consolidation_progress", "access_counting", "retention_marks"),
         "0003: its rows are in read_positions now",
     ),
+    "procrastinate_periodic_defers": "0003: without those of tasks that are gone",
 }
 """Tables of which a later migration removes or adds rows on purpose, and why."""
 
