@@ -42,7 +42,6 @@ from cmserver.ops.joining.join import move_strays
 from cmserver.ops.joining.normalise import normalise_all
 from cmserver.providers.model import ProviderChain
 from cmserver.retention.sweep import sweep
-from cmserver.steward import jobs as steward_jobs
 from cmserver.steward.plan import plan_all
 from cmserver.steward.run_job import StewardRunner
 
@@ -70,8 +69,6 @@ _RARE_POLL_SECONDS = 60.0
 """For work that notifications tell of."""
 _RAREST_POLL_SECONDS = 600.0
 """For work that heartbeats find, too."""
-_PATIENT_POLL_SECONDS = 5.0
-"""For work that nobody waits for."""
 _PATIENT_HEARTBEAT_SECONDS = 20.0
 """Of workers whose jobs are not given to others."""
 _PRUNED_AFTER_SECONDS = 60.0
@@ -98,7 +95,7 @@ async def run_worker(
     """Work until `stop` is set, then finish running jobs for up to `drain_seconds`."""
     check_contract()
     name = label or f"{socket.gethostname()}:{os.getpid()}"
-    runner = BatchRunner(db, providers, notifier, settings)
+    runner = BatchRunner(db, providers, notifier, settings, StewardRunner(db, settings).work)
     limits = WorkerLimits(
         slots=settings.generation_concurrency,
         max_events=_MAX_TURN_EVENTS if gathers_turns(settings) else _MAX_BATCH_EVENTS,
@@ -133,28 +130,12 @@ async def run_worker(
             poll_seconds=_RARE_POLL_SECONDS,
         )
 
-    steward = StewardRunner(db, settings)
-
-    def make_steward_worker() -> Worker:
-        app = steward_jobs.steward_app(PsycopgConnector(), steward)
-        return _make_worker(
-            settings,
-            app,
-            steward_jobs.QUEUE,
-            1,
-            heartbeat_seconds=settings.heartbeat_seconds,
-            poll_seconds=_PATIENT_POLL_SECONDS,
-            listens=False,
-        )
-
     with contextlib.suppress(Unavailable):  # the settings may name other providers now: jobs that wait for one are tried again
         await db.in_system(generation.MAKE_PAUSED_LANES_DUE.run)
     log.info("worker.started", label=name, providers=[provider.name for provider in providers])
     async with asyncio.TaskGroup() as group:
         group.create_task(_supervise(QUEUE, make_outbox_worker, db, stop))
         group.create_task(_supervise("maintenance", make_maintenance_worker, db, stop))
-        group.create_task(_supervise(steward_jobs.QUEUE, make_steward_worker, db, stop))
-        group.create_task(_reap_steward(db, stop))
         group.create_task(_reap(settings, db, notifier, stop))
         to_embed = asyncio.Event()
         group.create_task(_embed(settings, db, notifications, to_embed, stop))
@@ -206,24 +187,16 @@ def _add_periodic(app: App, name: str, cron: str, act: Callable[[], Awaitable[ob
 
 
 def _make_worker(
-    settings: Settings,
-    app: App,
-    queue: str,
-    concurrency: int,
-    *,
-    heartbeat_seconds: float,
-    poll_seconds: float,
-    listens: bool = True,
+    settings: Settings, app: App, queue: str, concurrency: int, *, heartbeat_seconds: float, poll_seconds: float
 ) -> Worker:
-    """A worker of procrastinate for one queue. One that does not listen takes no connection, and looks every few seconds."""
+    """A worker of procrastinate for one queue."""
     return Worker(
         app,
         queues=[queue],
         name=queue,
         concurrency=concurrency,
         fetch_job_polling_interval=poll_seconds,
-        abort_job_polling_interval=_ABORT_POLL_SECONDS if listens else _PATIENT_POLL_SECONDS,
-        listen_notify=listens,
+        abort_job_polling_interval=_ABORT_POLL_SECONDS,
         shutdown_graceful_timeout=settings.drain_seconds,
         install_signal_handlers=False,
         update_heartbeat_interval=heartbeat_seconds,
@@ -278,16 +251,6 @@ async def _reap(settings: Settings, db: Db, notifier: JobNotifier, stop: asyncio
         stop,
         # What a worker takes and leaves meanwhile is found before its lease is over.
         seconds=lambda: REAP_SECONDS if time.monotonic() < held_until else max(REAP_SECONDS, settings.lease_seconds / 2),
-        log_failure=lambda error: log.error("reaper.failed", exc_info=error),
-    )
-
-
-async def _reap_steward(db: Db, stop: asyncio.Event) -> None:
-    """Give back what dead workers held of the steward's jobs."""
-    await run_periodically(
-        lambda: steward_jobs.reap(db),
-        stop,
-        seconds=_PATIENT_POLL_SECONDS,
         log_failure=lambda error: log.error("reaper.failed", exc_info=error),
     )
 

@@ -97,8 +97,6 @@ EVENTS: dict[str, str] = {
     "setting.translated": "A variable of claude-mem is used for a setting, because the setting's own variable is not set.",
     "setting.unknown": "A variable, a key of the config file, or a file that this user may not read is ignored.",
     "steward.job_failed": "An executor of the steward failed, which is a bug. The job is tried again.",
-    "steward.job_lost": "A worker lost a job of the steward: it was cancelled, or another worker took it over. It wrote nothing.",
-    "steward.jobs_recovered": "Jobs of the steward that a silent worker held are queued again.",
     "steward.plan_failed": "The work of a team's steward could not be planned, which is a bug. It is tried again in a minute.",
     "stream.dropped": "A reader of the live stream was too slow, and its stream was ended. It can resume where it was.",
     "stream.failed": "New events could not be read for the live stream, which is a bug. It is tried again in a second.",

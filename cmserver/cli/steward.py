@@ -153,7 +153,7 @@ def _detail_lines(detail: steward_wire.StewardRunDetailOut) -> str:
         ("executor", run.job_type),
         ("project", run.project),
         ("status", run.status),
-        ("job", f"{run.job_id} ({run.job_status}, try {run.attempt} of {detail.job.max_attempts})"),
+        ("job", detail.job and f"{run.job_id} ({run.job_status}, try {run.attempt} of {detail.job.max_attempts})"),
         ("model", model),
         ("took", None if run.latency_ms is None else f"{run.latency_ms / 1000:.2f} s"),
         ("decision", _decision(run.output) or None),

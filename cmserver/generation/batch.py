@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from uuid import UUID
 
 import msgspec
 
 from cmserver.access.model import expand_scopes
+from cmserver.base.sql import Conn
 from cmserver.calls.budget import BUDGET, BudgetRefusal
 from cmserver.calls.model import Pause, StoredAnswer
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
@@ -37,6 +38,8 @@ _JOINED_SECONDS = 60.0
 
 Group = tuple[list[ClaimedJob], StoredAnswer | None]
 """Jobs that share one answer, and the answer if it was stored before."""
+Effect = Callable[[Conn], Awaitable[End]]
+"""Writes what a job is for, in the transaction that ends it, and says how it ends. May be called again when that fails."""
 
 
 class Batch:
@@ -53,6 +56,8 @@ class Batch:
         self.answered: list[SettledAnswer] = []
         self.ends: list[End] = []
         self.hold = LaneHold()
+        self.effect: Effect | None = None
+        """Of a job that no provider is called for here: the steward's."""
 
     async def read_events(self) -> None:
         """Read the events of the jobs, each once for all that is made of it; long ones in a thread, so that heartbeats go on."""
@@ -149,7 +154,7 @@ class Batch:
 
     def discard_answers(self, job_ids: Sequence[UUID]) -> None:
         """Every job was cancelled: drop the answers; the database turns each end into `cancelled`."""
-        self.answered = []
+        self.answered, self.effect = [], None
         self.ends = [End(job_id=job_id, status="failed") for job_id in job_ids]
 
     def _requeue(self, jobs: Sequence[ClaimedJob], error: dict[str, object] | None) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
 from cmserver.generation import repository
+from cmserver.generation.batch import Effect
 from cmserver.generation.lease import LeaseLostError
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
 from cmserver.generation.record import NOTHING_FOUND, SettledAnswer, store_observations
@@ -28,11 +29,13 @@ async def write_batch_effects(
     answered: Sequence[SettledAnswer],
     ends: Sequence[End],
     hold: LaneHold,
+    effect: Effect | None = None,
 ) -> list[int]:
     """Write the results of the batch and return the numbers of the new observations. LeaseLostError rolls everything back.
 
-    `answered` are the calls whose answers are applied, `ends` the ends of the other jobs. A job that was cancelled meanwhile ends
-    as cancelled, and observations that cite it are dropped.
+    `answered` are the calls whose answers are applied, `ends` the ends of the other jobs; `effect` is of the one job of its batch,
+    whose project is held before the job is locked. A job that was cancelled meanwhile ends as cancelled, without its effect, and
+    observations that cite it are dropped.
     """
     drawn = [observation for call in answered for observation in call.observations]
     # A turn's job says nothing of how its session was worded.
@@ -41,7 +44,11 @@ async def write_batch_effects(
     has_events = any(job.source_type == "agent_event" for job in jobs)
     for session_id in session_ids:
         await sessions.generated(conn, claim.team_id, session_id, "failed" if failed else "completed", news=has_events)
+    if effect is not None:
+        await observations.hold_projects(conn, claim.team_id, {job.project_id for job in jobs})
     held = await repository.still_held(conn, claim.claim, [job.id for job in jobs])
+    if effect is not None:
+        ends = [await effect(conn)] if held else [End(job_id=job.id, status="failed") for job in jobs]
     cited = [observation for observation in drawn if all(job.id in held for job in observation.jobs)]
     observed = {job.id for observation in cited for job in observation.jobs}
     all_ends = [*ends, *(_answered_end(job, call, observed) for call in answered if call.ends_jobs for job in call.jobs)]

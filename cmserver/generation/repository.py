@@ -238,6 +238,53 @@ SAVE_PROGRESS = Query(
 )
 
 
+# In the lane of their project, which is due at once. A job of a step of which one is open is not queued.
+INSERT_STEWARD_JOBS = Query(
+    UUID,
+    """
+    WITH new AS (
+        SELECT n.*, row_number() OVER (PARTITION BY n.project_id ORDER BY n.place) AS place_in_project
+          FROM jsonb_to_recordset(%(rows)s) AS n(id uuid, team_id uuid, project_id uuid, job_type text, source_id uuid,
+                                                 payload jsonb, place integer)
+         WHERE NOT EXISTS (SELECT FROM observation_generation_jobs j
+                            WHERE j.source_id = n.source_id AND j.source_type = 'steward' AND j.job_type = n.job_type
+                              AND j.phase = 'open')
+    ), made AS (
+        INSERT INTO observation_generation_jobs
+               (id, project_id, team_id, lane, source_type, source_id, source_run, job_type, payload, actor_id, source_adapter)
+        SELECT n.id, n.project_id, n.team_id, n.project_id, 'steward', n.source_id,
+               1 + coalesce((SELECT max(j.source_run) FROM observation_generation_jobs j
+                              WHERE j.source_id = n.source_id AND j.source_type = 'steward' AND j.job_type = n.job_type), 0),
+               n.job_type, n.payload, 'steward', 'steward'
+          FROM new n
+         WHERE (SELECT count(*) FROM observation_generation_jobs j WHERE j.source_type = 'steward' AND j.phase = 'open')
+               + (SELECT count(*) FROM new before WHERE before.place < n.place) < %(max_open)s
+           AND (SELECT count(*) FROM observation_generation_jobs j
+                 WHERE j.project_id = n.project_id AND j.source_type = 'steward' AND j.phase = 'open')
+               + n.place_in_project <= %(max_open_of_project)s
+         ORDER BY n.place
+        ON CONFLICT DO NOTHING
+        RETURNING id, seq, team_id, project_id
+    ), due AS (
+        INSERT INTO generation_lanes AS l (lane, team_id, project_id, due_at)
+        SELECT project_id, team_id, project_id, now() FROM made GROUP BY project_id, team_id ORDER BY project_id
+        ON CONFLICT (lane) DO UPDATE SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at))
+    )
+    SELECT id FROM made ORDER BY seq
+    """,
+    prepare=False,
+)
+
+ADD_EVENT = Query(
+    int,
+    """
+    INSERT INTO observation_generation_job_events
+           (team_id, project_id, generation_job_id, event_type, status_after, attempt, details)
+    SELECT team_id, project_id, id, %(event_type)s, status, attempts, %(details)s || jsonb_build_object('run', %(run_id)s::uuid)
+      FROM observation_generation_jobs WHERE id = %(job_id)s
+    """,
+)
+
 # Make the lanes due that are held for a provider's pause; not those held for a back-off or a budget. A lane is held for the
 # provider whose pause was to end first; one that comes back earlier may answer it, too.
 MAKE_PAUSED_LANES_DUE = Query(
@@ -429,6 +476,16 @@ async def end_jobs(conn: Conn, claim: int, ends: Sequence[End], *, hold_seconds:
 async def save_progress(conn: Conn, claim: int, job_id: UUID, progress: object) -> None:
     """Store the progress in the job's payload, where the next claim resumes it."""
     await SAVE_PROGRESS.run(conn, claim=claim, job_id=job_id, progress=Jsonb(progress))
+
+
+async def insert_steward_jobs(conn: Conn, rows: Sequence[object], *, max_open: int, max_open_of_project: int) -> list[UUID]:
+    """Queue jobs of the steward, in their order, as far as the bounds allow; return the ids of those that are new."""
+    return await INSERT_STEWARD_JOBS.all(conn, rows=Jsonb(list(rows)), max_open=max_open, max_open_of_project=max_open_of_project)
+
+
+async def add_event(conn: Conn, job_id: UUID, run_id: UUID, event_type: str, details: object) -> None:
+    """Note a step of a job of the steward; its `run` tells it from the job's own life."""
+    await ADD_EVENT.run(conn, job_id=job_id, run_id=run_id, event_type=event_type, details=Jsonb(details))
 
 
 @query("SELECT EXISTS (SELECT FROM generation_lanes WHERE lane = %(lane)s AND claim = %(claim)s)")

@@ -26,7 +26,7 @@ from cmserver.calls.model import Pause, StoredAnswer
 from cmserver.calls.provider_health import ProviderHealth, pause_provider
 from cmserver.events import repository as events
 from cmserver.generation import prompt, reindex, repository
-from cmserver.generation.batch import MAX_REST_SECONDS, Batch, group_by_answer
+from cmserver.generation.batch import MAX_REST_SECONDS, Batch, Effect, group_by_answer
 from cmserver.generation.batch_effects import write_batch_effects
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.lease import LeaseLostError, retry_until_lease_ends
@@ -99,8 +99,16 @@ class _ProviderSelection:
 class BatchRunner:
     """Runs the batches of one worker."""
 
-    def __init__(self, db: Db, providers: ProviderChain, notifier: JobNotifier, settings: Settings) -> None:
+    def __init__(
+        self,
+        db: Db,
+        providers: ProviderChain,
+        notifier: JobNotifier,
+        settings: Settings,
+        steward: Callable[[Batch], Awaitable[Effect]],
+    ) -> None:
         self._db = db
+        self._steward = steward
         self._providers = providers
         self._notifier = notifier
         self._settings = settings
@@ -155,7 +163,7 @@ class BatchRunner:
         with metrics().apply_seconds.time(), trace_work("store") as span:
             numbers = await self._retry(
                 lambda conn: write_batch_effects(
-                    conn, batch.claim, batch.jobs, batch.readings, batch.answered, batch.ends, batch.hold
+                    conn, batch.claim, batch.jobs, batch.readings, batch.answered, batch.ends, batch.hold, batch.effect
                 )
             )
             if span is not None:
@@ -186,6 +194,9 @@ class BatchRunner:
         return pauses, stored
 
     async def _work(self, batch: Batch, pauses: list[Pause], stored: list[StoredAnswer]) -> None:
+        if batch.jobs and batch.jobs[0].source_type == "steward":
+            batch.effect = await self._steward(batch)
+            return
         # The last call may begin so late that its timeout ends with the hard limit.
         deadline = time.monotonic() + self._settings.job_seconds - self._settings.provider_timeout_seconds
         await batch.read_events()
@@ -407,7 +418,7 @@ class BatchRunner:
         """Give back a batch that failed on an unexpected error. If even that fails, the hard limit gives it back."""
         if not batch.jobs:
             return  # its jobs were not loaded: their attempts are unknown
-        batch.answered, batch.ends = [], []
+        batch.answered, batch.ends, batch.effect = [], [], None
         batch.back_off(batch.jobs, "internal", f"{type(error).__name__}: an error inside cmserver, see its log.")
         try:
             await self._apply(batch)

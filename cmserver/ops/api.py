@@ -162,6 +162,7 @@ _LANES: list[tuple[wire.LaneKind, str, str]] = [
     ("summary", JOB_FOR_SUMMARY, "session_summary"),
     ("reindex", JOB_FOR_REINDEX, "observation_reindex"),
     ("entities", JOB_FOR_TURN, "turn"),
+    ("steward", "steward", "steward"),
 ]
 """The kinds of jobs beside those of events: the lane, the name, and what the job is about."""
 

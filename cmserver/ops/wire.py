@@ -86,7 +86,7 @@ class BoundariesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     generation_worker_manager: BoundaryOut
 
 
-LaneKind = Literal["event", "summary", "reindex", "entities", "embedding"]
+LaneKind = Literal["event", "summary", "reindex", "entities", "steward", "embedding"]
 
 
 class LaneOut(msgspec.Struct, frozen=True, kw_only=True):

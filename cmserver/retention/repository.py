@@ -23,7 +23,8 @@ BORROWS = {
     "observation_generation_job_events",
     "context_injections",
     "memory_telemetry",
-    "steward_jobs",
+    "observation_generation_jobs",
+    "steward_runs",
     "audit_log",
 }
 
@@ -307,11 +308,12 @@ DELETE_TELEMETRY = Query(
 
 COUNT_TELEMETRY = Query(int, f"SELECT count(*) FROM memory_telemetry m WHERE {_IS_OLD_TELEMETRY}")
 
-# Their runs and events go with them. What says where the next job goes on stays, and what says why a suggestion is open.
+# Their runs and events go with them, and runs of no job, which are not counted. What says where the next job goes on stays, and
+# what says why a suggestion is open.
 _IS_OLD_STEWARD_JOB: LiteralString = """j.ended_at < now() - make_interval(days => %(steward_days)s)
            AND NOT EXISTS (SELECT FROM consolidation_suggestions s
-                            WHERE s.team_id = j.team_id AND s.id::text = j.payload ->> 'suggestionId' AND s.status = 'open')
-           AND (j.project_id IS NULL OR j.job_type = 'auto_merge'
+                            WHERE s.team_id = j.team_id AND s.id = j.source_id AND s.status = 'open')
+           AND (j.job_type = 'auto_merge'
                 OR EXISTS (SELECT FROM steward_jobs later
                             WHERE later.team_id = j.team_id AND later.job_type = j.job_type AND later.project_id = j.project_id
                               AND later.payload ->> 'mode' = j.payload ->> 'mode' AND later.created_at > j.created_at))"""
@@ -321,8 +323,10 @@ DELETE_STEWARD_JOBS = Query(
     f"""
     WITH due AS MATERIALIZED (
         SELECT j.id FROM steward_jobs j WHERE {_IS_OLD_STEWARD_JOB} ORDER BY j.id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ), runs AS (
+        DELETE FROM steward_runs r WHERE r.job_id IS NULL AND r.created_at < now() - make_interval(days => %(steward_days)s)
     ), taken AS (
-        DELETE FROM steward_jobs j USING due WHERE j.id = due.id RETURNING j.team_id
+        DELETE FROM observation_generation_jobs j USING due WHERE j.id = due.id RETURNING j.team_id
     ), {_COUNTED.replace("KIND", "steward_jobs")}
     SELECT count(*) FROM taken
     """,

@@ -18,7 +18,7 @@ ActKind = Literal["merged", "repeated", "promoted", "done", "dropped", "steward"
 ACT_DAYS = 7
 """What happened by itself is listed for so long."""
 JobStatus = Literal["queued", "running", "succeeded", "failed", "dead_letter", "cancelled"]
-RunStatus = Literal["running", "succeeded", "failed", "skipped"]
+RunStatus = Literal["succeeded", "failed", "skipped"]
 EventType = Literal[
     "job_created",
     "job_claimed",
@@ -32,16 +32,12 @@ EventType = Literal[
     "run_undone",
 ]
 
-SWITCHED_OFF: LiteralString = "switched_off"
-"""The error of jobs that were queued when the steward was switched off."""
 STEWARD = "steward"
 """The actor of what the steward does, in the audit log and in histories."""
 MAX_QUEUED, MAX_QUEUED_OF_PROJECT = 200, 50
 """So many jobs of all teams, and of one project, are open at most; the rest is planned later."""
 BREAKER_FAILURES, BREAKER_SECONDS = 3, 120.0
 """After so many failed calls in a row a team's steward asks no model for that long, and then tries a single call."""
-PRIORITIES: dict[str, int] = {"auto_merge": 100, "recheck": 70, "derive": 50, "policy_tune": 20}
-"""Higher first."""
 
 
 class TeamMode(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,47 +69,49 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its project is archived, or joined to another one."""
 
     @property
+    def stops(self) -> str | None:
+        """Why nothing is begun; None when it may be."""
+        if self.mode == "off":
+            return self.mode
+        if self.is_paused:
+            return "paused"
+        return "project_archived" if self.is_archived else None
+
+    @property
     def refusal(self) -> str | None:
         """Why nothing may be written; None when it may."""
         if self.mode != "write":
             return self.mode
-        if self.is_paused:
-            return "paused"
-        if self.is_archived:
-            return "project_archived"
-        return None if self.is_allowed else "executor_not_allowed"
+        return self.stops or (None if self.is_allowed else "executor_not_allowed")
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job about to be queued; one with a known key is not queued again."""
+    """A job about to be queued, unless one of its type is open for the same step: a suggestion, or a project."""
 
     team_id: UUID
-    project_id: UUID | None
+    project_id: UUID
     job_type: str
-    trigger_reason: str
-    payload: object = {}
-    source_observation_ids: list[UUID] = []
-    idempotency_key: str | None = None
+    source_id: UUID
+    payload: dict[str, object]
+    """Why it is there (`trigger`), what it is about (`sources`), and what its executor is told (`input`)."""
 
 
 class StewardJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to do, or done. The function steward_job_law() is the law of its life."""
+    """A job of the outbox, as the view steward_jobs names its columns."""
 
     id: UUID
     team_id: UUID
-    project_id: UUID | None
+    project_id: UUID
     job_type: str
     source_observation_ids: list[UUID]
     trigger_reason: str
     payload: object
     status: JobStatus
-    priority: int
     attempt_count: int
     max_attempts: int
     run_after: datetime
     claim: int | None
-    locked_by: str | None
-    lease_expires_at: datetime | None
+    locked_at: datetime | None
     cancel_requested_at: datetime | None
     decision: dict[str, object] | None
     last_error: str | None
@@ -131,14 +129,16 @@ class StewardJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 JOB_COLUMNS: LiteralString = (
-    "id, team_id, project_id, job_type, source_observation_ids, trigger_reason, payload, status, priority, attempt_count,"
-    " max_attempts, run_after, claim, locked_by, lease_expires_at, cancel_requested_at, decision, last_error, created_at,"
-    " updated_at, ended_at"
+    "id, team_id, project_id, job_type, source_observation_ids, trigger_reason, payload, status, attempt_count, max_attempts,"
+    " run_after, claim, locked_at, cancel_requested_at, decision, last_error, created_at, updated_at, ended_at"
 )
 
 
 class StewardRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt at a job. `provider` is None where no model was asked."""
+    """One attempt at a job that came to an end. `provider` is None where no model was asked.
+
+    A tuning of thresholds has no job: its own id stands for it.
+    """
 
     id: UUID
     team_id: UUID

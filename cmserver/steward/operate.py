@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from uuid import UUID
 
 import msgspec
@@ -14,6 +14,8 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Forbidden, NotFound
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
+from cmserver.generation.model import Job
+from cmserver.generation.operate import manage as manage_jobs
 from cmserver.steward import model as steward_model
 from cmserver.steward import repository
 from cmserver.steward.plan import plan_team
@@ -39,10 +41,10 @@ class StewardStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A run with its job and the job's timeline."""
+    """A run with its job and the job's timeline; a tuning of thresholds has neither."""
 
     run: steward_model.StewardRun
-    job: steward_model.StewardJob
+    job: steward_model.StewardJob | None
     events: list[steward_model.StewardEvent]
 
 
@@ -77,8 +79,6 @@ async def set_mode(
         executors=old.executors if executors is None else list(executors),
     )
     await repository.set_mode(conn, principal.team_id, new, changed_by=principal.actor_id)
-    if new.mode == "off":
-        await repository.cancel_queued(conn, principal.team_id)
     await audit.record(
         conn,
         principal,
@@ -185,8 +185,8 @@ async def list_jobs(
 
 async def read_run(conn: Conn, principal: Principal, run_id: UUID | None) -> RunDetail:
     run = await find_run(conn, principal, run_id)
-    job = await find_job(conn, principal, run.job_id)
-    return RunDetail(run=run, job=job, events=await runs.events(conn, principal.team_id, job.id, limit=MAX_EVENTS))
+    job = await repository.job(conn, principal.team_id, run.job_id)
+    return RunDetail(run=run, job=job, events=await runs.events(conn, principal.team_id, run.job_id, limit=MAX_EVENTS))
 
 
 async def find_run(conn: Conn, principal: Principal, run_id: UUID | None) -> steward_model.StewardRun:
@@ -215,30 +215,30 @@ async def list_events(
 
 async def retry_job(db: Db, principal: Principal, job_id: UUID | None) -> steward_model.StewardJob:
     """Queue a job again that ended badly. Conflict for one that is open or has succeeded."""
-    refusal = "Only a job that failed or was cancelled is tried again; this one is"
-    # Only the owner may queue: the tasks are the owner's.
-    return await db.in_system(lambda conn: _change_job(conn, principal, job_id, repository.retry, "steward.job_retried", refusal))
+    refusal = "Only a job that failed or was cancelled is tried again; this one is {status}."
+    return await _change_job(db, principal, job_id, manage_jobs.retry_job, {"failed", "dead_letter", "cancelled"}, refusal)
 
 
 async def cancel_job(db: Db, principal: Principal, job_id: UUID | None) -> steward_model.StewardJob:
     """End a queued job; a running one stops and writes nothing. Conflict for one that has ended."""
-    return await db.in_tenant(
-        principal.team_id,
-        lambda conn: _change_job(conn, principal, job_id, repository.cancel, "steward.job_cancelled", "The job has ended: it is"),
+    return await _change_job(
+        db, principal, job_id, manage_jobs.cancel_job, {"queued", "running"}, "The job has ended: it is {status}."
     )
 
 
 async def _change_job(
-    conn: Conn,
+    db: Db,
     principal: Principal,
     job_id: UUID | None,
-    change: Callable[[Conn, UUID, UUID], Awaitable[steward_model.StewardJob | None]],
-    action: str,
+    change: Callable[[Conn, Principal, str], Awaitable[tuple[Job, bool]]],
+    possible: Collection[steward_model.JobStatus],
     refusal: str,
 ) -> steward_model.StewardJob:
-    job = await find_job(conn, principal, job_id)
-    changed = await change(conn, principal.team_id, job.id)
-    if changed is None:
-        raise Conflict(f"{refusal} {job.status}.")
-    await audit.record(conn, principal, action, "steward_job", job.id, project_id=job.project_id)
-    return changed
+    async def act(conn: Conn) -> steward_model.StewardJob:
+        job = await find_job(conn, principal, job_id)
+        if job.status not in possible:
+            raise Conflict(refusal.format(status=job.status))
+        await change(conn, principal, str(job.id))
+        return await find_job(conn, principal, job.id)
+
+    return await db.in_tenant(principal.team_id, act)

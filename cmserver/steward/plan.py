@@ -1,9 +1,8 @@
-"""Looks for what there is to do, and queues it, as far as the bounds of the queue allow."""
+"""Looks for what there is to do, and queues it, as far as the bounds of the queue allow; thresholds are tuned at once."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
+from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -13,9 +12,11 @@ from cmserver.base.ids import new_id
 from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
+from cmserver.generation import repository as outbox
 from cmserver.providers import registry
 from cmserver.steward import repository
-from cmserver.steward.model import JOB_TYPES, JobType, NewJob, TeamMode
+from cmserver.steward.model import JOB_TYPES, MAX_QUEUED, MAX_QUEUED_OF_PROJECT, JobType, NewJob, TeamMode
+from cmserver.steward.policies.tune import tune_policies
 
 log = get_logger(__name__)
 
@@ -35,7 +36,6 @@ async def plan_all(db: Db, settings: Settings) -> int:
             planned += len(await plan_team(db, settings, team_id))
         except Exception as error:  # of one team: the others are planned
             log.exception("steward.plan_failed", team=str(team_id), exc_info=error)
-    await db.in_system(repository.make_missing_tasks)
     return planned
 
 
@@ -52,7 +52,16 @@ async def plan_team(
     request = _PlanRequest(team_id=team_id, project_id=project_id, job_types=job_types, trigger_reason=trigger_reason)
     async with db.tenant(team_id) as conn:
         jobs = await _find_work(conn, settings, request)
-    return await db.in_system(lambda conn: repository.enqueue(conn, jobs)) if jobs else []
+        if project_id is None and "policy_tune" in job_types:
+            await tune_policies(conn, team_id, is_asked_for=not request.is_periodic)
+    return await db.in_system(lambda conn: enqueue(conn, jobs)) if jobs else []
+
+
+async def enqueue(conn: Conn, jobs: Sequence[NewJob]) -> list[UUID]:
+    """Queue the jobs, as the owner, as far as the bounds allow; returns the ids of those that are new."""
+    await repository.LOCK_PLANNING.run(conn)
+    rows = [{**msgspec.structs.asdict(job), "id": new_id(), "place": place} for place, job in enumerate(jobs)]
+    return await outbox.insert_steward_jobs(conn, rows, max_open=MAX_QUEUED, max_open_of_project=MAX_QUEUED_OF_PROJECT)
 
 
 class _PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,8 +85,6 @@ class _Planner:
         self._team = team
         self._narrowed = narrowed
         self._request = request
-        self._today = datetime.now(UTC).date().isoformat()
-        self._occasion = self._today if request.is_periodic else str(new_id())
 
     async def add_merges(self, conn: Conn, settings: Settings) -> None:
         """A job for each suggestion that nobody has looked at as it is now."""
@@ -88,9 +95,8 @@ class _Planner:
             conn, team_id, self._request.project_id, self._team.mode, asked, _SUGGESTIONS_AT_ONCE
         ):
             versions = [row.left_version, row.right_version]
-            payload: dict[str, object] = {"suggestionId": str(row.id), "versions": versions, "asked": asked}
-            key = f"{row.id}:{row.left_version}:{row.right_version}:{asked}:{self._today}"
-            self._add("auto_merge", row.project_id, payload, key, [row.left_id, row.right_id])
+            told: dict[str, object] = {"suggestionId": str(row.id), "versions": versions, "asked": asked}
+            self._add("auto_merge", row.project_id, told, row.id, [row.left_id, row.right_id])
 
     async def add_rechecks(self, conn: Conn) -> None:
         """A job for each project with tool calls that were not read yet."""
@@ -99,8 +105,7 @@ class _Planner:
             conn, self._request.team_id, self._request.project_id, self._team.mode, every_seconds=seconds, limit=_PROJECTS_AT_ONCE
         ):
             since = None if due.since is None else due.since.isoformat()
-            payload: dict[str, object] = {"since": since, "until": due.until.isoformat()}
-            self._add("recheck", due.project_id, payload, f"{due.project_id}:{since or 'first'}", [])
+            self._add("recheck", due.project_id, {"since": since, "until": due.until.isoformat()}, due.project_id, [])
 
     async def add_derivations(self, conn: Conn) -> None:
         """A job for each project with new observations."""
@@ -108,27 +113,19 @@ class _Planner:
         for project_id in await repository.projects_with_news(
             conn, self._request.team_id, self._request.project_id, self._team.mode, every_seconds=seconds, limit=_PROJECTS_AT_ONCE
         ):
-            self._add("derive", project_id, {}, f"{project_id}:{self._occasion}", [])
+            self._add("derive", project_id, {}, project_id, [])
 
-    def add_tuning(self) -> None:
-        """One job a day for the whole team."""
-        if self._request.project_id is None:
-            self._add("policy_tune", None, {}, self._occasion, [])
-
-    def _add(self, job_type: JobType, project_id: UUID | None, payload: dict[str, object], key: str, sources: list[UUID]) -> None:
+    def _add(self, job_type: JobType, project_id: UUID, told: dict[str, object], step_id: UUID, sources: list[UUID]) -> None:
         request = self._request
-        narrowed = self._narrowed.get(project_id, JOB_TYPES) if project_id is not None else JOB_TYPES
-        if job_type not in narrowed:
+        if job_type not in self._narrowed.get(project_id, JOB_TYPES):
             return
         self.jobs.append(
             NewJob(
                 team_id=request.team_id,
                 project_id=project_id,
                 job_type=job_type,
-                trigger_reason=request.trigger_reason,
-                payload={"mode": self._team.mode, **payload},
-                source_observation_ids=sources,
-                idempotency_key=f"{job_type}:{self._team.mode}:{key}",
+                source_id=step_id,
+                payload={"trigger": request.trigger_reason, "sources": sources, "input": {"mode": self._team.mode, **told}},
             )
         )
 
@@ -146,6 +143,4 @@ async def _find_work(conn: Conn, settings: Settings, request: _PlanRequest) -> l
         await planner.add_rechecks(conn)
     if "derive" in chosen:
         await planner.add_derivations(conn)
-    if "policy_tune" in chosen:
-        planner.add_tuning()
     return planner.jobs

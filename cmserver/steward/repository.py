@@ -1,4 +1,4 @@
-"""What a team allows, and jobs. These are queued, claimed and sent back as the owner; everything else is a team's own."""
+"""What a team allows, what happened by itself, and the steward's jobs, as the view steward_jobs shows those of the outbox."""
 
 from __future__ import annotations
 
@@ -7,32 +7,18 @@ from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
-import msgspec
-
 from cmserver.access.model import IN_REACH
-from cmserver.base.ids import new_id
-from cmserver.base.sql import Conn, Jsonb, Query, query, unprepared_query
+from cmserver.base.sql import Conn, Query, query, unprepared_query
 from cmserver.observations.model import LIVE_O
 from cmserver.steward import model
 
-OWNS = {"steward_modes", "steward_jobs"}
-
-_J_COLUMNS: LiteralString = "j." + model.JOB_COLUMNS.replace(", ", ", j.")
+OWNS = {"steward_modes"}
 
 _LIVE_L: LiteralString = LIVE_O.replace("o.", "l.")
 _LIVE_R: LiteralString = LIVE_O.replace("o.", "r.")
 
 # Of a job `j`: what it looked at need not be looked at again. `goesOn`: it may not have written what it decided, or not all of it.
-_COUNTS: LiteralString = (
-    f"j.last_error IS DISTINCT FROM '{model.SWITCHED_OFF}' AND (j.decision -> 'goesOn') IS DISTINCT FROM 'true'"
-)
-
-# Of a job `j`: neither its team's steward is off or paused, nor is its team or project archived.
-_MAY_RUN: LiteralString = """EXISTS (
-               SELECT FROM steward_modes m JOIN teams t ON t.id = m.team_id AND t.archived_at IS NULL
-                WHERE m.team_id = j.team_id AND m.project_id IS NULL AND m.mode <> 'off' AND NOT m.is_paused)
-           AND NOT EXISTS (
-               SELECT FROM projects p WHERE p.id = j.project_id AND p.team_id = j.team_id AND p.archived_at IS NOT NULL)"""
+_COUNTS: LiteralString = "(j.decision -> 'goesOn') IS DISTINCT FROM 'true'"
 
 # -- what happened by itself
 
@@ -127,97 +113,14 @@ ACTIVE_TEAMS = Query(
 # Only one process plans at a time, so that the bounds hold.
 LOCK_PLANNING = Query(str, "SELECT pg_advisory_xact_lock(7237425, 0)::text")
 
-ENQUEUE = Query(
-    UUID,
-    f"""
-    WITH new AS (
-        SELECT n.*, row_number() OVER (PARTITION BY n.project_id ORDER BY n.place) AS place_in_project
-          FROM jsonb_to_recordset(%(rows)s) AS n(id uuid, team_id uuid, project_id uuid, job_type text, trigger_reason text,
-               payload jsonb, source_observation_ids uuid[], idempotency_key text, priority integer, place integer)
-         WHERE NOT EXISTS (SELECT FROM steward_jobs j
-                            WHERE j.team_id = n.team_id AND j.idempotency_key = n.idempotency_key)
-    )
-    INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason, payload, source_observation_ids, idempotency_key,
-                              priority)
-    SELECT n.id, n.team_id, n.project_id, n.job_type, n.trigger_reason, n.payload, n.source_observation_ids, n.idempotency_key,
-           n.priority
-      FROM new n
-     WHERE (SELECT count(*) FROM steward_jobs j WHERE j.status IN ('queued', 'running') AND {_MAY_RUN})
-           + (SELECT count(*) FROM new before WHERE before.place < n.place) < %(max_queued)s
-       AND (n.project_id IS NULL
-            OR (SELECT count(*) FROM steward_jobs j
-                 WHERE j.team_id = n.team_id AND j.project_id = n.project_id AND j.status IN ('queued', 'running'))
-               + n.place_in_project <= %(max_queued_of_project)s)
-     ORDER BY n.place
-    ON CONFLICT (team_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-    RETURNING id
-    """,
-)
-
-
-# None: another worker has it by now, or it is to stop.
-EXTEND_LEASE = Query(
-    UUID,
-    """
-    UPDATE steward_jobs SET lease_expires_at = now() + make_interval(secs => %(lease_seconds)s)
-     WHERE id = %(job_id)s AND claim = %(claim)s AND status = 'running' AND cancel_requested_at IS NULL
-    RETURNING id
-    """,
-)
-
-SEND_BACK = Query(
-    int,
-    """
-    UPDATE steward_jobs
-       SET status = CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled'
-                         WHEN NOT %(is_retryable)s THEN 'failed'
-                         WHEN %(is_unknown)s OR attempt_count >= max_attempts THEN 'dead_letter' ELSE 'queued' END,
-           last_error = %(error)s, run_after = now() + make_interval(secs => %(pause_seconds)s)
-     WHERE id = %(job_id)s AND claim = %(claim)s AND status = 'running'
-    """,
-)
-
-
-# Give back the jobs whose lease is over, of all teams.
-REQUEUE_LOST = Query(UUID, "SELECT * FROM requeue_steward_jobs()")
-# Make tasks for the queued jobs that have none; returns whether there were any.
-MAKE_MISSING_TASKS = Query(int, "SELECT wake_steward_jobs()")
-
-# -- jobs, as their team
-
-# The row of the mode is read in the same transaction, and the project is held first, as in every transaction that writes to it.
-# A job whose project was joined to another one meanwhile is lost.
-HOLD = Query(
-    UUID,
-    """
-    SELECT id FROM steward_jobs
-     WHERE id = %(job_id)s AND team_id = %(team_id)s AND claim = %(claim)s AND status = 'running'
-       AND project_id IS NOT DISTINCT FROM %(project_id)s::uuid AND lease_expires_at > now() AND cancel_requested_at IS NULL
-       FOR UPDATE
-    """,
-)
-
-END_JOB = Query(
-    int,
-    """
-    UPDATE steward_jobs
-       SET status = 'succeeded', decision = %(decision)s,
-           idempotency_key = CASE WHEN (%(decision)s::jsonb -> 'goesOn') IS DISTINCT FROM 'true' THEN idempotency_key END
-     WHERE id = %(job_id)s AND team_id = %(team_id)s AND claim = %(claim)s
-    """,
-)
-
-
 # What the steward thinks of suggestions: the newest decision on each.
 VERDICTS = Query(
     model.SuggestionVerdict,
     """
-    SELECT DISTINCT ON (payload ->> 'suggestionId') (payload ->> 'suggestionId')::uuid AS suggestion_id,
-           coalesce(decision, '{}') AS decision
+    SELECT DISTINCT ON (source_id) source_id AS suggestion_id, coalesce(decision, '{}') AS decision
       FROM steward_jobs
-     WHERE team_id = %(team_id)s AND job_type = 'auto_merge' AND decision IS NOT NULL
-       AND payload ->> 'suggestionId' = ANY(%(suggestion_ids)s::text[])
-     ORDER BY payload ->> 'suggestionId', created_at DESC
+     WHERE team_id = %(team_id)s AND job_type = 'auto_merge' AND decision IS NOT NULL AND source_id = ANY(%(suggestion_ids)s)
+     ORDER BY source_id, created_at DESC
     """,
 )
 
@@ -236,11 +139,7 @@ FORGET = Query(
 ERASE = Query(
     int,
     """
-    WITH gone AS (
-        DELETE FROM observation_derivations
-         WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    )
-    DELETE FROM steward_jobs
+    DELETE FROM observation_derivations
      WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
     """,
     prepare=False,
@@ -286,106 +185,6 @@ async def permission(conn: Conn, team_id: UUID, project_id: UUID | None, job_typ
     return found or model.Permission(mode="off", is_paused=False, is_allowed=False, is_archived=False)
 
 
-async def make_missing_tasks(conn: Conn) -> None:
-    """Make a task for each queued job that has none. Of two at once the second finds those of the first."""
-    await LOCK_PLANNING.run(conn)
-    await MAKE_MISSING_TASKS.run(conn)
-
-
-async def enqueue(conn: Conn, jobs: Sequence[model.NewJob]) -> list[UUID]:
-    """Queue the jobs, as the owner, as far as the bounds allow; returns the ids of those that are new."""
-    if not jobs:
-        return []
-    await LOCK_PLANNING.run(conn)
-    rows: list[dict[str, object]] = [
-        {**msgspec.structs.asdict(job), "id": new_id(), "priority": model.PRIORITIES.get(job.job_type, 0), "place": place}
-        for place, job in enumerate(jobs)
-    ]
-    return await ENQUEUE.all(conn, rows=Jsonb(rows), max_queued=model.MAX_QUEUED, max_queued_of_project=model.MAX_QUEUED_OF_PROJECT)
-
-
-@query(f"""
-    WITH due AS (
-        SELECT j.id FROM steward_jobs j
-         WHERE j.id = %(job_id)s AND j.status = 'queued' AND j.run_after <= now() AND {_MAY_RUN}
-           FOR UPDATE OF j SKIP LOCKED
-    )
-    UPDATE steward_jobs j
-       SET status = 'running', attempt_count = attempt_count + 1, claim = nextval('steward_claims'), locked_by = %(locked_by)s,
-           locked_at = now(), lease_expires_at = now() + make_interval(secs => %(lease_seconds)s), last_error = NULL
-      FROM due WHERE j.id = due.id
-    RETURNING {_J_COLUMNS}
-    """)
-async def claim(conn: Conn, job_id: UUID, *, locked_by: str, lease_seconds: float) -> model.StewardJob | None:
-    """Take the job, as the owner; None when it is not due, taken, over, or its team's steward is off or paused."""
-    ...
-
-
-async def extend_lease(conn: Conn, job: model.StewardJob, lease_seconds: float) -> bool:
-    """False when the worker has lost the job, or is to stop."""
-    return await EXTEND_LEASE.first(conn, job_id=job.id, claim=job.claim, lease_seconds=lease_seconds) is not None
-
-
-async def send_back(
-    conn: Conn, job: model.StewardJob, error: str, *, pause_seconds: float = 0, is_retryable: bool = True, is_unknown: bool = False
-) -> bool:
-    """Queue the job again after a failure, or end it; False when the worker has lost it."""
-    return (
-        await SEND_BACK.run(
-            conn,
-            job_id=job.id,
-            claim=job.claim,
-            error=error[:2000],
-            pause_seconds=pause_seconds,
-            is_retryable=is_retryable,
-            is_unknown=is_unknown,
-        )
-        > 0
-    )
-
-
-@query(f"""
-    UPDATE steward_jobs j SET status = 'queued'
-     WHERE j.id = %(job_id)s AND j.team_id = %(team_id)s AND j.status IN ('failed', 'dead_letter', 'cancelled')
-    RETURNING {_J_COLUMNS}
-    """)
-async def retry(conn: Conn, team_id: UUID, job_id: UUID) -> model.StewardJob | None:
-    """Queue an ended job again, as the owner; None when it has not ended badly."""
-    ...
-
-
-async def hold(conn: Conn, job: model.StewardJob) -> bool:
-    """Lock the claimed job until the transaction ends; False when it is lost, or to be cancelled."""
-    held = await HOLD.first(conn, job_id=job.id, team_id=job.team_id, claim=job.claim, project_id=job.project_id)
-    return held is not None
-
-
-async def end_job(conn: Conn, job: model.StewardJob, decision: dict[str, object]) -> None:
-    await END_JOB.run(conn, job_id=job.id, team_id=job.team_id, claim=job.claim, decision=Jsonb(decision))
-
-
-# Without their keys, so that the same is planned again when the steward is switched on.
-@query(f"""
-    UPDATE steward_jobs SET status = 'cancelled', idempotency_key = NULL, last_error = '{model.SWITCHED_OFF}'
-     WHERE team_id = %(team_id)s AND status = 'queued'
-    """)
-async def cancel_queued(conn: Conn, team_id: UUID) -> None:
-    """End all queued jobs of the team, so that they are planned anew when the steward is switched on."""
-    ...
-
-
-@query(f"""
-    UPDATE steward_jobs j
-       SET status = CASE WHEN j.status = 'queued' THEN 'cancelled' ELSE j.status END,
-           cancel_requested_at = CASE WHEN j.status = 'running' THEN coalesce(j.cancel_requested_at, now()) END
-     WHERE j.id = %(job_id)s AND j.team_id = %(team_id)s AND j.status IN ('queued', 'running')
-    RETURNING {_J_COLUMNS}
-    """)
-async def cancel(conn: Conn, team_id: UUID, job_id: UUID) -> model.StewardJob | None:
-    """End a queued job, and mark a running one; None for one that has ended."""
-    ...
-
-
 @query(f"SELECT {model.JOB_COLUMNS} FROM steward_jobs WHERE id = %(job_id)s AND team_id = %(team_id)s")
 async def job(conn: Conn, team_id: UUID, job_id: UUID) -> model.StewardJob | None: ...
 
@@ -393,7 +192,7 @@ async def job(conn: Conn, team_id: UUID, job_id: UUID) -> model.StewardJob | Non
 @unprepared_query(f"""
     SELECT {model.JOB_COLUMNS} FROM steward_jobs
      WHERE team_id = %(team_id)s
-       AND ((%(project_id)s::uuid IS NULL AND project_id IS NULL) OR {IN_REACH})
+       AND {IN_REACH}
        AND (%(status)s::text IS NULL OR status = %(status)s::text)
        AND (%(job_type)s::text IS NULL OR job_type = %(job_type)s::text)
        AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
@@ -416,7 +215,7 @@ async def jobs(
 
 async def verdicts(conn: Conn, team_id: UUID, suggestion_ids: Collection[UUID]) -> dict[UUID, dict[str, object]]:
     """The newest decision on each of these suggestions."""
-    rows = await VERDICTS.all(conn, team_id=team_id, suggestion_ids=[str(id_) for id_ in suggestion_ids])
+    rows = await VERDICTS.all(conn, team_id=team_id, suggestion_ids=list(suggestion_ids))
     return {row.suggestion_id: row.decision for row in rows}
 
 
@@ -425,17 +224,17 @@ async def verdicts(conn: Conn, team_id: UUID, suggestion_ids: Collection[UUID]) 
       FROM (SELECT count(*) FILTER (WHERE status = 'queued') AS queued, count(*) FILTER (WHERE status = 'running') AS running,
                    extract(epoch FROM now() - min(created_at) FILTER (WHERE status = 'queued'))::float8 AS oldest_queued_seconds
               FROM steward_jobs
-             WHERE team_id = %(team_id)s AND status IN ('queued', 'running')
+             WHERE team_id = %(team_id)s AND phase = 'open'
                AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)) open,
            (SELECT count(*) AS dead_letter FROM steward_jobs
-             WHERE team_id = %(team_id)s AND status = 'dead_letter' AND ended_at > now() - interval '24 hours'
+             WHERE team_id = %(team_id)s AND phase = 'failed' AND status = 'dead_letter' AND ended_at > now() - interval '24 hours'
                AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)) dead
     """)
 async def queue_health(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.QueueHealth: ...
 
 
 async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
-    """Delete jobs, runs and events of the project, or of the whole team, and what was derived. Its observations go after that."""
+    """Delete what was derived in the project, or in the whole team, before its observations go. Runs go with their jobs."""
     if project_id is not None:
         await FORGET.run(conn, team_id=team_id, project_id=project_id)
     return await ERASE.run(conn, team_id=team_id, project_id=project_id)
@@ -452,7 +251,7 @@ async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
        AND (%(project_id)s::uuid IS NULL OR s.project_id = %(project_id)s::uuid)
        AND NOT EXISTS (
                SELECT FROM steward_jobs j
-                WHERE j.team_id = s.team_id AND j.job_type = 'auto_merge' AND j.payload ->> 'suggestionId' = s.id::text
+                WHERE j.team_id = s.team_id AND j.job_type = 'auto_merge' AND j.source_id = s.id
                   AND j.payload ->> 'mode' = %(mode_of_team)s AND j.payload ->> 'asked' = %(asked)s
                   AND j.payload -> 'versions' = jsonb_build_array(l.version, r.version)
                   AND {_COUNTS}
@@ -474,7 +273,7 @@ async def unjudged_suggestions(
     SELECT p.id AS project_id, last.read_to AS since, now() - interval '1 minute' AS until
       FROM projects p
       LEFT JOIN LATERAL (
-           SELECT j.created_at, j.status,
+           SELECT j.created_at, j.phase,
                   coalesce((j.decision ->> 'readTo')::timestamptz, (j.payload ->> 'until')::timestamptz) AS read_to
              FROM steward_jobs j
             WHERE j.team_id = p.team_id AND j.job_type = 'recheck' AND j.project_id = p.id
@@ -482,7 +281,7 @@ async def unjudged_suggestions(
             ORDER BY j.created_at DESC, j.id DESC LIMIT 1) last ON true
      WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL
        AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid)
-       AND (last.created_at IS NULL OR (last.status NOT IN ('queued', 'running')
+       AND (last.created_at IS NULL OR (last.phase <> 'open'
                                         AND last.created_at < now() - make_interval(secs => %(every_seconds)s)))
        AND EXISTS (SELECT FROM agent_events e
                     WHERE e.project_id = p.id AND e.team_id = p.team_id AND e.payload_purged_at IS NULL
@@ -500,13 +299,13 @@ async def projects_with_calls(
 @unprepared_query(f"""
     SELECT p.id FROM projects p
       LEFT JOIN LATERAL (
-           SELECT j.created_at, j.status FROM steward_jobs j
+           SELECT j.created_at, j.phase FROM steward_jobs j
             WHERE j.team_id = p.team_id AND j.job_type = 'derive' AND j.project_id = p.id
               AND j.payload ->> 'mode' = %(mode_of_team)s AND {_COUNTS}
             ORDER BY j.created_at DESC, j.id DESC LIMIT 1) last ON true
      WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL
        AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid)
-       AND (last.created_at IS NULL OR (last.status NOT IN ('queued', 'running')
+       AND (last.created_at IS NULL OR (last.phase <> 'open'
                                         AND last.created_at < now() - make_interval(secs => %(every_seconds)s)))
        AND EXISTS (SELECT FROM observations o
                     WHERE o.project_id = p.id AND o.team_id = p.team_id AND o.kind <> 'summary' AND {LIVE_O}

@@ -11,13 +11,14 @@ from cmserver.access.model import Principal
 from cmserver.base.errors import Conflict
 from cmserver.base.sql import Conn
 from cmserver.consolidation import combine
+from cmserver.generation import repository as outbox
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.observations.model import Observation
 from cmserver.observations.write import delete_found
 from cmserver.steward.derivations import repository as derivations
 from cmserver.steward.model import Effect, StewardRun, UndoneEffect
-from cmserver.steward.operate import find_job, find_run
+from cmserver.steward.operate import find_run
 from cmserver.steward.policies import repository as policies
 from cmserver.steward.policies import thresholds
 from cmserver.steward.runs import repository as runs
@@ -36,8 +37,7 @@ async def undo_run(conn: Conn, principal: Principal, run_id: UUID | None) -> tup
         raise Conflict("The run wrote nothing, so there is nothing to undo.")
     undone = [await _undo_effect(conn, principal, run, effect) for effect in reversed(effects)]
     await runs.mark_undone(conn, principal.team_id, run.id, principal.actor_id)
-    job = await find_job(conn, principal, run.job_id)
-    await runs.add_event(conn, job, run.id, "run_undone", {"by": principal.actor_id, "effects": undone})
+    await outbox.add_event(conn, run.job_id, run.id, "run_undone", {"by": principal.actor_id, "effects": undone})
     await audit.record(conn, principal, "steward.run_undone", "steward_run", run.id, project_id=run.project_id, job=str(run.job_id))
     await announce.notify_stream(conn)
     return await find_run(conn, principal, run.id), undone

@@ -124,16 +124,14 @@ class StewardJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A job. `decision` is what was decided last, and on what, or null; `lastError` is why it failed or was sent back, or null."""
 
     id: UUID
-    project_id: UUID | None
+    project_id: UUID
     job_type: str
     source_observation_ids: list[UUID]
     trigger_reason: str
     status: steward_model.JobStatus
-    priority: int
     attempt_count: int
     max_attempts: int
     run_after_epoch: int
-    lease_expires_at_epoch: int | None
     cancel_requested_at_epoch: int | None
     decision: dict[str, object] | None
     last_error: str | None
@@ -155,9 +153,10 @@ class StewardJobsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class StewardRunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """One attempt at a job. `provider` is whose model was asked, or null where none was.
+    """One attempt at a job that came to an end. `provider` is whose model was asked, or null where none was.
 
-    `status` is how it ended, or `running`.
+    `status` is how it ended.
+    A tuning of the team's thresholds has no job: `jobId` is the run's own id.
     """
 
     id: UUID
@@ -239,10 +238,10 @@ class StewardEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
 
 
 class StewardRunDetailOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A run, its job, and the job's timeline: `events` are the steps, oldest first."""
+    """A run, its job (null for a tuning of thresholds), and the job's timeline: `events` are the steps, oldest first."""
 
     run: StewardRunOut
-    job: StewardJobOut
+    job: StewardJobOut | None
     events: list[StewardEventOut]
 
 
@@ -325,7 +324,7 @@ def run_out(run: steward_model.StewardRun) -> StewardRunOut:
 def detail_out(detail: RunDetail) -> StewardRunDetailOut:
     return StewardRunDetailOut(
         run=run_out(detail.run),
-        job=reshape(detail.job, StewardJobOut),
+        job=detail.job and reshape(detail.job, StewardJobOut),
         events=[reshape(row, StewardEventOut) for row in detail.events],
     )
 

@@ -58,23 +58,26 @@ SELECT o.id, e.id, e.id, o.team_id, o.project_id, 'rules', o.created_at
   FROM observations o CROSS JOIN unnest(ARRAY[1 + o.number % 20000, 1 + o.number % 997, CASE WHEN o.number % 10 = 0 THEN 1 END]) n
   JOIN entities e ON e.folded_name = 'entity ' || n
     ON CONFLICT DO NOTHING;
-INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason, payload, status, attempt_count, created_at, ended_at)
-SELECT gen_random_uuid(), team_id, project_id, 'recheck', 'change', jsonb_build_object('number', number),
-       CASE WHEN number % 400 = 0 THEN 'dead_letter' ELSE 'succeeded' END, 1, created_at, created_at
+INSERT INTO observation_generation_jobs (id, team_id, project_id, lane, source_type, source_id, job_type, payload, status, attempts,
+                                         outcome, failed_at, completed_at, created_at)
+SELECT gen_random_uuid(), team_id, project_id, project_id, 'steward', id, 'recheck', '{"trigger": "change", "sources": []}',
+       CASE WHEN number % 400 = 0 THEN 'failed' ELSE 'completed' END, 1, CASE WHEN number % 400 <> 0 THEN 'skipped' END,
+       CASE WHEN number % 400 = 0 THEN created_at END, CASE WHEN number % 400 <> 0 THEN created_at END, created_at
   FROM observations WHERE number % 4 = 0;
 INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt, output_snapshot, status, latency_ms, created_at,
                           completed_at)
 SELECT gen_random_uuid(), team_id, project_id, id, job_type, 1, '{"decision": "keep", "reasons": ["current"], "proposals": []}',
        CASE status WHEN 'succeeded' THEN 'succeeded' ELSE 'failed' END, 20, created_at, created_at
   FROM steward_jobs;
-INSERT INTO steward_events (team_id, job_id, run_id, event_type, created_at)
-SELECT team_id, job_id, id, 'decision_made', created_at FROM steward_runs;
+INSERT INTO observation_generation_job_events (team_id, project_id, generation_job_id, event_type, status_after, details,
+                                               created_at)
+SELECT team_id, project_id, job_id, 'decision_made', 'processing', jsonb_build_object('run', id), created_at FROM steward_runs;
 SET session_replication_role = DEFAULT;
 VACUUM ANALYZE entities;
 VACUUM ANALYZE entity_mentions;
-VACUUM ANALYZE steward_jobs;
+VACUUM ANALYZE observation_generation_jobs;
+VACUUM ANALYZE observation_generation_job_events;
 VACUUM ANALYZE steward_runs;
-VACUUM ANALYZE steward_events;
 """
 _IN_THE_MIDDLE: LiteralString = """
 SELECT (SELECT id FROM entities WHERE name = 'entity 1'),

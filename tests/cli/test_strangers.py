@@ -17,6 +17,7 @@ from tests.cli.conftest import Cms, Said, every_command
 from tests.cli.test_jobs import queued
 from tests.conftest import Cast, mint
 from tests.make import Make
+from tests.steward.tools import insert_job
 
 pytestmark = pytest.mark.slow
 
@@ -58,12 +59,8 @@ async def alices(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db) -> d
     invited = await client.post("/v1/users/invitations", headers=cast.alice.headers, json={"role": "viewer"})
     steward_run = new_id()
     async with db.system() as conn:
-        values = {"job": new_id(), "run": steward_run, "team": project.team_id, "project": project.id}
-        await conn.execute(
-            "INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason, status, ended_at)"
-            " VALUES (%(job)s, %(team)s, %(project)s, 'recheck', 'manual', 'succeeded', now())",
-            values,
-        )
+        job_id = await insert_job(conn, project.team_id, project.id)
+        values = {"job": job_id, "run": steward_run, "team": project.team_id, "project": project.id}
         await conn.execute(
             "INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt, status, completed_at)"
             " VALUES (%(run)s, %(team)s, %(project)s, %(job)s, 'recheck', 1, 'succeeded', now())",

@@ -28,10 +28,10 @@ _NOT_COMPARED = ("version", "updated_at", "created_at", "content_search", "last_
 
 _OPEN = "SELECT count(*) FROM steward_jobs WHERE status IN ('queued', 'running')"
 _OPEN_JOBS = """
-    SELECT id, job_type, status, attempt_count, run_after, lease_expires_at, locked_by, last_error, now() FROM steward_jobs
+    SELECT id, job_type, status, attempt_count, run_after, locked_by, last_error, now() FROM steward_jobs
      WHERE status IN ('queued', 'running') LIMIT 3
 """
-_LET_TIME_PASS = "UPDATE steward_jobs SET run_after = now() WHERE status = 'queued' AND run_after > now()"
+_LET_TIME_PASS = "UPDATE generation_lanes SET held_until = NULL, due_at = now() WHERE held_until > now()"
 _PLANTED = "SELECT * FROM observations WHERE id = ANY(%(ids)s)"
 _SUGGEST = """
     INSERT INTO consolidation_suggestions (id, team_id, project_id, left_id, right_id, similarity, measured_by, reason)
@@ -62,9 +62,8 @@ _UNTOLD = """
     )
     (TABLE told EXCEPT ALL TABLE written) UNION ALL (TABLE written EXCEPT ALL TABLE told)
 """
-_RUN_FOR_EVER = "SELECT id FROM steward_runs WHERE status = 'running'"
 _SUCCEEDED_TWICE = """
-    SELECT job_id FROM steward_runs WHERE status IN ('succeeded', 'skipped') GROUP BY job_id HAVING count(*) > 1
+    SELECT job_id FROM steward_runs WHERE job_id IS NOT NULL AND status <> 'failed' GROUP BY job_id HAVING count(*) > 1
 """
 _COMPLETED_TWICE = """
     SELECT job_id FROM steward_events WHERE event_type = 'job_completed' GROUP BY job_id HAVING count(*) > 1
@@ -248,7 +247,6 @@ class KeepingJudge:
         self._look_at_rows("after the storm")
         questions = {
             "what the steward wrote differs from what its runs say": _UNTOLD,
-            "runs of the steward for ever": _RUN_FOR_EVER,
             "jobs of the steward that succeeded twice": _SUCCEEDED_TWICE,
             "jobs of the steward that completed twice": _COMPLETED_TWICE,
         }
@@ -270,8 +268,8 @@ class KeepingJudge:
             with suppress(psycopg.Error):
                 if number(self._system.database, _OPEN) == 0:
                     return True
-                rows(self._system.database, f"{_LET_TIME_PASS} RETURNING id")
-                rows(self._system.database, "SELECT wake_steward_jobs()")
+                rows(self._system.database, f"{_LET_TIME_PASS} RETURNING lane")
+                rows(self._system.database, "SELECT wake_sleeping_lanes()")
             time.sleep(0.5)
         return False
 

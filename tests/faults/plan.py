@@ -12,8 +12,6 @@ import msgspec
 
 LEASE_SECONDS = 2.0
 """On a machine that is not slow; with a longer lease a freeze lasts longer by as much."""
-STEWARD_LEASE_SECONDS = 3 * LEASE_SECONDS
-"""Of the steward's jobs: three of a worker."""
 LOAD_SECONDS = 5.0
 """How long the writers and hooks of a storm work; its faults begin meanwhile."""
 LAYOUTS = ("embedded", "whole", "split")
@@ -39,7 +37,7 @@ KINDS = {
     "freeze-api": Kind(at_least=LEASE_SECONDS + 2, at_most=LEASE_SECONDS + 3.5),
     "freeze-worker": Kind(at_least=LEASE_SECONDS + 2, at_most=LEASE_SECONDS + 3.5),
     "kill-steward": Kind(at_least=0, at_most=0),
-    "freeze-steward": Kind(at_least=STEWARD_LEASE_SECONDS + 1, at_most=STEWARD_LEASE_SECONDS + 3),
+    "freeze-steward": Kind(at_least=LEASE_SECONDS + 2, at_most=LEASE_SECONDS + 3.5),
     "net-cut": Kind(at_least=0, at_most=0, layouts=_OWN),
     "net-refuse": Kind(at_least=0.3, at_most=2.5, layouts=_OWN),
     "net-pause": Kind(at_least=0.3, at_most=LEASE_SECONDS + 2, layouts=_OWN),

@@ -52,10 +52,6 @@ PLANTS = {
             new="    results=$(send_batch)$nl\n    remove_payloads $batch\n",
         ),
     ],
-    "steward-reaper": [
-        # Nobody looks for the steward's jobs that a dead worker held.
-        Change(file="cmserver/worker.py", old="group.create_task(_reap_steward(db, stop))", new="pass"),
-    ],
     "heartbeat": [
         # A heartbeat that comes too late renews the lease.
         Change(

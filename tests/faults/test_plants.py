@@ -29,7 +29,6 @@ HUNTS = {
     "reaper": Hunt(kinds=["kill-worker"], seeds=[1, 2, 3], words=("held by dead workers",)),
     "group-commit": Hunt(kinds=["kill-api", "net-cut", "net-slow"], seeds=[11, 5, 3], words=("lost: ", "out of order: ")),
     "spool": Hunt(kinds=["kill-api", "net-refuse"], seeds=[1, 2, 3], words=("hook payloads",)),
-    "steward-reaper": Hunt(kinds=["kill-steward", "provider-slow"], seeds=[7, 8, 9], words=("jobs have not ended",)),
     "heartbeat": Hunt(kinds=["freeze-worker"], seeds=[1, 2, 3], words=("after its lease was over",)),
 }
 

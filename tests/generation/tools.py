@@ -22,6 +22,7 @@ from cmserver.ingest.model import EventSubmission, RecordedEvent
 from cmserver.ingest.record import EventRecorder
 from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, Prompt, ProviderChain, Rules, Skip
 from cmserver.reading.model import EventReading
+from cmserver.steward.run_job import StewardRunner
 from tests.rows import rows
 
 Reply = Callable[[Prompt], Awaitable[Completion] | Completion]
@@ -64,10 +65,11 @@ class Hand:
 
     def __init__(self, db: Db, notifier: JobNotifier, providers: ProviderChain, worker_id: int, lease_seconds: float) -> None:
         self.db = db
+        self.notifier = notifier
         self.worker_id = worker_id
         self.lease_seconds = lease_seconds
         settings = Settings(data_dir=Path("unused"), provider_timeout_seconds=120, lease_seconds=lease_seconds)
-        self.runner = BatchRunner(db, providers, notifier, settings)
+        self.runner = BatchRunner(db, providers, notifier, settings, StewardRunner(db, settings).work)
 
     async def claim(self, *, slots: int = 10, max_events: int = 20, max_chars: int = 60_000) -> list[Claim]:
         async with self.db.system_statement() as conn:
@@ -91,6 +93,15 @@ class Hand:
         return batches
 
 
+async def make_hand(db: Db, notifier: JobNotifier, providers: ProviderChain, lease_seconds: float) -> Hand:
+    async with db.system_statement() as conn:
+        cursor = await conn.execute("SELECT worker_id FROM procrastinate_register_worker_v1()")
+        row = await cursor.fetchone()
+        assert row is not None
+        await leases.register(conn, row[0], "test", lease_seconds)
+    return Hand(db, notifier, providers, row[0], lease_seconds)
+
+
 class Outbox:
     """Puts events in and looks at what became of them, past every layer."""
 
@@ -109,12 +120,7 @@ class Outbox:
         )
 
     async def hand(self, *providers: Scripted | Rules, lease_seconds: float = 20) -> Hand:
-        async with self.db.system_statement() as conn:
-            cursor = await conn.execute("SELECT worker_id FROM procrastinate_register_worker_v1()")
-            row = await cursor.fetchone()
-            assert row is not None
-            await leases.register(conn, row[0], "test", lease_seconds)
-        return Hand(self.db, self.notifier, providers, row[0], lease_seconds)
+        return await make_hand(self.db, self.notifier, providers, lease_seconds)
 
     async def put(
         self, count: int = 1, *, session: str | None = "s1", payload: object = None, first: int = 0, at_once: bool = False

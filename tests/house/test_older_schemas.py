@@ -45,6 +45,10 @@ CHANGED: dict[str, str] = {
         "0003: its rows are in read_positions now",
     ),
     "procrastinate_periodic_defers": "0003: without those of tasks that are gone",
+    "steward_jobs": "0004: a view of observation_generation_jobs",
+    "steward_events": "0004: a view of observation_generation_job_events",
+    "observation_generation_jobs": "0004: has the steward's jobs, too",
+    "observation_generation_job_events": "0004: has the events of the steward's jobs, too",
 }
 """Tables of which a later migration removes or adds rows on purpose, and why."""
 
@@ -113,6 +117,28 @@ async def test_nothing_is_lost_on_the_way_to_todays_schema(fixture: Path, empty_
     before = {table: count for table, count in manifest.counts.items() if table not in {"schema_migrations", *left_out}}
     assert {table for table, count in before.items() if after.get(table) != count} <= CHANGED.keys()
     assert await migrate(empty_database) == []
+
+
+async def test_the_jobs_of_the_steward_are_in_the_outbox_with_their_events(fixture: Path, empty_database: str, tmp_path: Path):
+    manifest, _ = await bring_up(fixture, empty_database, tmp_path)
+
+    with psycopg.connect(empty_database) as conn:
+        (jobs, tunings) = conn.execute(
+            "SELECT (SELECT count(*) FROM steward_jobs), (SELECT count(*) FROM steward_runs WHERE job_id IS NULL)"
+        ).fetchone() or (0, 0)
+        lives = conn.execute(
+            "SELECT DISTINCT j.status, (SELECT array_agg(e.event_type ORDER BY e.id) FROM steward_events e"
+            " WHERE e.job_id = j.id AND e.event_type LIKE 'job_%') FROM steward_jobs j WHERE j.status = 'succeeded'"
+        ).fetchall()
+        unlike = conn.execute(
+            "SELECT count(*) FROM steward_runs r JOIN steward_jobs j ON j.id = r.job_id"
+            " WHERE j.decision ->> 'decision' IS DISTINCT FROM r.output_snapshot ->> 'decision' AND j.attempt_count = 1"
+        ).fetchone()
+
+    assert jobs + tunings == manifest.counts["steward_jobs"]
+    assert tunings > 0
+    assert lives == [("succeeded", ["job_created", "job_claimed", "job_completed"])]
+    assert unlike == (0,)
 
 
 async def test_the_schema_is_that_of_a_fresh_database(fixture: Path, empty_database: str, database: str, tmp_path: Path):

@@ -33,9 +33,12 @@ SELECT gen_random_uuid(), n, %(project_id)s, %(team_id)s, 'model', 'project', 'c
   FROM generate_series(1, 8000) n
 """
 _STEWARD_JOBS = """
-INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason, status, created_at, ended_at)
-SELECT gen_random_uuid(), %(team_id)s, %(project_id)s, 'recheck', 'change',
-       CASE WHEN n %% 400 = 0 THEN 'dead_letter' ELSE 'succeeded' END, now() - n * interval '1 hour', now() - n * interval '1 hour'
+INSERT INTO observation_generation_jobs (id, team_id, project_id, lane, source_type, source_id, source_run, job_type, status,
+                                         attempts, outcome, completed_at, failed_at, created_at)
+SELECT gen_random_uuid(), %(team_id)s, %(project_id)s, %(project_id)s, 'steward', %(project_id)s, n, 'recheck',
+       CASE WHEN n %% 400 = 0 THEN 'failed' ELSE 'completed' END, 1, CASE WHEN n %% 400 <> 0 THEN 'skipped' END,
+       CASE WHEN n %% 400 <> 0 THEN now() - n * interval '1 hour' END,
+       CASE WHEN n %% 400 = 0 THEN now() - n * interval '1 hour' END, now() - n * interval '1 hour'
   FROM generate_series(1, 8000) n
 """
 _STEWARD_RUNS = """
@@ -73,7 +76,7 @@ async def test_running_jobs_are_counted_and_listed_without_reading_all_others(db
 
 
 async def test_the_pages_of_the_steward_read_the_newest_from_indexes(db: Db, cast: Cast):
-    await fill(db, cast, _STEWARD_JOBS, "steward_jobs")
+    await fill(db, cast, _STEWARD_JOBS, "observation_generation_jobs")
     await fill(db, cast, _STEWARD_RUNS, "steward_runs")
     team_id = cast.alice.team_id
     page: dict[str, object] = {"team_id": team_id, "project_id": None, "status": None, "job_type": None, "model": None}
@@ -84,10 +87,9 @@ async def test_the_pages_of_the_steward_read_the_newest_from_indexes(db: Db, cas
     figures = await plan(db, team_id, FIGURES.text, {"team_id": team_id, "project_id": None})
 
     assert "Backward using steward_runs_team" in newest
-    assert "steward_jobs_open" in health
-    assert "steward_jobs_dead" in health
     assert "steward_runs_team" in figures
-    assert "Seq Scan on steward_" not in newest + health + figures
+    assert "Seq Scan on steward_" not in newest + figures
+    assert "Seq Scan on observation_generation_jobs" not in newest + health
 
 
 async def test_lanes_count_their_queued_jobs_by_the_index_of_lanes(db: Db, queue: Cast):

@@ -205,9 +205,7 @@ WITHOUT_TEAM = {
         "generation.repository.SAVE_PROGRESS",
         "generation.repository.lock_held",
         "generation.repository.attach_run",
-        "steward.repository.claim",
-        "steward.repository.EXTEND_LEASE",
-        "steward.repository.SEND_BACK",
+        "generation.repository.ADD_EVENT",
     ],
     "a model's vectors, of all teams": [
         "observations.embedding.repository.BACKFILL",

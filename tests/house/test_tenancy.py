@@ -55,16 +55,9 @@ ROWS: dict[str, LiteralString] = {
         VALUES (%(team)s, %(turns)s, %(project)s, %(turns)s, %(project)s, 'edit', 'a.py', 1)
     """,
     "steward_modes": "INSERT INTO steward_modes (team_id, mode, changed_by) VALUES (%(team)s, 'dry_run', 'alice')",
-    "steward_jobs": """
-        INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason)
-        VALUES (%(id)s, %(team)s, %(project)s, 'recheck', 'periodic')
-    """,
     "steward_runs": """
-        INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt)
-        VALUES (%(id)s, %(team)s, %(project)s, %(steward_jobs)s, 'recheck', 1)
-    """,
-    "steward_events": """
-        INSERT INTO steward_events (team_id, job_id, event_type) VALUES (%(team)s, %(steward_jobs)s, 'decision_made')
+        INSERT INTO steward_runs (id, team_id, project_id, job_type, attempt, status, completed_at)
+        VALUES (%(id)s, %(team)s, %(project)s, 'policy_tune', 1, 'skipped', now())
     """,
     "observation_derivations": """
         INSERT INTO observation_derivations (id, team_id, project_id, fingerprint, source_observation_ids, derivation_type,

@@ -36,10 +36,9 @@ NO_TEAM_IN_KEY = {
     "audit_log (id)": "a number of the database's",
     "memory_telemetry (id)": "a number of the database's",
     "observation_generation_job_events (id)": "a number of the database's",
-    "steward_events (id)": "a number of the database's",
     "entity_rereads (place_id)": "the id of an observation or of a turn",
-    "generation_lanes (lane)": "the id of a session, or of a job without one",
-    "observation_generation_jobs (source_id, source_type, job_type, source_run)": "the id of an event, a session or a turn",
+    "generation_lanes (lane)": "the id of a session, of a project, or of a job",
+    "observation_generation_jobs (source_id, source_type, job_type, source_run)": "the id of what it is about, or of a project",
     "server_sessions (coalesce, coalesce1, external_session_id)": "the id of a project, in an expression",
 }
 """The unique keys of teams' tables that carry no team and refer to no row that does, and why."""
@@ -55,7 +54,7 @@ VIEWS = {
     "spend_by_project": "operators only",
     "consolidation_log": "operators only",
 }
-"""A view reads with its owner's eyes, past every policy: each has its reason."""
+"""A view reads with its owner's eyes, past every policy, unless it is said to read with those of who asks: each has its reason."""
 
 READ = {"SELECT"}
 ADD = READ | {"INSERT"}
@@ -95,8 +94,8 @@ GRANTS = {
     "rate_limits": ALL,
     "read_positions": CHANGE,
     "server_sessions": ALL,
-    "steward_events": ADD,
-    "steward_jobs": READ | {"UPDATE", "DELETE"},
+    "steward_events": READ,
+    "steward_jobs": READ,
     "steward_modes": ALL,
     "steward_policy_history": ADD,
     "steward_runs": CHANGE,
@@ -207,6 +206,7 @@ def views_without_reason(conn: psycopg.Connection) -> Iterator[str]:
         SELECT c.relname, pg_get_viewdef(c.oid) FROM pg_class c
          WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'v'
            AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e')
+           AND NOT 'security_invoker=true' = ANY(coalesce(c.reloptions, '{}'))
         """,
     )
     for name, text in found:

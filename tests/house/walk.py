@@ -21,6 +21,7 @@ import httpx
 import msgspec
 from psycopg import sql
 from psycopg.rows import scalar_row
+from psycopg.types.json import Jsonb
 
 from cmserver.app import ROUTES
 from cmserver.base.db import Db
@@ -412,7 +413,7 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     ]
     said = {"toId": other_entity, "label": word, "evidence": [observation.number]}
     entity_relation = (await _made(client, f"/v1/entities/{entity}/relations", headers, said))["relation"]["id"]
-    suggestion, steward_run = new_id(), new_id()
+    suggestion, steward_job, steward_run = new_id(), new_id(), new_id()
     await make.run(project=theirs, model=f"{word}-1", input_tokens=90, cost_usd="0.5")
     budget = await client.put("/v1/budgets", json={"period": "month", "maxTokens": 100, "projectId": canonical}, headers=headers)
     assert budget.status_code == 201, budget.text
@@ -431,14 +432,14 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
             [suggestion, who.team_id, project_id, *[observation.id, twin.id] * 2],
         )
         await conn.execute(
-            "INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason, status, ended_at)"
-            " VALUES (%s, %s, %s, 'recheck', 'manual', 'succeeded', now())",
-            [recorded["generationJob"]["id"], who.team_id, project_id],
-        )  # with the id of a job of generation, so that `job` names either
+            "INSERT INTO observation_generation_jobs (id, team_id, project_id, lane, source_type, source_id, job_type, payload,"
+            " status, outcome, completed_at) VALUES (%s, %s, %s, %s, 'steward', %s, 'recheck', %s, 'completed', 'skipped', now())",
+            [steward_job, who.team_id, project_id, project_id, project_id, Jsonb({"trigger": word, "sources": [], "input": {}})],
+        )
         await conn.execute(
             "INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt, status, completed_at)"
             " VALUES (%s, %s, %s, %s, 'recheck', 1, 'succeeded', now())",
-            [steward_run, who.team_id, project_id, recorded["generationJob"]["id"]],
+            [steward_run, who.team_id, project_id, steward_job],
         )
         cursor = conn.cursor(row_factory=scalar_row)
         team = await (await cursor.execute("SELECT name FROM teams WHERE id = %s", [who.team_id])).fetchone()
@@ -453,7 +454,7 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
         "team": str(who.team_id),
         "session": session,
         "event": recorded["event"]["id"],
-        "job": recorded["generationJob"]["id"],
+        "job": str(steward_job),
         "observation": str(observation.id),
         "turn": str(turn_id),
         "service_project": str(project_id),

@@ -74,7 +74,10 @@ _TEAM = "(SELECT id FROM teams WHERE name = 'blue')"
 _MODEL = "INSERT INTO embedding_models (id, provider, model, state) OVERRIDING SYSTEM VALUE VALUES (77, 'other', 'model-x', '{}')"
 _LOST = "UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 hour'"
 _STEWARD_JOB = f"""
-    INSERT INTO steward_jobs (id, team_id, job_type, trigger_reason) VALUES (gen_random_uuid(), {_TEAM}, 'recheck', 'a test')
+    INSERT INTO observation_generation_jobs
+           (id, team_id, project_id, lane, source_type, source_id, job_type, status, attempts, failed_at, last_error)
+    SELECT gen_random_uuid(), team_id, id, id, 'steward', id, 'recheck', 'failed', 3, now(), '{{"reason": "timeout"}}'
+      FROM projects WHERE team_id = {_TEAM} LIMIT 1
 """
 FAULTS = {
     "an older schema": Fault(("DELETE FROM schema_migrations",), {"schema.older"}),
@@ -140,20 +143,7 @@ FAULTS = {
         ),
         {"key.maker"},
     ),
-    "jobs of the steward that wait, and that were given up": Fault(
-        (
-            f"INSERT INTO steward_modes (team_id, mode, executors, changed_by) VALUES ({_TEAM}, 'write', '{{recheck}}', 'alice')",
-            _STEWARD_JOB,
-            _STEWARD_JOB,
-            "UPDATE steward_jobs SET run_after = now() - interval '11 minutes'",
-            """
-            UPDATE steward_jobs SET status = 'running', claim = 1, lease_expires_at = now()
-             WHERE id = (SELECT id FROM steward_jobs LIMIT 1)
-            """,
-            "UPDATE steward_jobs SET status = 'dead_letter' WHERE status = 'running'",
-        ),
-        {"steward.failed", "steward.stuck"},
-    ),
+    "jobs of the steward that were given up": Fault((_STEWARD_JOB,), {"steward.failed", "jobs.failed"}),
     "what words had hidden": Fault(
         (
             f"""

@@ -101,12 +101,13 @@ async def live(client: AsyncClient, db: Db, notifier: JobNotifier, person: Perso
         await conn.execute(
             """
             WITH job AS (
-                INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason, payload)
-                SELECT gen_random_uuid(), p.team_id, p.id, 'derive', 'periodic', jsonb_build_object('word', %(word)s::text)
+                INSERT INTO observation_generation_jobs (id, team_id, project_id, lane, source_type, source_id, job_type, payload)
+                SELECT gen_random_uuid(), p.team_id, p.id, p.id, 'steward', p.id, 'derive',
+                       jsonb_build_object('word', %(word)s::text)
                   FROM projects p WHERE p.team_id = %(team)s AND p.canonical_id = %(project)s RETURNING *
             ), run AS (
-                INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt, output_snapshot)
-                SELECT gen_random_uuid(), team_id, project_id, id, job_type, 1, payload FROM job RETURNING *
+                INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt, output_snapshot, status, completed_at)
+                SELECT gen_random_uuid(), team_id, project_id, id, job_type, 1, payload, 'skipped', now() FROM job RETURNING *
             )
             INSERT INTO observation_derivations (id, team_id, project_id, fingerprint, source_observation_ids, derivation_type,
                                                  confidence, novelty, status, payload)

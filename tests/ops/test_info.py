@@ -133,7 +133,7 @@ async def test_the_queue_is_told_in_all_its_states(client: httpx.AsyncClient, ou
         "warning": None,
     }
     events, summaries, *others = answer["queueLanes"]
-    assert [lane["kind"] for lane in others] == ["reindex", "entities", "embedding"]
+    assert [lane["kind"] for lane in others] == ["reindex", "entities", "steward", "embedding"]
     assert events.keys() == summaries.keys() == LANE
     assert events | {"name": ""} == {
         "kind": "event",

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.generation.batch import Batch, Effect
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.ops.joining import normalise
 from cmserver.ops.joining.normalise import normalise_all
@@ -201,28 +202,50 @@ async def test_a_suggestion_that_was_queued_is_judged_in_the_other_project(clien
     assert len(await keeper.observations(cast.alice.project)) == 1
 
 
-async def test_a_job_whose_project_is_joined_while_it_runs_writes_nothing_and_is_run_again(
+async def test_a_project_is_not_joined_while_the_steward_works_on_it(
     client: httpx.AsyncClient, cast: Cast, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ):
     planted = await plant_pair(keeper)
     await keeper.switch("write")
+    await keeper.plan("auto_merge")
+    work = keeper.steward.work
+
+    async def join_meanwhile(batch: Batch) -> Effect:
+        await act(client, cast, "POST", f"/v1/projects/{planted.project.id}/join", {"into": NEW}, 409)
+        return await work(batch)
+
+    monkeypatch.setattr(keeper.steward, "work", join_meanwhile)
+    await keeper.drain()
+
+    assert [run.status for run in await keeper.runs()] == ["succeeded"]
+
+
+async def test_a_job_that_is_moved_while_it_runs_writes_nothing_and_is_run_again(
+    cast: Cast, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+):
+    await plant_pair(keeper)
+    await keeper.switch("write")
     (job_id,) = await keeper.plan("auto_merge")
-    end = keeper.runner._decide_and_end  # pyright: ignore[reportPrivateUsage]
+    work, moved = keeper.steward.work, list[str]()
 
-    async def join_first(*args: Any) -> None:
-        await act(client, cast, "POST", f"/v1/projects/{planted.project.id}/join", {"into": NEW})
-        await end(*args)
+    async def move_meanwhile(batch: Batch) -> Effect:
+        effect = await work(batch)
+        if not moved:
+            await rows(
+                keeper.db,
+                "WITH e AS (DELETE FROM observation_generation_job_events WHERE generation_job_id = %s)"
+                " UPDATE observation_generation_jobs SET project_id = %s WHERE id = %s",
+                *(job_id, cast.alice.project.id, job_id),
+            )
+            moved.append((await keeper.job(job_id)).status)
+        return effect
 
-    monkeypatch.setattr(keeper.runner, "_decide_and_end", join_first)
+    monkeypatch.setattr(keeper.steward, "work", move_meanwhile)
     await keeper.drain()
-    monkeypatch.undo()
-    lost = await keeper.job(job_id)
-    await rows(keeper.db, "UPDATE steward_jobs SET run_after = now() WHERE status = 'queued'")
-    await keeper.drain()
 
-    assert lost.status == "queued"
-    assert (await keeper.job(job_id)).status == "succeeded"
-    assert len(await keeper.observations(cast.alice.project)) == 1
+    assert moved == ["running"]
+    job = await keeper.job(job_id)
+    assert (job.status, job.attempt_count, job.decision and job.decision["reasons"]) == ("succeeded", 1, ["other_project"])
 
 
 async def test_one_team_that_fails_does_not_stop_the_others(

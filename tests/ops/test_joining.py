@@ -170,11 +170,11 @@ async def fill_others(db: Db, team_id: UUID, project: str, first: int, second: i
                 SELECT gen_random_uuid(), id, team_id, 'A page', ARRAY[%(first)s::bigint], now() FROM p
                 ON CONFLICT (project_id) DO UPDATE SET body = excluded.body, numbers = excluded.numbers, made_at = now()
             ), job AS (
-                INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason)
-                SELECT gen_random_uuid(), team_id, id, 'derive', 'periodic' FROM p RETURNING *
+                INSERT INTO observation_generation_jobs (id, team_id, project_id, lane, source_type, source_id, job_type)
+                SELECT gen_random_uuid(), team_id, id, id, 'steward', id, 'derive' FROM p RETURNING *
             )
-            INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt)
-            SELECT gen_random_uuid(), team_id, project_id, id, job_type, 1 FROM job
+            INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt, status, completed_at)
+            SELECT gen_random_uuid(), team_id, project_id, id, job_type, 1, 'skipped', now() FROM job
             """,
             {"team": team_id, "project": project, "first": first, "second": second},
         )

@@ -31,7 +31,7 @@ from tests.house.house import ROOT
 from tests.house.metrics_page import NUMBERS, known_metrics
 from tests.house.test_docs_examples import wrong_command
 from tests.make import Make
-from tests.steward.tools import Keeper
+from tests.steward.tools import Keeper, insert_job
 from tests.timeouts import scaled, until
 
 TOKEN = "a token of the operator"
@@ -134,10 +134,8 @@ async def see_queue_and_database_read(client: httpx.AsyncClient, outbox: Outbox,
         cast.alice.project.id,
     )
 
-    await outbox.rows(
-        "INSERT INTO steward_jobs (id, team_id, job_type, trigger_reason) VALUES (gen_random_uuid(), %s, 'recheck', 'a test')",
-        cast.alice.team_id,
-    )
+    async with outbox.db.system() as conn:
+        await insert_job(conn, cast.alice.team_id, cast.alice.project.id, status="queued")
     await outbox.rows(
         "INSERT INTO retention_counts (team_id, kind, row_count) VALUES (%s, 'expired_observations', 7)", cast.alice.team_id
     )
@@ -145,7 +143,7 @@ async def see_queue_and_database_read(client: httpx.AsyncClient, outbox: Outbox,
     samples = await scrape(client)
 
     team = (await outbox.rows("SELECT name FROM teams WHERE id = %s", cast.alice.team_id))[0]["name"]
-    assert samples[f"cmserver_jobs state=queued team={team}"] == 3
+    assert samples[f"cmserver_jobs state=queued team={team}"] == 4
     assert samples["cmserver_lanes state=due"] == 1
     assert samples[f"cmserver_steward_jobs state=queued team={team}"] == 1
     assert samples[f"cmserver_retention_rows_total kind=expired_observations team={team}"] == 7

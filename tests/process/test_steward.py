@@ -76,8 +76,7 @@ def assert_merged_once_by_the_second(folder: Path, database: str) -> None:
     ]
     assert number(database, "SELECT count(*) FROM observations WHERE superseded_at IS NULL") == 1
     assert number(database, "SELECT count(*) FROM observation_versions WHERE action = 'merged'") == 1
-    statuses = rows(database, "SELECT status FROM steward_runs ORDER BY created_at")
-    assert [row["status"] for row in statuses] == ["failed", "succeeded"]
+    assert [row["status"] for row in rows(database, "SELECT status FROM steward_runs")] == ["succeeded"]
     verified = command(folder, "verify", settings={"CMSERVER_DATABASE_URL": database})
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
@@ -113,6 +112,6 @@ def test_a_worker_that_was_frozen_past_its_lease_writes_nothing(
     assert_merged_once_by_the_second(folder, database)
     frozen.send(signal.SIGCONT)
 
-    frozen.wait_for_log("steward.job_lost")
+    frozen.wait_for_log("lease.lost")
     assert number(database, "SELECT count(*) FROM observation_versions WHERE action = 'merged'") == 1
     assert number(database, "SELECT count(*) FROM steward_events WHERE event_type = 'write_applied'") == 1

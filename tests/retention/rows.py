@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import LiteralString
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from cmserver.base.ids import new_id
 from cmserver.observations.model import Observation
 from cmserver.retention.model import KINDS, Kind, RetentionReport
 from tests.make import Make
+from tests.steward.tools import insert_job
 
 
 class OldRows:
@@ -150,12 +152,13 @@ class OldRows:
         )
 
     async def steward_job(self, team_id: UUID, *, ended_days_ago: float) -> None:
-        """A job of the steward that was cancelled, without a project."""
-        await self.write(
-            "INSERT INTO steward_jobs (id, team_id, job_type, trigger_reason, status, ended_at)"
-            " VALUES (%s, %s, 'policy_tune', 'periodic', 'cancelled', now() - make_interval(secs => %s))",
-            *(new_id(), team_id, ended_days_ago * 86_400),
-        )
+        """A job of the steward, of a suggestion that is gone."""
+        async with self.db.system() as conn:
+            ended_at = datetime.now(UTC) - timedelta(days=ended_days_ago)
+            cursor = await conn.execute("SELECT id FROM projects WHERE team_id = %s LIMIT 1", [team_id])
+            row = await cursor.fetchone()
+            assert row is not None
+            await insert_job(conn, team_id, row[0], "auto_merge", ended_at=ended_at)
 
     async def act(
         self, team_id: UUID, *, days_ago: float, project: Project | None = None, action: str = "observations.served"

@@ -107,7 +107,9 @@ async def test_a_month_on_a_project_of_ten_thousand_stays_under_100_000_input_to
         await asking.work()
         # It is a day later.
         await rows(
-            asking.db, "UPDATE steward_jobs SET created_at = created_at - interval '1 day', ended_at = ended_at - interval '1 day'"
+            asking.db,
+            "UPDATE observation_generation_jobs SET created_at = created_at - interval '1 day',"
+            " completed_at = completed_at - interval '1 day'",
         )
         await rows(asking.db, "UPDATE steward_runs SET created_at = created_at - interval '1 day'")
         await rows(asking.db, "UPDATE generation_runs SET created_at = created_at - interval '1 day'")

@@ -10,11 +10,11 @@ import pytest
 from cmserver.base.errors import Conflict
 from cmserver.base.ids import new_id
 from cmserver.observations.model import Observation
-from cmserver.steward.executors.policy_tune import choose_change
 from cmserver.steward.model import POLICIES, DerivationCounts, PolicyChange, SuggestionCounts
 from cmserver.steward.plan import plan_team
 from cmserver.steward.policies import repository as policies
 from cmserver.steward.policies import thresholds
+from cmserver.steward.policies.tune import choose_change
 from cmserver.steward.undo import undo_run
 from tests.conftest import Cast
 from tests.steward.corpus import Note
@@ -122,14 +122,19 @@ async def test_a_change_needs_a_hundred_new_decisions_of_people_and_is_taken_bac
     assert await tune(keeper) == "sample_too_small", "what people took back is not done again for the same reasons"
 
 
-async def test_a_dry_run_moves_nothing_and_a_day_has_one_job(keeper: Keeper, decisions: Decisions):
+async def test_a_dry_run_moves_nothing_and_a_day_has_one_run_by_itself(keeper: Keeper, decisions: Decisions):
     await keeper.switch("dry_run")
     await decisions.add(100, "dismissed")
 
     assert await tune(keeper) == "few_accepted"
     assert await read(keeper) == USUAL
-    planned = [await plan_team(keeper.db, keeper.settings, keeper.team_id, job_types=["policy_tune"]) for _ in range(2)]
-    assert [len(jobs) for jobs in planned] == [1, 0]
+    for _ in range(2):
+        await plan_team(keeper.db, keeper.settings, keeper.team_id)
+    assert len(await keeper.runs()) == 1
+    await keeper.switch("write")
+    for _ in range(2):
+        await plan_team(keeper.db, keeper.settings, keeper.team_id)
+    assert [run.status for run in await keeper.runs()] == ["skipped", "succeeded"]
 
 
 async def test_whatever_the_thresholds_are_without_a_model_only_the_same_text_is_merged(keeper: Keeper):

@@ -12,15 +12,16 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, StatementTimeout
+from cmserver.base.ids import new_id
 from cmserver.base.metrics import metrics
+from cmserver.generation.leases import repository as leases
 from cmserver.providers.model import FailureKind, ProviderError
 from cmserver.retention.sweep import sweep
-from cmserver.steward import model, operate, plan, repository
+from cmserver.steward import operate, plan, repository
 from cmserver.steward.model import MAX_QUEUED_OF_PROJECT, NewJob
-from cmserver.steward.plan import plan_team
+from cmserver.steward.plan import enqueue, plan_team
 from cmserver.steward.run_job import EXECUTORS, StewardRunner
 from cmserver.steward.runs import repository as runs
-from tests.access.tools import until_it_waits_for_a_lock
 from tests.conftest import Cast
 from tests.rows import rows
 from tests.steward.corpus import Case, Note, all_cases
@@ -64,7 +65,7 @@ async def hash_all(db: Db) -> dict[str, Any]:
     tables = await rows(
         db,
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
-        " AND relname !~ '^(procrastinate_|steward_|generation_runs|generation_spending)'"
+        " AND relname !~ '^(procrastinate_|steward_|generation_|observation_generation_)'"
         " AND relname <> 'observation_derivations'",
     )
     return {
@@ -311,22 +312,22 @@ async def test_what_cannot_be_run_ends(keeper: Keeper, monkeypatch: pytest.Monke
         async def prepare(self, *args: object) -> None:
             raise StatementTimeout("The query took longer than 2 seconds.")
 
-    monkeypatch.setitem(EXECUTORS, "policy_tune", (EXECUTORS["derive"][0], Heavy()))
+    monkeypatch.setitem(EXECUTORS, "heavy", (EXECUTORS["derive"][0], Heavy()))
     monkeypatch.setitem(EXECUTORS, "derive", (EXECUTORS["derive"][0], Slow()))
     monkeypatch.setitem(EXECUTORS, "recheck", (EXECUTORS["derive"][0], Broken()))
-    keeper.runner = StewardRunner(keeper.db, keeper.settings, job_seconds=0.05)
+    keeper.steward = StewardRunner(keeper.db, keeper.settings, job_seconds=0.05)
     await keeper.switch("write")
     jobs = {
         "unknown": await keeper.enqueue("reindex_everything", {"mode": "write"}),
         "bad": await keeper.enqueue("auto_merge", {"mode": "write", "suggestionId": "x"}),
         "slow": await keeper.enqueue("derive", {"mode": "write"}),
         "broken": await keeper.enqueue("recheck", {"mode": "write"}),
-        "heavy": await keeper.enqueue("policy_tune", {"mode": "write"}),
+        "heavy": await keeper.enqueue("heavy", {"mode": "write"}),
     }
 
-    for _ in range(3):
-        await rows(keeper.db, "UPDATE steward_jobs SET run_after = now() WHERE status = 'queued'")
+    for _ in range(9):
         await keeper.drain()
+        await keeper.let_time_pass()
 
     ended = {name: await keeper.job(job_id) for name, job_id in jobs.items()}
     assert {name: (job.status, job.attempt_count) for name, job in ended.items()} == {
@@ -353,23 +354,22 @@ async def test_a_worker_that_was_frozen_past_its_lease_writes_nothing(asking: Ke
     frozen = asyncio.create_task(asking.drain())
     await until_asked(model)
 
-    await rows(asking.db, "UPDATE steward_jobs SET lease_expires_at = now() - interval '1 second'")
+    assert asking.hand is not None
+    await rows(asking.db, "UPDATE procrastinate_workers SET last_heartbeat = now() - interval '2 hours'")
     async with asking.db.system() as conn:
-        assert await repository.REQUEUE_LOST.all(conn) == [job_id]
-    second = Model()
-    second.reply = '{"same": false, "conflict": false, "confidence": 1, "reason": "no"}'
-    gate, model.gate, model.reply = model.gate, None, second.reply
-    other = StewardRunner(asking.db, asking.settings)
-    await other.run(job_id)
+        assert await leases.reap(conn, hard_limit_seconds=300) == [job_id]
+    gate, model.gate = model.gate, None
+    model.reply = '{"same": false, "conflict": false, "confidence": 1, "reason": "no"}'
+    await Keeper(asking.db, asking.settings, asking.principal).drain()
     model.reply = SURE
     gate.set()
     await frozen
 
     job = await asking.job(job_id)
-    assert (job.status, job.claim, job.attempt_count) == ("succeeded", 2, 2)
+    assert (job.status, job.attempt_count) == ("succeeded", 2)
     assert (job.decision or {})["decision"] == "keep"
     assert len(await asking.observations(planted.project)) == 2
-    assert sorted(run.status for run in await asking.runs()) == ["failed", "skipped"]
+    assert [run.status for run in await asking.runs()] == ["skipped"]
     assert (await asking.events(job_id))[:4] == ["job_created", "job_claimed", "recovery_detected", "job_claimed"]
 
 
@@ -386,115 +386,90 @@ async def test_a_cancelled_job_writes_nothing(asking: Keeper, model: Model):
     await working
 
     assert (await asking.job(job_id)).status == "cancelled"
-    assert [(run.status, run.error_class) for run in await asking.runs()] == [("failed", "cancelled")]
+    assert await asking.runs() == []
     assert len(await asking.observations(planted.project)) == 2
 
 
-async def test_a_job_is_claimed_once_and_not_while_the_steward_is_off_or_paused(keeper: Keeper):
+@pytest.mark.parametrize("change", [{"mode": "off"}, {"mode": "write", "is_paused": True}])
+async def test_what_waits_while_the_steward_is_off_or_paused_is_left_and_planned_again(keeper: Keeper, change: Any):
     await plant_pair(keeper)
     await keeper.switch("write")
     (job_id,) = await keeper.plan("auto_merge")
-    await keeper.switch("write", is_paused=True)
-    assert await keeper.runner.run(job_id) is None
-    await keeper.switch("off")
-    assert await keeper.runner.run(job_id) is None
-    assert await keeper.plan() == []
+
+    await keeper.switch(**change)
+    await keeper.drain()
+    left, planned = await keeper.job(job_id), await keeper.plan()
     await keeper.switch("write")
-    (job_id,) = await keeper.plan("auto_merge")
+    runs = await keeper.work("auto_merge")
 
-    claimed = await asyncio.gather(*(StewardRunner(keeper.db, keeper.settings).run(job_id) for _ in range(4)))
+    assert (left.status, (left.decision or {})["decision"]) == ("succeeded", "nothing")
+    assert planned == []
+    assert [run.status for run in runs] == ["succeeded"]
 
-    assert [job.id for job in claimed if job] == [job_id]
+
+async def test_a_job_is_claimed_once_in_the_lane_of_its_project(keeper: Keeper):
+    planted = await plant_pair(keeper)
+    await keeper.switch("write")
+    await keeper.plan("auto_merge")
+    lanes = await rows(keeper.db, "SELECT lane FROM generation_lanes")
+
+    await asyncio.gather(*(Keeper(keeper.db, keeper.settings, keeper.principal).drain() for _ in range(4)))
+
+    assert [row["lane"] for row in lanes] == [planted.project.id]
     assert len(await keeper.runs()) == 1
 
 
-async def test_each_queued_job_has_a_task_and_what_is_lost_comes_back(keeper: Keeper):
-    """Contextify's insert failed each time (B1)."""
-    await plant_pair(keeper)
-    await keeper.switch("write")
-    (job_id,) = await keeper.plan("auto_merge")
-    tasks = "SELECT args ->> 'job_id' AS job, queue_name, task_name FROM procrastinate_jobs WHERE queue_name = 'steward'"
-
-    assert await rows(keeper.db, tasks) == [{"job": str(job_id), "queue_name": "steward", "task_name": "steward.run"}]
-
-    await rows(keeper.db, "UPDATE procrastinate_jobs SET status = 'doing' WHERE queue_name = 'steward'")  # its worker was killed
-    async with keeper.db.system() as conn:
-        await repository.make_missing_tasks(conn)
-        at_once = asyncio.create_task(keeper.db.in_system(repository.make_missing_tasks))
-        await until_it_waits_for_a_lock(keeper.db, at_once)
-    await at_once
-    assert len(await rows(keeper.db, tasks + " AND status = 'todo'")) == 1
-    assert await rows(keeper.db, tasks + " AND status = 'doing'") == []
-
-
-async def test_the_law_holds_in_psql_too(keeper: Keeper):
+async def test_the_views_are_read_in_psql_and_nobody_writes_them(keeper: Keeper):
     await keeper.switch("write")
     job_id = await keeper.enqueue("derive", {"mode": "write"})
 
     for statement in (
+        "INSERT INTO steward_jobs (id, job_type) VALUES (gen_random_uuid(), 'derive')",
         "UPDATE steward_jobs SET status = 'succeeded'",
-        "UPDATE steward_jobs SET status = 'dead_letter'",
-        "UPDATE steward_jobs SET status = 'running'",
-        "UPDATE steward_jobs SET max_attempts = 0",
+        "DELETE FROM steward_jobs",
+        "INSERT INTO steward_events (job_id) VALUES (gen_random_uuid())",
     ):
-        with pytest.raises(psycopg.Error):
+        with pytest.raises(psycopg.Error, match="is a view of the outbox"):
             await rows(keeper.db, statement)
-    await rows(keeper.db, "UPDATE steward_jobs SET status = 'cancelled'")
+    await rows(keeper.db, "SELECT cancel_job(%s)", job_id)
 
     assert await keeper.events(job_id) == ["job_created", "job_completed"]
+    assert (await keeper.job(job_id)).status == "cancelled"
 
 
 async def test_the_queue_is_bounded(keeper: Keeper, cast: Cast):
     await keeper.switch("write")
+    (other, *_) = [await plant_pair(keeper, name) for name in ("exact-0",)]
     jobs = [
         NewJob(
             team_id=keeper.team_id,
-            project_id=cast.alice.project.id if number < 120 else None,
+            project_id=cast.alice.project.id if number < 120 else other.project.id,
             job_type="derive",
-            trigger_reason="a test",
-            idempotency_key=str(number % 300),
+            source_id=steps[number % 300],
+            payload={"trigger": "a test", "sources": [], "input": {}},
         )
+        for steps in [[new_id() for _ in range(300)]]
         for number in range(330)
     ]
 
     async with keeper.db.system() as conn:
-        queued = await repository.enqueue(conn, jobs)
-        again = await repository.enqueue(conn, jobs)
+        queued = await enqueue(conn, jobs)
+        again = await enqueue(conn, jobs)
 
-    of_project = await rows(keeper.db, "SELECT count(*) AS n FROM steward_jobs WHERE project_id IS NOT NULL")
-    assert of_project[0]["n"] == MAX_QUEUED_OF_PROJECT
-    assert len(queued) <= 200
-    assert len(queued) + len(again) <= 200
+    of_project = await rows(keeper.db, "SELECT project_id, count(*) AS n FROM steward_jobs GROUP BY 1")
+    assert [row["n"] for row in of_project] == [MAX_QUEUED_OF_PROJECT] * 2
+    assert len(queued) + len(again) == 2 * MAX_QUEUED_OF_PROJECT
 
 
-async def test_switching_off_ends_what_is_queued_and_switching_on_plans_it_again(keeper: Keeper):
+async def test_what_is_open_is_not_planned_twice(keeper: Keeper):
     for name in ("exact-0", "derivable-0", "deleted-0"):
         await plant_pair(keeper, name)
     await keeper.switch("write")
-    planned = await plan_team(keeper.db, keeper.settings, keeper.team_id)
 
-    await keeper.switch("off")
-    ended = {(await keeper.job(job_id)).status for job_id in planned}
-    await keeper.switch("write")
-    again = await plan_team(keeper.db, keeper.settings, keeper.team_id)
+    planned, again = [await plan_team(keeper.db, keeper.settings, keeper.team_id) for _ in range(2)]
 
-    assert ended == {"cancelled"}
-    assert len(again) == len(planned) > 4
-    assert set(again).isdisjoint(planned)
-
-
-async def test_only_what_may_run_counts_against_the_bound_of_the_queue(keeper: Keeper, cast: Cast, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(model, "MAX_QUEUED", 1)
-    other = Keeper(keeper.db, keeper.settings, cast.charlie.principal)
-    await other.switch("write")
-    await keeper.switch("write")
-    await keeper.enqueue("policy_tune", {"mode": "write"})
-    full = await plan_team(keeper.db, keeper.settings, other.team_id, job_types=["policy_tune"])
-
-    await keeper.switch("write", is_paused=True)
-
-    assert full == []
-    assert len(await plan_team(keeper.db, keeper.settings, other.team_id, job_types=["policy_tune"])) == 1
+    assert len(planned) > 3
+    assert again == []
 
 
 async def test_one_project_is_planned_though_others_have_more_to_do(keeper: Keeper, monkeypatch: pytest.MonkeyPatch):
@@ -514,8 +489,9 @@ async def test_nothing_is_planned_or_begun_in_an_archived_project_or_team(keeper
     (job_id,) = await keeper.plan("auto_merge")
     await rows(keeper.db, "UPDATE projects SET archived_at = now() WHERE id = %s", planted.project.id)
 
-    assert await keeper.runner.run(job_id) is None
-    await rows(keeper.db, "DELETE FROM steward_jobs")
+    await keeper.drain()
+    assert ((await keeper.job(job_id)).decision or {})["reasons"] == ["project_archived"]
+    assert await keeper.runs() == []
     assert await keeper.plan("auto_merge", "derive", "recheck") == []
     await rows(keeper.db, "UPDATE projects SET archived_at = NULL")
     await rows(keeper.db, "UPDATE teams SET archived_at = now() WHERE id = %s", keeper.team_id)
@@ -602,12 +578,13 @@ async def test_retention_takes_what_ended_long_ago(keeper: Keeper, db: Db):
     pair, stale = await plant_pair(keeper), await plant_pair(keeper, "deleted-0")
     await keeper.switch("write")
     await keeper.work("auto_merge", "recheck", "policy_tune")
-    await rows(db, "UPDATE steward_jobs SET ended_at = now() - interval '31 days'")
+    await rows(db, "UPDATE observation_generation_jobs SET completed_at = now() - interval '31 days'")
+    await rows(db, "UPDATE steward_runs SET created_at = now() - interval '31 days'")
 
     report = await sweep(db)
 
     left = await rows(db, "SELECT job_type, project_id FROM steward_jobs")
-    assert report.counts["steward_jobs"] == 2
+    assert report.counts["steward_jobs"] == 1
     assert left == [{"job_type": "recheck", "project_id": stale.project.id}], "it says up to where calls were read"
     assert (await rows(db, "SELECT DISTINCT job_type FROM steward_runs")) == [{"job_type": "recheck"}]
     assert pair.project.id != stale.project.id

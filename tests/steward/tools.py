@@ -15,15 +15,20 @@ from cmserver.access.model import Principal, Project
 from cmserver.access.projects import make_project
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.generation.run_batch import BatchRunner
 from cmserver.observations import repository as observations
 from cmserver.observations.model import NewObservation, Observation, compose, estimate_tokens
-from cmserver.providers.model import Completion, Prompt
+from cmserver.providers.model import Completion, Prompt, Rules
 from cmserver.steward import operate, repository
 from cmserver.steward.model import JOB_TYPES, JobType, Mode, NewJob, StewardJob, StewardRun
-from cmserver.steward.plan import plan_team
+from cmserver.steward.plan import enqueue, plan_team
 from cmserver.steward.run_job import StewardRunner
 from cmserver.steward.runs import repository as runs
+from tests.generation.tools import Hand, make_hand
 from tests.rows import rows
 from tests.steward.corpus import ROOT, Call, Case, Note
 
@@ -61,6 +66,53 @@ def make_model() -> Model:
     return MODEL
 
 
+INSERT_JOB = """
+    INSERT INTO observation_generation_jobs
+           (id, team_id, project_id, lane, source_type, source_id, job_type, payload, status, attempts, outcome, completed_at,
+            failed_at, last_error)
+    SELECT coalesce(%(id)s, gen_random_uuid()), %(team)s, %(project)s, %(project)s, 'steward',
+           coalesce(%(step)s, gen_random_uuid()), %(type)s, %(payload)s, %(status)s,
+           CASE WHEN %(status)s = 'queued' THEN 0 ELSE 1 END, CASE WHEN %(status)s = 'completed' THEN 'skipped' END,
+           CASE WHEN %(status)s = 'completed' THEN %(ended_at)s::timestamptz END,
+           CASE WHEN %(status)s = 'failed' THEN %(ended_at)s::timestamptz END,
+           CASE WHEN %(status)s = 'failed' THEN '{"reason": "timeout", "message": "too slow"}'::jsonb END
+    RETURNING id
+"""
+
+
+async def insert_job(
+    conn: Conn,
+    team_id: UUID,
+    project_id: UUID,
+    job_type: str = "recheck",
+    *,
+    job_id: UUID | None = None,
+    step_id: UUID | None = None,
+    told: object = None,
+    sources: Sequence[UUID] = (),
+    status: str = "completed",
+    ended_at: datetime | None = None,
+) -> UUID:
+    """A job past the planner."""
+    payload = {"trigger": "a test", "sources": [str(id_) for id_ in sources], "input": told or {"mode": "write"}}
+    cursor = await conn.execute(
+        INSERT_JOB,
+        {
+            "id": job_id,
+            "team": team_id,
+            "project": project_id,
+            "type": job_type,
+            "step": step_id,
+            "payload": Jsonb(payload),
+            "status": status,
+            "ended_at": ended_at or datetime.now(UTC),
+        },
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    return row[0]
+
+
 class Keeper:
     """The steward of one team."""
 
@@ -68,7 +120,9 @@ class Keeper:
         self.db = db
         self.settings = settings
         self.principal = principal
-        self.runner = StewardRunner(db, settings)
+        self.steward = StewardRunner(db, settings)
+        self.hand: Hand | None = None
+        """Its worker, from its first work on."""
 
     @property
     def team_id(self) -> UUID:
@@ -95,17 +149,23 @@ class Keeper:
         return await self.runs()
 
     async def drain(self) -> None:
-        while due := await rows(
-            self.db, "SELECT id FROM steward_jobs WHERE status = 'queued' AND run_after <= now() ORDER BY priority DESC, created_at"
-        ):
-            claimed = [await self.runner.run(row["id"]) for row in due]
-            if not any(claimed):
-                return
+        """Claim and run until nothing is due."""
+        if self.hand is None:
+            self.hand = await make_hand(self.db, JobNotifier(self.db, NotificationListener(self.db.url)), [Rules()], 3600)
+        self.hand.runner = BatchRunner(self.db, [Rules()], self.hand.notifier, self.settings, self.steward.work)
+        await self.hand.work()
 
-    async def enqueue(self, job_type: str, payload: object, *, project_id: UUID | None = None) -> UUID:
-        job = NewJob(team_id=self.team_id, project_id=project_id, job_type=job_type, trigger_reason="a test", payload=payload)
+    async def let_time_pass(self) -> None:
+        """Until every back-off is over."""
+        await rows(self.db, "UPDATE generation_lanes SET held_until = NULL, due_at = now() WHERE held_until IS NOT NULL")
+
+    async def enqueue(self, job_type: str, payload: dict[str, object], *, project_id: UUID | None = None) -> UUID:
+        """Of a step of its own; without a project, of some project of the team."""
+        (row,) = await rows(self.db, "SELECT id FROM projects WHERE team_id = %s ORDER BY id LIMIT 1", self.team_id)
+        told: dict[str, object] = {"trigger": "a test", "sources": [], "input": payload}
+        job = NewJob(team_id=self.team_id, project_id=project_id or row["id"], job_type=job_type, source_id=new_id(), payload=told)
         async with self.db.system() as conn:
-            (job_id,) = await repository.enqueue(conn, [job])
+            (job_id,) = await enqueue(conn, [job])
         return job_id
 
     async def runs(self) -> list[StewardRun]:

@@ -25,7 +25,7 @@ async def seed_steward(db: Db, settings: Settings, owner: Person, texts: list[st
     await keeper.enqueue(texts[0][:200], {"mode": "write", "note": texts[1]})
     await keeper.enqueue("auto_merge", {"mode": "write", "suggestionId": texts[1][:300]})
     runs = {run.job_type: run for run in await keeper.work("auto_merge", "recheck") if run.status == "succeeded"}
-    await keeper.enqueue("policy_tune", {"mode": "write"})
+    await keeper.enqueue("derive", {"mode": "write"})
     change = PolicyChange(
         id=new_id(),
         policy_key="auto_merge.threshold",

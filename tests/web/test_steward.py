@@ -118,7 +118,7 @@ async def test_jobs_are_cancelled_and_tried_again(owner: Visitor, keeper: Keeper
     await keeper.switch("write")
     lost = await keeper.enqueue("<script>alert(1)</script>", {"mode": "write"})
     await keeper.drain()
-    waiting = await keeper.enqueue("policy_tune", {"mode": "write"})
+    waiting = await keeper.enqueue("derive", {"mode": "write"})
 
     page = await owner.get("/ui/steward")
     cancelled = await owner.post(f"/ui/steward/jobs/{waiting}/cancel")

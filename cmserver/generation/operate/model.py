@@ -11,7 +11,7 @@ import msgspec
 
 from cmserver.generation.model import Status
 
-SourceType = Literal["agent_event", "session_summary", "observation_reindex", "turn"]
+SourceType = Literal["agent_event", "session_summary", "observation_reindex", "turn", "steward"]
 OPEN_STATUSES: tuple[Status, ...] = ("queued", "processing")
 PHASES: tuple[str, ...] = ("open", "completed", "failed", "cancelled")
 """`open` while a job is queued or processing, else its status: what the indexes hold."""
@@ -70,7 +70,7 @@ LaneState = Literal["working", "due", "waiting", "held", "idle"]
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """The ordered queue of one session, or of one job without a session."""
+    """The ordered queue of one session, of the steward's work on one project, or of one job of neither."""
 
     lane: UUID
     project_id: UUID

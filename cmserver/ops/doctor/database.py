@@ -202,8 +202,6 @@ def _check_queue(facts: DatabaseFacts) -> Iterator[DoctorFinding]:
         yield find("jobs.failed", f"{_count(facts.failed_jobs, 'job')} failed for good in the last seven days.")
     if facts.dead_steward_jobs:
         yield find("steward.failed", f"{_count(facts.dead_steward_jobs, 'job')} of the steward given up in 24 hours.")
-    if facts.stuck_steward_jobs:
-        yield find("steward.stuck", f"{_count(facts.stuck_steward_jobs, 'job')} of the steward due for more than ten minutes.")
     if facts.failing_embeddings:
         yield find("embeddings.failing", f"{_count(facts.failing_embeddings, 'text')} could not be embedded.")
 

@@ -144,13 +144,6 @@ CHECKS = [
         "cmserver steward jobs --status dead_letter",
     ),
     Check(
-        "steward.stuck",
-        "warning",
-        "database",
-        "A job of the steward has been due for more than ten minutes, and no worker takes it.",
-        "cmserver restart",
-    ),
-    Check(
         "words.revived",
         "warning",
         "database",
@@ -282,6 +275,5 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
     oldest_waiting_seconds: float | None
     failing_embeddings: int
     dead_steward_jobs: int
-    stuck_steward_jobs: int
     revived_observations: int
     unprotected_tables: list[str]

@@ -43,14 +43,9 @@ FACTS = Query(
                 SELECT FROM observation_embeddings e JOIN embedding_models m ON m.id = e.model_id AND m.state <> 'retired'
                  WHERE (e.embedding IS NULL OR e.is_outdated) AND e.last_error IS NOT NULL LIMIT 1000) e) AS failing_embeddings,
            (SELECT count(*) FROM (
-                SELECT FROM steward_jobs WHERE status = 'dead_letter' AND ended_at > now() - interval '24 hours' LIMIT 1000) j)
+                SELECT FROM steward_jobs
+                 WHERE phase = 'failed' AND status = 'dead_letter' AND ended_at > now() - interval '24 hours' LIMIT 1000) j)
                AS dead_steward_jobs,
-           (SELECT count(*) FROM (
-                SELECT FROM steward_jobs j JOIN steward_modes m ON m.team_id = j.team_id AND m.project_id IS NULL
-                 WHERE m.mode <> 'off' AND NOT m.is_paused
-                   AND ((j.status = 'queued' AND j.run_after < now() - interval '10 minutes')
-                        OR (j.status = 'running' AND j.lease_expires_at < now() - interval '10 minutes')) LIMIT 1000) j)
-               AS stuck_steward_jobs,
            (SELECT coalesce(sum(jsonb_array_length(a.details -> 'numbers')), 0)::int
               FROM teams t JOIN audit_log a ON a.team_id = t.id AND a.action = 'observations.revived'
              WHERE a.created_at > now() - interval '7 days') AS revived_observations,

@@ -73,7 +73,6 @@ class Derive(Executor[DerivePayload]):
     async def prepare(self, db: Db, asker: ModelAsker, context: JobContext, payload: DerivePayload) -> Plan:
         """By rule where the same error was mended in the same way three times; else by a model, whose citations are checked."""
         job = context.job
-        assert job.project_id is not None
         async with db.tenant(job.team_id) as conn:
             rows = await observations.newest(conn, job.team_id, project_id=job.project_id, limit=_LOOKED_AT)
             known = await derivations.fingerprints(conn, job.team_id, job.project_id, with_candidates=payload.mode == "dry_run")
@@ -118,7 +117,6 @@ class Derive(Executor[DerivePayload]):
     async def apply(self, conn: Conn, context: JobContext, plan: Plan) -> PlanResult:
         """Store what was derived from observations that still say the same."""
         job = context.job
-        assert job.project_id is not None
         await history.lock_project(conn, job.project_id)
         effects: list[Effect] = []
         skipped: list[str] = []
@@ -140,7 +138,6 @@ class Derive(Executor[DerivePayload]):
 
     async def decline(self, conn: Conn, context: JobContext, plan: Plan) -> None:
         """Keep what would be derived as a candidate, and what a model was asked in vain, so that it is not asked again."""
-        assert context.job.project_id is not None
         await history.lock_project(conn, context.job.project_id)
         for proposal in plan.proposals:
             assert isinstance(proposal, DerivedProposal)
@@ -155,7 +152,6 @@ async def _keep_record(
 ) -> UUID | None:
     """The record's id; None when it was derived, undone or refused before."""
     job = context.job
-    assert job.project_id is not None
     payload: dict[str, object] = {"title": proposal.title, "narrative": proposal.narrative, "facts": proposal.facts}
     return await derivations.keep(
         conn,
@@ -178,7 +174,6 @@ async def _keep_record(
 async def _store(conn: Conn, context: JobContext, proposal: DerivedProposal, sources: Sequence[Observation]) -> Effect:
     """The new observation with its relations; it is never suggested to be merged with a source."""
     job = context.job
-    assert job.project_id is not None
     content = compose(proposal.title, None, proposal.narrative, proposal.facts)
     observation_id = new_id()
     await audit.record(

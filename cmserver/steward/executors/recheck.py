@@ -54,7 +54,6 @@ class Recheck(Executor[RecheckPayload]):
     async def prepare(self, db: Db, asker: ModelAsker, context: JobContext, payload: RecheckPayload) -> Plan:  # noqa: ARG002
         """Which observations of the project do not hold any more, and by which call."""
         job = context.job
-        assert job.project_id is not None
         async with db.tenant(job.team_id) as conn:
             rows = await events.tool_uses(
                 conn, job.team_id, job.project_id, since=payload.since, until=payload.until, limit=CALLS_AT_ONCE

@@ -10,44 +10,29 @@ from cmserver.access.model import IN_REACH_O
 from cmserver.base.sql import Conn, Jsonb, Query, query, unprepared_query
 from cmserver.steward import model as steward_model
 
-OWNS = {"steward_runs", "steward_events"}
+OWNS = {"steward_runs"}
 
-BEGIN = Query(
+ADD = Query(
     int,
     """
-    INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt)
-    VALUES (%(id)s, %(team_id)s, %(project_id)s, %(job_id)s, %(job_type)s, %(attempt)s)
-    """,
-)
-
-FINISH = Query(
-    int,
-    """
-    UPDATE steward_runs
-       SET status = %(status)s, provider = %(provider)s, model = %(model)s, prompt_tokens = %(prompt_tokens)s,
-           completion_tokens = %(completion_tokens)s, input_snapshot = %(input_snapshot)s, output_snapshot = %(output_snapshot)s,
-           input_hash = %(input_hash)s, error_class = %(error_class)s, error_message = %(error_message)s,
-           completed_at = clock_timestamp(),
-           latency_ms = greatest(0, extract(epoch FROM clock_timestamp() - created_at) * 1000)::integer
-     WHERE id = %(id)s AND team_id = %(team_id)s AND status = 'running'
-    """,
-)
-
-ADD_EVENT = Query(
-    int,
-    """
-    INSERT INTO steward_events (team_id, job_id, run_id, event_type, data)
-    VALUES (%(team_id)s, %(job_id)s, %(run_id)s, %(event_type)s, %(data)s)
+    INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt, status, provider, model, prompt_tokens,
+                              completion_tokens, input_snapshot, output_snapshot, input_hash, error_class, error_message,
+                              created_at, completed_at, latency_ms)
+    VALUES (%(id)s, %(team_id)s, %(project_id)s, %(job_id)s, %(job_type)s, %(attempt)s, %(status)s, %(provider)s, %(model)s,
+            %(prompt_tokens)s, %(completion_tokens)s, %(input_snapshot)s, %(output_snapshot)s, %(input_hash)s, %(error_class)s,
+            %(error_message)s, coalesce(%(began_at)s, now()), clock_timestamp(),
+            greatest(0, extract(epoch FROM clock_timestamp() - coalesce(%(began_at)s, now())) * 1000)::integer)
     """,
 )
 
 _SELECT: LiteralString = """
-    SELECT r.id, r.team_id, r.project_id, p.canonical_id AS project, r.job_id, r.job_type, j.status AS job_status, r.attempt,
+    SELECT r.id, r.team_id, r.project_id, p.canonical_id AS project, coalesce(r.job_id, r.id) AS job_id, r.job_type,
+           coalesce(j.status, 'succeeded') AS job_status, r.attempt,
            r.provider, r.model, r.input_snapshot, r.output_snapshot, r.input_hash, r.prompt_tokens, r.completion_tokens,
            r.total_tokens, r.latency_ms, r.status, r.error_class, r.error_message, r.created_at, r.completed_at, r.undone_at,
            r.undone_by
       FROM steward_runs r
-      JOIN steward_jobs j ON j.id = r.job_id AND j.team_id = r.team_id
+      LEFT JOIN steward_jobs j ON j.id = r.job_id AND j.team_id = r.team_id
       LEFT JOIN projects p ON p.id = r.project_id AND p.team_id = r.team_id
      WHERE r.team_id = %(team_id)s
 """
@@ -80,7 +65,7 @@ FIGURES = Query(
            coalesce(avg(total_tokens), 0)::float8 AS average_tokens, coalesce(avg(latency_ms), 0)::float8 AS average_latency_ms,
            percentile_disc(0.95) WITHIN GROUP (ORDER BY latency_ms) AS p95_latency_ms
       FROM steward_runs
-     WHERE team_id = %(team_id)s AND created_at > now() - interval '24 hours' AND status <> 'running'
+     WHERE team_id = %(team_id)s AND created_at > now() - interval '24 hours'
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
     """,
     prepare=False,
@@ -114,24 +99,13 @@ BREAKER = Query(
 # -- policies
 
 
-async def begin(conn: Conn, run_id: UUID, job: steward_model.StewardJob) -> None:
-    await BEGIN.run(
-        conn,
-        id=run_id,
-        team_id=job.team_id,
-        project_id=job.project_id,
-        job_id=job.id,
-        job_type=job.job_type,
-        attempt=job.attempt_count,
-    )
-
-
-async def finish(
+async def add(
     conn: Conn,
-    job: steward_model.StewardJob,
     run_id: UUID,
-    status: str,
+    team_id: UUID,
+    status: steward_model.RunStatus,
     *,
+    job: steward_model.StewardJob | None = None,
     call: steward_model.ModelCall | None = None,
     input_snapshot: object = None,
     output_snapshot: object = None,
@@ -139,10 +113,16 @@ async def finish(
     error_class: str | None = None,
     error_message: str | None = None,
 ) -> None:
-    await FINISH.run(
+    """A run that ends with this transaction; of no job is a tuning of the team's thresholds."""
+    await ADD.run(
         conn,
         id=run_id,
-        team_id=job.team_id,
+        team_id=team_id,
+        project_id=job and job.project_id,
+        job_id=job and job.id,
+        job_type=job.job_type if job else "policy_tune",
+        attempt=job.attempt_count if job else 1,
+        began_at=job and job.locked_at,
         status=status,
         provider=call and call.provider,
         model=call and call.model,
@@ -156,8 +136,12 @@ async def finish(
     )
 
 
-async def add_event(conn: Conn, job: steward_model.StewardJob, run_id: UUID | None, event_type: str, data: object) -> None:
-    await ADD_EVENT.run(conn, team_id=job.team_id, job_id=job.id, run_id=run_id, event_type=event_type, data=Jsonb(data))
+@query("""
+    SELECT EXISTS (SELECT FROM steward_runs
+                    WHERE team_id = %(team_id)s AND job_type = 'policy_tune' AND input_snapshot ->> 'mode' = %(mode)s
+                      AND created_at >= date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')
+    """)
+async def is_tuned_today(conn: Conn, team_id: UUID, mode: str) -> bool: ...
 
 
 @query(f"{_SELECT} AND r.id = %(run_id)s")

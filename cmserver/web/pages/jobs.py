@@ -36,6 +36,7 @@ SOURCES: dict[str, str] = {
     "session_summary": "session summary",
     "observation_reindex": "reindex",
     "turn": "entities of a turn",
+    "steward": "step of the steward",
 }
 """What a job is made of, in words."""
 STATES: tuple[Status, ...] = ("queued", "processing", "failed", "completed", "cancelled")

@@ -20,6 +20,7 @@ from tests.recall.search.conftest import vectors
 from tests.recall.search.test_filters import FakeEmbedder
 from tests.recall.search.tools import Vectors
 from tests.rows import rows
+from tests.steward.tools import insert_job
 from tests.table import try_rows
 
 __all__ = ["vectors"]  # a fixture
@@ -394,7 +395,8 @@ async def test_the_steward_takes_orders_of_admins(client: httpx.AsyncClient, cas
     assert (await call("PUT", "/mode", {"paused": True}))[1]["dry_run"] is True
     assert (await call("PUT", "/mode", {"paused": False}))[1]["paused"] is False
     assert await call("POST", "/run-once") == (200, {"status": "triggered"})
-    (job,) = await rows(db, "SELECT id FROM steward_jobs WHERE job_type = 'policy_tune'")
+    async with db.system() as conn:
+        job = {"id": await insert_job(conn, cast.alice.team_id, cast.alice.project.id, status="queued")}
     assert await call("POST", f"/jobs/{job['id']}/cancel") == (200, {"status": "cancelled", "id": str(job["id"])})
     assert await call("POST", f"/jobs/{job['id']}/retry") == (200, {"status": "queued", "id": str(job["id"])})
     events = (await call("GET", f"/jobs/{job['id']}/events"))[1]["events"]
