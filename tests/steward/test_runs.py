@@ -357,7 +357,7 @@ async def test_a_worker_that_was_frozen_past_its_lease_writes_nothing(asking: Ke
     assert asking.hand is not None
     await rows(asking.db, "UPDATE procrastinate_workers SET last_heartbeat = now() - interval '2 hours'")
     async with asking.db.system() as conn:
-        assert await leases.reap(conn, hard_limit_seconds=300) == [job_id]
+        assert (await leases.reap(conn, hard_limit_seconds=300)).jobs == [job_id]
     gate, model.gate = model.gate, None
     model.reply = '{"same": false, "conflict": false, "confidence": 1, "reason": "no"}'
     await Keeper(asking.db, asking.settings, asking.principal).drain()
