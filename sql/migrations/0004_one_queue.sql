@@ -12,7 +12,8 @@
 -- (`cmserver steward retry`). Its servers go on taking events meanwhile, and answer an error where they are asked for the steward.
 --
 -- How long: a minute on a million jobs in the outbox, whose rows are read once for the new conditions; another for each hundred
--- thousand jobs of the steward, of which most databases have a few hundred.
+-- thousand jobs of the steward, of which most databases have a few hundred. The outbox is locked for so long: events that are sent
+-- meanwhile wait, and are refused where they would wait too long (503: whoever sent them sends them again).
 
 ALTER TABLE observation_generation_jobs
     DROP CONSTRAINT observation_generation_jobs_source_type_check,
