@@ -63,17 +63,25 @@ _DUE_AT: LiteralString = f"""
 # turns a batch is one turn, or what happened of it within its time, whatever has arrived meanwhile. A lane's `at_most` (a
 # policy) limits batches further; events that wait for the end of their session are included. No live heartbeat, no lanes.
 # 500 is more than any batch takes; the constant keeps the planner on the index beside a lane of 100,000 jobs. Jobs left in
-# the lane are found at its release, never here: this snapshot may be old.
+# the lane are found at its release, never here: this snapshot may be old. The steward's lanes, which are those of whole projects,
+# have what the others leave, and a worker has one of them at a time: what people wait for is never behind them.
 CLAIM = Query(
     Claim,
     f"""
     WITH alive AS MATERIALIZED (
         SELECT w.id FROM procrastinate_workers w
          WHERE w.id = %(worker_id)s AND w.last_heartbeat > now() - make_interval(secs => %(lease_seconds)s)
-    ), ready AS MATERIALIZED (
+    ), of_events AS MATERIALIZED (
         SELECT l.lane FROM generation_lanes l, alive
-         WHERE l.worker_id IS NULL AND l.due_at <= now()
+         WHERE l.worker_id IS NULL AND l.due_at <= now() AND l.lane <> l.project_id
          ORDER BY l.due_at LIMIT %(slots)s FOR UPDATE OF l SKIP LOCKED
+    ), of_steward AS MATERIALIZED (
+        SELECT l.lane FROM generation_lanes l, alive
+         WHERE l.worker_id IS NULL AND l.due_at <= now() AND l.lane = l.project_id
+           AND NOT EXISTS (SELECT FROM generation_lanes h WHERE h.worker_id = %(worker_id)s AND h.lane = h.project_id)
+         ORDER BY l.due_at LIMIT least(1, %(slots)s - (SELECT count(*) FROM of_events)) FOR UPDATE OF l SKIP LOCKED
+    ), ready AS MATERIALIZED (
+        SELECT lane FROM of_events UNION ALL SELECT lane FROM of_steward
     ), taken AS MATERIALIZED (
         UPDATE generation_lanes l
            SET worker_id = %(worker_id)s, claim = nextval('generation_claims'), locked_at = now(),
@@ -238,7 +246,8 @@ SAVE_PROGRESS = Query(
 )
 
 
-# In the lane of their project, which is due at once. A job of a step of which one is open is not queued.
+# In the lane of their project, which is due at once. A job of a step of which one is open is not queued, and none while a worker
+# lives that does not know the steward's jobs.
 INSERT_STEWARD_JOBS = Query(
     UUID,
     """
@@ -249,6 +258,8 @@ INSERT_STEWARD_JOBS = Query(
          WHERE NOT EXISTS (SELECT FROM observation_generation_jobs j
                             WHERE j.source_id = n.source_id AND j.source_type = 'steward' AND j.job_type = n.job_type
                               AND j.phase = 'open')
+           AND NOT EXISTS (SELECT FROM generation_workers g
+                            WHERE NOT g.knows_steward AND g.worker_id IN (SELECT live_workers()))
     ), made AS (
         INSERT INTO observation_generation_jobs
                (id, project_id, team_id, lane, source_type, source_id, source_run, job_type, payload, actor_id, source_adapter)
@@ -260,7 +271,7 @@ INSERT_STEWARD_JOBS = Query(
          WHERE (SELECT count(*) FROM observation_generation_jobs j WHERE j.source_type = 'steward' AND j.phase = 'open')
                + (SELECT count(*) FROM new before WHERE before.place < n.place) < %(max_open)s
            AND (SELECT count(*) FROM observation_generation_jobs j
-                 WHERE j.project_id = n.project_id AND j.source_type = 'steward' AND j.phase = 'open')
+                 WHERE j.team_id = n.team_id AND j.lane = n.project_id AND j.source_type = 'steward' AND j.phase = 'open')
                + n.place_in_project <= %(max_open_of_project)s
          ORDER BY n.place
         ON CONFLICT DO NOTHING

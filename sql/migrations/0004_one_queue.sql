@@ -5,11 +5,14 @@
 -- the outbox's claim, lease, retries, cancel and events. What the executors note on the way (decision_made, write_applied and others)
 -- stands among the events of the job. `input` of a job's payload says what to do, `trigger` why it is there, `sources` which
 -- observations it is about, `decision` what was decided.
--- Jobs and events of before are copied with their ids and times; what was running is queued again, its attempt not counted. Only the
--- jobs by which thresholds are tuned are not: they are of no project, and a task of every minute does that work now. Their runs stay.
+-- Jobs and events of before are copied with their ids and times. What waited or ran ends undone (decision `nothing`, reason
+-- `upgraded`), and the steward plans it again. Only the jobs by which thresholds are tuned are not copied: they are of no project, and
+-- a task of every minute does that work now. Their runs stay.
 -- steward_jobs and steward_events go on as views, with the words of Contextify; nobody writes them.
--- Stop workers of the older version first, or switch the steward off: they would take its jobs, find no event, and give them up
--- (`cmserver steward retry`). Its servers go on taking events meanwhile, and answer an error where they are asked for the steward.
+-- A worker of the older version would take a job of the steward for one of events, and ask a model about nothing. So each worker says
+-- when it registers whether it knows them (generation_workers.knows_steward): who does not is given no lane of the steward, and as
+-- long as such a worker lives nothing is planned. Servers and workers of the older version go on with events, and answer or log an
+-- error where they are asked for the steward.
 --
 -- How long: a minute on a million jobs in the outbox, whose rows are read once for the new conditions; another for each hundred
 -- thousand jobs of the steward, of which most databases have a few hundred. The outbox is locked for so long: events that are sent
@@ -32,6 +35,8 @@ ALTER TABLE observation_generation_job_events
             'model_invoked', 'decision_made', 'write_applied', 'write_skipped', 'run_undone'));
 CREATE INDEX observation_jobs_steward ON observation_generation_jobs (team_id, job_type, created_at, id)
     WHERE source_type = 'steward';
+CREATE INDEX observation_jobs_steward_ready ON observation_generation_jobs (phase, team_id, lane)
+    WHERE source_type = 'steward' AND phase IN ('open', 'failed');
 COMMENT ON COLUMN observation_generation_jobs.lane IS 'The session of the job; the project for the steward''s; the job itself when it has neither. One batch of a lane is in progress at any time.';
 COMMENT ON TABLE generation_lanes IS 'The ready list: one row a session (or the steward''s work on a project, or a job without a session), claimed by one worker at a time.';
 COMMENT ON TABLE observation_generation_job_events IS 'The lifecycle log of jobs, written by a trigger whoever makes the step; and what the steward notes on the way.';
@@ -44,9 +49,8 @@ INSERT INTO observation_generation_jobs
         created_at, updated_at)
 SELECT s.id, s.project_id, s.team_id, s.project_id, 'steward', s.step_id,
        row_number() OVER (PARTITION BY s.step_id, s.job_type ORDER BY s.created_at, s.id), s.job_type, s.becomes, s.attempts,
-       greatest(s.max_attempts, s.attempts + CASE WHEN s.becomes = 'queued' THEN 1 ELSE 0 END),
-       CASE WHEN s.becomes = 'queued' AND s.run_after > now() THEN s.run_after END, s.claim,
-       CASE WHEN s.becomes = 'completed' THEN s.ended_at END, CASE WHEN s.becomes = 'failed' THEN s.ended_at END,
+       s.max_attempts, NULL, s.claim,
+       CASE WHEN s.becomes = 'completed' THEN coalesce(s.ended_at, now()) END, CASE WHEN s.becomes = 'failed' THEN s.ended_at END,
        CASE WHEN s.becomes = 'cancelled' THEN coalesce(s.ended_at, now()) END,
        CASE WHEN s.becomes = 'completed' THEN 'skipped' END,
        CASE WHEN s.becomes = 'completed' THEN s.decision ->> 'decision' END,
@@ -56,11 +60,14 @@ SELECT s.id, s.project_id, s.team_id, s.project_id, 'steward', s.step_id,
        jsonb_build_object('trigger', s.trigger_reason, 'sources', to_jsonb(s.source_observation_ids), 'input', s.payload)
            || CASE WHEN s.decision IS NULL THEN '{}' ELSE jsonb_build_object('decision', s.decision) END,
        'steward', 'steward', s.created_at, s.updated_at
-  FROM (SELECT j.*, least(greatest(j.attempt_count - CASE WHEN j.status = 'running' THEN 1 ELSE 0 END, 0), j.max_attempts) AS attempts,
+  FROM (SELECT j.id, j.team_id, j.project_id, j.job_type, j.payload, j.trigger_reason, j.source_observation_ids, j.max_attempts,
+               j.claim, j.ended_at, j.last_error, j.created_at, j.updated_at, least(j.attempt_count, j.max_attempts) AS attempts,
+               CASE WHEN j.status IN ('queued', 'running') AND j.cancel_requested_at IS NULL
+                    THEN '{"decision": "nothing", "reasons": ["upgraded"], "goesOn": true}' ELSE j.decision END AS decision,
                CASE WHEN j.job_type = 'auto_merge' AND j.payload ->> 'suggestionId' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
                     THEN (j.payload ->> 'suggestionId')::uuid ELSE j.project_id END AS step_id,
                CASE WHEN j.status = 'running' AND j.cancel_requested_at IS NOT NULL THEN 'cancelled'
-                    WHEN j.status = 'running' THEN 'queued' WHEN j.status = 'succeeded' THEN 'completed'
+                    WHEN j.status IN ('queued', 'running', 'succeeded') THEN 'completed'
                     WHEN j.status = 'dead_letter' THEN 'failed' ELSE j.status END AS becomes
           FROM steward_jobs j WHERE j.project_id IS NOT NULL) s
  ORDER BY s.created_at, s.id;
@@ -88,15 +95,23 @@ SELECT e.team_id, e.project_id, e.job_id, e.event_type,
           FROM steward_events s JOIN observation_generation_jobs j ON j.id = s.job_id AND j.team_id = s.team_id) e
  ORDER BY e.id;
 INSERT INTO observation_generation_job_events (team_id, project_id, generation_job_id, event_type, status_after, attempt, details)
-SELECT j.team_id, j.project_id, j.id, CASE WHEN j.status = 'queued' THEN 'retry_scheduled' ELSE 'cancelled' END, j.status, j.attempts,
-       '{"reason": "worker stopped"}'
-  FROM steward_jobs s JOIN observation_generation_jobs j ON j.id = s.id WHERE s.status = 'running' ORDER BY s.id;
+SELECT j.team_id, j.project_id, j.id, j.status, j.status, j.attempts, '{"outcome": "skipped", "reason": "nothing: upgraded"}'
+  FROM steward_jobs s JOIN observation_generation_jobs j ON j.id = s.id WHERE s.status IN ('queued', 'running') ORDER BY s.id;
 
-INSERT INTO generation_lanes AS l (lane, team_id, project_id, due_at)
-SELECT j.project_id, j.team_id, j.project_id, min(coalesce(j.next_attempt_at, now()))
-  FROM observation_generation_jobs j WHERE j.source_type = 'steward' AND j.status = 'queued'
- GROUP BY j.project_id, j.team_id ORDER BY j.project_id
-ON CONFLICT (lane) DO UPDATE SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at));
+-- Workers of before say nothing, and know nothing of the steward's jobs.
+ALTER TABLE generation_workers ADD COLUMN knows_steward boolean NOT NULL DEFAULT false;
+COMMENT ON COLUMN generation_workers.knows_steward IS 'Whether the worker knows the steward''s jobs; one of before migration 0003 does not, and is given none.';
+-- Without an error: what else that worker claims by the same statement it gets.
+CREATE FUNCTION refuse_steward_lane() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM generation_workers g WHERE g.worker_id = NEW.worker_id AND NOT g.knows_steward) THEN
+        RETURN NULL;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER refuse_steward_lane BEFORE UPDATE OF worker_id ON generation_lanes
+    FOR EACH ROW WHEN (NEW.worker_id IS NOT NULL AND OLD.worker_id IS NULL AND NEW.lane = NEW.project_id)
+    EXECUTE FUNCTION refuse_steward_lane();
 
 -- A run is written when it ends. Without a job it is one of tuning the thresholds of the team.
 ALTER TABLE steward_runs DROP CONSTRAINT steward_runs_job_id_team_id_fkey;
@@ -135,7 +150,7 @@ SELECT j.id, j.team_id, j.project_id, j.job_type, j.source_id, j.phase,
             WHEN j.status = 'failed' AND j.last_error ->> 'reason' <> 'bad_payload' THEN 'dead_letter' ELSE j.status END AS status,
        j.attempts AS attempt_count, j.max_attempts, coalesce(j.next_attempt_at, j.created_at) AS run_after, j.claim, j.locked_by,
        j.locked_at, j.cancel_requested_at, j.payload -> 'decision' AS decision,
-       concat_ws(': ', j.last_error ->> 'reason', j.last_error ->> 'message') AS last_error, j.created_at, j.updated_at,
+       nullif(concat_ws(': ', j.last_error ->> 'reason', j.last_error ->> 'message'), '') AS last_error, j.created_at, j.updated_at,
        coalesce(j.completed_at, j.failed_at, j.cancelled_at) AS ended_at
   FROM observation_generation_jobs j WHERE j.source_type = 'steward';
 COMMENT ON VIEW steward_jobs IS 'The steward''s jobs of the outbox in the words of Contextify; `failed` is a payload that cannot be read, `dead_letter` all else that was given up.';

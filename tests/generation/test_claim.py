@@ -48,6 +48,34 @@ async def test_several_workers_at_once_never_get_the_same_lane(outbox: Outbox):
     assert len({claim.claim for claim in claims}) == 30
 
 
+STEWARD_LANES = """
+WITH p AS (
+    INSERT INTO projects (id, team_id, canonical_id, name)
+    SELECT gen_random_uuid(), %s, 'steward' || n, 'p' FROM generate_series(1, 10) n RETURNING id, team_id
+), j AS (
+    INSERT INTO observation_generation_jobs (id, team_id, project_id, lane, source_type, source_id, job_type, actor_id, source_adapter)
+    SELECT gen_random_uuid(), team_id, id, id, 'steward', id, 'derive', 'steward', 'steward' FROM p
+)
+INSERT INTO generation_lanes (lane, team_id, project_id, due_at) SELECT id, team_id, id, now() - interval '1 hour' FROM p
+"""
+
+
+async def test_the_steward_has_what_events_leave_one_lane_a_worker(outbox: Outbox, hand: Hand):
+    await outbox.rows(STEWARD_LANES, outbox.principal.team_id)
+    (event,) = await outbox.put(1)
+    other = await outbox.hand(Scripted())
+
+    (first,) = await hand.claim(slots=1)
+    rest, of_other = await hand.claim(slots=10), await other.claim(slots=1)
+
+    assert event.job is not None
+    assert first.job_ids == [event.job.id]
+    assert [claim.lane == claim.project_id for claim in [*rest, *of_other]] == [True, True]
+    assert await hand.claim(slots=9) == []
+    await outbox.put(1, session="s2")
+    assert len(await hand.claim(slots=9)) == 1
+
+
 async def test_a_batch_ends_at_its_bound_of_characters_but_holds_at_least_one_event(outbox: Outbox, hand: Hand):
     await outbox.put(1, payload={"text": "x" * 5000})
     await outbox.put(3, first=1, payload={"text": "y" * 400})

@@ -61,6 +61,15 @@ EMPTY = {
     *("turn_ledger", "untraced_turns"),  # a turn that takes out what an earlier one put in; an import
 }
 """Tables that may be empty in a fixture, and why."""
+OPEN_JOBS = """
+WITH p AS (SELECT id, team_id FROM projects ORDER BY id LIMIT 1)
+INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason)
+SELECT gen_random_uuid(), p.team_id, p.id, 'derive', 'test: ' || word
+  FROM p, unnest(ARRAY['waiting', 'running', 'asked to stop']) word;
+UPDATE steward_jobs SET status = 'running', attempt_count = 1, claim = 1, locked_at = now(), lease_expires_at = now(),
+       cancel_requested_at = CASE WHEN trigger_reason = 'test: asked to stop' THEN now() END
+ WHERE trigger_reason IN ('test: running', 'test: asked to stop')
+"""
 EMPTY_WITHOUT_VECTORS = {"embedding_models", "observation_embeddings"}
 
 pytestmark = pytest.mark.parametrize("fixture", FIXTURES, ids=lambda file: file.stem)
@@ -130,6 +139,7 @@ async def test_the_jobs_of_the_steward_are_in_the_outbox_with_their_events(fixtu
             "SELECT DISTINCT j.status, (SELECT array_agg(e.event_type ORDER BY e.id) FROM steward_events e"
             " WHERE e.job_id = j.id AND e.event_type LIKE 'job_%') FROM steward_jobs j WHERE j.status = 'succeeded'"
         ).fetchall()
+        errors = conn.execute("SELECT DISTINCT last_error FROM steward_jobs WHERE status = 'succeeded'").fetchall()
         unlike = conn.execute(
             "SELECT count(*) FROM steward_runs r JOIN steward_jobs j ON j.id = r.job_id"
             " WHERE j.decision ->> 'decision' IS DISTINCT FROM r.output_snapshot ->> 'decision' AND j.attempt_count = 1"
@@ -138,7 +148,36 @@ async def test_the_jobs_of_the_steward_are_in_the_outbox_with_their_events(fixtu
     assert jobs + tunings == manifest.counts["steward_jobs"]
     assert tunings > 0
     assert lives == [("succeeded", ["job_created", "job_claimed", "job_completed"])]
+    assert errors == [(None,)]
     assert unlike == (0,)
+
+
+async def test_what_the_steward_had_not_ended_ends_undone_and_is_planned_again(
+    fixture: Path, empty_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    everything = migrations()
+    with monkeypatch.context() as patched:
+        patched.setattr("cmserver.base.migrate.migrations", lambda: everything[:2])
+        await bring_up(fixture, empty_database, tmp_path)
+    with psycopg.connect(empty_database) as conn:
+        conn.execute(OPEN_JOBS)
+
+    assert await migrate(empty_database) == [one.name for one in everything[2:]]
+
+    with psycopg.connect(empty_database) as conn:
+        ended = conn.execute(
+            "SELECT s.trigger_reason, s.status, s.decision -> 'goesOn', s.last_error, j.phase, (SELECT array_agg(e.event_type ORDER BY e.id)"
+            " FROM observation_generation_job_events e WHERE e.generation_job_id = s.id)"
+            " FROM steward_jobs s JOIN observation_generation_jobs j ON j.id = s.id WHERE s.trigger_reason LIKE 'test:%' ORDER BY 1"
+        ).fetchall()
+        due = conn.execute("SELECT count(*) FROM generation_lanes WHERE lane = project_id").fetchone()
+
+    assert ended == [
+        ("test: asked to stop", "cancelled", None, None, "cancelled", ["queued", "processing", "cancelled"]),
+        ("test: running", "succeeded", True, None, "completed", ["queued", "processing", "completed"]),
+        ("test: waiting", "succeeded", True, None, "completed", ["queued", "completed"]),
+    ]
+    assert due == (0,)
 
 
 async def test_the_schema_is_that_of_a_fresh_database(fixture: Path, empty_database: str, database: str, tmp_path: Path):

@@ -14,8 +14,10 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, StatementTimeout
 from cmserver.base.ids import new_id
 from cmserver.base.metrics import metrics
+from cmserver.base.notifications import NotificationListener
+from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
-from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.providers.model import FailureKind, ProviderError, Rules
 from cmserver.retention.sweep import sweep
 from cmserver.steward import operate, plan, repository
 from cmserver.steward.model import MAX_QUEUED_OF_PROJECT, NewJob
@@ -23,6 +25,7 @@ from cmserver.steward.plan import enqueue, plan_team
 from cmserver.steward.run_job import EXECUTORS, StewardRunner
 from cmserver.steward.runs import repository as runs
 from tests.conftest import Cast
+from tests.generation.tools import make_hand
 from tests.rows import rows
 from tests.steward.corpus import Case, Note, all_cases
 from tests.steward.tools import Keeper, Model, Planted, plant, suggest, write_note
@@ -435,6 +438,22 @@ async def test_the_views_are_read_in_psql_and_nobody_writes_them(keeper: Keeper)
 
     assert await keeper.events(job_id) == ["job_created", "job_completed"]
     assert (await keeper.job(job_id)).status == "cancelled"
+
+
+async def test_a_worker_of_the_older_version_is_given_no_job_and_while_it_lives_none_is_planned(keeper: Keeper):
+    """It takes each job for one of events, asks a model about nothing, and may store what that invents."""
+    await plant_pair(keeper)
+    await keeper.switch("write")
+    (waiting,) = await keeper.plan("auto_merge")
+    older = await make_hand(keeper.db, JobNotifier(keeper.db, NotificationListener(keeper.db.url)), [Rules()], 3600)
+    await rows(keeper.db, "UPDATE generation_workers SET knows_steward = DEFAULT WHERE worker_id = %s", older.worker_id)
+
+    assert await older.claim() == []
+    assert await keeper.plan("derive") == []
+    await rows(keeper.db, "UPDATE procrastinate_workers SET last_heartbeat = now() - interval '2 hours'")
+    assert len(await keeper.plan("derive")) == 1
+    await keeper.drain()
+    assert (await keeper.job(waiting)).status == "succeeded"
 
 
 async def test_the_queue_is_bounded(keeper: Keeper, cast: Cast):

@@ -85,7 +85,10 @@ MAKE_STRAY_LANES_DUE = Query(int, "SELECT wake_sleeping_lanes()")
 _NONE: list[int] = []
 
 
-@query("INSERT INTO generation_workers (worker_id, label, lease_seconds) VALUES (%(worker_id)s, %(label)s, %(lease_seconds)s)")
+@query("""
+    INSERT INTO generation_workers (worker_id, label, lease_seconds, knows_steward)
+    VALUES (%(worker_id)s, %(label)s, %(lease_seconds)s, true)
+    """)
 async def register(conn: Conn, worker_id: int, label: str, lease_seconds: float) -> None:
     """Store the worker's label (host and process) and the length of its lease."""
     ...

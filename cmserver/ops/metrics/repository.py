@@ -92,8 +92,11 @@ STEWARD_JOBS = Query(
     StewardJobCount,
     """
     SELECT t.name AS team, j.status AS state, count(*) AS jobs
-      FROM steward_jobs j JOIN teams t ON t.id = j.team_id
-     WHERE j.status IN ('queued', 'running') OR (j.status = 'dead_letter' AND j.ended_at > now() - interval '24 hours')
+      FROM (SELECT team_id, status FROM steward_jobs WHERE phase = 'open'
+             UNION ALL
+            SELECT team_id, status FROM steward_jobs
+             WHERE phase = 'failed' AND status = 'dead_letter' AND ended_at > now() - interval '24 hours') j
+      JOIN teams t ON t.id = j.team_id
      GROUP BY t.name, j.status ORDER BY t.name, j.status
     """,
 )
