@@ -14,6 +14,7 @@ from tests.compat.worker import Json, got, prompt, served, session
 from tests.conftest import Cast, bound_to
 from tests.generation.tools import Outbox
 from tests.make import Make
+from tests.steward.tools import insert_job
 
 
 async def test_observations_are_listed_newest_first_page_by_page(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db):
@@ -158,6 +159,12 @@ async def test_sums_are_of_ones_own_team_or_project(client: httpx.AsyncClient, c
 async def test_what_waits_is_counted(client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifier):
     idle = await got(client, "/api/processing-status", cast.alice.headers)
     await Outbox(db, notifier, cast.alice.principal, cast.alice.project).put(2, session="s1")
+    async with db.system() as conn:  # nor the steward's, however its lane is held
+        await insert_job(conn, cast.alice.team_id, cast.alice.project.id, "derive", status="queued")
+        await insert_job(conn, cast.charlie.team_id, cast.charlie.project.id, "derive", status="queued")
+        await conn.execute(
+            "INSERT INTO generation_lanes (lane, team_id, project_id, held_until) SELECT id, team_id, id, now() + '1 hour' FROM projects"
+        )
 
     assert idle == {"isProcessing": False, "queueDepth": 0}
     assert await got(client, "/api/processing-status", cast.alice.headers) == {"isProcessing": True, "queueDepth": 2}

@@ -11,6 +11,7 @@ from cmserver.base.db import Db
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted
+from tests.steward.tools import insert_job
 from tests.table import try_rows
 
 
@@ -93,6 +94,20 @@ async def test_nobody_acts_on_the_jobs_of_another_team_or_project(client: httpx.
             assert (await act(client, cast, "retry", body, key)).json()["matched"] == 0
     assert (await act(client, cast, "retry", {}, reader)).status_code == 403
     assert await outbox.value("SELECT count(*) FROM observation_generation_jobs WHERE status = 'failed'") == 2
+
+
+async def test_only_an_admin_changes_the_steward_s_jobs(client: httpx.AsyncClient, outbox: Outbox, cast: Cast, db: Db):
+    async with db.system() as conn:
+        job_id = await insert_job(conn, cast.alice.team_id, cast.alice.project.id, "derive", status="queued")
+    _, writer = await mint(db, cast.alice.team_id, "writer", scopes=["jobs:write"])
+
+    for body in ({}, {"sourceType": "steward"}, {"jobIds": [str(job_id)]}):
+        assert (await act(client, cast, "cancel", body, writer)).json()["matched"] == 0
+    for verb in ("cancel", "retry"):
+        refused = await client.post(f"/v1/jobs/{job_id}/{verb}", headers={"X-Api-Key": writer})
+        assert (refused.status_code, "the scope admin" in refused.text) == (403, True)
+    assert await outbox.statuses() == {"queued": 1}
+    assert (await act(client, cast, "cancel", {"jobIds": [str(job_id)]})).json()["changed"] == 1
 
 
 async def test_all_calls_of_a_job_are_listed_newest_first(client: httpx.AsyncClient, outbox: Outbox, cast: Cast):

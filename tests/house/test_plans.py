@@ -20,11 +20,13 @@ from cmserver.generation.model import End
 from cmserver.generation.operate.model import PHASES
 from cmserver.generation.operate.repository import COUNT, PAGE, queue_counts
 from cmserver.generation.operate.repository import RUNS as CALLS
-from cmserver.generation.repository import END_JOBS
+from cmserver.generation.repository import END_JOBS, INSERT_STEWARD_JOBS
 from cmserver.graph import repository as graph
 from cmserver.observations.embedding import indexes
 from cmserver.observations.embedding.repository import CLAIM
 from cmserver.observations.repository import NEWEST, SUMMARIES_OF_SESSIONS, by_numbers, listed
+from cmserver.ops.doctor.repository import FACTS
+from cmserver.ops.metrics.repository import STEWARD_JOBS
 from cmserver.recall import repository as index
 from cmserver.recall.receipts.repository import SHOWN_NUMBERS, last_index_at
 from cmserver.recall.search import repository as search
@@ -527,6 +529,7 @@ def listing(cast: Cast, **filters: object) -> dict[str, object]:
         "open_status": None,
         "ids": None,
         "source_type": None,
+        "with_steward": True,
         "since": None,
         "before": None,
         "before_id": None,
@@ -571,6 +574,36 @@ async def test_jobs_are_counted_from_an_index_alone(db: Db, queue: Cast):
 
         assert "Index Only Scan" in told, told
         assert "Seq Scan on observation_generation_jobs" not in told
+
+
+STEWARD = """
+INSERT INTO observation_generation_jobs
+       (id, project_id, team_id, lane, source_type, source_id, job_type, status, attempts, completed_at, failed_at, last_error, outcome)
+SELECT gen_random_uuid(), %(project_id)s, %(team_id)s, %(project_id)s, 'steward', gen_random_uuid(), 'derive',
+       CASE WHEN n <= 20 THEN 'queued' WHEN n <= 40 THEN 'failed' ELSE 'completed' END, 1, CASE WHEN n > 40 THEN now() END,
+       CASE WHEN n BETWEEN 21 AND 40 THEN now() END, CASE WHEN n BETWEEN 21 AND 40 THEN '{"reason": "timeout"}'::jsonb END,
+       CASE WHEN n > 40 THEN 'skipped' END
+  FROM generate_series(1, 3000) n
+"""
+
+
+async def test_the_steward_s_open_and_failed_jobs_are_found_without_reading_the_others(db: Db, queue: Cast):
+    alice = queue.alice
+    async with db.system() as conn:
+        await conn.execute(STEWARD, {"team_id": alice.team_id, "project_id": alice.project.id})
+    async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
+        await conn.execute("VACUUM ANALYZE observation_generation_jobs")
+    job = {"id": uuid4(), "team_id": alice.team_id, "project_id": alice.project.id, "job_type": "derive", "source_id": uuid4()}
+    rows = Jsonb([{**job, "payload": {}, "place": place} for place in range(20)])
+    bounds = {"rows": rows, "max_open": 200, "max_open_of_project": 50}
+
+    for query, params in ((INSERT_STEWARD_JOBS, bounds), (STEWARD_JOBS, {}), (FACTS, {})):
+        async with db.system() as conn:
+            cursor = await conn.execute(f"EXPLAIN {query.text}".encode(), params, prepare=False)
+            told = "\n".join(row[0] for row in await cursor.fetchall())
+
+        assert "observation_jobs_steward_ready" in told, told
+        assert query is FACTS or "Seq Scan on observation_generation_jobs" not in told, told
 
 
 async def test_jobs_are_ended_by_their_ids_in_a_queue_that_is_not_analyzed_yet(db: Db, cast: Cast):

@@ -24,6 +24,7 @@ from cmserver.ingest import session_lifecycle as sessions
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted
+from tests.steward.tools import insert_job
 
 LANE = {"kind", "name", "waiting", "active", "completed", "failed", "delayed", "stalled", "unavailable"}
 
@@ -216,6 +217,19 @@ def queue_lines(logged: Sequence[MutableMapping[str, Any]]) -> list[MutableMappi
     return [line for line in logged if str(line["event"]).startswith("queue.")]
 
 
+async def test_what_the_steward_has_to_do_makes_no_queue_late(client: httpx.AsyncClient, outbox: Outbox, cast: Cast, db: Db):
+    async with db.system() as conn:
+        await insert_job(conn, cast.alice.team_id, cast.alice.project.id, "derive", status="queued")
+    await outbox.rows("UPDATE observation_generation_jobs SET updated_at = now() - interval '1 hour'")
+
+    with capture_logs() as logged:
+        await QueueMonitor(db).look()
+
+    assert queue_lines(logged) == []
+    told = (await info(client, cast.alice.key))["queue"]
+    assert (told["waiting"], told["oldestWaitingSeconds"], told["warning"]) == (1, None, None)
+
+
 async def test_a_long_queue_is_logged_once_a_minute_and_shown(
     client: httpx.AsyncClient, app: AsgiFrame, outbox: Outbox, cast: Cast
 ):
@@ -300,6 +314,7 @@ def test_it_warns_of_a_job_that_has_waited_for_longer(db: Db, oldest: float | No
         failed=0,
         cancelled=0,
         recovered=0,
+        of_steward=0,
         oldest_waiting_seconds=oldest,
     )
 

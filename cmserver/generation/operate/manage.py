@@ -12,7 +12,7 @@ import msgspec
 from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base import paging
-from cmserver.base.errors import Conflict, Invalid, NotFound
+from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound
 from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
@@ -25,6 +25,7 @@ from cmserver.observations import repository as observations
 from cmserver.observations.plain import one_line
 
 NO_SUCH = "There is no such job."
+_STEWARD_S = "This is a job of the steward: only a key with the scope admin may retry or cancel it."
 MAX_TOTAL = 10_000
 """Totals are counted up to here; counting millions takes too long."""
 _MAX_OFFSET = 10_000
@@ -84,6 +85,14 @@ async def find_job(conn: Conn, principal: Principal, text: str, *, lock: bool = 
     return job
 
 
+async def _find_changeable(conn: Conn, principal: Principal, text: str) -> Job:
+    """The job with that id, locked. Forbidden when it is the steward's, which only an admin changes."""
+    job = await find_job(conn, principal, text, lock=True)
+    if job.source_type == "steward" and not principal.may("admin"):
+        raise Forbidden(_STEWARD_S)
+    return job
+
+
 async def find_job_status(conn: Conn, principal: Principal, text: str) -> JobStatus:
     """The job with that id and its observations; the key needs the scope jobs:read."""
     job = await find_job(conn, principal, text)
@@ -104,7 +113,7 @@ async def list_job_events(
 
 async def retry_job(conn: Conn, principal: Principal, text: str) -> tuple[Job, bool]:
     """Queue a failed or cancelled job with three more attempts; False when it was queued before."""
-    job = await find_job(conn, principal, text, lock=True)
+    job = await _find_changeable(conn, principal, text)
     if job.status == "queued":
         return job, False
     if job.status in {"processing", "completed"}:
@@ -116,7 +125,7 @@ async def retry_job(conn: Conn, principal: Principal, text: str) -> tuple[Job, b
 
 async def cancel_job(conn: Conn, principal: Principal, text: str) -> tuple[Job, bool]:
     """End a queued job, or mark a running one so that its worker stops it and writes nothing; False when that was done before."""
-    job = await find_job(conn, principal, text, lock=True)
+    job = await _find_changeable(conn, principal, text)
     if job.status == "cancelled" or job.cancel_requested_at is not None:
         return job, False
     if job.status in {"completed", "failed"}:
@@ -162,7 +171,10 @@ async def _change_selected(
     *,
     dry_run: bool,
 ) -> SelectionResult:
-    """Change up to MAX_SELECTED jobs, with one audit row for each project. The jobs are as they were before."""
+    """Change up to MAX_SELECTED jobs, with one audit row for each project; the steward's only for a key with the scope admin. The jobs
+    are as they were before.
+    """
+    selection = msgspec.structs.replace(selection, with_steward=principal.may("admin"))
     matched = await repository.count_selected(conn, principal.team_id, selection, statuses, MAX_SELECTED + 1)
     if dry_run:
         return SelectionResult(matched=matched, changed=[], dry_run=True)

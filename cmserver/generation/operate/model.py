@@ -96,6 +96,8 @@ class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
     source_type: SourceType | None = None
     since: datetime | None = None
     ids: list[UUID] | None = None
+    with_steward: bool = True
+    """Whether the steward's jobs are among them."""
 
 
 MAX_SELECTED = 1_000
@@ -105,7 +107,8 @@ MAX_SELECTED = 1_000
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of jobs. `delayed` wait for a debounce, `held` for a back-off or pause; `recovered` came back from a lost worker.
 
-    `oldest_waiting_seconds` is the age of the oldest `waiting` job since it was queued.
+    `of_steward` are the steward's among those four that have not ended. `oldest_waiting_seconds` is the age of the oldest `waiting`
+    job since it was queued, but for the steward's.
     """
 
     waiting: int
@@ -116,6 +119,7 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     cancelled: int
     recovered: int
+    of_steward: int
     oldest_waiting_seconds: float | None
 
 

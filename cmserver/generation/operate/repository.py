@@ -27,6 +27,7 @@ _MATCHING: LiteralString = """
                   AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
                   AND (%(session_id)s::uuid IS NULL OR j.server_session_id = %(session_id)s::uuid)
                   AND (%(source_type)s::text IS NULL OR j.source_type = %(source_type)s::text)
+                  AND (%(with_steward)s::boolean OR j.source_type <> 'steward')
                   AND (%(since)s::timestamptz IS NULL OR j.created_at >= %(since)s::timestamptz)
                   AND (%(ids)s::uuid[] IS NULL OR j.id = ANY(%(ids)s::uuid[]))"""
 
@@ -198,6 +199,7 @@ def _filter_params(criteria: model.JobFilter) -> dict[str, object]:
         **structs.asdict(criteria),
         "phases": [phase] if phase else list(model.PHASES),
         "ids": None,
+        "with_steward": True,
         "open_status": criteria.status if is_open else None,
     }
 
@@ -368,6 +370,7 @@ async def waiting_of_session(conn: Conn, team_id: UUID, session_id: UUID) -> int
     ...
 
 
+# The steward's wait for whatever else is due, and nobody waits for them: their age tells nothing of the queue.
 # Ended jobs are counted from an index alone, one range per status; for all at once the planner reads the table.
 @unprepared_query("""
     WITH ended AS MATERIALIZED (
@@ -379,7 +382,7 @@ async def waiting_of_session(conn: Conn, team_id: UUID, session_id: UUID) -> int
     ), unfinished AS MATERIALIZED (
         SELECT CASE WHEN j.status = 'processing' THEN 'active' WHEN l.held_until > now() THEN 'held'
                     WHEN l.due_at > now() THEN 'delayed' ELSE 'waiting' END AS state,
-               j.updated_at
+               j.updated_at, j.source_type = 'steward' AS of_steward
           FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
          WHERE j.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
            AND j.phase = 'open' AND j.created_at > '-infinity'
@@ -388,13 +391,14 @@ async def waiting_of_session(conn: Conn, team_id: UUID, session_id: UUID) -> int
            (SELECT count(*) FROM unfinished WHERE state = 'delayed') AS delayed,
            (SELECT count(*) FROM unfinished WHERE state = 'held') AS held,
            (SELECT count(*) FROM unfinished WHERE state = 'active') AS active,
+           (SELECT count(*) FROM unfinished WHERE of_steward) AS of_steward,
            (SELECT jobs FROM ended WHERE phase = 'completed') AS completed,
            (SELECT jobs FROM ended WHERE phase = 'failed') AS failed,
            (SELECT jobs FROM ended WHERE phase = 'cancelled') AS cancelled,
            (SELECT count(*) FROM observation_generation_job_events
              WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
                AND details ->> 'reason' = 'worker lost') AS recovered,
-           (SELECT extract(epoch FROM now() - min(updated_at))::float8 FROM unfinished WHERE state = 'waiting')
+           (SELECT extract(epoch FROM now() - min(updated_at))::float8 FROM unfinished WHERE state = 'waiting' AND NOT of_steward)
                AS oldest_waiting_seconds
     """)
 async def queue_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> model.QueueCounts: ...
@@ -426,13 +430,14 @@ async def queue_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> mo
 async def kind_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[model.KindCount]: ...
 
 
-# Reads each team's queue from its oldest job to the first that is due and older than `seconds`.
+# Reads each team's queue from its oldest job to the first that is due and older than `seconds`; nobody waits for the steward's.
 @query("""
     SELECT t.name AS team, extract(epoch FROM now() - w.updated_at)::float8 AS oldest_waiting_seconds
       FROM teams t
      CROSS JOIN LATERAL (
            SELECT j.updated_at FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
             WHERE j.team_id = t.id AND j.phase = 'open' AND j.status = 'queued' AND j.created_at > '-infinity'
+              AND j.source_type <> 'steward'
               AND j.updated_at < now() - make_interval(secs => %(seconds)s)
               AND (l.held_until > now()) IS NOT TRUE AND (l.due_at > now()) IS NOT TRUE
             ORDER BY j.created_at, j.id LIMIT 1) w

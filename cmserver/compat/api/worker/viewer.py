@@ -326,11 +326,7 @@ async def get_processing_status(request: Request) -> Response:
 async def processing(conn: Conn, principal: Principal, where: RowScope) -> ProcessingStateOut:
     """How many jobs of the project, or without one of the team, wait or run. The steward's make nothing of an event."""
     counts = await queue.queue_counts(conn, principal.team_id, where.project_id)
-    kinds = await queue.kind_counts(conn, principal.team_id, where.project_id)
-    others = sum(
-        kind.jobs for kind in kinds if kind.source_type == "steward" and kind.state in {"waiting", "delayed", "processing"}
-    )
-    depth = counts.waiting + counts.active + counts.delayed + counts.held - others
+    depth = counts.waiting + counts.active + counts.delayed + counts.held - counts.of_steward
     return ProcessingStateOut(is_processing=depth > 0, queue_depth=depth)
 
 
