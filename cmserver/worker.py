@@ -95,7 +95,7 @@ async def run_worker(
     """Work until `stop` is set, then finish running jobs for up to `drain_seconds`."""
     check_contract()
     name = label or f"{socket.gethostname()}:{os.getpid()}"
-    runner = BatchRunner(db, providers, notifier, settings, StewardRunner(db, settings).work)
+    runner = BatchRunner(db, providers, notifier, settings, StewardRunner(db, settings))
     limits = WorkerLimits(
         slots=settings.generation_concurrency,
         max_events=_MAX_TURN_EVENTS if gathers_turns(settings) else _MAX_BATCH_EVENTS,

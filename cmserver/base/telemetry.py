@@ -98,6 +98,7 @@ EVENTS: dict[str, str] = {
     "setting.unknown": "A variable, a key of the config file, or a file that this user may not read is ignored.",
     "steward.job_failed": "An executor of the steward failed, which is a bug. The job is tried again.",
     "steward.plan_failed": "The work of a team's steward could not be planned, which is a bug. It is tried again in a minute.",
+    "steward.tune_failed": "The thresholds of a team's steward could not be tuned, which is a bug. It is tried again in a minute.",
     "stream.dropped": "A reader of the live stream was too slow, and its stream was ended. It can resume where it was.",
     "stream.failed": "New events could not be read for the live stream, which is a bug. It is tried again in a second.",
     "summary.minimal": "No model returned a usable summary of a session. The session got one made by rules.",

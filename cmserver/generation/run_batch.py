@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -96,6 +96,18 @@ class _ProviderSelection:
         return None
 
 
+class Steward(Protocol):
+    """Does the steward's jobs, each alone in its batch."""
+
+    async def work(self, batch: Batch) -> Effect:
+        """Decide, and return what writes it."""
+        ...
+
+    def fail(self, batch: Batch, error: Exception) -> Effect:
+        """End the job that failed on an unexpected error, and return what tells it."""
+        ...
+
+
 class BatchRunner:
     """Runs the batches of one worker."""
 
@@ -105,7 +117,7 @@ class BatchRunner:
         providers: ProviderChain,
         notifier: JobNotifier,
         settings: Settings,
-        steward: Callable[[Batch], Awaitable[Effect]],
+        steward: Steward,
     ) -> None:
         self._db = db
         self._steward = steward
@@ -126,7 +138,6 @@ class BatchRunner:
             except LeaseLostError:
                 log.warning("lease.lost")
             except Exception as error:
-                log.exception("batch.failed")
                 await self._give_up(batch, error)
             finally:
                 structlog.contextvars.unbind_contextvars("request_id", "request_ids")
@@ -195,7 +206,7 @@ class BatchRunner:
 
     async def _work(self, batch: Batch, pauses: list[Pause], stored: list[StoredAnswer]) -> None:
         if batch.jobs and batch.jobs[0].source_type == "steward":
-            batch.effect = await self._steward(batch)
+            batch.effect = await self._steward.work(batch)
             return
         # The last call may begin so late that its timeout ends with the hard limit.
         deadline = time.monotonic() + self._settings.job_seconds - self._settings.provider_timeout_seconds
@@ -416,10 +427,14 @@ class BatchRunner:
 
     async def _give_up(self, batch: Batch, error: Exception) -> None:
         """Give back a batch that failed on an unexpected error. If even that fails, the hard limit gives it back."""
-        if not batch.jobs:
-            return  # its jobs were not loaded: their attempts are unknown
         batch.answered, batch.ends, batch.effect = [], [], None
-        batch.back_off(batch.jobs, "internal", f"{type(error).__name__}: an error inside cmserver, see its log.")
+        if batch.jobs and batch.jobs[0].source_type == "steward":
+            batch.effect = self._steward.fail(batch, error)
+        else:
+            log.exception("batch.failed", exc_info=error)
+            if not batch.jobs:
+                return  # they were not loaded: their attempts are unknown
+            batch.back_off(batch.jobs, "internal", f"{type(error).__name__}: an error inside cmserver, see its log.")
         try:
             await self._apply(batch)
         except Exception:

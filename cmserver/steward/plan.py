@@ -52,9 +52,14 @@ async def plan_team(
     request = _PlanRequest(team_id=team_id, project_id=project_id, job_types=job_types, trigger_reason=trigger_reason)
     async with db.tenant(team_id) as conn:
         jobs = await _find_work(conn, settings, request)
-        if project_id is None and "policy_tune" in job_types:
-            await tune_policies(conn, team_id, is_asked_for=not request.is_periodic)
-    return await db.in_system(lambda conn: enqueue(conn, jobs)) if jobs else []
+    planned = await db.in_system(lambda conn: enqueue(conn, jobs)) if jobs else []
+    if project_id is None and "policy_tune" in job_types:
+        try:
+            async with db.tenant(team_id) as conn:
+                await tune_policies(conn, team_id, is_asked_for=not request.is_periodic)
+        except Exception as error:  # the jobs are queued all the same
+            log.exception("steward.tune_failed", team=str(team_id), exc_info=error)
+    return planned
 
 
 async def enqueue(conn: Conn, jobs: Sequence[NewJob]) -> list[UUID]:

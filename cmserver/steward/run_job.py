@@ -60,23 +60,27 @@ class StewardRunner:
             return lambda conn: _leave(conn, job, batch, stopped)
         known = EXECUTORS.get(job.job_type)
         if known is None:
-            return _fail(batch, context, "unknown_type", f"There is no executor {job.job_type!r}.", is_final=True)
+            return _fail(batch, "unknown_type", f"There is no executor {job.job_type!r}.", is_final=True)
         payload_type, executor = known
         try:
             payload = msgspec.convert(job.payload, payload_type)
         except msgspec.ValidationError as error:
-            return _fail(batch, context, "bad_payload", str(error), is_final=True)
+            return _fail(batch, "bad_payload", str(error), is_final=True)
         try:
             async with asyncio.timeout(self._job_seconds):
                 plan = await executor.prepare(self._db, self._asker, context, payload)
         except (TimeoutError, StatementTimeout) as error:
-            return _fail(batch, context, "timeout", str(error) or f"It took longer than {self._job_seconds:g} seconds.")
+            return _fail(batch, "timeout", str(error) or f"It took longer than {self._job_seconds:g} seconds.")
         except Unavailable:
             raise LeaseLostError from None
         except Exception as error:
-            log.exception("steward.job_failed", job=str(job.id), type=job.job_type, exc_info=error)
-            return _fail(batch, context, "executor_error", f"{type(error).__name__}: {error}")
+            return self.fail(batch, error)
         return lambda conn: _end(conn, batch, context, executor, plan)
+
+    def fail(self, batch: Batch, error: Exception) -> Effect:
+        """After an error in an executor, also while it wrote: returns what writes the failed run."""
+        log.exception("steward.job_failed", job=str(batch.jobs[0].id), exc_info=error)
+        return _fail(batch, "executor_error", f"{type(error).__name__}: {error}")
 
     async def _load(self, batch: Batch) -> tuple[JobContext, str | None]:
         """The job as its team sees it, and why it is left alone, if it is."""
@@ -97,16 +101,17 @@ async def _leave(conn: Conn, job: StewardJob, batch: Batch, reason: str) -> End:
     return End(job_id=job.id, status="completed", outcome="skipped", reason=f"nothing: {reason}")
 
 
-def _fail(batch: Batch, context: JobContext, error_class: str, message: str, *, is_final: bool = False) -> Effect:
+def _fail(batch: Batch, error_class: str, message: str, *, is_final: bool = False) -> Effect:
     message = str(clean(message, field_max_chars=_MAX_FIELD_CHARS).value)
     end_all = batch.fail if is_final else batch.back_off
     end_all(batch.jobs, error_class, message)
 
     async def write(conn: Conn) -> End:
-        await runs.add(
-            conn, context.run_id, context.job.team_id, "failed", job=context.job, error_class=error_class, error_message=message
-        )
-        _count(context.job, "failed")
+        job = await repository.job(conn, batch.claim.team_id, batch.jobs[0].id)
+        if job is None:
+            raise LeaseLostError
+        await runs.add(conn, new_id(), job.team_id, "failed", job=job, error_class=error_class, error_message=message)
+        _count(job, "failed")
         return batch.ends[-1]
 
     return write

@@ -69,7 +69,7 @@ class Hand:
         self.worker_id = worker_id
         self.lease_seconds = lease_seconds
         settings = Settings(data_dir=Path("unused"), provider_timeout_seconds=120, lease_seconds=lease_seconds)
-        self.runner = BatchRunner(db, providers, notifier, settings, StewardRunner(db, settings).work)
+        self.runner = BatchRunner(db, providers, notifier, settings, StewardRunner(db, settings))
 
     async def claim(self, *, slots: int = 10, max_events: int = 20, max_chars: int = 60_000) -> list[Claim]:
         async with self.db.system_statement() as conn:

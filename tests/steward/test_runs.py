@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, StatementTimeout
@@ -20,7 +21,7 @@ from cmserver.generation.leases import repository as leases
 from cmserver.providers.model import FailureKind, ProviderError, Rules
 from cmserver.retention.sweep import sweep
 from cmserver.steward import operate, plan, repository
-from cmserver.steward.model import MAX_QUEUED_OF_PROJECT, NewJob
+from cmserver.steward.model import MAX_QUEUED_OF_PROJECT, Effect, NewJob, Plan
 from cmserver.steward.plan import enqueue, plan_team
 from cmserver.steward.run_job import EXECUTORS, StewardRunner
 from cmserver.steward.runs import repository as runs
@@ -347,6 +348,40 @@ async def test_what_cannot_be_run_ends(keeper: Keeper, monkeypatch: pytest.Monke
         await operate.cancel_job(keeper.db, keeper.principal, jobs["bad"])
     retried = await operate.retry_job(keeper.db, keeper.principal, jobs["slow"])
     assert (retried.status, retried.attempt_count, retried.max_attempts) == ("queued", 3, 6)
+
+
+async def test_an_error_while_it_is_written_leaves_a_failed_run(keeper: Keeper, monkeypatch: pytest.MonkeyPatch):
+    class Torn:
+        async def prepare(self, *args: object) -> Plan:
+            return Plan(decision="derive", reasons=["x"], proposals=[Effect(kind="policy_changed")])
+
+        async def apply(self, *args: object) -> None:
+            raise RuntimeError("torn")
+
+    monkeypatch.setitem(EXECUTORS, "derive", (EXECUTORS["derive"][0], cast("Any", Torn())))
+    await keeper.switch("write")
+    job_id = await keeper.enqueue("derive", {"mode": "write"})
+
+    with capture_logs() as logged:
+        await keeper.drain()
+
+    (run,) = await keeper.runs()
+    job = await keeper.job(job_id)
+    assert (run.status, run.error_class, run.error_message) == ("failed", "executor_error", "RuntimeError: torn")
+    assert (job.status, job.last_error) == ("queued", "executor_error: RuntimeError: torn")
+    assert [line["event"] for line in logged if line["log_level"] == "error"] == ["steward.job_failed"]
+
+
+async def test_jobs_are_planned_though_thresholds_cannot_be_tuned(keeper: Keeper, monkeypatch: pytest.MonkeyPatch):
+    async def break_down(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("no tuning")
+
+    await plant_pair(keeper)
+    await keeper.switch("write")
+    monkeypatch.setattr(plan, "tune_policies", break_down)
+
+    assert len(await keeper.plan()) >= 1
+    assert len(await rows(keeper.db, "SELECT id FROM steward_jobs WHERE status = 'queued'")) >= 1
 
 
 async def test_a_worker_that_was_frozen_past_its_lease_writes_nothing(asking: Keeper, model: Model):

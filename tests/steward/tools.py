@@ -152,7 +152,7 @@ class Keeper:
         """Claim and run until nothing is due."""
         if self.hand is None:
             self.hand = await make_hand(self.db, JobNotifier(self.db, NotificationListener(self.db.url)), [Rules()], 3600)
-        self.hand.runner = BatchRunner(self.db, [Rules()], self.hand.notifier, self.settings, self.steward.work)
+        self.hand.runner = BatchRunner(self.db, [Rules()], self.hand.notifier, self.settings, self.steward)
         await self.hand.work()
 
     async def let_time_pass(self) -> None:
