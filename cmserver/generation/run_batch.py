@@ -137,7 +137,7 @@ class BatchRunner:
                 await self._work_and_apply(batch)
             except LeaseLostError:
                 log.warning("lease.lost")
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001, logged by what follows
                 await self._give_up(batch, error)
             finally:
                 structlog.contextvars.unbind_contextvars("request_id", "request_ids")
@@ -431,7 +431,7 @@ class BatchRunner:
         if batch.jobs and batch.jobs[0].source_type == "steward":
             batch.effect = self._steward.fail(batch, error)
         else:
-            log.exception("batch.failed", exc_info=error)
+            log.error("batch.failed", exc_info=error)
             if not batch.jobs:
                 return  # they were not loaded: their attempts are unknown
             batch.back_off(batch.jobs, "internal", f"{type(error).__name__}: an error inside cmserver, see its log.")

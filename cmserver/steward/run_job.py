@@ -73,13 +73,13 @@ class StewardRunner:
             return _fail(batch, "timeout", str(error) or f"It took longer than {self._job_seconds:g} seconds.")
         except Unavailable:
             raise LeaseLostError from None
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001, logged by what follows
             return self.fail(batch, error)
         return lambda conn: _end(conn, batch, context, executor, plan)
 
     def fail(self, batch: Batch, error: Exception) -> Effect:
         """After an error in an executor, also while it wrote: returns what writes the failed run."""
-        log.exception("steward.job_failed", job=str(batch.jobs[0].id), exc_info=error)
+        log.error("steward.job_failed", job=str(batch.jobs[0].id), exc_info=error)
         return _fail(batch, "executor_error", f"{type(error).__name__}: {error}")
 
     async def _load(self, batch: Batch) -> tuple[JobContext, str | None]:

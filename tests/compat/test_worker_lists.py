@@ -163,7 +163,8 @@ async def test_what_waits_is_counted(client: httpx.AsyncClient, cast: Cast, db: 
         await insert_job(conn, cast.alice.team_id, cast.alice.project.id, "derive", status="queued")
         await insert_job(conn, cast.charlie.team_id, cast.charlie.project.id, "derive", status="queued")
         await conn.execute(
-            "INSERT INTO generation_lanes (lane, team_id, project_id, held_until) SELECT id, team_id, id, now() + '1 hour' FROM projects"
+            "INSERT INTO generation_lanes (lane, team_id, project_id, held_until)"
+            " SELECT id, team_id, id, now() + '1 hour' FROM projects"
         )
 
     assert idle == {"isProcessing": False, "queueDepth": 0}

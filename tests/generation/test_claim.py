@@ -53,8 +53,8 @@ WITH p AS (
     INSERT INTO projects (id, team_id, canonical_id, name)
     SELECT gen_random_uuid(), %s, 'steward' || n, 'p' FROM generate_series(1, 10) n RETURNING id, team_id
 ), j AS (
-    INSERT INTO observation_generation_jobs (id, team_id, project_id, lane, source_type, source_id, job_type, actor_id, source_adapter)
-    SELECT gen_random_uuid(), team_id, id, id, 'steward', id, 'derive', 'steward', 'steward' FROM p
+    INSERT INTO observation_generation_jobs (id, team_id, project_id, lane, source_type, source_id, job_type)
+    SELECT gen_random_uuid(), team_id, id, id, 'steward', id, 'derive' FROM p
 )
 INSERT INTO generation_lanes (lane, team_id, project_id, due_at) SELECT id, team_id, id, now() - interval '1 hour' FROM p
 """

@@ -578,7 +578,8 @@ async def test_jobs_are_counted_from_an_index_alone(db: Db, queue: Cast):
 
 STEWARD = """
 INSERT INTO observation_generation_jobs
-       (id, project_id, team_id, lane, source_type, source_id, job_type, status, attempts, completed_at, failed_at, last_error, outcome)
+       (id, project_id, team_id, lane, source_type, source_id, job_type, status, attempts, completed_at, failed_at, last_error,
+        outcome)
 SELECT gen_random_uuid(), %(project_id)s, %(team_id)s, %(project_id)s, 'steward', gen_random_uuid(), 'derive',
        CASE WHEN n <= 20 THEN 'queued' WHEN n <= 40 THEN 'failed' ELSE 'completed' END, 1, CASE WHEN n > 40 THEN now() END,
        CASE WHEN n BETWEEN 21 AND 40 THEN now() END, CASE WHEN n BETWEEN 21 AND 40 THEN '{"reason": "timeout"}'::jsonb END,

@@ -171,8 +171,9 @@ async def _change_selected(
     *,
     dry_run: bool,
 ) -> SelectionResult:
-    """Change up to MAX_SELECTED jobs, with one audit row for each project; the steward's only for a key with the scope admin. The jobs
-    are as they were before.
+    """Change up to MAX_SELECTED jobs, with one audit row for each project. The jobs are as they were before.
+
+    The steward's are left out for a key without the scope admin.
     """
     selection = msgspec.structs.replace(selection, with_steward=principal.may("admin"))
     matched = await repository.count_selected(conn, principal.team_id, selection, statuses, MAX_SELECTED + 1)
