@@ -167,7 +167,8 @@ async def test_what_the_steward_had_not_ended_ends_undone_and_is_planned_again(
     with psycopg.connect(empty_database) as conn:
         ended = conn.execute(
             "SELECT s.trigger_reason, s.status, s.decision -> 'goesOn', s.last_error, j.phase,"
-            " (SELECT array_agg(e.event_type ORDER BY e.id) FROM observation_generation_job_events e WHERE e.generation_job_id = s.id)"
+            " (SELECT array_agg(e.event_type ORDER BY e.id) FROM observation_generation_job_events e"
+            " WHERE e.generation_job_id = s.id)"
             " FROM steward_jobs s JOIN observation_generation_jobs j ON j.id = s.id WHERE s.trigger_reason LIKE 'test:%' ORDER BY 1"
         ).fetchall()
         due = conn.execute("SELECT count(*) FROM generation_lanes WHERE lane = project_id").fetchone()
