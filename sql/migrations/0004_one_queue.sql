@@ -100,7 +100,7 @@ SELECT j.team_id, j.project_id, j.id, j.status, j.status, j.attempts, '{"outcome
 
 -- Workers of before say nothing, and know nothing of the steward's jobs.
 ALTER TABLE generation_workers ADD COLUMN knows_steward boolean NOT NULL DEFAULT false;
-COMMENT ON COLUMN generation_workers.knows_steward IS 'Whether the worker knows the steward''s jobs; one of before migration 0003 does not, and is given none.';
+COMMENT ON COLUMN generation_workers.knows_steward IS 'Whether the worker knows the steward''s jobs; one of before migration 0004 does not, and is given none.';
 -- Without an error: what else that worker claims by the same statement it gets.
 CREATE FUNCTION refuse_steward_lane() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
