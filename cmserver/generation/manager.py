@@ -29,8 +29,8 @@ log = get_logger(__name__)
 
 QUEUE = "generation"
 TASK = "generation.run_batch"
-_LOCKED_SECONDS = 1.0
-_OUTAGE_SECONDS = 1.0
+_SOON_SECONDS = 1.0
+"""When it looks again after an outage, and where what is due is locked by another transaction."""
 
 
 class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class OutboxManager(manager.JobManager):
             except Unavailable:
                 if not self._ready:
                     # If the outage outlasts the lease, the heartbeat ends this worker.
-                    self._wake_in(_OUTAGE_SECONDS)
+                    self._wake_in(_SOON_SECONDS)
                     await asyncio.sleep(0.2)
                     return None
             # The worker clears its wake event after this call, which would lose a notification that came during the claim.
@@ -127,7 +127,7 @@ class OutboxManager(manager.JobManager):
                 due_seconds = await leases.next_due_seconds(conn, self._limits.heartbeat_seconds)
                 if due_seconds is not None:
                     # When nothing could be claimed, what is due already is locked by another transaction.
-                    self._wake_in(due_seconds if due_seconds > 0 or claims else _LOCKED_SECONDS)
+                    self._wake_in(due_seconds if due_seconds > 0 or claims else _SOON_SECONDS)
 
     def _wake_in(self, seconds: float) -> None:
         """Claim then, or earlier if that was agreed before."""

@@ -137,7 +137,7 @@ class BatchRunner:
                 await self._work_and_apply(batch)
             except LeaseLostError:
                 log.warning("lease.lost")
-            except Exception as error:  # noqa: BLE001, logged by what follows
+            except Exception as error:  # noqa: BLE001 - what follows logs it
                 await self._give_up(batch, error)
             finally:
                 structlog.contextvars.unbind_contextvars("request_id", "request_ids")

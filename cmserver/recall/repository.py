@@ -13,7 +13,7 @@ from uuid import UUID
 
 from cmserver.base.sql import Conn, Query, query, unprepared_query
 from cmserver.base.text import quote_lexeme
-from cmserver.observations.model import LIVE, LIVE_O, MIN_INSTRUCTION_IMPORTANCE
+from cmserver.observations.model import LIVE, MIN_INSTRUCTION_IMPORTANCE
 from cmserver.recall.model import (
     FileMention,
     IndexRow,
@@ -106,21 +106,24 @@ AS_EVER = Query(
 )
 
 # Of each project its newest rows are looked at, so that it costs no more in a large one. While vectors are made anew a row has two.
+_MAY_BE_RULE = """id, project_id, number, created_at, type, importance, scope, state,
+                   left(coalesce(nullif(title, ''), content), 640) AS title"""
+
+# The inner ones give the columns themselves: joined by their ids, the planner read the whole team.
 RULES = Query(
     RuleText,
     f"""
-    SELECT o.id, o.project_id, o.number, o.created_at, left(coalesce(nullif(o.title, ''), o.content), 640) AS title,
-           coalesce(e.model_id, 0) AS model_id, e.vector
-      FROM (SELECT id FROM observations WHERE team_id = %(team_id)s AND id = ANY(%(ids)s) AND {LIVE}
+    SELECT o.id, o.project_id, o.number, o.created_at, o.title, coalesce(e.model_id, 0) AS model_id, e.vector
+      FROM (SELECT {_MAY_BE_RULE} FROM observations WHERE team_id = %(team_id)s AND id = ANY(%(ids)s) AND {LIVE}
              UNION
-            SELECT n.id FROM unnest(%(project_ids)s::uuid[]) AS p (id)
-             CROSS JOIN LATERAL (SELECT id FROM observations WHERE team_id = %(team_id)s AND project_id = p.id AND {LIVE}
-                                  ORDER BY created_at DESC, id DESC LIMIT %(looked_at)s) n) chosen
-      JOIN observations o ON o.id = chosen.id AND o.team_id = %(team_id)s
+            SELECT n.* FROM unnest(%(project_ids)s::uuid[]) AS p (id)
+             CROSS JOIN LATERAL (SELECT {_MAY_BE_RULE} FROM observations
+                                  WHERE team_id = %(team_id)s AND project_id = p.id AND {LIVE}
+                                  ORDER BY created_at DESC, id DESC LIMIT %(looked_at)s) n) o
       LEFT JOIN LATERAL (SELECT model_id, (embedding::real[])[1:256] AS vector FROM observation_embeddings
                           WHERE observation_id = o.id AND team_id = %(team_id)s AND embedding IS NOT NULL AND NOT is_outdated
                           ORDER BY model_id DESC LIMIT 1) e ON true
-     WHERE o.type = 'decision' AND o.importance > %(importance)s AND o.scope = 'project' AND o.state IS NULL AND {LIVE_O}
+     WHERE o.type = 'decision' AND o.importance > %(importance)s AND o.scope = 'project' AND o.state IS NULL
      ORDER BY o.project_id, o.id = ANY(%(ids)s) DESC, o.created_at DESC, o.id DESC
     """,
 )

@@ -100,8 +100,8 @@ class _Planner:
             conn, team_id, self._request.project_id, self._team.mode, asked, _SUGGESTIONS_AT_ONCE
         ):
             versions = [row.left_version, row.right_version]
-            told: dict[str, object] = {"suggestionId": str(row.id), "versions": versions, "asked": asked}
-            self._add("auto_merge", row.project_id, told, row.id, [row.left_id, row.right_id])
+            task: dict[str, object] = {"suggestionId": str(row.id), "versions": versions, "asked": asked}
+            self._add("auto_merge", row.project_id, task, row.id, [row.left_id, row.right_id])
 
     async def add_rechecks(self, conn: Conn) -> None:
         """A job for each project with tool calls that were not read yet."""
@@ -120,7 +120,7 @@ class _Planner:
         ):
             self._add("derive", project_id, {}, project_id, [])
 
-    def _add(self, job_type: JobType, project_id: UUID, told: dict[str, object], step_id: UUID, sources: list[UUID]) -> None:
+    def _add(self, job_type: JobType, project_id: UUID, task: dict[str, object], step_id: UUID, sources: list[UUID]) -> None:
         request = self._request
         if job_type not in self._narrowed.get(project_id, JOB_TYPES):
             return
@@ -130,7 +130,7 @@ class _Planner:
                 project_id=project_id,
                 job_type=job_type,
                 source_id=step_id,
-                payload={"trigger": request.trigger_reason, "sources": sources, "input": {"mode": self._team.mode, **told}},
+                payload={"trigger": request.trigger_reason, "sources": sources, "input": {"mode": self._team.mode, **task}},
             )
         )
 

@@ -73,7 +73,7 @@ class StewardRunner:
             return _fail(batch, "timeout", str(error) or f"It took longer than {self._job_seconds:g} seconds.")
         except Unavailable:
             raise LeaseLostError from None
-        except Exception as error:  # noqa: BLE001, logged by what follows
+        except Exception as error:  # noqa: BLE001 - `fail` logs it
             return self.fail(batch, error)
         return lambda conn: _end(conn, batch, context, executor, plan)
 

@@ -54,9 +54,10 @@ _DOUBLED = """
     SELECT agent_event_id FROM observation_sources
      WHERE source_type = 'agent_event' GROUP BY agent_event_id HAVING count(DISTINCT xmin::text) > 1
 """
+# Beside an answer that cannot be used stands what the rules make of the event.
 _OUTCOME_WITHOUT_SOURCE = """
     SELECT id FROM observation_generation_jobs j
-     WHERE source_type = 'agent_event'
+     WHERE source_type = 'agent_event' AND last_error ->> 'reason' IS DISTINCT FROM 'unusable_answer'
        AND (status = 'completed' AND outcome = 'observed')
         <> EXISTS (SELECT FROM observation_sources s WHERE s.agent_event_id = j.agent_event_id)
 """

@@ -423,6 +423,22 @@ async def test_what_an_index_may_show_is_read_from_an_index_in_its_order(db: Db,
     assert not WHOLE_SORT.search(told)
 
 
+async def test_the_rules_beside_one_that_is_found_are_looked_for_in_the_newest_of_its_project(db: Db, crowd: Cast):
+    asked: dict[str, object] = {
+        "team_id": crowd.alice.team_id,
+        "project_ids": [crowd.alice.project.id],
+        "ids": [uuid4() for _ in range(20)],
+        "looked_at": 400,
+        "importance": 5,
+    }
+
+    told = await plan(db, crowd.alice.team_id, index.RULES.text, asked)
+
+    assert len(re.findall(r" on observations\b", told)) == 2, told
+    assert "Seq Scan" not in told, told
+    assert re.search(r"Index Scan Backward using observations_(project|team) ", told), told
+
+
 async def test_of_an_entity_only_the_newest_mentions_are_read(db: Db, crowd: Cast):
     team_id, project_id = crowd.alice.team_id, crowd.alice.project.id
     entity_ids = [uuid4() for _ in range(20)]
