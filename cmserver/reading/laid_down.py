@@ -68,9 +68,10 @@ def _split_list(line: str) -> list[str]:
 def _find_rules(line: str) -> list[str]:
     """The rules among the sentences of a line, each with those beside it that give its exception and its reason.
 
-    None where another sentence talks: who tells what he or others think seldom lays something down.
+    None beside a joke, or where another sentence talks: who tells what he or others think seldom lays something down. Beside a
+    question only what says that it holds from now on.
     """
-    if "?" in line or find_phrase("joke", line):
+    if find_phrase("joke", line):
         return []
     sentences = [sentence.strip() for sentence in _SENTENCE_END.split(line) if sentence.strip()]
     sentences = sentences[:-1] if line.endswith(":") else sentences
@@ -92,7 +93,9 @@ def _find_rules(line: str) -> list[str]:
             rules.append(rule)
         else:
             beside.append(sentence)
-    return [] if any(map(_is_talk, beside)) else rules
+    if any(map(_is_talk, beside)):
+        return []
+    return [rule for rule in rules if _is_standing(rule)] if "?" in line else rules
 
 
 def _is_talk(sentence: str) -> bool:
@@ -100,8 +103,21 @@ def _is_talk(sentence: str) -> bool:
     return (find_phrase("talk", bare) or find_phrase("doubt", bare)) is not None
 
 
+def _is_standing(sentence: str) -> bool:
+    """Whether the sentence says itself that it holds from now on."""
+    bare = _QUOTED.sub("", sentence)
+    found = find_phrase("standing", bare)
+    if found is None or bare.endswith("?"):
+        return False
+    end = _CLAUSE_END.search(bare, found.end())
+    clause = bare[: end.start() if end else len(bare)]
+    return not any(find_phrase(kind, clause) for kind in ("talk", "past", "doubt", "once"))
+
+
 def _is_rule(sentence: str) -> bool:
     """Whether the sentence lays something down for good."""
+    if _is_standing(sentence):
+        return True
     bare = _QUOTED.sub("", sentence)
     if bare.endswith("?") or len(bare.split()) < _MIN_WORDS or find_phrase("once", bare):
         return False

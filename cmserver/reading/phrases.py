@@ -10,6 +10,7 @@ from typing import Literal, cast
 
 PhraseKind = Literal[
     "rule",
+    "standing",
     "talk",
     "past",
     "doubt",

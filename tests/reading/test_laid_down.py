@@ -235,6 +235,8 @@ def test_questions_complaints_and_single_requests_lay_nothing_down(prompt: str):
         "Notre règle : celui qui casse le build paie les croissants. Bon, regarde l'import",
         "Désormais tout en Rust ? Inès oui, Paul non, rien de décidé. Regarde les logs",
         "Carlos propone que todos los PR lleven captura, yo paso. Mira el log",
+        "Trips like these are great - always full of surprises",
+        "Always staying on the old version, that team",
     ],
 )
 def test_talk_lays_nothing_down(prompt: str):
@@ -343,6 +345,28 @@ def test_who_describes_something_at_length_lays_nothing_down_with_a_sentence():
     described = "The importer reads each file and writes a row for each of its lines. " * 20
 
     assert rules(f"{described}It must never open a file twice, and always close it.") == []
+
+
+@try_rows(
+    ("prompt", "found"),
+    [
+        (
+            "From now on run the linter before you push. Can you fix the footer?",
+            ["From now on run the linter before you push."],
+        ),
+        (
+            "Der Footer ist rot? Ab jetzt kommt jede Farbe aus theme.css.",
+            ["Ab jetzt kommt jede Farbe aus theme.css."],
+        ),
+        ("regra da casa: migração nunca apaga coluna. Cria a do campo novo?", ["regra da casa: migração nunca apaga coluna."]),
+        ("Never touch vendor/. It is audited. Where is the parser?", []),
+        ("Never touch vendor/. Or should we?", []),
+        ("Where is vendor/ from? Never touch it.", []),
+        ("From now on we deploy by hand? Rather not.", []),
+    ],
+)
+def test_a_question_beside_a_rule_leaves_what_says_that_it_holds_from_now_on(prompt: str, found: list[str]):
+    assert rules(prompt) == found
 
 
 @try_rows(
