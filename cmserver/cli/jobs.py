@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, get_args
 
 import click
@@ -15,7 +15,7 @@ from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
 from cmserver.generation import wire as generation_wire
 from cmserver.generation.model import Status
-from cmserver.generation.operate.model import LaneState
+from cmserver.generation.operate.model import LaneState, SourceType
 from cmserver.ops.wire import InfoOut
 
 _MAX_STEPS = 1000
@@ -25,7 +25,7 @@ Out = TypeVar("Out")
 
 @click.group()
 def jobs() -> None:
-    """The queue: one job for each event, and one for each session's summary."""
+    """The queue: a job for each event and each session's summary, and for what the steward does."""
 
 
 @jobs.command()
@@ -59,11 +59,22 @@ def _queue_lines(info: InfoOut) -> str:
 @click.option("--status", type=click.Choice(get_args(Status)), help="Only jobs with this status.")
 @click.option("--project", help="Only jobs of this project.")
 @click.option("--session", metavar="ID", help="Only jobs of this session.")
+@click.option("--source", type=click.Choice(get_args(SourceType)), help="Only jobs that were made for this.")
+@click.option("--type", "job_type", metavar="TYPE", help="Only jobs that do this, such as the steward's auto_merge.")
 @limit_option
 @api_command
-async def list_jobs(client: ApiClient, status: str | None, project: str | None, session: str | None, limit: int) -> None:
+async def list_jobs(
+    client: ApiClient,
+    status: str | None,
+    project: str | None,
+    session: str | None,
+    source: str | None,
+    job_type: str | None,
+    limit: int,
+) -> None:
     """List the team's jobs, newest first."""
-    await _list(client, {"status": status, "project": project, "session": session}, limit)
+    query = {"status": status, "project": project, "session": session, "source_type": source, "job_type": job_type}
+    await _list(client, query, limit)
 
 
 @jobs.command()
@@ -86,7 +97,8 @@ def _error(error: Mapping[str, object] | None) -> str:
 
 _COLUMNS = Columns(
     generation_wire.ListedJobOut,
-    "project, session, of=source_type, status, tries, created, id, why",
+    "project, session, of, status, tries, created, id, why",
+    of=lambda job: f"steward: {job.job_type}" if job.source_type == "steward" else job.source_type,
     project=lambda job: job.project or job.project_id,
     session=lambda job: job.session_title or job.server_session_id,
     tries=lambda job: f"{job.attempts}/{job.max_attempts}",
@@ -113,7 +125,7 @@ async def show(client: ApiClient, job_id: str, *, with_answer: bool) -> None:
     client.show(
         answer,
         generation_wire.JobDetailOut,
-        lambda detail: f"{_lines(detail)}\n\n{_render_history(history)}{_answer(detail.run) if with_answer else ''}",
+        lambda detail: f"{_lines(detail)}\n\n{render_history(history.events)}{_answer(detail.run) if with_answer else ''}",
     )
 
 
@@ -147,13 +159,14 @@ def _run_fields(run: generation_wire.RunOut) -> tuple[tuple[str, Cell], ...]:
     )
 
 
-def _render_history(history: generation_wire.JobEventsOut) -> str:
+def render_history(events: Sequence[generation_wire.JobEventOut]) -> str:
+    """A table of what became of a job."""
     columns = Columns(
         generation_wire.JobEventOut,
         "when=created, what=event_type, details",
         details=lambda event: msgspec.json.encode(event.details).decode() if event.details else None,
     )
-    return columns.table(history.events, empty="The job has no history.", shrink=("details",))
+    return columns.table(events, empty="The job has no history.", shrink=("details",))
 
 
 def _answer(run: generation_wire.RunOut | None) -> str:
@@ -186,7 +199,7 @@ def _render_calls(page: generation_wire.JobCallsOut, *, with_answer: bool) -> st
 @click.option("--limit", type=click.IntRange(1, 200), default=100, show_default=True, help="The maximum number of rows.")
 @api_command
 async def lanes(client: ApiClient, project: str | None, state: str | None, limit: int) -> None:
-    """List the lanes that have work, and what they wait for. A lane is the queue of one session."""
+    """List the lanes that have work, and what they wait for. A lane is the queue of one session, or of the steward's project."""
     answer = await client.get("/v1/lanes", {"project": project, "state": state, "limit": limit})
     client.show(answer, generation_wire.LanesOut, _lanes_table)
 
@@ -229,6 +242,7 @@ _selection_options = (
     click.option("--status", type=click.Choice(get_args(Status)), help="With --all: only jobs with this status."),
     click.option("--project", help="With --all: only jobs of this project."),
     click.option("--session", metavar="ID", help="With --all: only jobs of this session."),
+    click.option("--source", type=click.Choice(get_args(SourceType)), help="With --all: only jobs that were made for this."),
     yes_option,
 )
 
@@ -244,9 +258,11 @@ def _add_verb(verb: str, type_: type[Out], render: Callable[[Out], str], text: s
         status: str | None,
         project: str | None,
         session: str | None,
+        source: str | None,
         yes: bool,
     ) -> None:
-        selection = _read_selection(job_id, {"status": status, "projectId": project, "sessionId": session}, all_jobs=all_jobs)
+        conditions = {"status": status, "projectId": project, "sessionId": session, "sourceType": source}
+        selection = _read_selection(job_id, conditions, all_jobs=all_jobs)
         if selection is None:
             client.show(await client.post(f"{_path(job_id or '')}/{verb}"), type_, render)
         else:
@@ -288,7 +304,7 @@ def _read_selection(job_id: str | None, conditions: Mapping[str, str | None], *,
     if all_jobs == (job_id is not None):
         raise click.UsageError("Name one job, or pass --all.")
     if not all_jobs and any(conditions.values()):
-        raise click.UsageError("--status, --project and --session need --all.")
+        raise click.UsageError("--status, --project, --session and --source need --all.")
     return present(conditions) if all_jobs else None
 
 

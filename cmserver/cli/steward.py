@@ -11,11 +11,22 @@ import msgspec
 from cmserver.base.columns import Columns, format_time, render_fields, render_table
 from cmserver.base.tolerant_json import array
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
+from cmserver.cli.jobs import render_history
+from cmserver.cli.output import as_called
 from cmserver.steward import wire as steward_wire
-from cmserver.steward.model import JOB_TYPES, JobStatus, Mode, RunStatus
+from cmserver.steward.model import JOB_TYPES, Mode, RunStatus
+
+_MOVED = {"jobs": "cmserver jobs list --source steward", "retry": "cmserver jobs retry JOB", "cancel": "cmserver jobs cancel JOB"}
 
 
-@click.group()
+class _Group(click.Group):
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if instead := _MOVED.get(cmd_name):
+            ctx.fail(as_called(f"The steward's jobs are those of the queue: use `{instead}`."))
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Group)
 def steward() -> None:
     """The steward: merges, marks and derives observations as far as the team lets it."""
 
@@ -101,11 +112,6 @@ _RUN_COLUMNS = Columns(
     decision=lambda run: _decision(run.output) or run.error_class,
     tokens=lambda run: run.total_tokens or None,
 )
-_JOB_COLUMNS = Columns(
-    steward_wire.StewardJobOut,
-    "created, executor=job_type, status, tries, error=last_error, id",
-    tries=lambda job: f"{job.attempt_count}/{job.max_attempts}",
-)
 
 
 def _runs_table(page: steward_wire.StewardRunsOut) -> str:
@@ -116,23 +122,6 @@ def _decision(output: dict[str, object] | None) -> str:
     if output is None:
         return ""
     return f"{output.get('decision')}: {', '.join(map(str, array(output.get('reasons'))))}"
-
-
-@steward.command()
-@click.option("--project", help="Only of this project.")
-@click.option("--status", type=click.Choice(get_args(JobStatus)), help="Only jobs with this status.")
-@click.option("--executor", type=click.Choice(JOB_TYPES), help="Only of this executor.")
-@limit_option
-@api_command
-async def jobs(client: ApiClient, project: str | None, status: str | None, executor: str | None, limit: int) -> None:
-    """List its jobs, newest first."""
-    query = {"project": project, "status": status, "jobType": executor}
-    answer = await client.pages("/v1/steward/jobs", "jobs", query, limit=limit)
-    client.show(answer, steward_wire.StewardJobsOut, _jobs_table)
-
-
-def _jobs_table(page: steward_wire.StewardJobsOut) -> str:
-    return _JOB_COLUMNS.table(page.jobs, page.next_cursor, empty="There are no such jobs.", shrink=("error",))
 
 
 @steward.command()
@@ -153,7 +142,7 @@ def _detail_lines(detail: steward_wire.StewardRunDetailOut) -> str:
         ("executor", run.job_type),
         ("project", run.project),
         ("status", run.status),
-        ("job", detail.job and f"{run.job_id} ({run.job_status}, try {run.attempt} of {detail.job.max_attempts})"),
+        ("job", detail.job and f"{run.job_id} ({detail.job.status}, try {run.attempt} of {detail.job.max_attempts})"),
         ("model", model),
         ("took", None if run.latency_ms is None else f"{run.latency_ms / 1000:.2f} s"),
         ("decision", _decision(run.output) or None),
@@ -162,16 +151,7 @@ def _detail_lines(detail: steward_wire.StewardRunDetailOut) -> str:
         ("input", msgspec.json.encode(run.input).decode()),
         ("output", msgspec.json.encode(run.output).decode()),
     )
-    steps = render_table(
-        ("when", "step", "data"),
-        [
-            (format_time(event.created_at_epoch), event.event_type, msgspec.json.encode(event.data).decode())
-            for event in detail.events
-        ],
-        empty="",
-        shrink=("data",),
-    )
-    return f"{fields}\n\n{steps}"
+    return f"{fields}\n\n{render_history(detail.events)}"
 
 
 @steward.command()
@@ -194,27 +174,6 @@ def _undone_lines(undone: steward_wire.UndoneRunOut) -> str:
         ],
         empty="",
     )
-
-
-@steward.command()
-@click.argument("job_id")
-@api_command
-async def retry(client: ApiClient, job_id: str) -> None:
-    """Queue a job again that failed or was cancelled."""
-    client.show(await client.post(f"{_job_path(job_id)}/retry", {}), steward_wire.OneStewardJobOut, _job_line)
-
-
-@steward.command()
-@click.argument("job_id")
-@api_command
-async def cancel(client: ApiClient, job_id: str) -> None:
-    """End a queued job; a running one stops and writes nothing."""
-    client.show(await client.post(f"{_job_path(job_id)}/cancel", {}), steward_wire.OneStewardJobOut, _job_line)
-
-
-def _job_line(answer: steward_wire.OneStewardJobOut) -> str:
-    stops = " It is being stopped." if answer.job.cancel_requested_at_epoch and answer.job.status == "running" else ""
-    return f"The job is {answer.job.status}.{stops}"
 
 
 @steward.command()
@@ -260,7 +219,3 @@ def _policy_lines(page: steward_wire.PoliciesOut) -> str:
 
 def _run_path(run_id: str) -> str:
     return f"/v1/steward/runs/{path_segment(run_id)}"
-
-
-def _job_path(job_id: str) -> str:
-    return f"/v1/steward/jobs/{path_segment(job_id)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
@@ -32,7 +32,7 @@ from cmserver.generation.model import Job, Status
 from cmserver.generation.operate import manage as manage_jobs
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.manage import SelectionResult
-from cmserver.generation.operate.model import MAX_SELECTED, JobFilter, JobSelection, LaneState, Payload, SourceType
+from cmserver.generation.operate.model import MAX_SELECTED, JobFilter, LaneState, Payload, SourceType
 from cmserver.observations.read import NO_SUCH as NO_SUCH_OBSERVATION
 from cmserver.observations.read import find_observation
 from cmserver.sessions import repository as sessions
@@ -44,13 +44,14 @@ Include = Literal["payload"]
 
 class JobsQuery(msgspec.Struct, kw_only=True):
     """`session` is the session's id, here or at its agent; `since` is a time in ISO 8601, UTC by default; `status` is which to
-    list; `source_type` is which to list, by what they were made for.
+    list; `source_type` is which to list, by what they were made for; `job_type` is which to list, by what is done.
 
     `include=payload` needs the scope admin.
     """
 
     status: Status | None = None
     source_type: SourceType | None = None
+    job_type: Key | None = None
     project: str | None = None
     session: Key | None = None
     since: Line | None = None
@@ -75,13 +76,14 @@ class JobEventsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class JobSelectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """Which jobs: those that match all that is sent. `dryRun` is whether they are only counted; `status` is which to choose;
-    `sessionId` is the session by its id here or the agent's own.
+    `sessionId` is the session by its id here or the agent's own; `jobType` is which to choose, by what is done.
 
     Without `status`, a retry takes failed jobs (with `jobIds` also cancelled ones), and a cancel takes queued and running ones.
     """
 
     status: Status | None = None
     source_type: SourceType | None = None
+    job_type: Key | None = None
     project_id: Key | None = None
     session_id: Key | None = None
     since: Line | None = None
@@ -196,33 +198,25 @@ async def get_workers(request: Request) -> Response:
 
 async def post_jobs_retry(request: Request) -> Response:
     """Queue up to 1,000 failed or cancelled jobs again, with three more attempts each; with `dryRun` only count them."""
-    result = await _change_jobs(request, manage_jobs.retry_jobs)
-    if result.changed:
-        dependency(request, JobNotifier).notify_due()
-    return _answer_selected(result)
+    return await _change_jobs(request, manage_jobs.retry_jobs)
 
 
 async def post_jobs_cancel(request: Request) -> Response:
     """Cancel up to 1,000 queued or running jobs, which write nothing; with `dryRun` only count them."""
-    result = await _change_jobs(request, manage_jobs.cancel_jobs)
-    manage_jobs.notify_cancelled(dependency(request, JobNotifier), result.changed)
-    return _answer_selected(result)
+    return await _change_jobs(request, manage_jobs.cancel_jobs)
 
 
-async def _change_jobs(request: Request, change: Callable[..., Coroutine[None, None, SelectionResult]]) -> SelectionResult:
+async def _change_jobs(request: Request, change: Callable[..., Awaitable[SelectionResult]]) -> Response:
     """`manage.retry_jobs` or `cancel_jobs` for what the body selects."""
     principal = await caller(request, Principal)
     body = await read_body(request, JobSelectionIn)
     selection = await _resolve_selection(request, principal, body)
-    return await db(request).in_tenant(principal.team_id, lambda conn: change(conn, principal, selection, dry_run=body.dry_run))
-
-
-def _answer_selected(result: SelectionResult) -> Response:
+    result = await change(db(request), dependency(request, JobNotifier), principal, selection, dry_run=body.dry_run)
     changed = len(result.changed)
     return answer(reshape(result, wire.SelectedJobsOut, changed=changed, has_more=result.has_more, request_id=request_id()))
 
 
-async def _resolve_selection(request: Request, principal: Principal, body: JobSelectionIn) -> JobSelection:
+async def _resolve_selection(request: Request, principal: Principal, body: JobSelectionIn) -> JobFilter:
     """The selection with ids for names; NotFound when the key does not see the project or session."""
     project_id = principal.project_id
     if body.project_id is not None:
@@ -231,23 +225,14 @@ async def _resolve_selection(request: Request, principal: Principal, body: JobSe
     if body.session_id is not None:
         async with db(request).tenant(principal.team_id) as conn:
             session_id = (await find_session(conn, principal, body.session_id)).id
-    return JobSelection(
-        project_id=project_id,
-        session_id=session_id,
-        status=body.status,
-        source_type=body.source_type,
-        since=_parse_time(body.since),
-        ids=body.job_ids,
-    )
+    return reshape(body, JobFilter, project_id=project_id, session_id=session_id, since=_parse_time(body.since), ids=body.job_ids)
 
 
 async def post_job_retry(request: Request) -> Response:
     """Queue a failed or cancelled job again, with three more attempts."""
     principal = await caller(request, Principal)
-    job_id = str(request.path_params["id"])
-    job, is_new = await db(request).in_tenant(principal.team_id, lambda conn: manage_jobs.retry_job(conn, principal, job_id))
-    if is_new:
-        dependency(request, JobNotifier).notify_due()
+    notifier = dependency(request, JobNotifier)
+    job, is_new = await manage_jobs.retry_job(db(request), notifier, principal, str(request.path_params["id"]))
     return answer(
         wire.RetriedJobOut(
             generation_job=wire.job_out_with_details(job),
@@ -261,12 +246,8 @@ async def post_job_retry(request: Request) -> Response:
 async def post_job_cancel(request: Request) -> Response:
     """Cancel a queued or running job; it writes nothing."""
     principal = await caller(request, Principal)
-    job_id = str(request.path_params["id"])
-    job, is_new = await db(request).in_tenant(principal.team_id, lambda conn: manage_jobs.cancel_job(conn, principal, job_id))
-    if is_new and job.status == "cancelled":
-        dependency(request, JobNotifier).notify_ended(job.lane)
-    elif is_new:
-        dependency(request, JobNotifier).notify_cancelled(job.id)
+    notifier = dependency(request, JobNotifier)
+    job, is_new = await manage_jobs.cancel_job(db(request), notifier, principal, str(request.path_params["id"]))
     return answer(
         wire.CancelledJobOut(generation_job=wire.job_out_with_details(job), already_cancelled=not is_new, request_id=request_id())
     )
@@ -288,15 +269,10 @@ async def _list_jobs(request: Request, principal: Principal, params: JobsQuery, 
     since = _parse_time(params.since)
     async with db(request).tenant(principal.team_id) as conn:
         session = None if params.session is None else await find_session(conn, principal, params.session)
-        criteria = JobFilter(
-            team_id=principal.team_id,
-            project_id=project_id,
-            session_id=session and session.id,
-            status=params.status,
-            source_type=params.source_type,
-            since=since,
+        criteria = reshape(params, JobFilter, project_id=project_id, session_id=session and session.id, since=since)
+        page = await manage_jobs.list_jobs(
+            conn, principal, criteria, limit=params.limit, offset=params.offset, cursor=params.cursor
         )
-        page = await manage_jobs.list_jobs(conn, criteria, limit=params.limit, offset=params.offset, cursor=params.cursor)
         payloads = await _load_payloads(conn, principal, page.jobs, params.include)
         projects, labels = await _load_names(conn, principal, page.jobs, project_id)
     return answer(

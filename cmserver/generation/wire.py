@@ -57,6 +57,7 @@ class JobRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     team_id: UUID
     source_type: str
     source_id: UUID
+    job_type: str
     status: Status
     attempts: int
     max_attempts: int
@@ -72,7 +73,6 @@ class JobOut(JobRowOut, rename="camel", frozen=True, kw_only=True):
 
     agent_event_id: UUID | None
     server_session_id: UUID | None
-    job_type: str
     bullmq_job_id: UUID
     source_run: int
     outcome: str | None

@@ -99,47 +99,6 @@ async def post_undo(request: Request) -> Response:
     return answer(wire.undone_out(run, undone))
 
 
-async def get_jobs(request: Request) -> Response:
-    """The steward's jobs, newest first."""
-    principal = await caller(request, Principal)
-    page = query(request, wire.StewardJobsQuery)
-    project_id = await dependency(request, Projects).within(principal, page.project)
-    async with db(request).tenant(principal.team_id) as conn:
-        jobs, next_cursor = await operate.list_jobs(
-            conn,
-            principal,
-            project_id=project_id,
-            status=page.status,
-            job_type=page.job_type,
-            limit=page.limit,
-            cursor=page.cursor,
-        )
-    return answer(wire.StewardJobsOut(jobs=[reshape(row, wire.StewardJobOut) for row in jobs], next_cursor=next_cursor))
-
-
-async def get_job_events(request: Request) -> Response:
-    """The timeline of a job, oldest first."""
-    principal = await caller(request, Principal)
-    job_id = named_id(str(request.path_params["id"]))
-    async with db(request).tenant(principal.team_id) as conn:
-        events = await operate.list_events(conn, principal, job_id, limit=operate.MAX_EVENTS)
-    return answer(wire.StewardEventsOut(events=[reshape(row, wire.StewardEventOut) for row in events]))
-
-
-async def post_retry(request: Request) -> Response:
-    """Queue a job again that failed or was cancelled."""
-    principal = await caller(request, Principal)
-    job = await operate.retry_job(db(request), principal, named_id(str(request.path_params["id"])))
-    return answer(wire.OneStewardJobOut(job=reshape(job, wire.StewardJobOut)))
-
-
-async def post_cancel(request: Request) -> Response:
-    """End a queued job; a running one stops and writes nothing."""
-    principal = await caller(request, Principal)
-    job = await operate.cancel_job(db(request), principal, named_id(str(request.path_params["id"])))
-    return answer(wire.OneStewardJobOut(job=reshape(job, wire.StewardJobOut)))
-
-
 async def get_policies(request: Request) -> Response:
     """The steward's thresholds, their bounds, and their changes with the evidence."""
     principal = await caller(request, Principal)
@@ -167,10 +126,6 @@ routes = [
     get("/v1/steward/runs", get_runs, "observations:read", wire.StewardRunsOut, query=wire.RunsQuery),
     get("/v1/steward/runs/{id}", get_run, "observations:read", wire.StewardRunDetailOut),
     post("/v1/steward/runs/{id}/undo", post_undo, "admin", wire.UndoneRunOut),
-    get("/v1/steward/jobs", get_jobs, "observations:read", wire.StewardJobsOut, query=wire.StewardJobsQuery),
-    get("/v1/steward/jobs/{id}/events", get_job_events, "observations:read", wire.StewardEventsOut),
-    post("/v1/steward/jobs/{id}/retry", post_retry, "admin", wire.OneStewardJobOut),
-    post("/v1/steward/jobs/{id}/cancel", post_cancel, "admin", wire.OneStewardJobOut),
     get("/v1/steward/policies", get_policies, "observations:read", wire.PoliciesOut, query=wire.PolicyHistoryQuery),
     post("/v1/steward/policies/{key}/rollback", post_rollback, "admin", wire.OnePolicyChangeOut),
 ]

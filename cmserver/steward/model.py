@@ -103,21 +103,12 @@ class StewardJob(msgspec.Struct, frozen=True, kw_only=True):
     team_id: UUID
     project_id: UUID
     job_type: str
-    source_observation_ids: list[UUID]
-    trigger_reason: str
     payload: object
     status: JobStatus
     attempt_count: int
-    max_attempts: int
-    run_after: datetime
-    claim: int | None
     locked_at: datetime | None
-    cancel_requested_at: datetime | None
     decision: dict[str, object] | None
     last_error: str | None
-    created_at: datetime
-    updated_at: datetime
-    ended_at: datetime | None
 
     @property
     def principal(self) -> Principal:
@@ -128,10 +119,7 @@ class StewardJob(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-JOB_COLUMNS: LiteralString = (
-    "id, team_id, project_id, job_type, source_observation_ids, trigger_reason, payload, status, attempt_count, max_attempts,"
-    " run_after, claim, locked_at, cancel_requested_at, decision, last_error, created_at, updated_at, ended_at"
-)
+JOB_COLUMNS: LiteralString = "id, team_id, project_id, job_type, payload, status, attempt_count, locked_at, decision, last_error"
 
 
 class StewardRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +135,7 @@ class StewardRun(msgspec.Struct, frozen=True, kw_only=True):
     job_id: UUID
     job_type: str
     job_status: JobStatus
+    trigger_reason: str | None
     attempt: int
     provider: str | None
     model: str | None

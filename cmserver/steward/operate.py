@@ -1,8 +1,8 @@
-"""What people do with the steward: look at it, switch it, and send its jobs back or end them."""
+"""What people do with the steward: look at it, switch it, and let it look for work."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
@@ -15,7 +15,8 @@ from cmserver.base.errors import Conflict, Forbidden, NotFound
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.generation.model import Job
-from cmserver.generation.operate import manage as manage_jobs
+from cmserver.generation.operate import repository as queue
+from cmserver.generation.operate.model import JobEvent
 from cmserver.steward import model as steward_model
 from cmserver.steward import repository
 from cmserver.steward.plan import plan_team
@@ -23,9 +24,8 @@ from cmserver.steward.policies import thresholds
 from cmserver.steward.runs import repository as runs
 
 NO_RUN = "There is no such run."
-NO_JOB = "There is no such job of the steward."
 _TEAM_ONLY = "This key is bound to one project. What the steward of the team may do is set with a key without a project."
-MAX_EVENTS = 1_000
+_MAX_EVENTS = 1_000
 
 
 class StewardStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +41,11 @@ class StewardStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A run with its job and the job's timeline; a tuning of thresholds has neither."""
+    """A run with its job and the job's history; a tuning of thresholds has neither."""
 
     run: steward_model.StewardRun
-    job: steward_model.StewardJob | None
-    events: list[steward_model.StewardEvent]
+    job: Job | None
+    events: list[JobEvent]
 
 
 async def read_status(conn: Conn, principal: Principal) -> StewardStatus:
@@ -158,35 +158,11 @@ async def list_runs(
     return paging.page(rows, limit, lambda run: (run.created_at, run.id))
 
 
-async def list_jobs(
-    conn: Conn,
-    principal: Principal,
-    *,
-    project_id: UUID | None,
-    status: str | None,
-    job_type: str | None,
-    limit: int,
-    cursor: str | None,
-) -> tuple[list[steward_model.StewardJob], str | None]:
-    """A page of jobs, newest first, and the cursor of the next page."""
-    before, before_id = paging.place(cursor)
-    rows = await repository.jobs(
-        conn,
-        principal.team_id,
-        project_id=project_id if project_id is not None else principal.project_id,
-        status=status,
-        job_type=job_type,
-        before=before,
-        before_id=before_id,
-        limit=limit + 1,
-    )
-    return paging.page(rows, limit, lambda job: (job.created_at, job.id))
-
-
 async def read_run(conn: Conn, principal: Principal, run_id: UUID | None) -> RunDetail:
     run = await find_run(conn, principal, run_id)
-    job = await repository.job(conn, principal.team_id, run.job_id)
-    return RunDetail(run=run, job=job, events=await runs.events(conn, principal.team_id, run.job_id, limit=MAX_EVENTS))
+    job = await queue.by_id(conn, principal.team_id, None, run.job_id)
+    events = await queue.job_events(conn, principal.team_id, run.job_id, after=0, limit=_MAX_EVENTS)
+    return RunDetail(run=run, job=job, events=events)
 
 
 async def find_run(conn: Conn, principal: Principal, run_id: UUID | None) -> steward_model.StewardRun:
@@ -195,50 +171,3 @@ async def find_run(conn: Conn, principal: Principal, run_id: UUID | None) -> ste
     if run is None or not principal.sees(run.project_id):
         raise NotFound(NO_RUN)
     return run
-
-
-async def find_job(conn: Conn, principal: Principal, job_id: UUID | None) -> steward_model.StewardJob:
-    """The job, or NotFound also when the key may not see its project."""
-    job = None if job_id is None else await repository.job(conn, principal.team_id, job_id)
-    if job is None or not principal.sees(job.project_id):
-        raise NotFound(NO_JOB)
-    return job
-
-
-async def list_events(
-    conn: Conn, principal: Principal, job_id: UUID | None, *, limit: int, offset: int = 0
-) -> list[steward_model.StewardEvent]:
-    """The timeline of a job, oldest first."""
-    job = await find_job(conn, principal, job_id)
-    return await runs.events(conn, principal.team_id, job.id, limit=limit, offset=offset)
-
-
-async def retry_job(db: Db, principal: Principal, job_id: UUID | None) -> steward_model.StewardJob:
-    """Queue a job again that ended badly. Conflict for one that is open or has succeeded."""
-    refusal = "Only a job that failed or was cancelled is tried again; this one is {status}."
-    return await _change_job(db, principal, job_id, manage_jobs.retry_job, {"failed", "dead_letter", "cancelled"}, refusal)
-
-
-async def cancel_job(db: Db, principal: Principal, job_id: UUID | None) -> steward_model.StewardJob:
-    """End a queued job; a running one stops and writes nothing. Conflict for one that has ended."""
-    return await _change_job(
-        db, principal, job_id, manage_jobs.cancel_job, {"queued", "running"}, "The job has ended: it is {status}."
-    )
-
-
-async def _change_job(
-    db: Db,
-    principal: Principal,
-    job_id: UUID | None,
-    change: Callable[[Conn, Principal, str], Awaitable[tuple[Job, bool]]],
-    possible: Collection[steward_model.JobStatus],
-    refusal: str,
-) -> steward_model.StewardJob:
-    async def act(conn: Conn) -> steward_model.StewardJob:
-        job = await find_job(conn, principal, job_id)
-        if job.status not in possible:
-            raise Conflict(refusal.format(status=job.status))
-        await change(conn, principal, str(job.id))
-        return await find_job(conn, principal, job.id)
-
-    return await db.in_tenant(principal.team_id, act)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
@@ -187,30 +186,6 @@ async def permission(conn: Conn, team_id: UUID, project_id: UUID | None, job_typ
 
 @query(f"SELECT {model.JOB_COLUMNS} FROM steward_jobs WHERE id = %(job_id)s AND team_id = %(team_id)s")
 async def job(conn: Conn, team_id: UUID, job_id: UUID) -> model.StewardJob | None: ...
-
-
-@unprepared_query(f"""
-    SELECT {model.JOB_COLUMNS} FROM steward_jobs
-     WHERE team_id = %(team_id)s
-       AND {IN_REACH}
-       AND (%(status)s::text IS NULL OR status = %(status)s::text)
-       AND (%(job_type)s::text IS NULL OR job_type = %(job_type)s::text)
-       AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
-     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
-    """)
-async def jobs(
-    conn: Conn,
-    team_id: UUID,
-    *,
-    project_id: UUID | None = None,
-    status: str | None = None,
-    job_type: str | None = None,
-    before: datetime | None = None,
-    before_id: UUID | None = None,
-    limit: int,
-) -> list[model.StewardJob]:
-    """Newest first; None for no filter."""
-    ...
 
 
 async def verdicts(conn: Conn, team_id: UUID, suggestion_ids: Collection[UUID]) -> dict[UUID, dict[str, object]]:

@@ -11,6 +11,7 @@ from msgspec import Meta
 from cmserver.base.paging import Limit
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key
+from cmserver.generation.wire import JobEventOut, JobOut, job_event_out, job_out_with_details
 from cmserver.steward import model as steward_model
 from cmserver.steward.operate import RunDetail, StewardStatus
 
@@ -36,16 +37,6 @@ class RunsQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fie
 
     project: Key | None = None
     status: steward_model.RunStatus | None = None
-    job_type: steward_model.JobType | None = None
-    limit: Limit = 50
-    cursor: str | None = None
-
-
-class StewardJobsQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """Which jobs, newest first: `status` is which to list."""
-
-    project: Key | None = None
-    status: steward_model.JobStatus | None = None
     job_type: steward_model.JobType | None = None
     limit: Limit = 50
     cursor: str | None = None
@@ -120,48 +111,17 @@ class QueuedJobsOut(msgspec.Struct, frozen=True, kw_only=True):
     queued: list[UUID]
 
 
-class StewardJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A job. `decision` is what was decided last, and on what, or null; `lastError` is why it failed or was sent back, or null."""
-
-    id: UUID
-    project_id: UUID
-    job_type: str
-    source_observation_ids: list[UUID]
-    trigger_reason: str
-    status: steward_model.JobStatus
-    attempt_count: int
-    max_attempts: int
-    run_after_epoch: int
-    cancel_requested_at_epoch: int | None
-    decision: dict[str, object] | None
-    last_error: str | None
-    created_at_epoch: int
-    ended_at_epoch: int | None
-
-
-class OneStewardJobOut(msgspec.Struct, frozen=True, kw_only=True):
-    """One job."""
-
-    job: StewardJobOut
-
-
-class StewardJobsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first."""
-
-    jobs: list[StewardJobOut]
-    next_cursor: str | None
-
-
 class StewardRunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """One attempt at a job that came to an end. `provider` is whose model was asked, or null where none was.
 
-    `status` is how it ended.
-    A tuning of the team's thresholds has no job: `jobId` is the run's own id.
+    `status` is how it ended; `triggerReason` is why there was a job.
+    A tuning of the team's thresholds has no job: `jobId` is the run's own id, and `triggerReason` is null.
     """
 
     id: UUID
     job_id: UUID
     job_type: str
+    trigger_reason: str | None
     job_status: steward_model.JobStatus
     project: str | None
     attempt: int
@@ -226,29 +186,12 @@ class ActsOut(msgspec.Struct, frozen=True, kw_only=True):
     acts: list[ActOut]
 
 
-class StewardEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A step in the life of a job or run: `eventType` is what happened; `schemaVersion` is the version of the form of `data`."""
-
-    id: int
-    run_id: UUID | None
-    event_type: steward_model.EventType
-    data: dict[str, object]
-    schema_version: int
-    created_at_epoch: int
-
-
 class StewardRunDetailOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A run, its job (null for a tuning of thresholds), and the job's timeline: `events` are the steps, oldest first."""
+    """A run, its job (null for a tuning of thresholds), and the job's history: `events` are the steps, oldest first."""
 
     run: StewardRunOut
-    job: StewardJobOut | None
-    events: list[StewardEventOut]
-
-
-class StewardEventsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The timeline of a job, oldest first."""
-
-    events: list[StewardEventOut]
+    job: JobOut | None
+    events: list[JobEventOut]
 
 
 class UndoneRunOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -324,8 +267,8 @@ def run_out(run: steward_model.StewardRun) -> StewardRunOut:
 def detail_out(detail: RunDetail) -> StewardRunDetailOut:
     return StewardRunDetailOut(
         run=run_out(detail.run),
-        job=detail.job and reshape(detail.job, StewardJobOut),
-        events=[reshape(row, StewardEventOut) for row in detail.events],
+        job=detail.job and job_out_with_details(detail.job),
+        events=[job_event_out(event) for event in detail.events],
     )
 
 

@@ -9,12 +9,11 @@ from typing import cast
 from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
-from cmserver.base.ids import from_epoch_ms, new_id
+from cmserver.base.ids import from_epoch_ms
 from cmserver.base.metrics import metrics
 from cmserver.calls.model import Pause
-from cmserver.generation.operate.model import QueueLength
 from cmserver.ops.metrics.collect import DatabaseMetrics, DatabaseNumbers
-from cmserver.ops.metrics.repository import BudgetShare, LaneNumbers, ProviderTotals, StewardJobCount
+from cmserver.ops.metrics.repository import BudgetShare, JobCount, LaneNumbers, ProviderTotals
 from cmserver.ops.repository import Schema, Sizes, TableSize
 from cmserver.retention.model import TakenRows
 
@@ -23,7 +22,7 @@ NUMBERS = DatabaseNumbers(
     schema=Schema(number=1, vectors=True, postgres="18.4", workers=2),
     sizes=Sizes(database_bytes=7, teams=1),
     lanes=LaneNumbers(due=3, claimed=4, held=5, oldest_due_seconds=6.5),
-    queues=[QueueLength(team_id=new_id(), team="default", queued=8, processing=9)],
+    jobs=[JobCount(team="default", source="steward", state="queued", jobs=23)],
     pauses=[Pause(provider="gemini", reason="quota", message="", paused_at=TIME, until_at=TIME, seconds_left=10)],
     spending=[
         ProviderTotals(
@@ -31,7 +30,6 @@ NUMBERS = DatabaseNumbers(
         )
     ],
     budgets=[BudgetShare(team="default", project="shop", period="day", spent=0.5)],
-    steward_jobs=[StewardJobCount(team="default", state="queued", jobs=23)],
     taken=[TakenRows(team="default", kind="expired_observations", row_count=24, last_at=TIME)],
     tables=[TableSize(name="agent_events", bytes=16, rows=17, dead_rows=18)],
     pools={"tenant": {"pool_size": 19, "pool_available": 20, "requests_waiting": 21, "requests_wait_ms": 22_000}},

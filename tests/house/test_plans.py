@@ -17,7 +17,6 @@ from cmserver.base.db import Db
 from cmserver.base.sql import Jsonb, Query
 from cmserver.calls.repository import budget_statuses
 from cmserver.generation.model import End
-from cmserver.generation.operate.model import PHASES
 from cmserver.generation.operate.repository import COUNT, PAGE, queue_counts
 from cmserver.generation.operate.repository import RUNS as CALLS
 from cmserver.generation.repository import END_JOBS, INSERT_STEWARD_JOBS
@@ -26,7 +25,7 @@ from cmserver.observations.embedding import indexes
 from cmserver.observations.embedding.repository import CLAIM
 from cmserver.observations.repository import NEWEST, SUMMARIES_OF_SESSIONS, by_numbers, listed
 from cmserver.ops.doctor.repository import FACTS
-from cmserver.ops.metrics.repository import STEWARD_JOBS
+from cmserver.ops.metrics.repository import JOB_COUNTS
 from cmserver.recall import repository as index
 from cmserver.recall.receipts.repository import SHOWN_NUMBERS, last_index_at
 from cmserver.recall.search import repository as search
@@ -541,10 +540,11 @@ def listing(cast: Cast, **filters: object) -> dict[str, object]:
         "team_id": cast.alice.team_id,
         "project_id": None,
         "session_id": None,
-        "phases": list(PHASES),
+        "phases": ["open", "completed", "failed", "cancelled"],
         "open_status": None,
         "ids": None,
         "source_type": None,
+        "job_type": None,
         "with_steward": True,
         "since": None,
         "before": None,
@@ -604,7 +604,7 @@ SELECT gen_random_uuid(), %(project_id)s, %(team_id)s, %(project_id)s, 'steward'
 """
 
 
-async def test_the_steward_s_open_and_failed_jobs_are_found_without_reading_the_others(db: Db, queue: Cast):
+async def test_open_and_failed_jobs_are_found_without_reading_the_others(db: Db, queue: Cast):
     alice = queue.alice
     async with db.system() as conn:
         await conn.execute(STEWARD, {"team_id": alice.team_id, "project_id": alice.project.id})
@@ -614,13 +614,17 @@ async def test_the_steward_s_open_and_failed_jobs_are_found_without_reading_the_
     rows = Jsonb([{**job, "payload": {}, "place": place} for place in range(20)])
     bounds = {"rows": rows, "max_open": 200, "max_open_of_project": 50}
 
-    for query, params in ((INSERT_STEWARD_JOBS, bounds), (STEWARD_JOBS, {}), (FACTS, {})):
+    for query, params, expected in (
+        (INSERT_STEWARD_JOBS, bounds, "observation_jobs_steward_ready"),
+        (JOB_COUNTS, {}, "observation_jobs_team"),
+        (FACTS, {}, "observation_jobs_team"),
+    ):
         async with db.system() as conn:
             cursor = await conn.execute(f"EXPLAIN {query.text}".encode(), params, prepare=False)
             told = "\n".join(row[0] for row in await cursor.fetchall())
 
-        assert "observation_jobs_steward_ready" in told, told
-        assert query is FACTS or "Seq Scan on observation_generation_jobs" not in told, told
+        assert expected in told, told
+        assert "Seq Scan on observation_generation_jobs" not in told, told
 
 
 async def test_jobs_are_ended_by_their_ids_in_a_queue_that_is_not_analyzed_yet(db: Db, cast: Cast):

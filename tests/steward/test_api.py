@@ -33,7 +33,7 @@ async def test_a_team_switches_it_on_runs_it_and_takes_a_run_back(client: AsyncC
     (run,) = (await call("GET", "/runs?jobType=auto_merge&status=succeeded"))[1]["runs"]
     detail = (await call("GET", f"/runs/{run['id']}"))[1]
     assert detail["run"]["output"]["effects"][0]["kind"] == "merged"
-    assert [event["eventType"] for event in detail["events"]][-1] == "job_completed"
+    assert [event["eventType"] for event in detail["events"]][-1] == "completed"
     status, undone = await call("POST", f"/runs/{run['id']}/undo")
     assert (status, undone["undone"]) == (200, [{"kind": "merged", "number": 1, "restored": [2]}])
     assert (await call("POST", f"/runs/{run['id']}/undo"))[0] == 409
@@ -54,10 +54,7 @@ async def test_refusals(client: AsyncClient, cast: Cast, keeper: Keeper):
         ("POST", f"/runs/{run.id}/undo", None, stranger, 404),
         ("POST", f"/runs/{run.id}/undo", None, alice, 409),
         ("GET", "/runs/12", None, alice, 404),
-        ("GET", f"/jobs/{run.job_id}/events", None, stranger, 404),
-        ("POST", f"/jobs/{run.job_id}/retry", None, stranger, 404),
-        ("POST", f"/jobs/{run.job_id}/retry", None, alice, 409),
-        ("POST", f"/jobs/{run.job_id}/cancel", None, alice, 409),
+        ("GET", f"/jobs/{run.job_id}/events", None, alice, 404),
         ("PUT", "/mode", {"mode": "on"}, alice, 400),
         ("PUT", "/mode", {"executors": ["reindex"]}, alice, 400),
         ("PUT", "/mode", {"mode": "write", "project": "github.com/acme/orders"}, alice, 400),
@@ -75,3 +72,22 @@ async def test_refusals(client: AsyncClient, cast: Cast, keeper: Keeper):
 
     assert wrong == []
     assert (await client.get("/v1/steward/runs", headers=stranger)).json()["runs"] == []
+
+
+async def test_its_jobs_are_those_of_the_queue(client: AsyncClient, cast: Cast, keeper: Keeper):
+    await keeper.switch("write")
+    waiting, other = await keeper.enqueue("derive", {"mode": "write"}), await keeper.enqueue("recheck", {"mode": "write"})
+
+    async def ids(query: str) -> list[str]:
+        answer = await client.get(f"/v1/jobs?{query}", headers=cast.alice.headers)
+        return [job["id"] for job in answer.json()["jobs"]]
+
+    assert await ids("source_type=steward&status=queued") == [str(other), str(waiting)]
+    assert await ids("source_type=steward&job_type=derive") == [str(waiting)]
+    cancelled = await client.post(
+        "/v1/jobs/cancel", json={"sourceType": "steward", "jobType": "recheck"}, headers=cast.alice.headers
+    )
+    assert cancelled.json()["changed"] == 1
+    assert await ids("source_type=steward&status=cancelled") == [str(other)]
+    gone = await client.get("/v1/steward/jobs", headers=cast.alice.headers)
+    assert (gone.status_code, "/v1/jobs" in gone.json()["message"]) == (404, True)

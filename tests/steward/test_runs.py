@@ -18,6 +18,7 @@ from cmserver.base.metrics import metrics
 from cmserver.base.notifications import NotificationListener
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
+from cmserver.generation.operate.manage import cancel_job, retry_job
 from cmserver.providers.model import FailureKind, ProviderError, Rules
 from cmserver.retention.sweep import sweep
 from cmserver.steward import operate, plan, repository
@@ -345,9 +346,9 @@ async def test_what_cannot_be_run_ends(keeper: Keeper, monkeypatch: pytest.Monke
     assert "hunter2secret" not in str(ended["broken"].last_error)
     assert {run.status for run in await keeper.runs()} == {"failed"}
     with pytest.raises(Conflict):
-        await operate.cancel_job(keeper.db, keeper.principal, jobs["bad"])
-    retried = await operate.retry_job(keeper.db, keeper.principal, jobs["slow"])
-    assert (retried.status, retried.attempt_count, retried.max_attempts) == ("queued", 3, 6)
+        await keeper.change(cancel_job, jobs["bad"])
+    retried, is_new = await keeper.change(retry_job, jobs["slow"])
+    assert (is_new, retried.status, retried.attempts, retried.max_attempts) == (True, "queued", 3, 6)
 
 
 async def test_an_error_while_it_is_written_leaves_a_failed_run(keeper: Keeper, monkeypatch: pytest.MonkeyPatch):
@@ -419,7 +420,7 @@ async def test_a_cancelled_job_writes_nothing(asking: Keeper, model: Model):
     working = asyncio.create_task(asking.drain())
     await until_asked(model)
 
-    await operate.cancel_job(asking.db, asking.principal, job_id)
+    await asking.change(cancel_job, job_id)
     model.gate.set()
     await working
 

@@ -19,6 +19,7 @@ from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.generation.model import Job
 from cmserver.generation.run_batch import BatchRunner
 from cmserver.observations import repository as observations
 from cmserver.observations.model import NewObservation, Observation, compose, estimate_tokens
@@ -167,6 +168,10 @@ class Keeper:
         async with self.db.system() as conn:
             (job_id,) = await enqueue(conn, [job])
         return job_id
+
+    async def change(self, change: Any, job_id: UUID) -> tuple[Job, bool]:
+        """`manage.retry_job` or `cancel_job`."""
+        return await change(self.db, JobNotifier(self.db, NotificationListener(self.db.url)), self.principal, str(job_id))
 
     async def runs(self) -> list[StewardRun]:
         async with self.db.tenant(self.team_id) as conn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC
 from uuid import UUID
 
@@ -12,6 +12,7 @@ import msgspec
 from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base import paging
+from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound
 from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
@@ -20,7 +21,7 @@ from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job, Status
 from cmserver.generation.operate import repository
-from cmserver.generation.operate.model import MAX_SELECTED, JobEvent, JobFilter, JobSelection, Run
+from cmserver.generation.operate.model import MAX_SELECTED, JobEvent, JobFilter, Run
 from cmserver.observations import repository as observations
 from cmserver.observations.plain import one_line
 
@@ -64,13 +65,16 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     numbers: list[int]
 
 
-async def list_jobs(conn: Conn, criteria: JobFilter, *, limit: int, offset: int = 0, cursor: str | None = None) -> JobPage:
+async def list_jobs(
+    conn: Conn, principal: Principal, criteria: JobFilter, *, limit: int, offset: int = 0, cursor: str | None = None
+) -> JobPage:
     """The newest jobs from the cursor on, or from the offset."""
     if offset > _MAX_OFFSET:
         raise Invalid.at("$.offset", f"The offset must be at most {_MAX_OFFSET:,}. To go further, send each page's `nextCursor`.")
     before, before_id = paging.place(cursor)
-    rows = await repository.page(conn, criteria, limit=limit + 1, offset=offset, before=before, before_id=before_id)
-    total = await repository.count(conn, criteria, MAX_TOTAL + 1)
+    team_id = principal.team_id
+    rows = await repository.page(conn, team_id, criteria, limit=limit + 1, offset=offset, before=before, before_id=before_id)
+    total = await repository.count(conn, team_id, criteria, MAX_TOTAL + 1)
     jobs, next_cursor = paging.page(rows, limit, lambda job: (job.created_at, job.id))
     return JobPage(jobs=jobs, total=min(total, MAX_TOTAL), total_is_capped=total > MAX_TOTAL, next_cursor=next_cursor)
 
@@ -111,8 +115,15 @@ async def list_job_events(
     return events[:limit], str(events[limit - 1].number) if len(events) > limit else None
 
 
-async def retry_job(conn: Conn, principal: Principal, text: str) -> tuple[Job, bool]:
+async def retry_job(db: Db, notifier: JobNotifier, principal: Principal, text: str) -> tuple[Job, bool]:
     """Queue a failed or cancelled job with three more attempts; False when it was queued before."""
+    job, is_new = await db.in_tenant(principal.team_id, lambda conn: _retry(conn, principal, text))
+    if is_new:
+        notifier.notify_due()
+    return job, is_new
+
+
+async def _retry(conn: Conn, principal: Principal, text: str) -> tuple[Job, bool]:
     job = await _find_changeable(conn, principal, text)
     if job.status == "queued":
         return job, False
@@ -123,8 +134,17 @@ async def retry_job(conn: Conn, principal: Principal, text: str) -> tuple[Job, b
     return retried, True
 
 
-async def cancel_job(conn: Conn, principal: Principal, text: str) -> tuple[Job, bool]:
+async def cancel_job(db: Db, notifier: JobNotifier, principal: Principal, text: str) -> tuple[Job, bool]:
     """End a queued job, or mark a running one so that its worker stops it and writes nothing; False when that was done before."""
+    job, is_new = await db.in_tenant(principal.team_id, lambda conn: _cancel(conn, principal, text))
+    if is_new and job.status == "cancelled":
+        notifier.notify_ended(job.lane)
+    elif is_new:
+        notifier.notify_cancelled(job.id)
+    return job, is_new
+
+
+async def _cancel(conn: Conn, principal: Principal, text: str) -> tuple[Job, bool]:
     job = await _find_changeable(conn, principal, text)
     if job.status == "cancelled" or job.cancel_requested_at is not None:
         return job, False
@@ -141,32 +161,45 @@ async def list_runs(conn: Conn, principal: Principal, text: str, *, with_answer:
     return await repository.runs(conn, job, limit=_MAX_RUNS, with_answer=with_answer)
 
 
-async def retry_jobs(conn: Conn, principal: Principal, selection: JobSelection, *, dry_run: bool) -> SelectionResult:
+async def retry_jobs(
+    db: Db, notifier: JobNotifier, principal: Principal, selection: JobFilter, *, dry_run: bool
+) -> SelectionResult:
     """Queue up to MAX_SELECTED failed jobs of the selection, with three more attempts each; cancelled ones on request."""
     statuses = _choose_statuses(selection, _RETRYABLE, usual=_RETRYABLE if selection.ids else ("failed",), verb="retried")
 
-    async def retry(ids: list[UUID]) -> None:
+    async def retry(conn: Conn, ids: list[UUID]) -> None:
         await repository.retry(conn, principal.team_id, ids, api_key_id=principal.key_id, actor_id=principal.actor_id)
 
-    return await _change_selected(conn, principal, selection, statuses, retry, "jobs.retried", dry_run=dry_run)
+    result = await _change_selected(db, principal, selection, statuses, retry, "jobs.retried", dry_run=dry_run)
+    if result.changed:
+        notifier.notify_due()
+    return result
 
 
-async def cancel_jobs(conn: Conn, principal: Principal, selection: JobSelection, *, dry_run: bool) -> SelectionResult:
+async def cancel_jobs(
+    db: Db, notifier: JobNotifier, principal: Principal, selection: JobFilter, *, dry_run: bool
+) -> SelectionResult:
     """Cancel up to MAX_SELECTED queued or running jobs of the selection."""
     statuses = _choose_statuses(selection, _CANCELLABLE, usual=_CANCELLABLE, verb="cancelled")
 
-    async def cancel(ids: list[UUID]) -> None:
+    async def cancel(conn: Conn, ids: list[UUID]) -> None:
         await repository.cancel(conn, principal.team_id, ids)
 
-    return await _change_selected(conn, principal, selection, statuses, cancel, "jobs.cancelled", dry_run=dry_run)
+    result = await _change_selected(db, principal, selection, statuses, cancel, "jobs.cancelled", dry_run=dry_run)
+    for lane in {job.lane for job in result.changed if job.status == "queued"}:
+        notifier.notify_ended(lane)
+    for job in result.changed:
+        if job.status == "processing":
+            notifier.notify_cancelled(job.id)
+    return result
 
 
 async def _change_selected(
-    conn: Conn,
+    db: Db,
     principal: Principal,
-    selection: JobSelection,
+    selection: JobFilter,
     statuses: tuple[Status, ...],
-    change: Callable[[list[UUID]], Awaitable[None]],
+    change: Callable[[Conn, list[UUID]], Awaitable[None]],
     action: str,
     *,
     dry_run: bool,
@@ -176,27 +209,22 @@ async def _change_selected(
     The steward's are left out for a key without the scope admin.
     """
     selection = msgspec.structs.replace(selection, with_steward=principal.may("admin"))
-    matched = await repository.count_selected(conn, principal.team_id, selection, statuses, MAX_SELECTED + 1)
-    if dry_run:
-        return SelectionResult(matched=matched, changed=[], dry_run=True)
-    jobs = await repository.lock_selected(conn, principal.team_id, selection, statuses, MAX_SELECTED)
-    await change([job.id for job in jobs])
-    for project_id, count in Counter(job.project_id for job in jobs).items():
-        await audit.record(conn, principal, action, "project", project_id, project_id=project_id, jobs=count)
-    return SelectionResult(matched=matched, changed=jobs, dry_run=False)
 
+    async def act(conn: Conn) -> SelectionResult:
+        matched = await repository.count(conn, principal.team_id, selection, MAX_SELECTED + 1, statuses=statuses)
+        if dry_run:
+            return SelectionResult(matched=matched, changed=[], dry_run=True)
+        jobs = await repository.lock_selected(conn, principal.team_id, selection, statuses, MAX_SELECTED)
+        await change(conn, [job.id for job in jobs])
+        for project_id, count in Counter(job.project_id for job in jobs).items():
+            await audit.record(conn, principal, action, "project", project_id, project_id=project_id, jobs=count)
+        return SelectionResult(matched=matched, changed=jobs, dry_run=False)
 
-def notify_cancelled(notifier: JobNotifier, jobs: Sequence[Job]) -> None:
-    """Tell workers and those who wait, after the commit, that these jobs were cancelled; the jobs are as they were before."""
-    for lane in {job.lane for job in jobs if job.status == "queued"}:
-        notifier.notify_ended(lane)
-    for job in jobs:
-        if job.status == "processing":
-            notifier.notify_cancelled(job.id)
+    return await db.in_tenant(principal.team_id, act)
 
 
 def _choose_statuses(
-    selection: JobSelection, possible: tuple[Status, ...], *, usual: tuple[Status, ...], verb: str
+    selection: JobFilter, possible: tuple[Status, ...], *, usual: tuple[Status, ...], verb: str
 ) -> tuple[Status, ...]:
     if selection.status is None:
         return usual

@@ -13,19 +13,25 @@ from cmserver.generation.model import Status
 
 SourceType = Literal["agent_event", "session_summary", "observation_reindex", "turn", "steward"]
 OPEN_STATUSES: tuple[Status, ...] = ("queued", "processing")
-PHASES: tuple[str, ...] = ("open", "completed", "failed", "cancelled")
-"""`open` while a job is queued or processing, else its status: what the indexes hold."""
+"""Their jobs are in the phase `open`, all others in that of their status: what the indexes hold."""
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to list; None is any."""
+    """Which jobs: those that match all conditions; None is any. `ids` are at most MAX_SELECTED."""
 
-    team_id: UUID
-    project_id: UUID | None
+    project_id: UUID | None = None
     session_id: UUID | None = None
     status: Status | None = None
     source_type: SourceType | None = None
+    job_type: str | None = None
     since: datetime | None = None
+    ids: list[UUID] | None = None
+    with_steward: bool = True
+    """Whether the steward's jobs are among them."""
+
+
+MAX_SELECTED = 1_000
+"""Jobs that are retried or cancelled by one request."""
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,23 +91,6 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     """The provider, or what else is waited for."""
     locked_at: datetime | None
     """When the worker took it that has it now."""
-
-
-class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs to act on at once: those that match all conditions; None is any. `ids` are at most MAX_SELECTED."""
-
-    project_id: UUID | None = None
-    session_id: UUID | None = None
-    status: Status | None = None
-    source_type: SourceType | None = None
-    since: datetime | None = None
-    ids: list[UUID] | None = None
-    with_steward: bool = True
-    """Whether the steward's jobs are among them."""
-
-
-MAX_SELECTED = 1_000
-"""Jobs that are retried or cancelled by one request."""
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):

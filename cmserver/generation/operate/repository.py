@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import LiteralString
+from typing import LiteralString, get_args
 from uuid import UUID
 
 from msgspec import structs
 
 from cmserver.base.sql import Conn, Jsonb, Query, query, unprepared_query
 from cmserver.events.model import IS_WORK
-from cmserver.generation.model import JOB_COLUMNS, JOB_FOR_REINDEX, JOB_FOR_TURN, Job, JobOrigin
+from cmserver.generation.model import JOB_COLUMNS, JOB_FOR_REINDEX, JOB_FOR_TURN, Job, JobOrigin, Status
 from cmserver.generation.operate import model
 
 OWNS: set[str] = set()  # generation/repository.py owns the tables
@@ -27,6 +27,7 @@ _MATCHING: LiteralString = """
                   AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
                   AND (%(session_id)s::uuid IS NULL OR j.server_session_id = %(session_id)s::uuid)
                   AND (%(source_type)s::text IS NULL OR j.source_type = %(source_type)s::text)
+                  AND (%(job_type)s::text IS NULL OR j.job_type = %(job_type)s::text)
                   AND (%(with_steward)s::boolean OR j.source_type <> 'steward')
                   AND (%(since)s::timestamptz IS NULL OR j.created_at >= %(since)s::timestamptz)
                   AND (%(ids)s::uuid[] IS NULL OR j.id = ANY(%(ids)s::uuid[]))"""
@@ -180,27 +181,37 @@ QUEUE_LENGTHS = Query(
 
 
 async def page(
-    conn: Conn, criteria: model.JobFilter, *, limit: int, offset: int, before: datetime | None, before_id: UUID | None
+    conn: Conn,
+    team_id: UUID,
+    criteria: model.JobFilter,
+    *,
+    limit: int,
+    offset: int,
+    before: datetime | None,
+    before_id: UUID | None,
 ) -> list[Job]:
     """Newest first, after the position (`before`, `before_id`) of the previous page's last job."""
-    return await PAGE.all(conn, **_filter_params(criteria), before=before, before_id=before_id, limit=limit, offset=offset)
+    params = _params(team_id, criteria)
+    return await PAGE.all(conn, **params, before=before, before_id=before_id, limit=limit, offset=offset)
 
 
-async def count(conn: Conn, criteria: model.JobFilter, max_count: int) -> int:
-    """The number of jobs, counted up to `max_count`."""
-    return await COUNT.one(conn, **_filter_params(criteria), max_count=max_count)
+async def count(
+    conn: Conn, team_id: UUID, criteria: model.JobFilter, max_count: int, *, statuses: Sequence[Status] | None = None
+) -> int:
+    """The number of jobs, counted up to `max_count`; with `statuses` of those that have one of them."""
+    return await COUNT.one(conn, **_params(team_id, criteria, statuses), max_count=max_count)
 
 
-def _filter_params(criteria: model.JobFilter) -> dict[str, object]:
+def _params(team_id: UUID, criteria: model.JobFilter, statuses: Sequence[Status] | None = None) -> dict[str, object]:
     """Open jobs have their status in no index: it is looked at in their rows."""
-    is_open = criteria.status in model.OPEN_STATUSES
-    phase = "open" if is_open else criteria.status
+    statuses = statuses or ([criteria.status] if criteria.status else get_args(Status))
+    open_statuses = [status for status in statuses if status in model.OPEN_STATUSES]
     return {
         **structs.asdict(criteria),
-        "phases": [phase] if phase else list(model.PHASES),
-        "ids": None,
-        "with_steward": True,
-        "open_status": criteria.status if is_open else None,
+        "team_id": team_id,
+        "statuses": list(statuses),
+        "phases": sorted({"open" if status in open_statuses else status for status in statuses}),
+        "open_status": open_statuses[0] if len(open_statuses) == 1 else None,
     }
 
 
@@ -268,26 +279,9 @@ async def lanes(conn: Conn, team_id: UUID, *, project_id: UUID | None, state: st
     ...
 
 
-async def lock_selected(conn: Conn, team_id: UUID, selection: model.JobSelection, statuses: Sequence[str], limit: int) -> list[Job]:
-    """The jobs of the selection that have one of the statuses, locked in the order of their ids."""
-    return await LOCK_SELECTED.all(conn, **_selection_params(team_id, selection, statuses), limit=limit)
-
-
-async def count_selected(conn: Conn, team_id: UUID, selection: model.JobSelection, statuses: Sequence[str], limit: int) -> int:
-    """The number of jobs of the selection that have one of the statuses, counted up to `limit`."""
-    return await COUNT.one(conn, **_selection_params(team_id, selection, statuses), max_count=limit)
-
-
-def _selection_params(team_id: UUID, selection: model.JobSelection, statuses: Sequence[str]) -> dict[str, object]:
-    phases = {"open" if status in model.OPEN_STATUSES else status for status in statuses}
-    open_statuses = [status for status in statuses if status in model.OPEN_STATUSES]
-    return {
-        **structs.asdict(selection),
-        "team_id": team_id,
-        "statuses": list(statuses),
-        "phases": sorted(phases),
-        "open_status": open_statuses[0] if len(open_statuses) == 1 else None,
-    }
+async def lock_selected(conn: Conn, team_id: UUID, criteria: model.JobFilter, statuses: Sequence[Status], limit: int) -> list[Job]:
+    """The jobs that match and have one of the statuses, locked in the order of their ids."""
+    return await LOCK_SELECTED.all(conn, **_params(team_id, criteria, statuses), limit=limit)
 
 
 # A trigger adds three attempts and the event, and makes the lane due. A job whose key was revoked gets the key of the caller.

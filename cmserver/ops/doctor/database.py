@@ -200,8 +200,6 @@ def _check_queue(facts: DatabaseFacts) -> Iterator[DoctorFinding]:
         yield find("queue.behind", f"The oldest waiting job has been due for {facts.oldest_waiting_seconds:.0f} s.")
     if facts.failed_jobs:
         yield find("jobs.failed", f"{_count(facts.failed_jobs, 'job')} failed for good in the last seven days.")
-    if facts.dead_steward_jobs:
-        yield find("steward.failed", f"{_count(facts.dead_steward_jobs, 'job')} of the steward given up in 24 hours.")
     if facts.failing_embeddings:
         yield find("embeddings.failing", f"{_count(facts.failing_embeddings, 'text')} could not be embedded.")
 

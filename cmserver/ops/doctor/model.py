@@ -137,13 +137,6 @@ CHECKS = [
     Check("provider.paused", "warning", "database", "A provider is paused.", "cmserver providers resume NAME"),
     Check("budget.exhausted", "warning", "database", "A budget is spent: generation waits.", "cmserver budgets set --usd AMOUNT"),
     Check(
-        "steward.failed",
-        "warning",
-        "database",
-        "The steward gave jobs up in the last 24 hours.",
-        "cmserver steward jobs --status dead_letter",
-    ),
-    Check(
         "words.revived",
         "warning",
         "database",
@@ -274,6 +267,5 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
     failed_jobs: int
     oldest_waiting_seconds: float | None
     failing_embeddings: int
-    dead_steward_jobs: int
     revived_observations: int
     unprotected_tables: list[str]

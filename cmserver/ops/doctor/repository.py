@@ -35,18 +35,13 @@ FACTS = Query(
                AS stuck_lanes,
            (SELECT count(*) FROM teams t CROSS JOIN LATERAL (
                 SELECT FROM observation_generation_jobs j
-                 WHERE j.team_id = t.id AND j.status = 'failed' AND j.source_type <> 'steward'
-                   AND j.created_at > now() - interval '7 days' LIMIT 1000) j)
+                 WHERE j.team_id = t.id AND j.phase = 'failed' AND j.created_at > now() - interval '7 days' LIMIT 1000) j)
                AS failed_jobs,
            (SELECT extract(epoch FROM max(now() - due_at))::float8 FROM generation_lanes WHERE worker_id IS NULL AND due_at < now())
                AS oldest_waiting_seconds,
            (SELECT count(*) FROM (
                 SELECT FROM observation_embeddings e JOIN embedding_models m ON m.id = e.model_id AND m.state <> 'retired'
                  WHERE (e.embedding IS NULL OR e.is_outdated) AND e.last_error IS NOT NULL LIMIT 1000) e) AS failing_embeddings,
-           (SELECT count(*) FROM (
-                SELECT FROM steward_jobs
-                 WHERE phase = 'failed' AND status = 'dead_letter' AND ended_at > now() - interval '24 hours' LIMIT 1000) j)
-               AS dead_steward_jobs,
            (SELECT coalesce(sum(jsonb_array_length(a.details -> 'numbers')), 0)::int
               FROM teams t JOIN audit_log a ON a.team_id = t.id AND a.action = 'observations.revived'
              WHERE a.created_at > now() - interval '7 days') AS revived_observations,

@@ -14,11 +14,9 @@ from cmserver.base.db import Db
 from cmserver.base.metrics import metrics
 from cmserver.calls import repository as calls
 from cmserver.calls.model import Pause
-from cmserver.generation.operate import repository as queue
-from cmserver.generation.operate.model import QueueLength
 from cmserver.ops import repository as ops
 from cmserver.ops.metrics import repository
-from cmserver.ops.metrics.repository import BudgetShare, LaneNumbers, ProviderTotals, StewardJobCount
+from cmserver.ops.metrics.repository import BudgetShare, JobCount, LaneNumbers, ProviderTotals
 from cmserver.ops.repository import Schema, Sizes, TableSize
 from cmserver.retention import repository as retention
 from cmserver.retention.model import TakenRows
@@ -30,11 +28,10 @@ class DatabaseNumbers(msgspec.Struct, frozen=True, kw_only=True):
     schema: Schema
     sizes: Sizes
     lanes: LaneNumbers
-    queues: Sequence[QueueLength]
+    jobs: Sequence[JobCount]
     pauses: Sequence[Pause]
     spending: Sequence[ProviderTotals]
     budgets: Sequence[BudgetShare]
-    steward_jobs: Sequence[StewardJobCount]
     taken: Sequence[TakenRows]
     tables: Sequence[TableSize]
     pools: Mapping[str, Mapping[str, int]]
@@ -55,10 +52,13 @@ class DatabaseMetrics(Collector):
 
     def _queue(self) -> Iterator[Metric]:
         numbers = self._numbers.lanes
-        jobs = GaugeMetricFamily("cmserver_jobs", "Jobs of events and summaries that are not done.", labels=["team", "state"])
-        for queue_length in self._numbers.queues:
-            jobs.add_metric([queue_length.team, "queued"], queue_length.queued)
-            jobs.add_metric([queue_length.team, "processing"], queue_length.processing)
+        jobs = GaugeMetricFamily(
+            "cmserver_jobs",
+            "Jobs that are not done, and those of 24 hours that have failed, by what they were made for.",
+            labels=["team", "source", "state"],
+        )
+        for count in self._numbers.jobs:
+            jobs.add_metric([count.team, count.source, count.state], count.jobs)
         yield jobs
         lanes = GaugeMetricFamily("cmserver_lanes", "Lanes (of a session each) by what they wait for.", labels=["state"])
         lanes.add_metric(["due"], numbers.due)
@@ -102,12 +102,6 @@ class DatabaseMetrics(Collector):
         yield budgets
 
     def _upkeep(self) -> Iterator[Metric]:
-        jobs = GaugeMetricFamily(
-            "cmserver_steward_jobs", "Jobs of the steward: open ones, and dead letters of 24 hours.", labels=["team", "state"]
-        )
-        for count in self._numbers.steward_jobs:
-            jobs.add_metric([count.team, count.state], count.jobs)
-        yield jobs
         taken = CounterMetricFamily(
             "cmserver_retention_rows", "Rows that retention took: what has expired, was merged, or is old.", labels=["team", "kind"]
         )
@@ -148,11 +142,10 @@ async def read_database_numbers(db: Db) -> DatabaseNumbers:
             schema=await ops.SCHEMA.one(conn),
             sizes=await ops.SIZES.one(conn),
             lanes=await repository.LANE_NUMBERS.one(conn),
-            queues=await queue.QUEUE_LENGTHS.all(conn),
+            jobs=await repository.JOB_COUNTS.all(conn),
             pauses=await calls.PAUSES.all(conn),
             spending=await repository.PROVIDER_SPENDING.all(conn),
             budgets=await repository.BUDGET_SHARES.all(conn),
-            steward_jobs=await repository.STEWARD_JOBS.all(conn),
             taken=await retention.COUNTS.all(conn),
             tables=await ops.TABLE_SIZES.all(conn),
             pools=db.pool_stats(),

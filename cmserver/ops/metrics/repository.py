@@ -39,10 +39,11 @@ class LaneNumbers(msgspec.Struct, frozen=True, kw_only=True):
     oldest_due_seconds: float
 
 
-class StewardJobCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs of a team's steward that are in a state."""
+class JobCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs of a team that were made for the same and are in a state."""
 
     team: str
+    source: str
     state: str
     jobs: int
 
@@ -88,15 +89,17 @@ LANE_NUMBERS = Query(
 )
 
 
-STEWARD_JOBS = Query(
-    StewardJobCount,
+# `> '-infinity'` is true of every row and makes the partial index of a team's jobs usable.
+JOB_COUNTS = Query(
+    JobCount,
     """
-    SELECT t.name AS team, j.status AS state, count(*) AS jobs
-      FROM (SELECT team_id, status FROM steward_jobs WHERE phase = 'open'
-             UNION ALL
-            SELECT team_id, status FROM steward_jobs
-             WHERE phase = 'failed' AND status = 'dead_letter' AND ended_at > now() - interval '24 hours') j
-      JOIN teams t ON t.id = j.team_id
-     GROUP BY t.name, j.status ORDER BY t.name, j.status
+    SELECT t.name AS team, j.source_type AS source, j.status AS state, count(*) AS jobs
+      FROM teams t CROSS JOIN LATERAL (
+           SELECT source_type, status FROM observation_generation_jobs
+            WHERE team_id = t.id AND phase = 'open' AND created_at > '-infinity'
+            UNION ALL
+           SELECT source_type, status FROM observation_generation_jobs
+            WHERE team_id = t.id AND phase = 'failed' AND created_at > now() - interval '24 hours') j
+     GROUP BY t.name, j.source_type, j.status ORDER BY t.name, j.source_type, j.status
     """,
 )

@@ -27,7 +27,7 @@ ADD = Query(
 
 _SELECT: LiteralString = """
     SELECT r.id, r.team_id, r.project_id, p.canonical_id AS project, coalesce(r.job_id, r.id) AS job_id, r.job_type,
-           coalesce(j.status, 'succeeded') AS job_status, r.attempt,
+           coalesce(j.status, 'succeeded') AS job_status, j.trigger_reason, r.attempt,
            r.provider, r.model, r.input_snapshot, r.output_snapshot, r.input_hash, r.prompt_tokens, r.completion_tokens,
            r.total_tokens, r.latency_ms, r.status, r.error_class, r.error_message, r.created_at, r.completed_at, r.undone_at,
            r.undone_by

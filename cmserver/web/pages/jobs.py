@@ -19,7 +19,7 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job, Status
 from cmserver.generation.operate import manage as manage_jobs
 from cmserver.generation.operate import repository as queue
-from cmserver.generation.operate.model import MAX_SELECTED, JobFilter, JobSelection, SourceType
+from cmserver.generation.operate.model import MAX_SELECTED, JobFilter, SourceType
 from cmserver.observations import repository as observations
 from cmserver.observations.read import audit_read
 from cmserver.sessions.read import find_session
@@ -91,21 +91,16 @@ async def get_jobs(visit: Visit) -> Response:
     async with visit.tenant() as conn:
         session = None if filters.session is None else await find_session(conn, principal, filters.session)
         criteria = JobFilter(
-            team_id=principal.team_id,
             project_id=project_id,
             session_id=session and session.id,
             status=filters.status,
             source_type=filters.source_type,
             since=parse_since(filters.since),
         )
-        page = await manage_jobs.list_jobs(conn, criteria, limit=PAGE_ROWS, cursor=filters.cursor)
+        page = await manage_jobs.list_jobs(conn, principal, criteria, limit=PAGE_ROWS, cursor=filters.cursor)
+        everything = JobFilter(project_id=project_id)
         counts = [
-            (
-                status,
-                await queue.count(
-                    conn, JobFilter(team_id=principal.team_id, project_id=project_id, status=status), _MAX_COUNTED + 1
-                ),
-            )
+            (status, await queue.count(conn, principal.team_id, everything, _MAX_COUNTED + 1, statuses=[status]))
             for status in STATES
         ]
         projects = await list_projects(conn, principal)
@@ -131,8 +126,7 @@ async def get_selection(visit: Visit) -> Response:
     principal = visit.principal
     selection = await _resolve_selection(visit, query)
     act = manage_jobs.retry_jobs if query.act == "retry" else manage_jobs.cancel_jobs
-    async with visit.tenant() as conn:
-        result = await act(conn, principal, selection, dry_run=True)
+    result = await act(visit.db, visit.dependency(JobNotifier), principal, selection, dry_run=True)
     return visit.render(
         "jobs_selected.html",
         title="Retry jobs" if query.act == "retry" else "Cancel jobs",
@@ -149,12 +143,7 @@ async def post_selection(visit: Visit) -> Response:
     principal = visit.principal
     selection = await _resolve_selection(visit, form)
     act = manage_jobs.retry_jobs if form.act == "retry" else manage_jobs.cancel_jobs
-    result = await visit.db.in_tenant(principal.team_id, lambda conn: act(conn, principal, selection, dry_run=False))
-    notifier = visit.dependency(JobNotifier)
-    if form.act == "retry":
-        notifier.notify_due()
-    else:
-        manage_jobs.notify_cancelled(notifier, result.changed)
+    result = await act(visit.db, visit.dependency(JobNotifier), principal, selection, dry_run=False)
     count = len(result.changed)
     done = "queued again" if form.act == "retry" else "cancelled"
     return visit.redirect("/ui/jobs", f"{count:,} job{' was' if count == 1 else 's were'} {done}.")
@@ -185,9 +174,8 @@ async def get_job(visit: Visit) -> Response:
         events=events,
         runs=runs,
         payload=payload,
-        payload_text=msgspec.json.format(msgspec.json.encode(payload.event_payload)).decode()
-        if payload and payload.event_id
-        else "",
+        payload_text=_pretty(payload.event_payload) if payload and payload.event_id else "",
+        about=_pretty(payload.payload) if payload and job.source_type == "steward" else "",
         numbers=status.numbers,
         titles=titles,
         sees_texts=sees_texts,
@@ -199,22 +187,15 @@ async def get_job(visit: Visit) -> Response:
 
 async def post_retry(visit: Visit) -> Response:
     """Queue a failed or cancelled job again."""
-    principal, job_id = visit.principal, visit.parameter("id")
-    job, is_new = await visit.db.in_tenant(principal.team_id, lambda conn: manage_jobs.retry_job(conn, principal, job_id))
-    if is_new:
-        visit.dependency(JobNotifier).notify_due()
+    notifier = visit.dependency(JobNotifier)
+    job, is_new = await manage_jobs.retry_job(visit.db, notifier, visit.principal, visit.parameter("id"))
     return visit.redirect(f"/ui/jobs/{job.id}", "The job is queued again." if is_new else "The job was queued already.")
 
 
 async def post_cancel(visit: Visit) -> Response:
     """Cancel a queued or running job."""
-    principal, job_id = visit.principal, visit.parameter("id")
-    job, is_new = await visit.db.in_tenant(principal.team_id, lambda conn: manage_jobs.cancel_job(conn, principal, job_id))
     notifier = visit.dependency(JobNotifier)
-    if is_new and job.status == "cancelled":
-        notifier.notify_ended(job.lane)
-    elif is_new:
-        notifier.notify_cancelled(job.id)
+    job, _ = await manage_jobs.cancel_job(visit.db, notifier, visit.principal, visit.parameter("id"))
     return visit.redirect(
         f"/ui/jobs/{job.id}",
         "The job is being stopped; it writes nothing." if job.status == "processing" else "The job is cancelled.",
@@ -238,6 +219,10 @@ async def name_jobs(conn: Conn, visit: Visit, jobs: list[Job], project_id: UUID 
     ]
 
 
+def _pretty(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value)).decode()
+
+
 def parse_since(text: str | None) -> datetime | None:
     """A day or a time of the filter."""
     if text is None:
@@ -248,14 +233,14 @@ def parse_since(text: str | None) -> datetime | None:
         raise Invalid.at("$.since", "Invalid time: use ISO 8601, such as 2026-11-22 or 2026-11-22T08:00:00Z.") from error
 
 
-async def _resolve_selection(visit: Visit, query: SelectionForm) -> JobSelection:
+async def _resolve_selection(visit: Visit, query: SelectionForm) -> JobFilter:
     principal = visit.principal
     project_id = await visit.dependency(Projects).within(principal, query.project)
     session_id = None
     if query.session is not None:
         async with visit.tenant() as conn:
             session_id = (await find_session(conn, principal, query.session)).id
-    return JobSelection(
+    return JobFilter(
         project_id=project_id,
         session_id=session_id,
         status=None if query.id else query.status,

@@ -20,21 +20,16 @@ from cmserver.web.pages.memory import list_projects
 from cmserver.web.visit import Visit
 
 _PAGE = 50
-_OPEN_JOBS = 50
 _POLICY_CHANGES = 100
 BADGES = {
     "succeeded": "good",
     "failed": "bad",
-    "dead_letter": "bad",
-    "running": "info",
     "skipped": "",
-    "queued": "",
-    "cancelled": "warn",
     "write": "good",
     "dry_run": "info",
     "off": "",
 }
-"""The colour of a mode's, a job's or a run's badge."""
+"""The colour of a mode's or a run's badge."""
 
 
 class ModeForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,23 +65,12 @@ async def get_steward(visit: Visit) -> Response:
     principal = visit.principal
     async with visit.tenant() as conn:
         status = await operate.read_status(conn, principal)
-        open_jobs = [
-            job
-            for state in ("running", "queued", "dead_letter")
-            for job in (
-                await operate.list_jobs(
-                    conn, principal, project_id=None, status=state, job_type=None, limit=_OPEN_JOBS, cursor=None
-                )
-            )[0]
-        ]
         projects = await list_projects(conn, principal)
     return visit.render(
         "steward.html",
         title="Steward",
         steward=status,
-        open_jobs=open_jobs,
         projects=projects,
-        names={project.id: project.name for project in projects},
         modes=get_args(Mode),
         job_types=JOB_TYPES,
         badges=BADGES,
@@ -160,7 +144,6 @@ async def get_run(visit: Visit) -> Response:
         title=f"Run of {run.job_type}",
         run=run,
         job=detail.job,
-        events=[(event, msgspec.json.encode(event.data).decode() if event.data else "") for event in detail.events],
         input_text=_pretty(run.input_snapshot) if run.input_snapshot else "",
         decision=output.get("decision"),
         reasons=output.get("reasons") or [],
@@ -178,19 +161,6 @@ async def post_undo(visit: Visit) -> Response:
     _, undone = await visit.db.in_tenant(visit.team_id, lambda conn: undo_run(conn, principal, run_id))
     count = len(undone)
     return visit.redirect(visit.path.removesuffix("/undo"), f"{count} effect{' was' if count == 1 else 's were'} taken back.")
-
-
-async def post_retry(visit: Visit) -> Response:
-    """Queue a job of the steward again that failed or was cancelled."""
-    await operate.retry_job(visit.db, visit.principal, visit.id_parameter("job"))
-    return visit.redirect("/ui/steward", "The job is queued again.")
-
-
-async def post_cancel(visit: Visit) -> Response:
-    """End a queued job of the steward; a running one stops and writes nothing."""
-    job = await operate.cancel_job(visit.db, visit.principal, visit.id_parameter("job"))
-    notice = "The job is being stopped; it writes nothing." if job.status == "running" else "The job is cancelled."
-    return visit.redirect("/ui/steward", notice)
 
 
 async def get_policies(visit: Visit) -> Response:
@@ -231,8 +201,6 @@ routes = [
     Page("GET", "/ui/steward/runs", get_runs, scope=_READ),
     Page("GET", "/ui/steward/runs/{run}", get_run, scope=_READ),
     Page("POST", "/ui/steward/runs/{run}/undo", post_undo, scope="admin", form_of=get_run),
-    Page("POST", "/ui/steward/jobs/{job}/retry", post_retry, scope="admin", form_of=get_steward),
-    Page("POST", "/ui/steward/jobs/{job}/cancel", post_cancel, scope="admin", form_of=get_steward),
     Page("GET", "/ui/steward/policies", get_policies, scope=_READ),
     Page("POST", "/ui/steward/policies/{policy}/rollback", post_rollback, scope="admin", form_of=get_policies),
 ]

@@ -144,8 +144,8 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
         )
         failed = held = 0
         if sees_jobs:
-            criteria = JobFilter(team_id=principal.team_id, project_id=project_id, status="failed")
-            failed = await queue.count(conn, criteria, _MAX_COUNTED + 1)
+            criteria = JobFilter(project_id=project_id, status="failed")
+            failed = await queue.count(conn, principal.team_id, criteria, _MAX_COUNTED + 1)
             held = len(await queue.lanes(conn, principal.team_id, project_id=project_id, state="held", limit=_MAX_COUNTED + 1))
         answers = await calls.answer_counts(conn, principal.team_id, project_id)
         budgets = await calls.budget_statuses(conn, principal.team_id, project_id=project_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 import msgspec
@@ -9,24 +10,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access.model import Principal
+from cmserver.base.db import Db
+from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.http.operation import get, post, put
 from cmserver.base.http.wire import answer, caller, db, dependency, path_id, query, read
-from cmserver.base.ids import named_id
 from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key
 from cmserver.compat.api.contextify.frame import admit, contextify
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.generation.model import Job
+from cmserver.generation.operate import manage as manage_jobs
 from cmserver.memories.wire import StewardEventsQuery, StewardPageQuery, StewardPoliciesQuery
 from cmserver.providers import registry
 from cmserver.steward import operate
 from cmserver.steward import repository as steward
-from cmserver.steward.model import MAX_QUEUED, MAX_QUEUED_OF_PROJECT, Mode, RunFailure
+from cmserver.steward.model import MAX_QUEUED, MAX_QUEUED_OF_PROJECT, Mode, RunFailure, StewardJob
 from cmserver.steward.operate import StewardStatus
 from cmserver.steward.policies import repository as policies
 from cmserver.steward.policies import thresholds
 from cmserver.steward.runs import repository as runs
 
+NO_JOB = "There is no such job of the steward."
 _TICK_NANOSECONDS = 60_000_000_000
+_STATUSES = {"processing": "running", "completed": "succeeded"}
+"""Its words for what a job of the outbox is."""
 
 
 class ContextifyStewardQueueOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,12 +241,11 @@ async def get_runs(request: Request) -> Response:
 async def get_job_events(request: Request) -> Response:
     """Events of a job of the steward, oldest first; none of a job that is not there, as in the original."""
     principal = (await admit(request)).principal
-    job_id = path_id(request, operate.NO_JOB, "jobId")
+    job_id = path_id(request, NO_JOB, "jobId")
     page = query(request, StewardEventsQuery)
     async with db(request).tenant(principal.team_id) as conn:
-        job = await steward.job(conn, principal.team_id, job_id)
-        is_visible = job is not None and principal.sees(job.project_id)
-        found = await runs.events(conn, principal.team_id, job_id, limit=page.limit, offset=page.offset) if is_visible else []
+        job = await _find_job(conn, principal, job_id)
+        found = await runs.events(conn, principal.team_id, job_id, limit=page.limit, offset=page.offset) if job else []
     events = [reshape(event, ContextifyStewardEventOut, created_at=event.created_at.isoformat()) for event in found]
     return answer(ContextifyStewardEventsOut(events=events, limit=page.limit, offset=page.offset))
 
@@ -298,16 +306,32 @@ async def post_rollback(request: Request) -> Response:
 
 async def post_retry(request: Request) -> Response:
     """Queue a job again that failed or was cancelled."""
-    principal = await caller(request, Principal)
-    job = await operate.retry_job(db(request), principal, named_id(request.path_params["jobId"]))
-    return answer(ContextifyJobStatusOut(status=job.status, id=job.id))
+    return await _change_job(request, manage_jobs.retry_job)
 
 
 async def post_cancel(request: Request) -> Response:
     """End a queued job; a running one stops and writes nothing."""
+    return await _change_job(request, manage_jobs.cancel_job)
+
+
+async def _change_job(
+    request: Request, change: Callable[[Db, JobNotifier, Principal, str], Awaitable[tuple[Job, bool]]]
+) -> Response:
+    """Do it to a job of the steward; Conflict also where it was done before."""
     principal = await caller(request, Principal)
-    job = await operate.cancel_job(db(request), principal, named_id(request.path_params["jobId"]))
-    return answer(ContextifyJobStatusOut(status=job.status, id=job.id))
+    job_id = path_id(request, NO_JOB, "jobId")
+    async with db(request).tenant(principal.team_id) as conn:
+        if await _find_job(conn, principal, job_id) is None:
+            raise NotFound(NO_JOB)
+    job, is_new = await change(db(request), dependency(request, JobNotifier), principal, str(job_id))
+    if not is_new:
+        raise Conflict(f"There is nothing to do: the job is {_STATUSES.get(job.status, job.status)}.")
+    return answer(ContextifyJobStatusOut(status=_STATUSES.get(job.status, job.status), id=job.id))
+
+
+async def _find_job(conn: Conn, principal: Principal, job_id: UUID) -> StewardJob | None:
+    job = await steward.job(conn, principal.team_id, job_id)
+    return job if job is not None and principal.sees(job.project_id) else None
 
 
 routes = [
