@@ -64,22 +64,26 @@ _DUE_AT: LiteralString = f"""
 # policy) limits batches further; events that wait for the end of their session are included. No live heartbeat, no lanes.
 # 500 is more than any batch takes; the constant keeps the planner on the index beside a lane of 100,000 jobs. Jobs left in
 # the lane are found at its release, never here: this snapshot may be old. The steward's lanes, which are those of whole projects,
-# have what the others leave, and a worker has one of them at a time: what people wait for is never behind them.
+# have their turn as if they had become due a minute later, and a worker has one of them at a time.
 CLAIM = Query(
     Claim,
     f"""
     WITH alive AS MATERIALIZED (
         SELECT w.id FROM procrastinate_workers w
          WHERE w.id = %(worker_id)s AND w.last_heartbeat > now() - make_interval(secs => %(lease_seconds)s)
-    ), of_events AS MATERIALIZED (
-        SELECT l.lane FROM generation_lanes l, alive
-         WHERE l.worker_id IS NULL AND l.due_at <= now() AND l.lane <> l.project_id
-         ORDER BY l.due_at LIMIT %(slots)s FOR UPDATE OF l SKIP LOCKED
     ), of_steward AS MATERIALIZED (
         SELECT l.lane FROM generation_lanes l, alive
          WHERE l.worker_id IS NULL AND l.due_at <= now() AND l.lane = l.project_id
            AND NOT EXISTS (SELECT FROM generation_lanes h WHERE h.worker_id = %(worker_id)s AND h.lane = h.project_id)
-         ORDER BY l.due_at LIMIT least(1, %(slots)s - (SELECT count(*) FROM of_events)) FOR UPDATE OF l SKIP LOCKED
+           AND l.due_at + interval '1 minute' <= coalesce((
+                   SELECT e.due_at FROM generation_lanes e
+                    WHERE e.worker_id IS NULL AND e.due_at <= now() AND e.lane <> e.project_id
+                    ORDER BY e.due_at LIMIT 1 OFFSET %(slots)s::bigint - 1), 'infinity')
+         ORDER BY l.due_at LIMIT 1 FOR UPDATE OF l SKIP LOCKED
+    ), of_events AS MATERIALIZED (
+        SELECT l.lane FROM generation_lanes l, alive
+         WHERE l.worker_id IS NULL AND l.due_at <= now() AND l.lane <> l.project_id
+         ORDER BY l.due_at LIMIT %(slots)s - (SELECT count(*) FROM of_steward) FOR UPDATE OF l SKIP LOCKED
     ), ready AS MATERIALIZED (
         SELECT lane FROM of_events UNION ALL SELECT lane FROM of_steward
     ), taken AS MATERIALIZED (

@@ -51,17 +51,17 @@ async def test_several_workers_at_once_never_get_the_same_lane(outbox: Outbox):
 STEWARD_LANES = """
 WITH p AS (
     INSERT INTO projects (id, team_id, canonical_id, name)
-    SELECT gen_random_uuid(), %s, 'steward' || n, 'p' FROM generate_series(1, 10) n RETURNING id, team_id
+    SELECT gen_random_uuid(), %s, 'steward' || n, 'p' FROM generate_series(1, %s) n RETURNING id, team_id
 ), j AS (
     INSERT INTO observation_generation_jobs (id, team_id, project_id, lane, source_type, source_id, job_type)
     SELECT gen_random_uuid(), team_id, id, id, 'steward', id, 'derive' FROM p
 )
-INSERT INTO generation_lanes (lane, team_id, project_id, due_at) SELECT id, team_id, id, now() - interval '1 hour' FROM p
+INSERT INTO generation_lanes (lane, team_id, project_id, due_at) SELECT id, team_id, id, now() - make_interval(secs => %s) FROM p
 """
 
 
 async def test_the_steward_has_what_events_leave_one_lane_a_worker(outbox: Outbox, hand: Hand):
-    await outbox.rows(STEWARD_LANES, outbox.principal.team_id)
+    await outbox.rows(STEWARD_LANES, outbox.principal.team_id, 10, 1)
     (event,) = await outbox.put(1)
     other = await outbox.hand(Scripted())
 
@@ -74,6 +74,23 @@ async def test_the_steward_has_what_events_leave_one_lane_a_worker(outbox: Outbo
     assert await hand.claim(slots=9) == []
     await outbox.put(1, session="s2")
     assert len(await hand.claim(slots=9)) == 1
+
+
+async def test_the_steward_has_its_turn_among_events_that_never_end_a_minute_late(outbox: Outbox, hand: Hand):
+    await outbox.rows(STEWARD_LANES, outbox.principal.team_id, 1, 1200)
+    for session, seconds in (("s1", 1190), ("s2", 1150), ("s3", 1100), ("s4", 1000)):
+        await outbox.put(1, session=session)
+        await outbox.rows(
+            "UPDATE generation_lanes SET due_at = now() - make_interval(secs => %s) WHERE due_at > now() - interval '10 minutes'",
+            seconds,
+        )
+
+    turns: list[bool] = []
+    while claims := await hand.claim(slots=1):
+        turns.append(claims[0].lane == claims[0].project_id)
+        await hand.runner.run(claims[0])
+
+    assert turns == [False, False, True, False, False]
 
 
 async def test_a_batch_ends_at_its_bound_of_characters_but_holds_at_least_one_event(outbox: Outbox, hand: Hand):

@@ -195,8 +195,10 @@ async def test_a_suggestion_that_was_queued_is_judged_in_the_other_project(clien
     (job_id,) = await keeper.plan("auto_merge")
 
     await act(client, cast, "POST", f"/v1/projects/{planted.project.id}/join", {"into": NEW})
+    (moved,) = await rows(keeper.db, "SELECT lane FROM observation_generation_jobs WHERE id = %s", job_id)
     await keeper.drain()
 
+    assert moved["lane"] == cast.alice.project.id
     job = await keeper.job(job_id)
     assert (job.project_id, job.decision and job.decision["decision"]) == (cast.alice.project.id, "merge")
     assert len(await keeper.observations(cast.alice.project)) == 1
