@@ -64,7 +64,8 @@ _DUE_AT: LiteralString = f"""
 # policy) limits batches further; events that wait for the end of their session are included. No live heartbeat, no lanes.
 # 500 is more than any batch takes; the constant keeps the planner on the index beside a lane of 100,000 jobs. Jobs left in
 # the lane are found at its release, never here: this snapshot may be old. The steward's lanes, which are those of whole projects,
-# have their turn as if they had become due a minute later, and a worker has one of them at a time.
+# have their turn as if they had become due a minute later, and a worker has one of them at a time. The inner LIMIT of `of_events`
+# tells the planner how few they are; what the outer one leaves is not locked.
 CLAIM = Query(
     Claim,
     f"""
@@ -81,9 +82,11 @@ CLAIM = Query(
                     ORDER BY e.due_at LIMIT 1 OFFSET %(slots)s::bigint - 1), 'infinity')
          ORDER BY l.due_at LIMIT 1 FOR UPDATE OF l SKIP LOCKED
     ), of_events AS MATERIALIZED (
-        SELECT l.lane FROM generation_lanes l, alive
-         WHERE l.worker_id IS NULL AND l.due_at <= now() AND l.lane <> l.project_id
-         ORDER BY l.due_at LIMIT %(slots)s - (SELECT count(*) FROM of_steward) FOR UPDATE OF l SKIP LOCKED
+        SELECT lane FROM (
+            SELECT l.lane FROM generation_lanes l, alive
+             WHERE l.worker_id IS NULL AND l.due_at <= now() AND l.lane <> l.project_id
+             ORDER BY l.due_at LIMIT %(slots)s FOR UPDATE OF l SKIP LOCKED) due
+         LIMIT %(slots)s - (SELECT count(*) FROM of_steward)
     ), ready AS MATERIALIZED (
         SELECT lane FROM of_events UNION ALL SELECT lane FROM of_steward
     ), taken AS MATERIALIZED (

@@ -13,7 +13,7 @@ from cmserver.base.http.wire import answer, caller, db, dependency, query, read_
 from cmserver.base.structs import reshape
 from cmserver.events.read import find_event
 from cmserver.observations import wire
-from cmserver.observations.model import Correction
+from cmserver.observations.model import Correction, ObservationFilter
 from cmserver.observations.plain import render_observation
 from cmserver.observations.read import (
     list_observations,
@@ -30,18 +30,8 @@ async def get_observations(request: Request) -> Response:
     filters = query(request, wire.ObservationsQuery)
     project_id = await dependency(request, Projects).within(principal, filters.project)
     async with db(request).tenant(principal.team_id) as conn:
-        observations, next_cursor = await list_observations(
-            conn,
-            principal,
-            project_id=project_id,
-            limit=filters.limit,
-            session_id=filters.session,
-            kind=filters.kind,
-            type_=filters.type,
-            scope=filters.scope,
-            state=filters.state,
-            cursor=filters.cursor,
-        )
+        wanted = reshape(filters, ObservationFilter, project_id=project_id, session_id=filters.session)
+        observations, next_cursor = await list_observations(conn, principal, wanted, limit=filters.limit, cursor=filters.cursor)
     return answer(wire.ObservationsOut(observations=[*map(wire.observation_out, observations)], next_cursor=next_cursor))
 
 

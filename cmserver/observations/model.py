@@ -107,6 +107,22 @@ class ObservationFields(ObservationTexts, frozen=True, kw_only=True):
     created_by_job_id: UUID | None = None
 
 
+class ObservationFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which observations a list has; None is any. Without a project it has what a list of the team shows.
+
+    `platform` is part of the name of the agent whose session it was.
+    """
+
+    project_id: UUID | None = None
+    session_id: UUID | None = None
+    kind: str | None = None
+    without_summaries: bool = False
+    type: str | None = None
+    scope: str | None = None
+    state: str | None = None
+    platform: str | None = None
+
+
 class Observation(ObservationFields, frozen=True, kw_only=True):
     """One thing worth remembering of a session, made by generation or by hand. Most fields may be missing.
 

@@ -19,7 +19,7 @@ from cmserver.base.sql import Conn
 from cmserver.observations import repository
 from cmserver.observations.accesses.model import VIAS
 from cmserver.observations.lifetime.extend import extend_lives
-from cmserver.observations.model import EventLink, GoneObservation, Observation, ObservationSource
+from cmserver.observations.model import EventLink, GoneObservation, Observation, ObservationFilter, ObservationSource
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import Session
 from cmserver.sessions.turns.model import SessionTurn
@@ -54,38 +54,22 @@ class ObservationBatch(msgspec.Struct, frozen=True, kw_only=True):
 async def list_observations(
     conn: Conn,
     principal: Principal,
+    wanted: ObservationFilter,
     *,
-    project_id: UUID | None,
     limit: int,
-    session_id: UUID | None = None,
-    kind: str | None = None,
-    type_: str | None = None,
-    scope: str | None = None,
-    state: str | None = None,
     cursor: str | None = None,
 ) -> tuple[list[Observation], str | None]:
     """A page of the observations of the project, or of the team without one, newest first; and the cursor of the next page."""
     before, before_id = paging.place(cursor)
-    if session_id is not None and project_id is None:
-        session = await sessions.by_id(conn, principal.team_id, session_id)
+    if wanted.session_id is not None and wanted.project_id is None:
+        session = await sessions.by_id(conn, principal.team_id, wanted.session_id)
         if session is None:
             return [], None
-        project_id = session.project_id  # the index has the session behind its project
-    rows = await repository.newest(
-        conn,
-        principal.team_id,
-        project_id=project_id,
-        limit=limit + 1,
-        session_id=session_id,
-        kind=kind,
-        type_=type_,
-        scope=scope,
-        state=state,
-        before=before,
-        before_id=before_id,
-    )
+        # The index has the session behind its project.
+        wanted = msgspec.structs.replace(wanted, project_id=session.project_id)
+    rows = await repository.newest(conn, principal.team_id, wanted, limit=limit + 1, before=before, before_id=before_id)
     page, next_cursor = paging.page(rows, limit, lambda observation: (observation.created_at, observation.id))
-    await audit_read(conn, principal, project_id, "list", page)
+    await audit_read(conn, principal, wanted.project_id, "list", page)
     return page, next_cursor
 
 
@@ -162,9 +146,8 @@ async def find_any_observation(conn: Conn, principal: Principal, name: str) -> O
 
 async def read_summary(conn: Conn, principal: Principal, session: Session) -> Observation:
     """The newest summary of a session that the key may see, or NotFound."""
-    summaries = await repository.newest(
-        conn, principal.team_id, project_id=session.project_id, session_id=session.id, kind="summary", limit=1
-    )
+    wanted = ObservationFilter(project_id=session.project_id, session_id=session.id, kind="summary")
+    summaries = await repository.newest(conn, principal.team_id, wanted, limit=1)
     if not summaries:
         raise NotFound(NO_SUMMARY)
     await audit_read(conn, principal, session.project_id, "get", summaries)

@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
+from msgspec import structs
+
 from cmserver.access.model import IN_REACH
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 from cmserver.observations import model
@@ -73,20 +75,25 @@ INSERT_SOURCES = Query(
 )
 
 
-# Newest first; `before` and `before_id` are the keyset of the last one on the page before.
+# Newest first; `before` and `before_id` are the keyset of the last one on the page before. What was recorded without a session, or
+# without a word of whose it is, counts as Claude's, as it does in claude-mem.
 NEWEST = Query(
     model.Observation,
     f"""
     SELECT {model.OBSERVATION_COLUMNS}
-      FROM observations
+      FROM observations o
      WHERE team_id = %(team_id)s AND {model.LIVE}
        AND created_at > '-infinity' -- all are: the index by type says it, see rule 3 of migration 0001
        AND {IN_REACH}
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+       AND (NOT %(without_summaries)s::boolean OR kind <> 'summary')
        AND (%(type)s::text IS NULL OR type = %(type)s::text)
        AND (%(scope)s::text IS NULL OR scope = %(scope)s::text)
        AND (%(state)s::text IS NULL OR state = %(state)s::text)
+       AND (%(platform)s::text IS NULL
+            OR strpos(coalesce((SELECT lower(s.platform_source) FROM server_sessions s
+                                 WHERE s.id = o.server_session_id AND s.team_id = o.team_id), 'claude'), %(platform)s::text) > 0)
        AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s OFFSET %(offset)s
@@ -161,43 +168,6 @@ ANY_BY_NAMES = Query(
     f"""
     SELECT {model.OBSERVATION_COLUMNS} FROM observations
      WHERE (number = ANY(%(numbers)s::bigint[]) OR id = ANY(%(ids)s::uuid[])) AND team_id = %(team_id)s
-    """,
-)
-
-
-OF_SESSION = Query(
-    model.Observation,
-    f"""
-    SELECT {model.OBSERVATION_COLUMNS}
-      FROM observations
-     WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'observation'
-       AND {model.LIVE}
-     ORDER BY created_at DESC, number DESC LIMIT %(limit)s
-    """,
-)
-
-RECORDED = Query(
-    model.Observation,
-    f"""
-    WITH RECURSIVE recorded AS (
-        SELECT id, superseded_by FROM observations
-         WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind <> 'summary'
-         UNION
-        SELECT o.id, o.superseded_by FROM observations o JOIN recorded r ON o.id = r.superseded_by WHERE o.team_id = %(team_id)s
-    )
-    SELECT {model.OBSERVATION_COLUMNS} FROM observations
-     WHERE id IN (SELECT id FROM recorded) AND team_id = %(team_id)s AND {model.LIVE}
-     ORDER BY created_at DESC, number DESC LIMIT %(limit)s
-    """,
-)
-
-OPEN_ENDS = Query(
-    model.Observation,
-    f"""
-    SELECT {model.OBSERVATION_COLUMNS}
-      FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND state = 'open' AND {model.LIVE}
-     ORDER BY number DESC LIMIT %(limit)s
     """,
 )
 
@@ -292,33 +262,16 @@ async def by_number(conn: Conn, team_id: UUID, number: int) -> model.Observation
 async def newest(
     conn: Conn,
     team_id: UUID,
+    wanted: model.ObservationFilter,
     *,
-    project_id: UUID | None,
     limit: int,
-    session_id: UUID | None = None,
-    kind: str | None = None,
-    type_: str | None = None,
-    scope: str | None = None,
-    state: str | None = None,
     before: datetime | None = None,
     before_id: UUID | None = None,
     offset: int = 0,
 ) -> list[model.Observation]:
-    """A page of observations, newest first; None for no filter."""
-    return await NEWEST.all(
-        conn,
-        team_id=team_id,
-        project_id=project_id,
-        session_id=session_id,
-        kind=kind,
-        type=type_,
-        scope=scope,
-        state=state,
-        before=before,
-        before_id=before_id,
-        limit=limit,
-        offset=offset,
-    )
+    """A page of observations, newest first, from the position (`before`, `before_id`) or the offset on."""
+    page = {"before": before, "before_id": before_id, "limit": limit, "offset": offset}
+    return await NEWEST.all(conn, team_id=team_id, **structs.asdict(wanted), **page)
 
 
 @query(f"SELECT {model.OBSERVATION_COLUMNS} FROM observations WHERE id = %(observation_id)s AND team_id = %(team_id)s FOR UPDATE")
@@ -467,22 +420,44 @@ async def gone(
     ...
 
 
+# This one and the two below are asked by each batch: with every filter of NEWEST they would be planned anew each time.
+@query(f"""
+    SELECT {model.OBSERVATION_COLUMNS}
+      FROM observations
+     WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'observation'
+       AND {model.LIVE}
+     ORDER BY created_at DESC, number DESC LIMIT %(limit)s
+    """)
 async def of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, limit: int) -> list[model.Observation]:
-    """The newest `limit` observations that were generated in the session, oldest first."""
-    rows = await OF_SESSION.all(conn, team_id=team_id, project_id=project_id, session_id=session_id, limit=limit)
-    return rows[::-1]
+    """What was generated in the session, newest first."""
+    ...
 
 
+@query(f"""
+    WITH RECURSIVE recorded AS (
+        SELECT id, superseded_by FROM observations
+         WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind <> 'summary'
+         UNION
+        SELECT o.id, o.superseded_by FROM observations o JOIN recorded r ON o.id = r.superseded_by WHERE o.team_id = %(team_id)s
+    )
+    SELECT {model.OBSERVATION_COLUMNS} FROM observations
+     WHERE id IN (SELECT id FROM recorded) AND team_id = %(team_id)s AND {model.LIVE}
+     ORDER BY created_at DESC, number DESC LIMIT %(limit)s
+    """)
 async def recorded(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, limit: int) -> list[model.Observation]:
-    """The newest `limit` of what the session recorded, by itself or by hand, or of what that was merged into, oldest first."""
-    rows = await RECORDED.all(conn, team_id=team_id, project_id=project_id, session_id=session_id, limit=limit)
-    return rows[::-1]
+    """What the session recorded, by itself or by hand, or what that was merged into, newest first."""
+    ...
 
 
+@query(f"""
+    SELECT {model.OBSERVATION_COLUMNS}
+      FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND state = 'open' AND {model.LIVE}
+     ORDER BY number DESC LIMIT %(limit)s
+    """)
 async def open_ends(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[model.Observation]:
-    """What is open in the project, oldest first; at most the newest `limit`."""
-    rows = await OPEN_ENDS.all(conn, team_id=team_id, project_id=project_id, limit=limit)
-    return rows[::-1]
+    """What is open in the project, newest first."""
+    ...
 
 
 # One that somebody corrects at this moment stays open. What a turn has closed is closed by what its own session says of it.
@@ -591,27 +566,6 @@ async def by_numbers(
     conn: Conn, team_id: UUID, numbers: Collection[int], *, project_id: UUID | None = None
 ) -> list[model.Observation]:
     """The observations with these numbers, those that exist (in the project, if one is given), in no order."""
-    ...
-
-
-# By offset, as clients of claude-mem turn pages. What was recorded without a session, or without a word of whose it is, counts as
-# Claude's, as it does there.
-@unprepared_query(f"""
-    SELECT {model.OBSERVATION_COLUMNS}
-      FROM observations o
-     WHERE team_id = %(team_id)s AND {model.LIVE_O}
-       AND {IN_REACH}
-       AND (kind = 'summary') = %(summaries)s::boolean
-       AND (%(platform)s::text IS NULL
-            OR strpos(coalesce((SELECT lower(s.platform_source) FROM server_sessions s
-                                 WHERE s.id = o.server_session_id AND s.team_id = o.team_id), 'claude'), %(platform)s::text) > 0)
-     ORDER BY created_at DESC, id DESC
-     LIMIT %(limit)s OFFSET %(offset)s
-    """)
-async def listed(
-    conn: Conn, team_id: UUID, *, project_id: UUID | None, summaries: bool, platform: str | None, limit: int, offset: int
-) -> list[model.Observation]:
-    """Newest first: only summaries, or all but them. `platform` is part of the name of the agent whose session it was."""
     ...
 
 

@@ -71,7 +71,7 @@ async def test_a_list_has_the_shape_that_clients_of_claude_mem_know(client: http
 
     assert listed.keys() == {"jobs", "total", "totalIsCapped", "limit", "offset", "nextCursor", "requestId"}
     assert (listed["total"], listed["limit"], listed["offset"], listed["nextCursor"]) == (3, 50, 0, None)
-    assert all(job.keys() == ROW | {"serverSessionId", "project", "sessionTitle"} for job in listed["jobs"])
+    assert all(job.keys() == ROW | {"jobType", "serverSessionId", "project", "sessionTitle"} for job in listed["jobs"])
     assert listed["jobs"][0]["lastError"] is None
 
 

@@ -23,7 +23,7 @@ from cmserver.generation.repository import END_JOBS, INSERT_STEWARD_JOBS
 from cmserver.graph import repository as graph
 from cmserver.observations.embedding import indexes
 from cmserver.observations.embedding.repository import CLAIM
-from cmserver.observations.repository import NEWEST, SUMMARIES_OF_SESSIONS, by_numbers, listed
+from cmserver.observations.repository import NEWEST, SUMMARIES_OF_SESSIONS, by_numbers
 from cmserver.ops.doctor.repository import FACTS
 from cmserver.ops.metrics.repository import JOB_COUNTS
 from cmserver.recall import repository as index
@@ -160,6 +160,8 @@ def paging(cast: Cast, **filters: object) -> dict[str, object]:
         "type": None,
         "scope": None,
         "state": None,
+        "without_summaries": False,
+        "platform": None,
         "before": None,
         "before_id": None,
         "limit": 50,
@@ -222,11 +224,10 @@ async def test_what_stands_beside_a_place_is_read_from_the_index_in_its_order(
 
 
 async def test_a_page_by_offset_is_read_from_the_index_in_its_order(db: Db, crowd: Cast):
-    team_id, project_id = crowd.alice.team_id, crowd.alice.project.id
-    asked: dict[str, object] = {"team_id": team_id, "project_id": project_id, "platform": None, "limit": 21, "offset": 100}
-    own = await plan(db, team_id, listed.query.text, asked | {"summaries": False})
-    teams = await plan(db, team_id, listed.query.text, asked | {"summaries": False, "project_id": None})
-    summaries = await plan(db, team_id, listed.query.text, asked | {"summaries": True})
+    team_id, page = crowd.alice.team_id, {"limit": 21, "offset": 100}
+    own = await plan(db, team_id, NEWEST.text, paging(crowd, without_summaries=True, **page))
+    teams = await plan(db, team_id, NEWEST.text, paging(crowd, without_summaries=True, project_id=None, **page))
+    summaries = await plan(db, team_id, NEWEST.text, paging(crowd, kind="summary", **page))
 
     for told in (own, teams):
         assert re.search("Index Scan Backward using observations_(project|team) ", told), told

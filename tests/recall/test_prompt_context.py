@@ -11,6 +11,7 @@ from cmserver.base.db import Db
 from cmserver.base.sql import Conn, Query
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding.model import QueryVector
+from cmserver.observations.model import ObservationFilter
 from cmserver.recall import repository
 from cmserver.recall.model import Context, ContextReason, ContextRequest, NearObservation, NewReceipt
 from cmserver.recall.prompt_context import build_prompt_context
@@ -111,7 +112,7 @@ async def test_a_search_that_takes_too_long_is_given_up_and_the_transaction_goes
 
     async with db.tenant(shop.team_id) as conn:
         context = await build_prompt_context(conn, shop.principal, shop.project, ContextRequest(reason="prompt"), REFUND)
-        still = await observations.newest(conn, shop.team_id, project_id=shop.project.id, limit=1)
+        still = await observations.newest(conn, shop.team_id, ObservationFilter(project_id=shop.project.id), limit=1)
 
     assert context is None
     assert len(still) == 1

@@ -7,6 +7,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding.model import QueryVector, document_text
+from cmserver.observations.model import ObservationFilter
 from cmserver.providers.embedding.model import EmbedderSettings
 from cmserver.providers.embedding.registry import make
 from tests.conftest import Cast
@@ -41,7 +42,9 @@ async def test_with_meaning_more_prompts_are_told_what_helps(db: Db, cast: Cast,
     """Observations are measured by a sentence; their history has no turns."""
     embedder = make(EmbedderSettings(provider="local"))
     async with db.tenant(cast.alice.team_id) as conn:
-        remembered = await observations.newest(conn, cast.alice.team_id, project_id=cast.alice.project.id, limit=1_000)
+        remembered = await observations.newest(
+            conn, cast.alice.team_id, ObservationFilter(project_id=cast.alice.project.id), limit=1_000
+        )
     texts = [document_text(observation) for observation in remembered]
     for observation, vector in zip(remembered, await embedder.embed(texts, "document"), strict=True):
         vectors.give_to("observation", observation.id, [float(number) for number in str(vector).strip("[]").split(",")])

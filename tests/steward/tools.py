@@ -22,7 +22,7 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job
 from cmserver.generation.run_batch import BatchRunner
 from cmserver.observations import repository as observations
-from cmserver.observations.model import NewObservation, Observation, compose, estimate_tokens
+from cmserver.observations.model import NewObservation, Observation, ObservationFilter, compose, estimate_tokens
 from cmserver.providers.model import Completion, Prompt, Rules
 from cmserver.steward import operate, repository
 from cmserver.steward.model import JOB_TYPES, JobType, Mode, NewJob, StewardJob, StewardRun
@@ -189,7 +189,7 @@ class Keeper:
 
     async def observations(self, project: Project) -> list[Observation]:
         async with self.db.tenant(self.team_id) as conn:
-            return (await observations.newest(conn, self.team_id, project_id=project.id, limit=1_000))[::-1]
+            return (await observations.newest(conn, self.team_id, ObservationFilter(project_id=project.id), limit=1_000))[::-1]
 
 
 class Planted(msgspec.Struct, kw_only=True):

@@ -16,7 +16,7 @@ from cmserver.base.http.wire import answer, caller, db, dependency, query, read_
 from cmserver.base.paging import Limit
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key
-from cmserver.observations.model import TYPES, Kind, ManualObservation, ObservationType
+from cmserver.observations.model import TYPES, Kind, ManualObservation, ObservationFilter, ObservationType
 from cmserver.observations.read import list_observations, read_observation
 from cmserver.observations.tidy import tidy_observation
 from cmserver.observations.wire import DeletedObservationOut, ObservationOut, SourceOut, observation_out
@@ -85,9 +85,8 @@ async def get_memories(request: Request) -> Response:
     params = query(request, MemoriesQuery)
     project_id = await _projects(request).within(principal, params.project_id or params.project)
     async with db(request).tenant(principal.team_id) as conn:
-        observations, next_cursor = await list_observations(
-            conn, principal, project_id=project_id, limit=params.limit, kind=params.kind, cursor=params.cursor
-        )
+        wanted = ObservationFilter(project_id=project_id, kind=params.kind)
+        observations, next_cursor = await list_observations(conn, principal, wanted, limit=params.limit, cursor=params.cursor)
     return answer(MemoriesOut(memories=[*map(observation_out, observations)], next_cursor=next_cursor))
 
 

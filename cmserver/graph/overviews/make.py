@@ -17,6 +17,7 @@ from cmserver.graph.overviews.compose import OverviewSource, compose_overview
 from cmserver.graph.overviews.model import Overview
 from cmserver.graph.overviews.writer import OverviewDraft, OverviewWriter, list_texts
 from cmserver.observations import repository as observations
+from cmserver.observations.model import ObservationFilter
 from cmserver.sessions.turns import repository as turns
 
 log = get_logger(__name__)
@@ -102,8 +103,8 @@ async def _make(conn: Conn, team_id: UUID, project: Project, *, texts: int) -> O
     if not counts.observations + counts.summaries + len(latest):
         await repository.drop(conn, team_id, project.id)
         return None
-    summaries = await observations.newest(conn, team_id, project_id=project.id, kind="summary", limit=texts)
-    open_ends = await observations.open_ends(conn, team_id, project.id, _OPEN_ENDS)
+    summaries = await observations.newest(conn, team_id, ObservationFilter(project_id=project.id, kind="summary"), limit=texts)
+    open_ends = (await observations.open_ends(conn, team_id, project.id, _OPEN_ENDS))[::-1]
     source = OverviewSource(
         name=project.name,
         counts=counts,

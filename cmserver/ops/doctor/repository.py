@@ -35,7 +35,8 @@ FACTS = Query(
                AS stuck_lanes,
            (SELECT count(*) FROM teams t CROSS JOIN LATERAL (
                 SELECT FROM observation_generation_jobs j
-                 WHERE j.team_id = t.id AND j.phase = 'failed' AND j.created_at > now() - interval '7 days' LIMIT 1000) j)
+                 WHERE j.team_id = t.id AND j.phase = 'failed' AND j.created_at > '-infinity' -- rule 3 of migration 0001
+                   AND j.created_at > now() - interval '7 days' LIMIT 1000) j)
                AS failed_jobs,
            (SELECT extract(epoch FROM max(now() - due_at))::float8 FROM generation_lanes WHERE worker_id IS NULL AND due_at < now())
                AS oldest_waiting_seconds,

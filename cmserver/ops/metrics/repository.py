@@ -99,7 +99,7 @@ JOB_COUNTS = Query(
             WHERE team_id = t.id AND phase = 'open' AND created_at > '-infinity'
             UNION ALL
            SELECT source_type, status FROM observation_generation_jobs
-            WHERE team_id = t.id AND phase = 'failed' AND created_at > now() - interval '24 hours') j
+            WHERE team_id = t.id AND phase = 'failed' AND created_at > '-infinity' AND created_at > now() - interval '24 hours') j
      GROUP BY t.name, j.source_type, j.status ORDER BY t.name, j.source_type, j.status
     """,
 )

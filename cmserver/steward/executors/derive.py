@@ -21,7 +21,7 @@ from cmserver.consolidation.marks import compared_text, read_marks
 from cmserver.consolidation.model import DERIVED_FROM, NewRelation
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
-from cmserver.observations.model import TITLE_MOST, NewObservation, Observation, compose, estimate_tokens
+from cmserver.observations.model import TITLE_MOST, NewObservation, Observation, ObservationFilter, compose, estimate_tokens
 from cmserver.providers.model import Prompt
 from cmserver.steward.ask import DerivedAnswer, ModelAsker
 from cmserver.steward.derivations import repository as derivations
@@ -74,7 +74,7 @@ class Derive(Executor[DerivePayload]):
         """By rule where the same error was mended in the same way three times; else by a model, whose citations are checked."""
         job = context.job
         async with db.tenant(job.team_id) as conn:
-            rows = await observations.newest(conn, job.team_id, project_id=job.project_id, limit=_LOOKED_AT)
+            rows = await observations.newest(conn, job.team_id, ObservationFilter(project_id=job.project_id), limit=_LOOKED_AT)
             known = await derivations.fingerprints(conn, job.team_id, job.project_id, with_candidates=payload.mode == "dry_run")
             project = await access.project(conn, job.team_id, job.project_id)
         rows = [row for row in rows if row.kind != "summary"]

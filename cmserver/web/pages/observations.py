@@ -14,8 +14,9 @@ from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Invalid
 from cmserver.base.sql import Conn
+from cmserver.base.structs import reshape
 from cmserver.base.text import Text
-from cmserver.observations.model import TYPES, Observation, Scope
+from cmserver.observations.model import TYPES, Observation, ObservationFilter, Scope
 from cmserver.observations.plain import one_line, turn_kind
 from cmserver.observations.read import list_observations, read_batch
 from cmserver.observations.write import delete, expire, promote
@@ -116,17 +117,8 @@ async def _list(visit: Visit, filters: ObservationsPageQuery) -> tuple[list[Show
         raise Invalid.at("$.kind", "Turns are found by a search only: enter some words, or open a session.")
     project_id = await visit.dependency(Projects).within(visit.principal, filters.project)
     async with visit.tenant() as conn:
-        page, next_cursor = await list_observations(
-            conn,
-            visit.principal,
-            project_id=project_id,
-            limit=_PAGE,
-            session_id=filters.session,
-            kind=filters.kind,
-            type_=filters.type,
-            scope=filters.scope,
-            cursor=filters.cursor,
-        )
+        wanted = reshape(filters, ObservationFilter, project_id=project_id, session_id=filters.session)
+        page, next_cursor = await list_observations(conn, visit.principal, wanted, limit=_PAGE, cursor=filters.cursor)
         names = await memory.names_of_projects(conn, visit.principal, {row.project_id for row in page})
     return [ShownHit(line=memory.observation_line(row, names)) for row in page], next_cursor
 

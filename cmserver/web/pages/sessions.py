@@ -24,7 +24,7 @@ from cmserver.events.read import find_event
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.ingest.session_lifecycle import end_session
 from cmserver.observations import repository as observations
-from cmserver.observations.model import Observation
+from cmserver.observations.model import Observation, ObservationFilter
 from cmserver.observations.plain import SUMMARY_LABELS, one_line
 from cmserver.observations.read import list_observations, read_event_observations, read_summary
 from cmserver.ops.erasure.session import delete_session
@@ -163,9 +163,8 @@ async def get_session(visit: Visit) -> Response:
             limit=_EVENTS + 1,
         )
         page, next_cursor = paging.page(rows, _EVENTS, lambda event: (event.occurred_at, event.id))
-        made, next_observations = await list_observations(
-            conn, principal, project_id=session.project_id, limit=_OBSERVATIONS, session_id=session.id
-        )
+        of_session = ObservationFilter(project_id=session.project_id, session_id=session.id)
+        made, next_observations = await list_observations(conn, principal, of_session, limit=_OBSERVATIONS)
         timeline = await _timeline(conn, team_id, page, made)
         await audit_prompt_read(conn, principal, session.project_id, sum(event.kind == "prompt" for event in timeline))
         shown = await receipts.of_session(conn, team_id, session.id, before=None, before_id=None, limit=_RECEIPTS + 1)

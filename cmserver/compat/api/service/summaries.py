@@ -32,7 +32,7 @@ from cmserver.graph.overviews.make import change_overview, delete_overview, find
 from cmserver.graph.overviews.model import Overview
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.observations import repository as observations
-from cmserver.observations.model import Correction, Observation
+from cmserver.observations.model import Correction, Observation, ObservationFilter
 from cmserver.observations.read import audit_read, find_observation
 from cmserver.observations.write import correct, delete, write_summary
 from cmserver.redaction.clean import clean_aside
@@ -87,15 +87,9 @@ async def _page(
     overview = None if session_id else await read_overview(conn, principal, project_id)
     # The overview has a place among the others: it is before the page when the last one before that is older.
     rows_before = min(params.offset, 1) if overview else 0
-    rows = await observations.newest(
-        conn,
-        principal.team_id,
-        project_id=project_id,
-        session_id=session_id,
-        kind="summary",
-        limit=params.limit + rows_before,
-        offset=params.offset - rows_before,
-    )
+    wanted = ObservationFilter(project_id=project_id, session_id=session_id, kind="summary")
+    limit, offset = params.limit + rows_before, params.offset - rows_before
+    rows = await observations.newest(conn, principal.team_id, wanted, limit=limit, offset=offset)
     await audit_read(conn, principal, project_id, "list", rows)
     reserved_id = await find_reserved_id(conn, principal)
     page = [summary_out(row, reserved_id) for row in rows]

@@ -25,7 +25,7 @@ from cmserver.compat.api.guest import admit_caller
 from cmserver.compat.api.worker import rows as worker_rows
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding.model import QueryVector
-from cmserver.observations.model import Observation
+from cmserver.observations.model import Observation, ObservationFilter
 from cmserver.observations.plain import fence, one_line
 from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import audit_read
@@ -260,15 +260,13 @@ async def _list_newest(
         projects = list(await worker_rows.projects_in(conn, principal, where))
         prompts = await turns.listed(conn, principal.team_id, projects, platform=None, limit=worker_rows.MAX_PAGE_ITEMS, offset=0)
         return [row for row in prompts if criteria.is_in_time(row.created_at)]
-    newest = await observations.newest(
-        conn,
-        principal.team_id,
+    wanted = ObservationFilter(
         project_id=where.project_id,
         kind="summary" if criteria.of == "sessions" else None,
-        type_=next(iter(criteria.types)) if len(criteria.types) == 1 else None,
-        limit=_CANDIDATES,
-        before=criteria.until,
-        before_id=_LAST_ID,
+        type=next(iter(criteria.types)) if len(criteria.types) == 1 else None,
+    )
+    newest = await observations.newest(
+        conn, principal.team_id, wanted, limit=_CANDIDATES, before=criteria.until, before_id=_LAST_ID
     )
     return [row for row in newest if criteria.fits(row)]
 

@@ -47,7 +47,7 @@ from cmserver.compat.api.worker.rows import (
 )
 from cmserver.generation.operate import repository as queue
 from cmserver.observations import repository as observations
-from cmserver.observations.model import Observation
+from cmserver.observations.model import Observation, ObservationFilter
 from cmserver.observations.read import audit_read
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.stream.model import Name
@@ -241,15 +241,13 @@ async def _list_rows(
     if where is None:
         return []
     async with db(request).tenant(principal.team_id) as conn:
-        page = await observations.listed(
-            conn,
-            principal.team_id,
+        wanted = ObservationFilter(
             project_id=where.project_id,
-            summaries=summaries,
+            kind="summary" if summaries else None,
+            without_summaries=not summaries,
             platform=requested_platform(request, params.platform_source, params.platform),
-            limit=params.max_items + 1,
-            offset=params.offset,
         )
+        page = await observations.newest(conn, principal.team_id, wanted, limit=params.max_items + 1, offset=params.offset)
         await audit_read(conn, principal, where.project_id, "list", page[: params.max_items])
         return await render_rows(conn, principal, page)
 
