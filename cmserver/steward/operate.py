@@ -138,7 +138,6 @@ async def list_runs(
     project_id: UUID | None,
     status: str | None,
     job_type: str | None,
-    model: str | None = None,
     limit: int,
     cursor: str | None,
 ) -> tuple[list[steward_model.StewardRun], str | None]:
@@ -150,7 +149,6 @@ async def list_runs(
         project_id=project_id if project_id is not None else principal.project_id,
         status=status,
         job_type=job_type,
-        model=model,
         before=before,
         before_id=before_id,
         limit=limit + 1,

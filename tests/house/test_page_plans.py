@@ -11,8 +11,8 @@ from cmserver.base.db import Db
 from cmserver.generation.operate.repository import COUNT, LOCK_SELECTED, PAGE, RUNS, lanes
 from cmserver.ops.analytics.repository import shown_days, shown_totals, stored_days, top_shown
 from cmserver.steward.repository import queue_health
-from cmserver.steward.runs.repository import FIGURES
-from cmserver.steward.runs.repository import NEWEST as NEWEST_STEWARD_RUNS
+from cmserver.steward.runs.repository import figures as steward_figures
+from cmserver.steward.runs.repository import newest as newest_steward_runs
 from tests.conftest import Cast
 from tests.house.test_plans import RUNS as SEED_RUNS
 from tests.house.test_plans import listing, plan, queue
@@ -79,12 +79,12 @@ async def test_the_pages_of_the_steward_read_the_newest_from_indexes(db: Db, cas
     await fill(db, cast, _STEWARD_JOBS, "observation_generation_jobs")
     await fill(db, cast, _STEWARD_RUNS, "steward_runs")
     team_id = cast.alice.team_id
-    page: dict[str, object] = {"team_id": team_id, "project_id": None, "status": None, "job_type": None, "model": None}
+    page: dict[str, object] = {"team_id": team_id, "project_id": None, "status": None, "job_type": None}
     page |= {"before": datetime.now(UTC), "before_id": uuid4(), "limit": 50, "offset": 0}
 
-    newest = await plan(db, team_id, NEWEST_STEWARD_RUNS.text, page)
+    newest = await plan(db, team_id, newest_steward_runs.query.text, page)
     health = await plan(db, team_id, queue_health.query.text, {"team_id": team_id, "project_id": None})
-    figures = await plan(db, team_id, FIGURES.text, {"team_id": team_id, "project_id": None})
+    figures = await plan(db, team_id, steward_figures.query.text, {"team_id": team_id, "project_id": None})
 
     assert "Backward using steward_runs_team" in newest
     assert "steward_runs_team" in figures

@@ -38,40 +38,6 @@ _SELECT: LiteralString = """
 """
 
 
-NEWEST = Query(
-    steward_model.StewardRun,
-    f"""
-    {_SELECT}
-       AND ((%(project_id)s::uuid IS NULL AND r.project_id IS NULL) OR {IN_REACH_O.replace("o.project_id", "r.project_id")})
-       AND (%(status)s::text IS NULL OR r.status = %(status)s::text)
-       AND (%(job_type)s::text IS NULL OR r.job_type = %(job_type)s::text)
-       AND (%(model)s::text IS NULL OR r.model = %(model)s::text)
-       AND (%(before)s::timestamptz IS NULL OR (r.created_at, r.id) < (%(before)s::timestamptz, %(before_id)s::uuid))
-     ORDER BY r.created_at DESC, r.id DESC LIMIT %(limit)s OFFSET %(offset)s
-    """,
-    prepare=False,
-)
-
-LOCK = Query(UUID, "SELECT id FROM steward_runs WHERE id = %(run_id)s AND team_id = %(team_id)s FOR UPDATE")
-
-
-# -- figures
-
-FIGURES = Query(
-    steward_model.RunFigures,
-    """
-    SELECT count(*) FILTER (WHERE created_at > now() - interval '1 hour') AS runs_last_hour, count(*) AS runs,
-           count(*) FILTER (WHERE status IN ('succeeded', 'skipped')) AS succeeded,
-           coalesce(avg(total_tokens), 0)::float8 AS average_tokens, coalesce(avg(latency_ms), 0)::float8 AS average_latency_ms,
-           percentile_disc(0.95) WITHIN GROUP (ORDER BY latency_ms) AS p95_latency_ms
-      FROM steward_runs
-     WHERE team_id = %(team_id)s AND created_at > now() - interval '24 hours'
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    """,
-    prepare=False,
-)
-
-
 # The calls since the last that answered. When the time is over one call is tried: if it fails, it is the last one again.
 BREAKER = Query(
     steward_model.Breaker,
@@ -95,8 +61,6 @@ BREAKER = Query(
     """,
     prepare=False,
 )
-
-# -- policies
 
 
 async def add(
@@ -148,6 +112,14 @@ async def is_tuned_today(conn: Conn, team_id: UUID, mode: str) -> bool: ...
 async def by_id(conn: Conn, team_id: UUID, run_id: UUID) -> steward_model.StewardRun | None: ...
 
 
+@unprepared_query(f"""
+    {_SELECT}
+       AND ((%(project_id)s::uuid IS NULL AND r.project_id IS NULL) OR {IN_REACH_O.replace("o.project_id", "r.project_id")})
+       AND (%(status)s::text IS NULL OR r.status = %(status)s::text)
+       AND (%(job_type)s::text IS NULL OR r.job_type = %(job_type)s::text)
+       AND (%(before)s::timestamptz IS NULL OR (r.created_at, r.id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY r.created_at DESC, r.id DESC LIMIT %(limit)s OFFSET %(offset)s
+    """)
 async def newest(
     conn: Conn,
     team_id: UUID,
@@ -155,29 +127,17 @@ async def newest(
     project_id: UUID | None = None,
     status: str | None = None,
     job_type: str | None = None,
-    model: str | None = None,
     before: datetime | None = None,
     before_id: UUID | None = None,
     limit: int,
     offset: int = 0,
 ) -> list[steward_model.StewardRun]:
     """Newest first; None for no filter."""
-    return await NEWEST.all(
-        conn,
-        team_id=team_id,
-        project_id=project_id,
-        status=status,
-        job_type=job_type,
-        model=model,
-        before=before,
-        before_id=before_id,
-        limit=limit,
-        offset=offset,
-    )
+    ...
 
 
-async def lock(conn: Conn, team_id: UUID, run_id: UUID) -> bool:
-    return await LOCK.first(conn, team_id=team_id, run_id=run_id) is not None
+@query("SELECT id FROM steward_runs WHERE id = %(run_id)s AND team_id = %(team_id)s FOR UPDATE")
+async def lock(conn: Conn, team_id: UUID, run_id: UUID) -> UUID | None: ...
 
 
 @query("UPDATE steward_runs SET undone_at = now(), undone_by = %(undone_by)s WHERE id = %(run_id)s AND team_id = %(team_id)s")
@@ -194,8 +154,16 @@ async def events(conn: Conn, team_id: UUID, job_id: UUID, *, limit: int, offset:
     ...
 
 
-async def figures(conn: Conn, team_id: UUID, project_id: UUID | None) -> steward_model.RunFigures:
-    return await FIGURES.one(conn, team_id=team_id, project_id=project_id)
+@unprepared_query("""
+    SELECT count(*) FILTER (WHERE created_at > now() - interval '1 hour') AS runs_last_hour, count(*) AS runs,
+           count(*) FILTER (WHERE status IN ('succeeded', 'skipped')) AS succeeded,
+           coalesce(avg(total_tokens), 0)::float8 AS average_tokens, coalesce(avg(latency_ms), 0)::float8 AS average_latency_ms,
+           percentile_disc(0.95) WITHIN GROUP (ORDER BY latency_ms) AS p95_latency_ms
+      FROM steward_runs
+     WHERE team_id = %(team_id)s AND created_at > now() - interval '24 hours'
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """)
+async def figures(conn: Conn, team_id: UUID, project_id: UUID | None) -> steward_model.RunFigures: ...
 
 
 @unprepared_query("""
