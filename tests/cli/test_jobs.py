@@ -11,6 +11,7 @@ from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderEr
 from tests.cli.conftest import Cms
 from tests.conftest import Cast, Person, mint
 from tests.generation.tools import Outbox, Scripted, all_skipped, completion
+from tests.steward.tools import insert_job
 
 ORDERS = "github.com/acme/orders"
 
@@ -222,3 +223,18 @@ async def test_lanes_workers_and_calls_are_listed(cms: Cms, cast: Cast, db: Db, 
     assert lanes.column("state") == ["due"]
     assert workers.column("state") == ["alive"]
     assert "refused: The model refused." in calls.out
+
+
+async def test_the_steward_s_jobs_are_listed_and_changed_as_all_others(cms: Cms, cast: Cast, db: Db, job: str):
+    async with db.system() as conn:
+        mine = str(await insert_job(conn, cast.alice.team_id, cast.alice.project.id, "derive", status="queued"))
+
+    listed = await cms("jobs", "list", "--source", "steward", "--type", "derive", key=cast.alice.key)
+    cancelled = await cms("jobs", "cancel", "--all", "--source", "steward", "--yes", key=cast.alice.key)
+    moved = [await cms("steward", word, mine, key=cast.alice.key) for word in ("jobs", "retry", "cancel")]
+
+    assert listed.column("id") == [mine]
+    assert "steward: derive" in listed.out
+    assert cancelled.out == "1 job is cancelled.\n"
+    assert (await cms("jobs", "list", "--status", "queued", key=cast.alice.key)).column("id") == [job]
+    assert [(said.code, "cmserver jobs " in said.err) for said in moved] == [(2, True)] * 3

@@ -143,7 +143,7 @@ FAULTS = {
         ),
         {"key.maker"},
     ),
-    "jobs of the steward that were given up": Fault((_STEWARD_JOB,), {"steward.failed"}),
+    "jobs of the steward that were given up": Fault((_STEWARD_JOB,), {"jobs.failed"}),
     "what words had hidden": Fault(
         (
             f"""

@@ -228,6 +228,8 @@ async def test_what_the_steward_has_to_do_makes_no_queue_late(client: httpx.Asyn
     assert queue_lines(logged) == []
     told = (await info(client, cast.alice.key))["queue"]
     assert (told["waiting"], told["oldestWaitingSeconds"], told["warning"]) == (1, None, None)
+    in_psql = await outbox.rows("SELECT waiting, oldest_waiting FROM queue_totals WHERE waiting > 0")
+    assert in_psql == [{"waiting": 1, "oldest_waiting": None}]
 
 
 async def test_a_long_queue_is_logged_once_a_minute_and_shown(
