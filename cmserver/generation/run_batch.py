@@ -482,7 +482,7 @@ async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.Sessio
     if session_id is None:
         return prompt.SessionContext()
     of_session = observations.of_session if job.source_type == "agent_event" else observations.recorded
-    recorded = (await of_session(conn, job.team_id, job.project_id, session_id, prompt.MAX_PRIOR_OBSERVATIONS))[::-1]
+    recorded = await of_session(conn, job.team_id, job.project_id, session_id, prompt.MAX_PRIOR_OBSERVATIONS)
     session = prompt.SessionContext(
         prompts=await turns.prompts(
             conn,
@@ -496,7 +496,7 @@ async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.Sessio
         closed_elsewhere=await turns.numbers_elsewhere(
             conn, job.team_id, {it.closed_by for it in recorded if it.closed_by}, session_id
         ),
-        open_ends=(await observations.open_ends(conn, job.team_id, job.project_id, prompt.MAX_OPEN_ENDS))[::-1],
+        open_ends=await observations.open_ends(conn, job.team_id, job.project_id, prompt.MAX_OPEN_ENDS),
     )
     if job.source_type == "agent_event":
         first = next((job.prompt_number for job in jobs if job.event_type in PROMPT_TYPES), None)

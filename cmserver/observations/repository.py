@@ -172,6 +172,44 @@ ANY_BY_NAMES = Query(
 )
 
 
+# This one and the two below are asked by each batch: with all filters of NEWEST they would be planned anew each time.
+OF_SESSION = Query(
+    model.Observation,
+    f"""
+    SELECT {model.OBSERVATION_COLUMNS}
+      FROM observations
+     WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'observation'
+       AND {model.LIVE}
+     ORDER BY created_at DESC, number DESC LIMIT %(limit)s
+    """,
+)
+
+RECORDED = Query(
+    model.Observation,
+    f"""
+    WITH RECURSIVE recorded AS (
+        SELECT id, superseded_by FROM observations
+         WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind <> 'summary'
+         UNION
+        SELECT o.id, o.superseded_by FROM observations o JOIN recorded r ON o.id = r.superseded_by WHERE o.team_id = %(team_id)s
+    )
+    SELECT {model.OBSERVATION_COLUMNS} FROM observations
+     WHERE id IN (SELECT id FROM recorded) AND team_id = %(team_id)s AND {model.LIVE}
+     ORDER BY created_at DESC, number DESC LIMIT %(limit)s
+    """,
+)
+
+OPEN_ENDS = Query(
+    model.Observation,
+    f"""
+    SELECT {model.OBSERVATION_COLUMNS}
+      FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND state = 'open' AND {model.LIVE}
+     ORDER BY number DESC LIMIT %(limit)s
+    """,
+)
+
+
 SET_STATES = Query(
     int,
     """
@@ -420,44 +458,22 @@ async def gone(
     ...
 
 
-# This one and the two below are asked by each batch: with every filter of NEWEST they would be planned anew each time.
-@query(f"""
-    SELECT {model.OBSERVATION_COLUMNS}
-      FROM observations
-     WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'observation'
-       AND {model.LIVE}
-     ORDER BY created_at DESC, number DESC LIMIT %(limit)s
-    """)
 async def of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, limit: int) -> list[model.Observation]:
-    """What was generated in the session, newest first."""
-    ...
+    """The newest `limit` observations that were generated in the session, oldest first."""
+    rows = await OF_SESSION.all(conn, team_id=team_id, project_id=project_id, session_id=session_id, limit=limit)
+    return rows[::-1]
 
 
-@query(f"""
-    WITH RECURSIVE recorded AS (
-        SELECT id, superseded_by FROM observations
-         WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind <> 'summary'
-         UNION
-        SELECT o.id, o.superseded_by FROM observations o JOIN recorded r ON o.id = r.superseded_by WHERE o.team_id = %(team_id)s
-    )
-    SELECT {model.OBSERVATION_COLUMNS} FROM observations
-     WHERE id IN (SELECT id FROM recorded) AND team_id = %(team_id)s AND {model.LIVE}
-     ORDER BY created_at DESC, number DESC LIMIT %(limit)s
-    """)
 async def recorded(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, limit: int) -> list[model.Observation]:
-    """What the session recorded, by itself or by hand, or what that was merged into, newest first."""
-    ...
+    """The newest `limit` of what the session recorded, by itself or by hand, or of what that was merged into, oldest first."""
+    rows = await RECORDED.all(conn, team_id=team_id, project_id=project_id, session_id=session_id, limit=limit)
+    return rows[::-1]
 
 
-@query(f"""
-    SELECT {model.OBSERVATION_COLUMNS}
-      FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND state = 'open' AND {model.LIVE}
-     ORDER BY number DESC LIMIT %(limit)s
-    """)
 async def open_ends(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[model.Observation]:
-    """What is open in the project, newest first."""
-    ...
+    """What is open in the project, oldest first; at most the newest `limit`."""
+    rows = await OPEN_ENDS.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+    return rows[::-1]
 
 
 # One that somebody corrects at this moment stays open. What a turn has closed is closed by what its own session says of it.

@@ -15,7 +15,7 @@ ALL_ROWS = {
     "cmserver.observations.repository.BY_GENERATION_KEYS": "a repeated write must find the first, whatever became of it",
     "cmserver.observations.repository.by_id": "for find_observation, which says where a superseded row went",
     "cmserver.observations.repository.ANY_BY_NAMES": "who merges says of each that is not live why",
-    "cmserver.observations.repository.recorded": "follows what was merged to the live one that it was merged into",
+    "cmserver.observations.repository.RECORDED": "follows what was merged to the live one that it was merged into",
     "cmserver.observations.repository.by_number": "for find_observation, which says where a superseded row went",
     "cmserver.observations.repository.lock": "of a row that was found before",
     "cmserver.observations.repository.CORRECT": "of a row that is locked",

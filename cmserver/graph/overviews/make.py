@@ -104,7 +104,7 @@ async def _make(conn: Conn, team_id: UUID, project: Project, *, texts: int) -> O
         await repository.drop(conn, team_id, project.id)
         return None
     summaries = await observations.newest(conn, team_id, ObservationFilter(project_id=project.id, kind="summary"), limit=texts)
-    open_ends = (await observations.open_ends(conn, team_id, project.id, _OPEN_ENDS))[::-1]
+    open_ends = await observations.open_ends(conn, team_id, project.id, _OPEN_ENDS)
     source = OverviewSource(
         name=project.name,
         counts=counts,
