@@ -8,13 +8,13 @@ from typing import get_args
 import click
 import msgspec
 
-from cmserver.base.columns import Columns, format_time, render_fields, render_table
+from cmserver.base.columns import Columns, format_time, render_fields
 from cmserver.base.tolerant_json import array
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
 from cmserver.cli.jobs import render_history
 from cmserver.cli.output import as_called
 from cmserver.steward import wire as steward_wire
-from cmserver.steward.model import JOB_TYPES, Mode, RunStatus
+from cmserver.steward.model import JOB_TYPES, Mode, RunStatus, UndoneEffect
 
 _MOVED = {"jobs": "cmserver jobs list --source steward", "retry": "cmserver jobs retry JOB", "cancel": "cmserver jobs cancel JOB"}
 
@@ -165,15 +165,16 @@ async def undo(client: ApiClient, run_id: str, *, yes: bool) -> None:
     client.show(answer, steward_wire.UndoneRunOut, _undone_lines)
 
 
+_UNDONE_COLUMNS = Columns(
+    UndoneEffect,
+    "what=kind, of, shown again=restored",
+    of=lambda effect: None if effect.number is None else f"#{effect.number}",
+    restored=lambda effect: ", ".join(f"#{number}" for number in effect.restored),
+)
+
+
 def _undone_lines(undone: steward_wire.UndoneRunOut) -> str:
-    return render_table(
-        ("what", "of", "shown again"),
-        [
-            (effect.kind, None if effect.number is None else f"#{effect.number}", ", ".join(f"#{n}" for n in effect.restored))
-            for effect in undone.undone
-        ],
-        empty="",
-    )
+    return _UNDONE_COLUMNS.table(undone.undone, empty="")
 
 
 @steward.command()
@@ -190,31 +191,23 @@ async def policies(client: ApiClient, rollback: str | None) -> None:
     client.show(await client.get("/v1/steward/policies"), steward_wire.PoliciesOut, _policy_lines)
 
 
+_POLICY_COLUMNS = Columns(
+    steward_wire.PolicyOut,
+    "policy=key, value, usual, bounds, meaning",
+    value=lambda policy: f"{policy.value:g}",
+    usual=lambda policy: f"{policy.usual:g}",
+    bounds=lambda policy: f"{policy.least:g} to {policy.most:g}",
+)
+_CHANGE_COLUMNS = Columns(
+    steward_wire.PolicyChangeOut,
+    "when=created, policy=policy_key, from, to, why=reason, sample=sample_size, by=changed_by",
+    **{"from": lambda change: f"{change.prior_value:g}", "to": lambda change: f"{change.new_value:g}"},
+)
+
+
 def _policy_lines(page: steward_wire.PoliciesOut) -> str:
-    values = render_table(
-        ("policy", "value", "usual", "bounds", "meaning"),
-        [(row.key, f"{row.value:g}", f"{row.usual:g}", f"{row.least:g} to {row.most:g}", row.meaning) for row in page.policies],
-        empty="",
-        shrink=("meaning",),
-    )
-    history = render_table(
-        ("when", "policy", "from", "to", "why", "sample", "by"),
-        [
-            (
-                format_time(row.created_at_epoch),
-                row.policy_key,
-                f"{row.prior_value:g}",
-                f"{row.new_value:g}",
-                row.reason,
-                row.sample_size,
-                row.changed_by,
-            )
-            for row in page.history
-        ],
-        empty="No threshold was changed.",
-        shrink=("why",),
-    )
-    return f"{values}\n\n{history}"
+    history = _CHANGE_COLUMNS.table(page.history, empty="No threshold was changed.", shrink=("why",))
+    return f"{_POLICY_COLUMNS.table(page.policies, empty='', shrink=('meaning',))}\n\n{history}"
 
 
 def _run_path(run_id: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -20,7 +19,7 @@ from cmserver.base.errors import Forbidden, Invalid, NotFound
 from cmserver.base.http.operation import get, post
 from cmserver.base.http.wire import answer, caller, db, dependency, query
 from cmserver.base.http.wire import read as read_body
-from cmserver.base.ids import from_iso, request_id
+from cmserver.base.ids import request_id
 from cmserver.base.paging import Limit
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
@@ -32,7 +31,7 @@ from cmserver.generation.model import Job, Status
 from cmserver.generation.operate import manage as manage_jobs
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.manage import SelectionResult
-from cmserver.generation.operate.model import MAX_SELECTED, JobFilter, LaneState, Payload, SourceType
+from cmserver.generation.operate.model import MAX_SELECTED, LaneState, Payload, SourceType
 from cmserver.observations.read import NO_SUCH as NO_SUCH_OBSERVATION
 from cmserver.observations.read import find_observation
 from cmserver.sessions import repository as sessions
@@ -210,22 +209,15 @@ async def _change_jobs(request: Request, change: Callable[..., Awaitable[Selecti
     """`manage.retry_jobs` or `cancel_jobs` for what the body selects."""
     principal = await caller(request, Principal)
     body = await read_body(request, JobSelectionIn)
-    selection = await _resolve_selection(request, principal, body)
-    result = await change(db(request), dependency(request, JobNotifier), principal, selection, dry_run=body.dry_run)
-    changed = len(result.changed)
-    return answer(reshape(result, wire.SelectedJobsOut, changed=changed, has_more=result.has_more, request_id=request_id()))
-
-
-async def _resolve_selection(request: Request, principal: Principal, body: JobSelectionIn) -> JobFilter:
-    """The selection with ids for names; NotFound when the key does not see the project or session."""
     project_id = principal.project_id
     if body.project_id is not None:
         project_id = (await dependency(request, Projects).named_or_own(principal, body.project_id, at="$.projectId")).id
-    session_id = None
-    if body.session_id is not None:
-        async with db(request).tenant(principal.team_id) as conn:
-            session_id = (await find_session(conn, principal, body.session_id)).id
-    return reshape(body, JobFilter, project_id=project_id, session_id=session_id, since=_parse_time(body.since), ids=body.job_ids)
+    selection = await manage_jobs.resolve_filter(
+        db(request), principal, body, project_id=project_id, session=body.session_id, since=body.since, ids=body.job_ids
+    )
+    result = await change(db(request), dependency(request, JobNotifier), principal, selection, dry_run=body.dry_run)
+    changed = len(result.changed)
+    return answer(reshape(result, wire.SelectedJobsOut, changed=changed, has_more=result.has_more, request_id=request_id()))
 
 
 async def post_job_retry(request: Request) -> Response:
@@ -266,10 +258,10 @@ async def post_reindex(request: Request) -> Response:
 async def _list_jobs(request: Request, principal: Principal, params: JobsQuery, project_id: UUID | None) -> Response:
     """Answer with a page of the jobs that match the parameters."""
     _check_include(principal, params.include)
-    since = _parse_time(params.since)
+    criteria = await manage_jobs.resolve_filter(
+        db(request), principal, params, project_id=project_id, session=params.session, since=params.since
+    )
     async with db(request).tenant(principal.team_id) as conn:
-        session = None if params.session is None else await find_session(conn, principal, params.session)
-        criteria = reshape(params, JobFilter, project_id=project_id, session_id=session and session.id, since=since)
         page = await manage_jobs.list_jobs(
             conn, principal, criteria, limit=params.limit, offset=params.offset, cursor=params.cursor
         )
@@ -325,15 +317,6 @@ async def _resolve_target(request: Request, principal: Principal, body: ReindexI
         if not principal.sees(observation.project_id):  # shared by another project: readable only
             raise NotFound(NO_SUCH_OBSERVATION)
         return reindex.ReindexTarget(project_id=observation.project_id, scope="observation", source_id=observation.id)
-
-
-def _parse_time(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return from_iso(text)
-    except ValueError as error:
-        raise Invalid.at("$.since", "Invalid time: use ISO 8601, such as 2026-11-22T08:00:00Z.") from error
 
 
 def _check_include(principal: Principal, include: Include | None) -> None:

@@ -14,8 +14,9 @@ from cmserver.access.model import Principal
 from cmserver.base import paging
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound
-from cmserver.base.ids import named_id
+from cmserver.base.ids import from_iso, named_id
 from cmserver.base.sql import Conn
+from cmserver.base.structs import reshape
 from cmserver.calls import repository as calls
 from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import JobNotifier
@@ -24,6 +25,7 @@ from cmserver.generation.operate import repository
 from cmserver.generation.operate.model import MAX_SELECTED, JobEvent, JobFilter, Run
 from cmserver.observations import repository as observations
 from cmserver.observations.plain import one_line
+from cmserver.sessions.read import find_session
 
 NO_SUCH = "There is no such job."
 _STEWARD_S = "This is a job of the steward: only a key with the scope admin may retry or cancel it."
@@ -77,6 +79,28 @@ async def list_jobs(
     total = await repository.count(conn, team_id, criteria, MAX_TOTAL + 1)
     jobs, next_cursor = paging.page(rows, limit, lambda job: (job.created_at, job.id))
     return JobPage(jobs=jobs, total=min(total, MAX_TOTAL), total_is_capped=total > MAX_TOTAL, next_cursor=next_cursor)
+
+
+async def resolve_filter(
+    db: Db,
+    principal: Principal,
+    wanted: msgspec.Struct,
+    *,
+    project_id: UUID | None,
+    session: str | None,
+    since: str | None,
+    ids: list[UUID] | None = None,
+) -> JobFilter:
+    """`wanted` with ids and times for what was typed; NotFound when the key does not see the session."""
+    session_id = None
+    if session is not None:
+        async with db.tenant(principal.team_id) as conn:
+            session_id = (await find_session(conn, principal, session)).id
+    try:
+        since_at = None if since is None else from_iso(since)
+    except ValueError as error:
+        raise Invalid.at("$.since", "Invalid time: use ISO 8601, such as 2026-11-22 or 2026-11-22T08:00:00Z.") from error
+    return reshape(wanted, JobFilter, project_id=project_id, session_id=session_id, since=since_at, ids=ids)
 
 
 async def find_job(conn: Conn, principal: Principal, text: str, *, lock: bool = False) -> Job:

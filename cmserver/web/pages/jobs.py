@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -11,8 +10,6 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from cmserver.access.projects import Projects
-from cmserver.base.errors import Invalid
-from cmserver.base.ids import from_iso
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key
 from cmserver.generation.job_notifier import JobNotifier
@@ -22,7 +19,6 @@ from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import MAX_SELECTED, JobFilter, SourceType
 from cmserver.observations import repository as observations
 from cmserver.observations.read import audit_read
-from cmserver.sessions.read import find_session
 from cmserver.web.page import Page
 from cmserver.web.pages.memory import list_projects, names_of_work
 from cmserver.web.visit import Visit
@@ -88,15 +84,10 @@ async def get_jobs(visit: Visit) -> Response:
     filters = visit.query(JobFilters)
     principal = visit.principal
     project_id = await visit.dependency(Projects).within(principal, filters.project)
+    criteria = await manage_jobs.resolve_filter(
+        visit.db, principal, filters, project_id=project_id, session=filters.session, since=filters.since
+    )
     async with visit.tenant() as conn:
-        session = None if filters.session is None else await find_session(conn, principal, filters.session)
-        criteria = JobFilter(
-            project_id=project_id,
-            session_id=session and session.id,
-            status=filters.status,
-            source_type=filters.source_type,
-            since=parse_since(filters.since),
-        )
         page = await manage_jobs.list_jobs(conn, principal, criteria, limit=PAGE_ROWS, cursor=filters.cursor)
         everything = JobFilter(project_id=project_id)
         counts = [
@@ -223,30 +214,11 @@ def _pretty(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
-def parse_since(text: str | None) -> datetime | None:
-    """A day or a time of the filter."""
-    if text is None:
-        return None
-    try:
-        return from_iso(text)
-    except ValueError as error:
-        raise Invalid.at("$.since", "Invalid time: use ISO 8601, such as 2026-11-22 or 2026-11-22T08:00:00Z.") from error
-
-
 async def _resolve_selection(visit: Visit, query: SelectionForm) -> JobFilter:
-    principal = visit.principal
-    project_id = await visit.dependency(Projects).within(principal, query.project)
-    session_id = None
-    if query.session is not None:
-        async with visit.tenant() as conn:
-            session_id = (await find_session(conn, principal, query.session)).id
-    return JobFilter(
-        project_id=project_id,
-        session_id=session_id,
-        status=None if query.id else query.status,
-        source_type=query.source_type,
-        since=parse_since(query.since),
-        ids=query.id or None,
+    project_id = await visit.dependency(Projects).within(visit.principal, query.project)
+    wanted = msgspec.structs.replace(query, status=None) if query.id else query
+    return await manage_jobs.resolve_filter(
+        visit.db, visit.principal, wanted, project_id=project_id, session=query.session, since=query.since, ids=query.id or None
     )
 
 
