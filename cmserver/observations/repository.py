@@ -82,7 +82,7 @@ NEWEST = Query(
     f"""
     SELECT {model.OBSERVATION_COLUMNS}
       FROM observations o
-     WHERE team_id = %(team_id)s AND {model.LIVE}
+     WHERE team_id = %(team_id)s AND {model.LIVE_O}
        AND created_at > '-infinity' -- all are: the index by type says it, see rule 3 of migration 0001
        AND {IN_REACH}
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
