@@ -200,8 +200,9 @@ _POLICY_COLUMNS = Columns(
 )
 _CHANGE_COLUMNS = Columns(
     steward_wire.PolicyChangeOut,
-    "when=created, policy=policy_key, from, to, why=reason, sample=sample_size, by=changed_by",
-    **{"from": lambda change: f"{change.prior_value:g}", "to": lambda change: f"{change.new_value:g}"},
+    "when=created, policy=policy_key, from=prior, to=new, why=reason, sample=sample_size, by=changed_by",
+    prior=lambda change: f"{change.prior_value:g}",
+    new=lambda change: f"{change.new_value:g}",
 )
 
 
