@@ -130,8 +130,6 @@ async def _end(conn: Conn, batch: Batch, context: JobContext, executor: Executor
     job, run_id = context.job, context.run_id
     current = await repository.job(conn, job.team_id, job.id)
     if current is None or current.project_id != job.project_id:  # what it is about was moved to another one meanwhile
-        if current is not None:
-            await outbox.make_lane_due(conn, current.project_id, current.team_id, current.project_id)
         return End(job_id=job.id, status="queued", give_back=True)
     if plan.call is not None:
         await outbox.add_event(conn, job.id, run_id, "model_invoked", to_stored(plan.call))

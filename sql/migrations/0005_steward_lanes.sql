@@ -1,7 +1,8 @@
 -- A job of the steward is in the lane of its project, also after projects were joined
 --
 -- By `lane = project_id` a claim tells the steward's lanes from those of events. A job that went to another project with its
--- observations kept its lane, and was claimed as an event is. Now it changes its lane, and the new one is due.
+-- observations kept its lane, and was claimed as an event is. Now it changes its lane, and the new one is due. One that runs keeps
+-- its lane, by which its claim is known, until it ends, is sent back or is lost.
 -- An index for the steward's due lanes: a claim looks there first, since one that is due for a minute has its turn among the events.
 -- queue_totals no longer counts the steward's jobs in the age of the oldest, as /v1/info does not.
 --
@@ -15,13 +16,14 @@ BEGIN
     NEW.lane := NEW.project_id;
     IF NEW.status = 'queued' THEN
         INSERT INTO generation_lanes AS l (lane, team_id, project_id, due_at)
-        VALUES (NEW.lane, NEW.team_id, NEW.project_id, now())
+        VALUES (NEW.lane, NEW.team_id, NEW.project_id, coalesce(NEW.next_attempt_at, now()))
         ON CONFLICT (lane) DO UPDATE SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at));
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER follow_project BEFORE UPDATE OF project_id ON observation_generation_jobs
-    FOR EACH ROW WHEN (NEW.source_type = 'steward' AND NEW.lane <> NEW.project_id) EXECUTE FUNCTION follow_project();
+CREATE TRIGGER follow_project BEFORE UPDATE OF project_id, status ON observation_generation_jobs
+    FOR EACH ROW WHEN (NEW.source_type = 'steward' AND NEW.lane <> NEW.project_id AND NEW.status <> 'processing')
+    EXECUTE FUNCTION follow_project();
 UPDATE observation_generation_jobs SET project_id = project_id WHERE source_type = 'steward' AND lane <> project_id;
 
 CREATE OR REPLACE VIEW queue_totals AS

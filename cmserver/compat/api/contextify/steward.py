@@ -317,14 +317,14 @@ async def post_cancel(request: Request) -> Response:
 async def _change_job(
     request: Request, change: Callable[[Db, JobNotifier, Principal, str], Awaitable[tuple[Job, bool]]]
 ) -> Response:
-    """Do it to a job of the steward; Conflict also where it was done before."""
+    """Do it to a job of the steward; Conflict where that is done already, but for a running one that will stop."""
     principal = await caller(request, Principal)
     job_id = path_id(request, NO_JOB, "jobId")
     async with db(request).tenant(principal.team_id) as conn:
         if await _find_job(conn, principal, job_id) is None:
             raise NotFound(NO_JOB)
     job, is_new = await change(db(request), dependency(request, JobNotifier), principal, str(job_id))
-    if not is_new:
+    if not is_new and job.status != "processing":
         raise Conflict(f"There is nothing to do: the job is {_STATUSES.get(job.status, job.status)}.")
     return answer(ContextifyJobStatusOut(status=_STATUSES.get(job.status, job.status), id=job.id))
 
