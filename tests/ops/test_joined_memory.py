@@ -258,12 +258,20 @@ async def test_a_job_that_was_moved_while_it_ran_keeps_its_lane_until_it_is_sent
     [before] = await rows(keeper.db, of_job, job_id)
     change = "UPDATE observation_generation_jobs SET"
 
-    await rows(keeper.db, f"{change} status = 'processing', locked_at = now(), locked_by = 'w', worker_id = 0, claim = 0 WHERE id = %s", job_id)
+    await rows(
+        keeper.db,
+        f"{change} status = 'processing', locked_at = now(), locked_by = 'w', worker_id = 0, claim = 0 WHERE id = %s",
+        job_id,
+    )
     forgotten = "WITH e AS (DELETE FROM observation_generation_job_events WHERE generation_job_id = %s)"
     await rows(keeper.db, f"{forgotten} {change} project_id = %s WHERE id = %s", job_id, cast.alice.project.id, job_id)
     assert [row["lane"] for row in await rows(keeper.db, of_job, job_id)] == [before["lane"]]
 
-    await rows(keeper.db, f"{change} status = 'queued', locked_at = NULL, locked_by = NULL, worker_id = NULL, claim = NULL WHERE id = %s", job_id)
+    await rows(
+        keeper.db,
+        f"{change} status = 'queued', locked_at = NULL, locked_by = NULL, worker_id = NULL, claim = NULL WHERE id = %s",
+        job_id,
+    )
     assert [row["lane"] for row in await rows(keeper.db, of_job, job_id)] == [cast.alice.project.id]
     due = "SELECT due_at <= now() AS due FROM generation_lanes WHERE lane = %s"
     assert await rows(keeper.db, due, cast.alice.project.id) == [{"due": True}]
