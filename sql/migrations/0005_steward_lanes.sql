@@ -2,7 +2,7 @@
 --
 -- By `lane = project_id` a claim tells the steward's lanes from those of events. A job that went to another project with its
 -- observations kept its lane, and was claimed as an event is. Now it changes its lane, and the new one is due. One that runs keeps
--- its lane, by which its claim is known, until it ends, is sent back or is lost.
+-- its lane, by which its claim is known, until it ends, is sent back or is lost. A lane that is left empty goes.
 -- An index for the steward's due lanes: a claim looks there first, since one that is due for a minute has its turn among the events.
 -- queue_totals no longer counts the steward's jobs in the age of the oldest, as /v1/info does not.
 --
@@ -19,12 +19,20 @@ BEGIN
         VALUES (NEW.lane, NEW.team_id, NEW.project_id, coalesce(NEW.next_attempt_at, now()))
         ON CONFLICT (lane) DO UPDATE SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at));
     END IF;
+    DELETE FROM generation_lanes l
+     WHERE l.lane = OLD.lane AND l.worker_id IS NULL
+       AND NOT EXISTS (SELECT FROM observation_generation_jobs j WHERE j.lane = OLD.lane AND j.phase = 'open' AND j.id <> NEW.id);
     RETURN NEW;
 END $$;
 CREATE TRIGGER follow_project BEFORE UPDATE OF project_id, status ON observation_generation_jobs
     FOR EACH ROW WHEN (NEW.source_type = 'steward' AND NEW.lane <> NEW.project_id AND NEW.status <> 'processing')
     EXECUTE FUNCTION follow_project();
 UPDATE observation_generation_jobs SET project_id = project_id WHERE source_type = 'steward' AND lane <> project_id;
+
+-- A project's own lane stays its own when its rows go to another one.
+CREATE FUNCTION stay_with_project() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TRIGGER stay_with_project BEFORE UPDATE OF project_id ON generation_lanes
+    FOR EACH ROW WHEN (OLD.lane = OLD.project_id) EXECUTE FUNCTION stay_with_project();
 
 CREATE OR REPLACE VIEW queue_totals AS
     SELECT t.name AS team, q.waiting, q.active, q.delayed, q.held, e.completed, e.failed, e.cancelled, r.recovered, q.oldest_waiting

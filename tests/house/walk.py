@@ -129,6 +129,7 @@ NAMES_NOTHING: dict[str, str] = {
     "aliases": "what a project of one's own shall be called",
     "eventType": "a word",
     "jobType": "a word",
+    "job_type": "a word",
     "policy_key": "the name of a policy that every team has",
     "skipEventTypes": "words",
     "resourceType": "a word",

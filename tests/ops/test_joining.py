@@ -169,6 +169,8 @@ async def fill_others(db: Db, team_id: UUID, project: str, first: int, second: i
                 INSERT INTO project_overviews (id, project_id, team_id, body, numbers, made_at)
                 SELECT gen_random_uuid(), id, team_id, 'A page', ARRAY[%(first)s::bigint], now() FROM p
                 ON CONFLICT (project_id) DO UPDATE SET body = excluded.body, numbers = excluded.numbers, made_at = now()
+            ), lane AS (
+                INSERT INTO generation_lanes (lane, team_id, project_id) SELECT id, team_id, id FROM p
             ), job AS (
                 INSERT INTO observation_generation_jobs (id, team_id, project_id, lane, source_type, source_id, job_type)
                 SELECT gen_random_uuid(), team_id, id, id, 'steward', id, 'derive' FROM p RETURNING *
