@@ -33,7 +33,7 @@ from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.ingest import jobs as ingest_jobs
-from cmserver.ingest.door import gathers_turns
+from cmserver.ingest.door import calls_no_model
 from cmserver.observations.accesses import jobs as access_jobs
 from cmserver.observations.calibration import jobs as calibration_jobs
 from cmserver.observations.embedding.embedding_worker import EmbeddingWorker, keep_indexed
@@ -45,8 +45,10 @@ from cmserver.retention.sweep import sweep
 from cmserver.steward.plan import plan_all
 from cmserver.steward.run_job import StewardRunner
 
-_MAX_TURN_EVENTS, _MAX_TURN_CHARS = 500, 8_000_000
-"""A turn that is gathered is one batch; rules cost nothing."""
+_MAX_RULES_EVENTS, _MAX_RULES_CHARS = 500, 8_000_000
+"""A lane, or a turn that is gathered, is one batch; rules cost nothing."""
+_SET_LANES = 32
+"""Batches by rules whose effects are one transaction."""
 _MAX_BATCH_EVENTS, _MAX_BATCH_CHARS = 20, 60_000
 """Of one call of a model: more events than a burst mostly has, and fewer observations in an answer than its limit cuts."""
 
@@ -96,10 +98,12 @@ async def run_worker(
     check_contract()
     name = label or f"{socket.gethostname()}:{os.getpid()}"
     runner = BatchRunner(db, providers, notifier, settings, StewardRunner(db, settings))
+    by_rules = calls_no_model(settings)
     limits = WorkerLimits(
         slots=settings.generation_concurrency,
-        max_events=_MAX_TURN_EVENTS if gathers_turns(settings) else _MAX_BATCH_EVENTS,
-        max_chars=_MAX_TURN_CHARS if gathers_turns(settings) else _MAX_BATCH_CHARS,
+        set_lanes=_SET_LANES if by_rules else 1,
+        max_events=_MAX_RULES_EVENTS if by_rules else _MAX_BATCH_EVENTS,
+        max_chars=_MAX_RULES_CHARS if by_rules else _MAX_BATCH_CHARS,
         lease_seconds=settings.lease_seconds,
         heartbeat_seconds=settings.heartbeat_seconds,
     )

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from uuid import UUID
 
-import msgspec
-
 from cmserver.access.model import expand_scopes
 from cmserver.base.sql import Conn
 from cmserver.calls.budget import BUDGET, BudgetRefusal
@@ -27,7 +25,7 @@ MAX_REST_SECONDS = 3600.0
 """Upper bound of what a provider may ask for: unlike a pause, a rest cannot be ended by hand."""
 _MAX_MESSAGE_CHARS = 2000
 _LONG_CHARS = 50_000
-"""Of the events of a batch, as JSON."""
+"""Of the payloads of a batch."""
 
 _ASKING_SCOPES = {"events:write", "sessions:write", "jobs:write", "admin", "*"}
 """Any of these lets a key ask for observations and summaries."""
@@ -62,9 +60,8 @@ class Batch:
     async def read_events(self) -> None:
         """Read the events of the jobs, each once for all that is made of it; long ones in a thread, so that heartbeats go on."""
         self.root = find_root(self.jobs)
-        is_long = len(msgspec.json.encode([job.payload for job in self.jobs])) > _LONG_CHARS
         read = partial(read_events, self.jobs, self.root)
-        self.readings = await asyncio.to_thread(read) if is_long else read()
+        self.readings = await asyncio.to_thread(read) if self.claim.chars > _LONG_CHARS else read()
 
     def check_jobs(self) -> list[ClaimedJob]:
         """The jobs that may be generated. The others fail at once, without a provider call."""

@@ -1,83 +1,116 @@
-"""Writes the effects of a batch in one fenced transaction: observations, sources, audit, the jobs' ends, the lane's release."""
+"""Writes the effects of batches in one fenced transaction: observations, sources, audit, the jobs' ends, the lanes' release."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from uuid import UUID
+
+import msgspec
 
 from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
 from cmserver.generation import repository
-from cmserver.generation.batch import Effect
+from cmserver.generation.batch import Batch
 from cmserver.generation.lease import LeaseLostError
-from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
-from cmserver.generation.record import NOTHING_FOUND, SettledAnswer, store_observations
+from cmserver.generation.model import ClaimedJob, End
+from cmserver.generation.record import NOTHING_FOUND, CitedObservation, SettledAnswer, store_observations
 from cmserver.generation.settle_failures import settle_failures
 from cmserver.generation.turn_work import add_turn_work
 from cmserver.graph.read_turn import keep_turn_names
 from cmserver.observations import repository as observations
 from cmserver.providers.model import FailureKind
-from cmserver.reading.model import EventReading
 from cmserver.sessions import repository as sessions
 
 
-async def write_batch_effects(
-    conn: Conn,
-    claim: Claim,
-    jobs: Sequence[ClaimedJob],
-    readings: Mapping[UUID, EventReading],
-    answered: Sequence[SettledAnswer],
-    ends: Sequence[End],
-    hold: LaneHold,
-    effect: Effect | None = None,
-) -> list[int]:
-    """Write the results of the batch and return the numbers of the new observations. LeaseLostError rolls everything back.
+async def write_effects(conn: Conn, batches: Sequence[Batch]) -> dict[UUID, list[int]]:
+    """Write the results of batches of one team; returns the numbers of the new observations by lane.
 
-    `answered` are the calls whose answers are applied, `ends` the ends of the other jobs; `effect` is of the one job of its batch,
-    whose project is held before the job is locked. A job that was cancelled meanwhile ends as cancelled, without its effect, and
-    observations that cite it are dropped.
+    LeaseLostError, when one of the lanes is lost, rolls everything back. A batch with an effect is alone; the project of its job is
+    held before the job is locked. A job that was cancelled meanwhile ends as cancelled, without its effect, and observations that
+    cite it are dropped.
     """
-    drawn = [observation for call in answered for observation in call.observations]
-    # A turn's job says nothing of how its session was worded.
-    session_ids = sorted({job.server_session_id for job in jobs if job.server_session_id and job.source_type != "turn"})
-    failed = any(end.status == "failed" for end in ends)
-    has_events = any(job.source_type == "agent_event" for job in jobs)
-    for session_id in session_ids:
-        await sessions.generated(conn, claim.team_id, session_id, "failed" if failed else "completed", news=has_events)
-    if effect is not None:
-        await observations.hold_projects(conn, claim.team_id, {job.project_id for job in jobs})
-    held = await repository.still_held(conn, claim.claim, [job.id for job in jobs])
-    if effect is not None:
-        ends = [await effect(conn)] if held else [End(job_id=job.id, status="failed") for job in jobs]
-    cited = [observation for observation in drawn if all(job.id in held for job in observation.jobs)]
-    observed = {job.id for observation in cited for job in observation.jobs}
-    all_ends = [*ends, *(_answered_end(job, call, observed) for call in answered if call.ends_jobs for job in call.jobs)]
-    await repository.end_jobs(conn, claim.claim, all_ends, hold_seconds=hold.seconds)
-    await calls.end_runs(conn, [call.run_id for call in answered if call.run_id and call.is_usable], "applied")
+    team_id = batches[0].claim.team_id
+    claims = [batch.claim.claim for batch in batches]
+    jobs = [job for batch in batches for job in batch.jobs]
+    await _note_sessions(conn, team_id, batches)
+    if any(batch.effect for batch in batches):
+        await observations.hold_projects(conn, team_id, {job.project_id for job in jobs})
+    held = await repository.still_held(conn, claims, [job.id for job in jobs])
+    cited: dict[UUID, list[CitedObservation]] = {}
+    ends: list[End] = []
+    for batch in batches:
+        if batch.effect is not None:
+            batch_ends = [await batch.effect(conn)] if held else [End(job_id=job.id, status="failed") for job in jobs]
+        else:
+            batch_ends = batch.ends
+        drawn = (observation for call in batch.answered for observation in call.observations)
+        cited[batch.claim.lane] = [observation for observation in drawn if all(job.id in held for job in observation.jobs)]
+        observed = {job.id for observation in cited[batch.claim.lane] for job in observation.jobs}
+        ends += [msgspec.structs.replace(it, hold_seconds=batch.hold.seconds) if it.status == "queued" else it for it in batch_ends]
+        ends += [_answered_end(job, call, observed) for call in batch.answered if call.ends_jobs for job in call.jobs]
+    await repository.end_jobs(conn, claims, ends)
+    await _end_runs(conn, [call for batch in batches for call in batch.answered if call.run_id])
+    programs = await _note_work(conn, batches, held)
+    worded = [job.id for batch in batches for call in batch.answered if call.run_id and call.is_usable for job in call.jobs]
+    observed = {job.id for of_lane in cited.values() for observation in of_lane for job in observation.jobs}
+    if worded := [job_id for job_id in worded if job_id in held & observed]:
+        await observations.remove_rules_rows(conn, team_id, worded)
+    numbers = await store_observations(conn, team_id, cited)
+    for project_id in sorted(programs):
+        await settle_failures(conn, team_id, project_id, programs[project_id])
+    await _release(conn, batches, {end.job_id for end in ends if end.status == "queued"})
+    return numbers
+
+
+async def _note_sessions(conn: Conn, team_id: UUID, batches: Sequence[Batch]) -> None:
+    """What became of the sessions. A turn's job says nothing of how its session was worded."""
+    failed, news = dict[UUID, bool](), dict[UUID, bool]()
+    for batch in batches:
+        has_failed = any(end.status == "failed" for end in batch.ends)
+        has_events = any(job.source_type == "agent_event" for job in batch.jobs)
+        for session_id in {job.server_session_id for job in batch.jobs if job.server_session_id and job.source_type != "turn"}:
+            failed[session_id] = has_failed or failed.get(session_id, False)
+            news[session_id] = has_events or news.get(session_id, False)
+    if failed:
+        statuses = ["failed" if it else "completed" for it in failed.values()]
+        await sessions.generated(conn, team_id, [*failed], statuses, [*news.values()])
+
+
+async def _end_runs(conn: Conn, answered: Sequence[SettledAnswer]) -> None:
+    if usable := [call.run_id for call in answered if call.run_id and call.is_usable]:
+        await calls.end_runs(conn, usable, "applied")
     if unusable := [call.run_id for call in answered if call.run_id and not call.is_usable]:
         kind = FailureKind.UNUSABLE_ANSWER.value
         await calls.end_runs(conn, unusable, "unusable", error_class=kind, error_message=NOTHING_FOUND)
-    # Jobs that have failed may be tried again: their turn's work is added when they end.
-    ended = [job for call in answered if call.ends_jobs for job in call.jobs if job.id in held]
-    programs = await add_turn_work(conn, ended, readings)
-    for call in answered:
-        if call.jobs[0].source_type == "turn" and call.jobs[0].id in held:
-            await keep_turn_names(conn, claim.team_id, call.jobs[0].source_id, call.names)
-    worded = [job.id for call in answered if call.run_id and call.is_usable for job in call.jobs if job.id in held & observed]
-    if worded:
-        await observations.remove_rules_rows(conn, claim.team_id, worded)
-    numbers = await store_observations(conn, claim, cited)
-    if programs:
-        await settle_failures(conn, claim.team_id, claim.project_id, programs)
-    is_single = all(job.lane == job.id for job in jobs) and all(end.status != "queued" for end in ends)
-    still_ours = (
-        await repository.remove_lane(conn, claim.lane, claim.claim)
-        if is_single and jobs
-        else await repository.release(conn, claim.lane, claim.claim, hold)
-    )
-    if not still_ours:
+
+
+async def _note_work(conn: Conn, batches: Sequence[Batch], held: set[UUID]) -> dict[UUID, set[str]]:
+    """Add what was done to the turns; returns the programs of the checks that ran, by project.
+
+    Jobs that have failed may be tried again: their turn's work is added when they end.
+    """
+    programs: dict[UUID, set[str]] = {}
+    for batch in batches:
+        ended = [job for call in batch.answered if call.ends_jobs for job in call.jobs if job.id in held]
+        if found := await add_turn_work(conn, ended, batch.readings):
+            programs.setdefault(batch.claim.project_id, set()).update(found)
+        for call in batch.answered:
+            if call.jobs[0].source_type == "turn" and call.jobs[0].id in held:
+                await keep_turn_names(conn, batch.claim.team_id, call.jobs[0].source_id, call.names)
+    return programs
+
+
+async def _release(conn: Conn, batches: Sequence[Batch], sent_back: set[UUID]) -> None:
+    """Give the lanes back, those of single jobs that have ended for good; LeaseLostError when one of them is not ours any more."""
+    single = [
+        batch.claim for batch in batches if batch.jobs and all(it.lane == it.id and it.id not in sent_back for it in batch.jobs)
+    ]
+    others = [batch.claim for batch in batches if batch.claim not in single]
+    lanes = await repository.remove_lanes(conn, single) if single else set[UUID]()
+    if others:
+        lanes |= await repository.release(conn, others, {batch.claim.lane: batch.hold for batch in batches})
+    if len(lanes) < len(batches):
         raise LeaseLostError
-    return numbers
 
 
 def _answered_end(job: ClaimedJob, call: SettledAnswer, observed: set[UUID]) -> End:

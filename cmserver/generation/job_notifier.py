@@ -61,13 +61,13 @@ class JobNotifier:
             self._due_times.add(due_time)
             loop.call_at(due_time, self._notify_tick, due_time, after_seconds > 0)
 
-    def notify_ended(self, lane: UUID) -> None:
-        """A batch of the lane has ended. Jobs left in the lane are due, so that free workers look before their next poll."""
-        self._listener.deliver(DONE, str(lane))
+    def notify_ended(self, *lanes: UUID) -> None:
+        """Batches of the lanes have ended. Jobs left in a lane are due, so that free workers look before their next poll."""
+        self._listener.deliver(DONE, " ".join(map(str, lanes)))
         self._listener.deliver(JOBS, "")
         if not self._ended_lanes:
             asyncio.get_running_loop().call_later(_TICK_SECONDS, self._send_ended)
-        self._ended_lanes.add(str(lane))
+        self._ended_lanes.update(map(str, lanes))
 
     def notify_cancelled(self, job_id: UUID) -> None:
         """A running job was marked as cancelled."""

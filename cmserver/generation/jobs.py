@@ -37,7 +37,7 @@ def generation_app(manager: OutboxManager, connector: PsycopgConnector, runner: 
     app.job_manager = manager
 
     @app.task(name=TASK, queue=QUEUE)
-    async def run_batch(lane: str, claim: int, job_ids: list[str]) -> None:  # pyright: ignore[reportUnusedFunction]  # noqa: ARG001
-        await runner.run(manager.look_up_claim(claim))
+    async def run_batch(job_id: int) -> None:  # pyright: ignore[reportUnusedFunction]
+        await runner.run(*manager.look_up_claims(job_id))
 
     return app

@@ -1,7 +1,7 @@
 """Job manager for procrastinate's worker that claims lanes of our outbox instead of rows of procrastinate's job table.
 
-A procrastinate Job stands for one batch; its id is the claim number. The batch's task writes the fenced end itself, so finishing a
-Job here only frees its slot.
+A procrastinate Job stands for one batch, whose claim number is its id, or for a set of batches by rules. Its task writes the fenced
+ends itself, so finishing a Job here only frees its slot.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
 from procrastinate import jobs, manager
@@ -29,6 +30,8 @@ log = get_logger(__name__)
 
 QUEUE = "generation"
 TASK = "generation.run_batch"
+_SET_EVENTS = 1_000
+"""So many events the batches of a set have together at most."""
 _SOON_SECONDS = 1.0
 """When it looks again after an outage, and where what is due is locked by another transaction."""
 
@@ -37,8 +40,11 @@ class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of a worker's slots and batches, the length of its lease, and how often it is renewed."""
 
     slots: int
+    set_lanes: int
+    """How many lanes a slot has at most: 1 where batches are not run as sets."""
     max_events: int
     max_chars: int
+    """Of a batch, and of a set of several."""
     lease_seconds: float
     heartbeat_seconds: float
 
@@ -62,7 +68,12 @@ class OutboxManager(manager.JobManager):
         self._notifier = notifier
         self._label = label
         self._limits = limits
-        self._claims: dict[int, Claim] = {}
+        self._claims: dict[int, list[Claim]] = {}
+        """By the id of the Job."""
+        self._lanes = limits.slots
+        """How many lanes it claims at once for sets: more with each set that has ended, so that what kills the process, claimed again
+        after the restart, has few others beside it.
+        """
         self._claiming = asyncio.Lock()
         self._ready: deque[jobs.Job] = deque()
         self._notification_count = 0
@@ -73,9 +84,9 @@ class OutboxManager(manager.JobManager):
         self.stop_worker: Callable[[], None] = lambda: None
         """Set by the supervisor; called when the lease has expired."""
 
-    def look_up_claim(self, claim: int) -> Claim:
-        """The claim of a procrastinate Job, whose id is the claim number."""
-        return self._claims[claim]
+    def look_up_claims(self, job_id: int) -> list[Claim]:
+        """The claims of a procrastinate Job."""
+        return self._claims[job_id]
 
     async def register_worker(self) -> int:
         self._worker_id = worker_id = await super().register_worker()
@@ -111,23 +122,43 @@ class OutboxManager(manager.JobManager):
                 worker_id=worker_id,
                 label=f"{self._label}:{worker_id}",
                 lease_seconds=self._limits.lease_seconds,
-                slots=slots,
+                slots=slots if self._limits.set_lanes == 1 else self._lanes,
                 max_events=self._limits.max_events,
                 max_chars=self._limits.max_chars,
             )
-            for claim in claims:
-                if claim.job_ids:
-                    self._claims[claim.claim] = claim
-                    self._ready.append(_make_job(claim, worker_id))
-            for claim in claims:
-                if not claim.job_ids:
-                    # A second statement with a fresh snapshot: within the claim the lane would sleep on an event it cannot see.
-                    await repository.release(conn, claim.lane, claim.claim)
+            for members in self._make_sets([claim for claim in claims if claim.job_ids]):
+                # No claim has the id of a set: that all jobs of one of its batches were cancelled does not abort the others.
+                job_id = members[0].claim if len(members) == 1 else -members[0].claim
+                self._claims[job_id] = members
+                self._ready.append(_make_job(job_id, worker_id))
+            if empty := [claim for claim in claims if not claim.job_ids]:
+                # A second statement with a fresh snapshot: within the claim the lane would sleep on an event it cannot see.
+                await repository.release(conn, empty)
             if not any(claim.job_ids for claim in claims):
                 due_seconds = await leases.next_due_seconds(conn, self._limits.heartbeat_seconds)
                 if due_seconds is not None:
                     # When nothing could be claimed, what is due already is locked by another transaction.
                     self._wake_in(due_seconds if due_seconds > 0 or claims else _SOON_SECONDS)
+
+    def _make_sets(self, claims: Iterable[Claim]) -> list[list[Claim]]:
+        """Plain batches of one team together, up to the limits, where sets are made; each other one by itself."""
+        sets: list[list[Claim]] = []
+        open_sets: dict[UUID, list[Claim]] = {}
+        for claim in claims:
+            members = open_sets.get(claim.team_id, [])
+            both = [*members, claim]
+            fits = (
+                len(both) <= self._limits.set_lanes
+                and sum(len(it.job_ids) for it in both) <= _SET_EVENTS
+                and sum(it.chars for it in both) <= self._limits.max_chars
+            )
+            if members and claim.is_plain and fits:
+                members.append(claim)
+                continue
+            sets.append([claim])
+            if claim.is_plain:
+                open_sets[claim.team_id] = sets[-1]
+        return sets
 
     def _wake_in(self, seconds: float) -> None:
         """Claim then, or earlier if that was agreed before."""
@@ -144,6 +175,7 @@ class OutboxManager(manager.JobManager):
 
     async def finish_job(self, job: jobs.Job, status: jobs.Status, delete_job: bool) -> None:
         self._claims.pop(job.id or 0, None)
+        self._lanes = min(2 * self._lanes, max(self._limits.slots, self._limits.set_lanes))
 
     async def retry_job(
         self,
@@ -206,7 +238,7 @@ class OutboxManager(manager.JobManager):
                     worker_id,
                     lease_seconds=self._limits.lease_seconds,
                     within_seconds=self._limits.heartbeat_seconds,
-                    known=list(self._claims),
+                    known=self._known_claims(),
                 )
             if found.is_alive and found.has_lost_claims:
                 await self._requeue_lost_claims(worker_id)
@@ -228,11 +260,14 @@ class OutboxManager(manager.JobManager):
             return
         async with self._claiming:
             lanes = await self._db.in_system(
-                lambda conn: leases.requeue_lost(conn, worker_id, list(self._claims)), answer_seconds=self._limits.lease_seconds
+                lambda conn: leases.requeue_lost(conn, worker_id, self._known_claims()), answer_seconds=self._limits.lease_seconds
             )
         if lanes:
             log.warning("claims.lost", worker=worker_id, lanes=lanes)
             self._notifier.notify_due()
+
+    def _known_claims(self) -> list[int]:
+        return [claim.claim for members in self._claims.values() for claim in members]
 
     async def unregister_worker(self, worker_id: int) -> None:
         """Requeue all that this worker still holds; heartbeats have ended by now."""
@@ -249,16 +284,16 @@ class OutboxManager(manager.JobManager):
         self._notifier.notify_due()
 
 
-def _make_job(claim: Claim, worker_id: int) -> jobs.Job:
-    """The claim as a job of procrastinate."""
+def _make_job(job_id: int, worker_id: int) -> jobs.Job:
+    """What procrastinate runs. Its arguments are written into its log records, so they name no lanes."""
     return jobs.Job(
-        id=claim.claim,
+        id=job_id,
         status="doing",
         queue=QUEUE,
         lock=None,
         queueing_lock=None,
         task_name=TASK,
-        task_kwargs={"lane": str(claim.lane), "claim": claim.claim, "job_ids": [str(job_id) for job_id in claim.job_ids]},
+        task_kwargs={"job_id": job_id},
         worker_id=worker_id,
     )
 

@@ -84,6 +84,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     project_id: UUID
     claim: int
     job_ids: list[UUID]
+    chars: int = 0
+    """Of the payloads of its jobs."""
+    is_plain: bool = False
+    """Whether all of them are of events, and none has a stored answer."""
 
 
 class ReportedEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +150,7 @@ class ClaimedJob(ReportedEvent, frozen=True, kw_only=True):
     """How often in a row the provider was unreachable for it."""
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True):
+class End(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one job of a batch ends. `queued` sends it back; with `give_back` the attempt does not count."""
 
     job_id: UUID
@@ -157,6 +161,8 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     give_back: bool = False
     run_id: UUID | None = None
     """The call whose failure ended the job."""
+    hold_seconds: float = 0
+    """Of one that is sent back: how long its lane waits."""
 
 
 class LaneHold(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,10 +14,11 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access.audit import repository as audit_log
+from cmserver.access.audit.model import NewAuditEntry
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.calls.model import StoredAnswer
-from cmserver.generation.model import Claim, ClaimedJob
+from cmserver.generation.model import ClaimedJob
 from cmserver.graph.model import EntityName
 from cmserver.observations import repository as observations
 from cmserver.observations.model import (
@@ -250,15 +251,50 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(inner)
 
 
-async def store_observations(conn: Conn, claim: Claim, cited: Sequence[CitedObservation]) -> list[int]:
-    """Store the observations with their numbers, sources and audit entry; returns the numbers."""
-    if not cited:
-        return []
+async def store_observations(conn: Conn, team_id: UUID, cited: Mapping[UUID, Sequence[CitedObservation]]) -> dict[UUID, list[int]]:
+    """Store the team's observations, of each lane, with their numbers, sources and an audit entry; returns the numbers by lane."""
+    entries = [_audit_entry(of_lane) for of_lane in cited.values() if of_lane]
+    if not entries:
+        return {}
+    await audit_log.append_all(conn, team_id, entries)
+    # The counter's row stays locked until the commit: everything else comes first.
+    numbers = iter(await observations.take_numbers(conn, team_id, sum(map(len, cited.values()))))
+    numbered = [
+        (lane, observation, msgspec.structs.replace(observation.row, number=next(numbers)))
+        for lane, of_lane in cited.items()
+        for observation in of_lane
+    ]
+    made: dict[UUID, list[int]] = {}
+    for project_id in sorted({observation.jobs[0].project_id for _, observation, _ in numbered}):
+        of_project = [it for it in numbered if it[1].jobs[0].project_id == project_id]
+        inserted = await observations.insert(conn, team_id, project_id, [row for _, _, row in of_project])
+        stored = {observation.generation_key: observation for observation in inserted}
+        sources = [
+            NewSource(
+                id=new_id(),
+                observation_id=stored[observation.row.generation_key].id,
+                source_type="agent_event" if job.source_type == "agent_event" else "session_summary",
+                source_id=job.source_id,
+                agent_event_id=job.agent_event_id,
+                generation_job_id=job.id,
+            )
+            for _, observation, _ in of_project
+            for job in observation.jobs
+        ]
+        await observations.insert_sources(conn, team_id, project_id, sources)
+        for lane, observation, _ in of_project:
+            number = stored[observation.row.generation_key].number
+            made.setdefault(lane, []).append(number)
+            if observation.closes:
+                state: ObservationState = "dropped" if observation.drops else "done"
+                await observations.close(conn, team_id, project_id, observation.closes, number, state)
+    return made
+
+
+def _audit_entry(cited: Sequence[CitedObservation]) -> NewAuditEntry:
     first = cited[0].jobs[0]
-    await audit_log.append(
-        conn,
-        team_id=claim.team_id,
-        project_id=claim.project_id,
+    return NewAuditEntry(
+        project_id=first.project_id,
         actor_id=first.actor_id,
         api_key_id=first.api_key_id,
         action="observations.generated",
@@ -271,27 +307,3 @@ async def store_observations(conn: Conn, claim: Claim, cited: Sequence[CitedObse
             "observations": [str(observation.row.id) for observation in cited],
         },
     )
-    # The counter's row stays locked until the commit: everything else comes first.
-    numbers = await observations.take_numbers(conn, claim.team_id, len(cited))
-    rows = [msgspec.structs.replace(observation.row, number=number) for observation, number in zip(cited, numbers, strict=True)]
-    inserted = await observations.insert(conn, claim.team_id, claim.project_id, rows)
-    stored = {observation.generation_key: observation for observation in inserted}
-    sources = [
-        NewSource(
-            id=new_id(),
-            observation_id=stored[observation.row.generation_key].id,
-            source_type="agent_event" if job.source_type == "agent_event" else "session_summary",
-            source_id=job.source_id,
-            agent_event_id=job.agent_event_id,
-            generation_job_id=job.id,
-        )
-        for observation in cited
-        for job in observation.jobs
-    ]
-    await observations.insert_sources(conn, claim.team_id, claim.project_id, sources)
-    for observation in cited:
-        if observation.closes:
-            closed_by = stored[observation.row.generation_key].number
-            state: ObservationState = "dropped" if observation.drops else "done"
-            await observations.close(conn, claim.team_id, claim.project_id, observation.closes, closed_by, state)
-    return sorted(observation.number for observation in inserted)

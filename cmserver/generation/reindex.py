@@ -117,7 +117,7 @@ async def has_source(conn: Conn, job: ClaimedJob, scope: Scope) -> bool:
 
 async def reindex_chunk(conn: Conn, claim: Claim, job: ClaimedJob, progress: ReindexProgress) -> ReindexProgress | None:
     """Reindex the next observations. None when there are no more or the job was cancelled; LeaseLostError when it is not ours."""
-    if job.id not in await repository.still_held(conn, claim.claim, [job.id]):
+    if job.id not in await repository.still_held(conn, [claim.claim], [job.id]):
         if not await repository.holds(conn, claim.lane, claim.claim):
             raise LeaseLostError
         return None

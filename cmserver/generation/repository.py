@@ -5,8 +5,9 @@ Lock order, everywhere: sessions, events by idempotency key, jobs by id, budgets
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import LiteralString
 from uuid import UUID
 
@@ -133,10 +134,12 @@ CLAIM = Query(
            SET status = 'processing', attempts = j.attempts + 1, next_attempt_at = NULL, waits_for_end = false, locked_at = now(),
                locked_by = %(label)s, worker_id = %(worker_id)s, claim = batch.claim
           FROM batch WHERE j.id = batch.id
-        RETURNING j.id, j.seq, j.claim
+        RETURNING j.id, j.seq, j.claim, j.size_chars, j.source_type, j.generation_run_id
     )
     SELECT t.lane, t.team_id, t.project_id, t.claim,
-           coalesce(array_agg(h.id ORDER BY h.seq) FILTER (WHERE h.id IS NOT NULL), '{{}}') AS job_ids
+           coalesce(array_agg(h.id ORDER BY h.seq) FILTER (WHERE h.id IS NOT NULL), '{{}}') AS job_ids,
+           coalesce(sum(h.size_chars), 0)::bigint AS chars,
+           coalesce(bool_and(h.source_type = 'agent_event' AND h.generation_run_id IS NULL), false) AS is_plain
       FROM taken t LEFT JOIN held h ON h.claim = t.claim
      GROUP BY t.lane, t.team_id, t.project_id, t.claim
     """,
@@ -148,24 +151,39 @@ CLAIM = Query(
 RELEASE = Query(
     UUID,
     f"""
+    WITH held AS MATERIALIZED (
+        SELECT l.lane, l.claim, n.until, n.reason, n.held_for
+          FROM (SELECT r.lane, r.claim, r.reason, r.held_for,
+                       CASE WHEN r.seconds > 0 THEN now() + make_interval(secs => r.seconds) END AS until
+                  FROM unnest(%(lanes)s::uuid[], %(claims)s::bigint[], %(hold_seconds)s::float8[], %(hold_reasons)s::text[],
+                              %(held_for)s::text[]) AS r(lane, claim, seconds, reason, held_for)) n
+          JOIN generation_lanes l ON l.lane = n.lane AND l.claim = n.claim
+         ORDER BY l.lane FOR NO KEY UPDATE OF l
+    )
     UPDATE generation_lanes l
-       SET worker_id = NULL, claim = NULL,
-           held_until = CASE WHEN %(hold_seconds)s::float8 > 0 THEN now() + make_interval(secs => %(hold_seconds)s::float8) END,
-           held_reason = CASE WHEN %(hold_seconds)s::float8 > 0 THEN %(hold_reason)s::text END,
-           held_for = CASE WHEN %(hold_seconds)s::float8 > 0 THEN %(held_for)s::text END,
+       SET worker_id = NULL, claim = NULL, held_until = h.until,
+           held_reason = CASE WHEN h.until IS NOT NULL THEN h.reason END,
+           held_for = CASE WHEN h.until IS NOT NULL THEN h.held_for END,
            due_at = greatest(
-               CASE WHEN %(hold_seconds)s::float8 > 0 THEN now() + make_interval(secs => %(hold_seconds)s::float8) END,
+               h.until,
                least(l.due_at,
                      {_DUE_AT},
                      (SELECT j.created_at + interval '30 days' FROM observation_generation_jobs j
                        WHERE j.lane = l.lane AND j.phase = 'open' AND j.status = 'queued' ORDER BY j.seq LIMIT 1)))
-     WHERE l.lane = %(lane)s AND l.claim = %(claim)s
+      FROM held h WHERE l.lane = h.lane AND l.claim = h.claim
     RETURNING l.lane
     """,
     prepare=True,
 )
 
-REMOVE_LANE = Query(UUID, "DELETE FROM generation_lanes WHERE lane = %(lane)s AND claim = %(claim)s RETURNING lane")
+REMOVE_LANES = Query(
+    UUID,
+    """
+    DELETE FROM generation_lanes l USING unnest(%(lanes)s::uuid[], %(claims)s::bigint[]) AS n(lane, claim)
+     WHERE l.lane = n.lane AND l.claim = n.claim
+    RETURNING l.lane
+    """,
+)
 
 REMOVE_IDLE_LANES = Query(
     int,
@@ -214,32 +232,32 @@ STILL_HELD = Query(
     UUID,
     """
     SELECT id FROM observation_generation_jobs
-     WHERE id = ANY(%(job_ids)s) AND claim = %(claim)s AND status = 'processing' AND cancel_requested_at IS NULL
+     WHERE id = ANY(%(job_ids)s) AND claim = ANY(%(claims)s::bigint[]) AND status = 'processing' AND cancel_requested_at IS NULL
      ORDER BY id FOR UPDATE
     """,
 )
 
-# The ids stand beside the ends: the planner takes a JSON array for a hundred rows, and would rather read all of a table that it
-# does not know yet.
+# The ends are an object by the ids of the jobs: joined as rows they would be read through once for each job. The ids stand beside
+# them, for the planner would rather read all of a table that it does not know yet.
 END_JOBS = Query(
     UUID,
     """
     UPDATE observation_generation_jobs j
-       SET status = CASE WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled' ELSE e.status END,
-           outcome = CASE WHEN j.cancel_requested_at IS NULL THEN e.outcome END,
-           outcome_reason = CASE WHEN j.cancel_requested_at IS NULL THEN e.reason ELSE 'cancelled while running' END,
-           last_error = CASE WHEN j.cancel_requested_at IS NULL AND e.status <> 'completed'
-                             THEN coalesce(e.error, j.last_error) END,
-           attempts = j.attempts - CASE WHEN e.give_back THEN 1 ELSE 0 END,
-           generation_run_id = CASE WHEN e.run_id IS NOT NULL THEN e.run_id
-                                    WHEN e.status <> 'queued' OR EXISTS (SELECT FROM generation_runs r
-                                                WHERE r.id = j.generation_run_id AND r.status = 'answered')
-                                    THEN j.generation_run_id END,
-           next_attempt_at = CASE WHEN e.status = 'queued' AND j.cancel_requested_at IS NULL
-                                  THEN now() + make_interval(secs => %(hold_seconds)s::float8) END
-      FROM jsonb_to_recordset(%(ends)s) AS e(job_id uuid, status text, outcome text, reason text, error jsonb, give_back boolean,
-                                            run_id uuid)
-     WHERE j.id = e.job_id AND j.id = ANY(%(job_ids)s) AND j.claim = %(claim)s AND j.status = 'processing'
+       SET (status, outcome, outcome_reason, last_error, attempts, generation_run_id, next_attempt_at) = (
+           SELECT CASE WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled' ELSE e.status END,
+                  CASE WHEN j.cancel_requested_at IS NULL THEN e.outcome END,
+                  CASE WHEN j.cancel_requested_at IS NULL THEN e.reason ELSE 'cancelled while running' END,
+                  CASE WHEN j.cancel_requested_at IS NULL AND e.status <> 'completed' THEN coalesce(e.error, j.last_error) END,
+                  j.attempts - CASE WHEN e.give_back THEN 1 ELSE 0 END,
+                  CASE WHEN e.run_id IS NOT NULL THEN e.run_id
+                       WHEN e.status <> 'queued' OR EXISTS (SELECT FROM generation_runs r
+                                   WHERE r.id = j.generation_run_id AND r.status = 'answered')
+                       THEN j.generation_run_id END,
+                  CASE WHEN e.status = 'queued' AND j.cancel_requested_at IS NULL
+                       THEN now() + make_interval(secs => coalesce(e.hold_seconds, 0)) END
+             FROM jsonb_to_record(%(ends)s::jsonb -> j.id::text)
+                  AS e(status text, outcome text, reason text, error jsonb, give_back boolean, run_id uuid, hold_seconds float8))
+     WHERE j.id = ANY(%(job_ids)s) AND j.claim = ANY(%(claims)s::bigint[]) AND j.status = 'processing'
     RETURNING j.id
     """,
 )
@@ -408,17 +426,24 @@ async def claim(
         )
 
 
-async def release(conn: Conn, lane: UUID, claim: int, hold: LaneHold = _NO_HOLD) -> bool:
-    """Release the lane; False when the claim has lost it."""
-    released = await RELEASE.first(
-        conn, lane=lane, claim=claim, hold_seconds=hold.seconds, hold_reason=hold.reason, held_for=hold.held_for
+async def release(conn: Conn, claims: Sequence[Claim], holds: Mapping[UUID, LaneHold] = MappingProxyType({})) -> set[UUID]:
+    """Release the lanes, each with its hold if it has one; returns those that the claims had not lost."""
+    held = [holds.get(claim.lane, _NO_HOLD) for claim in claims]
+    released = await RELEASE.all(
+        conn,
+        lanes=[claim.lane for claim in claims],
+        claims=[claim.claim for claim in claims],
+        hold_seconds=[hold.seconds for hold in held],
+        hold_reasons=[hold.reason for hold in held],
+        held_for=[hold.held_for for hold in held],
     )
-    return released is not None
+    return set(released)
 
 
-async def remove_lane(conn: Conn, lane: UUID, claim: int) -> bool:
-    """Delete the lane of a single job that has ended; False when the claim has lost it."""
-    return await REMOVE_LANE.first(conn, lane=lane, claim=claim) is not None
+async def remove_lanes(conn: Conn, claims: Sequence[Claim]) -> set[UUID]:
+    """Delete the lanes of single jobs that have ended; returns those that the claims had not lost."""
+    lanes, numbers = [claim.lane for claim in claims], [claim.claim for claim in claims]
+    return set(await REMOVE_LANES.all(conn, lanes=lanes, claims=numbers))
 
 
 @query("""
@@ -456,10 +481,10 @@ async def remove_lane(conn: Conn, lane: UUID, claim: int) -> bool:
       LEFT JOIN teams t ON t.id = j.team_id
       LEFT JOIN api_keys k ON k.id = j.api_key_id
       LEFT JOIN projects b ON b.id = k.project_id AND b.team_id = k.team_id
-     WHERE j.id = ANY(%(job_ids)s) AND j.claim = %(claim)s AND j.status = 'processing'
+     WHERE j.id = ANY(%(job_ids)s) AND j.claim = ANY(%(claims)s::bigint[]) AND j.status = 'processing'
      ORDER BY j.seq
     """)
-async def claimed_jobs(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> list[ClaimedJob]: ...
+async def claimed_jobs(conn: Conn, claims: Sequence[int], job_ids: Sequence[UUID]) -> list[ClaimedJob]: ...
 
 
 async def past_events(
@@ -480,15 +505,15 @@ async def past_events(
     )
 
 
-async def still_held(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> set[UUID]:
-    """The jobs that the claim still holds and that are not cancelled, locked until the transaction ends."""
-    return set(await STILL_HELD.all(conn, claim=claim, job_ids=list(job_ids)))
+async def still_held(conn: Conn, claims: Sequence[int], job_ids: Sequence[UUID]) -> set[UUID]:
+    """The jobs that the claims still hold and that are not cancelled, locked until the transaction ends."""
+    return set(await STILL_HELD.all(conn, claims=list(claims), job_ids=list(job_ids)))
 
 
-async def end_jobs(conn: Conn, claim: int, ends: Sequence[End], *, hold_seconds: float = 0) -> set[UUID]:
-    """Write the ends of the jobs that the claim still holds; return their ids."""
-    job_ids = [end.job_id for end in ends]
-    return set(await END_JOBS.all(conn, claim=claim, job_ids=job_ids, ends=Jsonb(list(ends)), hold_seconds=hold_seconds))
+async def end_jobs(conn: Conn, claims: Sequence[int], ends: Sequence[End]) -> set[UUID]:
+    """Write the ends of the jobs that the claims still hold; return their ids."""
+    by_id = {str(end.job_id): end for end in ends}
+    return set(await END_JOBS.all(conn, claims=list(claims), job_ids=[end.job_id for end in ends], ends=Jsonb(by_id)))
 
 
 async def save_progress(conn: Conn, claim: int, job_id: UUID, progress: object) -> None:

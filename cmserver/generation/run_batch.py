@@ -1,13 +1,17 @@
-"""Runs one batch from claim to effects: load its jobs, call the provider, store the answer, apply it. Safe to run twice."""
+"""Runs batches from claim to effects: load their jobs, call the provider, store the answer, apply it. Safe to run twice.
+
+Batches by rules are run as sets: what each takes of the database is asked for all of them at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Protocol, TypeAlias, TypeVar
+from uuid import UUID
 
 import msgspec
 import structlog
@@ -27,7 +31,7 @@ from cmserver.calls.provider_health import ProviderHealth, pause_provider
 from cmserver.events import repository as events
 from cmserver.generation import prompt, reindex, repository
 from cmserver.generation.batch import MAX_REST_SECONDS, Batch, Effect, group_by_answer
-from cmserver.generation.batch_effects import write_batch_effects
+from cmserver.generation.batch_effects import write_effects
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.lease import LeaseLostError, retry_until_lease_ends
 from cmserver.generation.model import Claim, ClaimedJob
@@ -38,6 +42,7 @@ from cmserver.generation.turn_names import find_turn, load_turn_prompt
 from cmserver.graph.model import EntityName
 from cmserver.graph.read_turn import read_answer
 from cmserver.observations import repository as observations
+from cmserver.observations.model import Observation
 from cmserver.providers import registry
 from cmserver.providers.failures import find_error_in_prose
 from cmserver.providers.model import UNUSABLE_KINDS, Answer, FailureKind, Prompt, Provider, ProviderChain, ProviderError, Rules
@@ -50,6 +55,8 @@ from cmserver.sessions.turns import repository as turns
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+_Part: TypeAlias = tuple[Batch, list[ClaimedJob]]
+"""Jobs of a batch that rules word together."""
 
 _TRIAL_SECONDS = 2.0
 """How long other batches wait while one finds out whether a provider answers again; an answer wakes them."""
@@ -127,58 +134,72 @@ class BatchRunner:
         self._health = ProviderHealth()
         self._caller = ProviderCaller(db, settings)
 
-    async def run(self, claim: Claim) -> None:
-        """Run the batch and write its effects. Raises only CancelledError."""
-        job_ids = [str(job_id) for job_id in claim.job_ids]
-        with structlog.contextvars.bound_contextvars(lane=str(claim.lane), claim=claim.claim, job_ids=job_ids):
-            log.debug("batch.started", jobs=len(job_ids))
-            batch = Batch(claim)
+    async def run(self, *claims: Claim) -> None:
+        """Run the batches and write their effects. Raises only CancelledError.
+
+        Several are a set, by rules, of plain batches of one team. One that fails as a whole is run batch by batch.
+        """
+        batches = [Batch(claim) for claim in claims]
+        with _logging(*batches):
+            log.debug("batch.started", jobs=sum(len(claim.job_ids) for claim in claims))
             try:
-                await self._work_and_apply(batch)
-            except LeaseLostError:
-                log.warning("lease.lost")
+                await self._work_and_apply(batches)
             except Exception as error:  # noqa: BLE001 - what follows logs it
-                await self._give_up(batch, error)
+                if len(batches) > 1:
+                    log.info("set.split", batches=len(batches), error=type(error).__name__)
+                    for claim in claims:
+                        await self.run(claim)
+                elif isinstance(error, LeaseLostError):
+                    log.warning("lease.lost")
+                else:
+                    await self._give_up(batches[0], error)
             finally:
-                structlog.contextvars.unbind_contextvars("request_id", "request_ids")
-                self._notifier.notify_ended(claim.lane)
+                self._notifier.notify_ended(*(claim.lane for claim in claims))
 
     async def _retry(self, action: Callable[[Conn], Awaitable[T]]) -> T:
         return await retry_until_lease_ends(self._db, self._settings.lease_seconds, action)
 
-    async def _work_and_apply(self, batch: Batch) -> None:
-        """Work on the batch and write the result.
+    async def _work_and_apply(self, batches: Sequence[Batch]) -> None:
+        """Work on the batches and write the results.
 
         A cancellation means that every job was cancelled, which is written, or that the worker stops and puts its work back.
         """
         try:
-            pauses, stored = await self._load(batch)
-            request_ids = sorted({job.request_id for job in batch.jobs if job.request_id})
-            _log_requests(request_ids)
-            with trace_work("batch", {"cmserver.jobs": len(batch.jobs)}, requests=request_ids):
-                await self._work(batch, pauses, stored)
-                await self._apply(batch)
+            pauses, stored = await self._load(batches)
+            jobs = [job for batch in batches for job in batch.jobs]
+            request_ids = _log_requests(jobs)
+            with trace_work("batch", {"cmserver.jobs": len(jobs)}, requests=request_ids):
+                if len(batches) > 1:
+                    await self._work_by_rules(batches)
+                else:
+                    await self._work(batches[0], pauses, stored)
+                await self._apply(batches)
         except asyncio.CancelledError as cancelled:
+            if len(batches) > 1:
+                raise  # only a worker that stops ends a set
+            (batch,) = batches
             try:
                 async with self._db.system() as conn:
-                    held = await repository.still_held(conn, batch.claim.claim, batch.claim.job_ids)
+                    held = await repository.still_held(conn, [batch.claim.claim], batch.claim.job_ids)
             except Unavailable:
                 raise cancelled from None  # the end of the lease gives the batch back
             if held:
                 raise
             batch.discard_answers(batch.claim.job_ids)
-            await self._apply(batch)
+            await self._apply(batches)
 
-    async def _apply(self, batch: Batch) -> None:
-        """Write what became of the batch, and log its failures and its hold."""
+    async def _apply(self, batches: Sequence[Batch]) -> None:
+        """Write what became of the batches, and log their failures and holds."""
         with metrics().apply_seconds.time(), trace_work("store") as span:
-            numbers = await self._retry(
-                lambda conn: write_batch_effects(
-                    conn, batch.claim, batch.jobs, batch.readings, batch.answered, batch.ends, batch.hold, batch.effect
-                )
-            )
+            numbers = await self._retry(lambda conn: write_effects(conn, batches))
             if span is not None:
-                span.set_attribute("cmserver.observations", numbers)
+                span.set_attribute("cmserver.observations", [number for of_lane in numbers.values() for number in of_lane])
+        for batch in batches:
+            with _logging(batch):
+                self._report(batch, numbers.get(batch.claim.lane, []))
+
+    def _report(self, batch: Batch, numbers: list[int]) -> None:
+        _log_requests(batch.jobs)
         for call in batch.answered:
             if call.run_id:
                 metrics().answers.labels(call.provider, "yes" if call.is_usable else "no").inc()
@@ -199,10 +220,18 @@ class BatchRunner:
             seconds=round(time.monotonic() - batch.began, 2),
         )
 
-    async def _load(self, batch: Batch) -> tuple[list[Pause], list[StoredAnswer]]:
-        """Load the batch's jobs; returns all pauses, and the jobs' stored answers."""
-        batch.jobs, pauses, stored = await self._retry(lambda conn: _load(conn, batch.claim))
-        return pauses, stored
+    async def _load(self, batches: Sequence[Batch]) -> tuple[list[Pause], list[StoredAnswer]]:
+        """Load the batches' jobs; returns all pauses, and the jobs' stored answers."""
+        return await self._retry(lambda conn: _load(conn, batches))
+
+    async def _work_by_rules(self, batches: Sequence[Batch]) -> None:
+        """Word batches of events by rules."""
+        for batch in batches:
+            await batch.read_events()
+        parts = [(batch, jobs) for batch in batches if (jobs := _apply_skip_rules(batch, batch.check_jobs(), []))]
+        if parts:
+            for (batch, _), answer in zip(parts, await self._answer_all_by_rules(parts), strict=True):
+                batch.answered.append(answer)
 
     async def _work(self, batch: Batch, pauses: list[Pause], stored: list[StoredAnswer]) -> None:
         if batch.jobs and batch.jobs[0].source_type == "steward":
@@ -350,7 +379,7 @@ class BatchRunner:
             raise
         remark = None
         if jobs[0].source_type == "session_summary" and answer.summary is None:
-            minimal = await self._draft_by_rules(batch, jobs)
+            minimal = await self._draft_minimal(batch, jobs)
             answer = msgspec.structs.replace(answer, summary=minimal.summary, skipped=minimal.skipped)
             remark = "a minimal one: the answer held no summary"
         call = await self._settle(batch, jobs, answer, stored, remark)
@@ -389,36 +418,51 @@ class BatchRunner:
     async def _settle(
         self, batch: Batch, jobs: list[ClaimedJob], answer: Answer, author: StoredAnswer | Rules, remark: str | None
     ) -> SettledAnswer:
-        call = await asyncio.to_thread(settle_answer, answer, jobs, batch.readings, author, remark)
-        if call.dropped:
-            log.info("observations.dropped", count=call.dropped)
-        return call
+        return _log_dropped(await asyncio.to_thread(settle_answer, answer, jobs, batch.readings, author, remark))
 
     async def _answer_by_rules(self, batch: Batch, jobs: list[ClaimedJob], remark: str | None = None) -> SettledAnswer:
         """The observations of the events, or the session's summary, as the rules word them. No run is recorded."""
         if jobs[0].source_type == "turn":
             return _named_turn(jobs[0], [], reason="no model names entities")
-        return await self._settle(batch, jobs, await self._draft_by_rules(batch, jobs), Rules(), remark)
+        (answer,) = await self._answer_all_by_rules([(batch, jobs)], remark)
+        return answer
 
-    async def _draft_by_rules(self, batch: Batch, jobs: list[ClaimedJob]) -> Answer:
-        first = jobs[0]
-        record = prompt.record_of_session(await self._retry(lambda conn: _load_session(conn, jobs)))
+    async def _answer_all_by_rules(self, parts: Sequence[_Part], remark: str | None = None) -> list[SettledAnswer]:
+        """As `_answer_by_rules`, for jobs of several batches at once."""
+        sessions = await self._retry(lambda conn: _load_sessions(conn, [jobs for _, jobs in parts]))
+
+        def word() -> list[SettledAnswer]:
+            return [
+                settle_answer(self._draft_by_rules(batch, jobs, session), jobs, batch.readings, Rules(), remark)
+                for (batch, jobs), session in zip(parts, sessions, strict=True)
+            ]
+
+        return [_log_dropped(call) for call in await asyncio.to_thread(word)]
+
+    async def _draft_minimal(self, batch: Batch, jobs: list[ClaimedJob]) -> Answer:
+        """The summary as the rules word it."""
+        (session,) = await self._retry(lambda conn: _load_sessions(conn, [jobs]))
+        return await asyncio.to_thread(self._draft_by_rules, batch, jobs, session)
+
+    def _draft_by_rules(self, batch: Batch, jobs: list[ClaimedJob], session: prompt.SessionContext) -> Answer:
+        """Beside the event loop."""
+        first, record = jobs[0], prompt.record_of_session(session)
         if first.source_type == "session_summary":
-            return await asyncio.to_thread(summarise, record)
+            return summarise(record)
         preferences = prompt.resolve_preferences(
             first.policy, first.team_policy, language=prompt.LANGUAGE, verbosity=self._settings.verbosity
         )
-        events = [batch.readings[job.id] for job in jobs]
-        return await asyncio.to_thread(observe, events, record, preferences.verbosity)
+        return observe([batch.readings[job.id] for job in jobs], record, preferences.verbosity)
 
     async def _prompt(self, batch: Batch, jobs: list[ClaimedJob]) -> Prompt:
         if jobs[0].source_type == "turn":
             return await self._retry(lambda conn: load_turn_prompt(conn, jobs[0]))
+        (session,) = await self._retry(lambda conn: _load_sessions(conn, [jobs]))
         return prompt.build_prompt(
             jobs,
             batch.readings,
             batch.root,
-            await self._retry(lambda conn: _load_session(conn, jobs)),
+            session,
             language=prompt.LANGUAGE,
             verbosity=self._settings.verbosity,
             names_entities=self._settings.entities == "model",
@@ -436,7 +480,7 @@ class BatchRunner:
                 return  # they were not loaded: their attempts are unknown
             batch.back_off(batch.jobs, "internal", f"{type(error).__name__}: an error inside cmserver, see its log.")
         try:
-            await self._apply(batch)
+            await self._apply([batch])
         except Exception:
             log.exception("batch.failed")
 
@@ -454,15 +498,24 @@ def _find_skip_rule(batch: Batch, job: ClaimedJob) -> str | None:
     return prompt.excluding_rule(job, batch.readings[job.id].tool_use) if job.id in batch.readings else None
 
 
-async def _load(conn: Conn, claim: Claim) -> tuple[list[ClaimedJob], list[Pause], list[StoredAnswer]]:
-    """The jobs still held by the claim, all pauses, and the jobs' stored answers. Marks the jobs' session as processing."""
+async def _load(conn: Conn, batches: Sequence[Batch]) -> tuple[list[Pause], list[StoredAnswer]]:
+    """Load the jobs that the claims still hold; returns all pauses, and the jobs' stored answers.
+
+    Marks the session of a single batch as processing; a set is worded so soon that nobody would see it.
+    """
+    claims = [batch.claim for batch in batches]
     # The session's lock comes first, so that a claim that lost its lease meanwhile finds no jobs and marks nothing.
-    session = await sessions.lock(conn, claim.team_id, claim.lane)
-    jobs = await repository.claimed_jobs(conn, claim.claim, claim.job_ids)
-    if session is not None and jobs:
-        await sessions.mark_processing(conn, claim.team_id, session.id)
-    run_ids = {job.generation_run_id for job in jobs if job.generation_run_id}
-    return jobs, await calls.PAUSES.all(conn), await calls.stored_answers(conn, list(run_ids)) if run_ids else []
+    session = await sessions.lock(conn, claims[0].team_id, claims[0].lane) if len(claims) == 1 else None
+    by_lane: dict[UUID, list[ClaimedJob]] = {claim.lane: [] for claim in claims}
+    job_ids = [job_id for claim in claims for job_id in claim.job_ids]
+    for job in await repository.claimed_jobs(conn, [claim.claim for claim in claims], job_ids):
+        by_lane[job.lane].append(job)
+    for batch in batches:
+        batch.jobs = by_lane[batch.claim.lane]
+    if session is not None and batches[0].jobs:
+        await sessions.mark_processing(conn, session.team_id, session.id)
+    run_ids = {job.generation_run_id for batch in batches for job in batch.jobs if job.generation_run_id}
+    return await calls.PAUSES.all(conn), await calls.stored_answers(conn, list(run_ids)) if run_ids else []
 
 
 async def _has_recorded(conn: Conn, job: ClaimedJob) -> bool:
@@ -471,37 +524,70 @@ async def _has_recorded(conn: Conn, job: ClaimedJob) -> bool:
     return session_id is None or bool(await observations.recorded(conn, job.team_id, job.project_id, session_id, 1))
 
 
-async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.SessionContext:
+async def _load_sessions(conn: Conn, parts: Sequence[Sequence[ClaimedJob]]) -> list[prompt.SessionContext]:
     """The part of a prompt that is about the session: its prompts, observations, and what the agent said last.
 
-    For events that is what the first prompt among them answers. What came after the events, or after the summary was asked for, is
-    not part of it, however late a worker comes by.
+    Each part is of one session of the same team: events, or (then it is alone) a summary. For events that is what the first prompt
+    among them answers. What came after the events, or after the summary was asked for, is not part of it, however late a worker
+    comes by.
     """
-    job = jobs[0]
-    session_id = job.server_session_id
-    if session_id is None:
-        return prompt.SessionContext()
-    of_session = observations.of_session if job.source_type == "agent_event" else observations.recorded
-    recorded = await of_session(conn, job.team_id, job.project_id, session_id, prompt.MAX_PRIOR_OBSERVATIONS)
-    session = prompt.SessionContext(
-        prompts=await turns.prompts(
-            conn,
-            job.team_id,
-            session_id,
-            last=max(job.prompt_number or 0 for job in jobs),
-            newest=prompt.MAX_REQUESTS,
-            max_chars=prompt.MAX_REQUEST_CHARS,
-        ),
-        observations=recorded,
-        closed_elsewhere=await turns.numbers_elsewhere(
-            conn, job.team_id, {it.closed_by for it in recorded if it.closed_by}, session_id
-        ),
-        open_ends=await observations.open_ends(conn, job.team_id, job.project_id, prompt.MAX_OPEN_ENDS),
+    first = parts[0][0]
+    by_session = {jobs[0].server_session_id: jobs for jobs in parts if jobs[0].server_session_id}
+    if not by_session:
+        return [prompt.SessionContext() for _ in parts]
+    ids, team_id = [*by_session], first.team_id
+    prompts = await turns.prompts(
+        conn,
+        team_id,
+        ids,
+        [max(job.prompt_number or 0 for job in jobs) for jobs in by_session.values()],
+        newest=prompt.MAX_REQUESTS,
+        max_chars=prompt.MAX_REQUEST_CHARS,
     )
-    if job.source_type == "agent_event":
+    project_ids = [jobs[0].project_id for jobs in by_session.values()]
+    recorded = {session_id: list[Observation]() for session_id in ids}
+    if first.source_type == "agent_event":
+        for it in await observations.of_sessions(conn, team_id, project_ids, ids, prompt.MAX_PRIOR_OBSERVATIONS):
+            if it.server_session_id is not None:
+                recorded[it.server_session_id].append(it)
+    else:
+        limit = prompt.MAX_PRIOR_OBSERVATIONS
+        recorded[ids[0]] = await observations.recorded(conn, team_id, first.project_id, ids[0], limit)
+    closers = {it.closed_by for rows in recorded.values() for it in rows if it.closed_by}
+    places = await turns.places(conn, team_id, closers) if closers else []
+    open_ends = {
+        project_id: await observations.open_ends(conn, team_id, project_id, prompt.MAX_OPEN_ENDS) for project_id in {*project_ids}
+    }
+    replies = await _load_replies(conn, by_session)
+    contexts = {
+        session_id: prompt.SessionContext(
+            prompts=[it for it in prompts if it.session_id == session_id],
+            observations=recorded[session_id],
+            closed_elsewhere={place.number for place in places if place.session_id != session_id},
+            open_ends=open_ends[jobs[0].project_id],
+            last_message=replies.get(session_id),
+        )
+        for session_id, jobs in by_session.items()
+    }
+    if first.source_type != "agent_event":
+        return [await _add_to_summary(conn, first, ids[0], contexts[ids[0]])]
+    return [contexts[it] if (it := jobs[0].server_session_id) else prompt.SessionContext() for jobs in parts]
+
+
+async def _load_replies(conn: Conn, by_session: Mapping[UUID, Sequence[ClaimedJob]]) -> dict[UUID, str]:
+    """What the agent had said last, by session, where the first prompt among the events answers it."""
+    answering: dict[UUID, int] = {}
+    for session_id, jobs in by_session.items():
         first = next((job.prompt_number for job in jobs if job.event_type in PROMPT_TYPES), None)
-        reply = await turns.reply_before(conn, job.team_id, session_id, first) if first and first > 1 else None
-        return msgspec.structs.replace(session, last_message=reply) if reply else session
+        if first and first > 1:
+            answering[session_id] = first
+    if not answering:
+        return {}
+    rows = await turns.replies_before(conn, next(iter(by_session.values()))[0].team_id, [*answering], [*answering.values()])
+    return {row.session_id: row.reply for row in rows}
+
+
+async def _add_to_summary(conn: Conn, job: ClaimedJob, session_id: UUID, session: prompt.SessionContext) -> prompt.SessionContext:
     return msgspec.structs.replace(
         session,
         last_message=await events.last_message(conn, job.team_id, job.project_id, session_id, until=job.created_at),
@@ -538,9 +624,30 @@ def _apply_skip_rules(batch: Batch, jobs: Sequence[ClaimedJob], stored: Sequence
     return selected
 
 
-def _log_requests(request_ids: Sequence[str]) -> None:
-    """Add the requests that caused the jobs to the log records of this batch."""
+@contextmanager
+def _logging(*batches: Batch) -> Generator[None]:
+    """Log records of the block say which batch they are of, or how many lanes their set has."""
+    first = batches[0].claim
+    job_ids = [str(job_id) for job_id in first.job_ids]
+    of_batch = {"lane": str(first.lane), "claim": first.claim, "job_ids": job_ids}
+    with structlog.contextvars.bound_contextvars(**(of_batch if len(batches) == 1 else {"lanes": len(batches)})):
+        try:
+            yield
+        finally:
+            structlog.contextvars.unbind_contextvars("request_id", "request_ids")
+
+
+def _log_requests(jobs: Sequence[ClaimedJob]) -> list[str]:
+    """Add the requests that caused the jobs to the log records of this batch; returns them."""
+    request_ids = sorted({job.request_id for job in jobs if job.request_id})
     if len(request_ids) == 1:
         structlog.contextvars.bind_contextvars(request_id=request_ids[0])
     elif request_ids:
         structlog.contextvars.bind_contextvars(request_ids=request_ids)
+    return request_ids
+
+
+def _log_dropped(call: SettledAnswer) -> SettledAnswer:
+    if call.dropped:
+        log.info("observations.dropped", count=call.dropped)
+    return call

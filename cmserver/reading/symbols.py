@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _MAX_LINE = 200
 _MAX_NAME = 255
@@ -33,7 +34,12 @@ def is_import(line: str) -> bool:
 
 def defined(path: str, line: str) -> str | None:
     """The name a line defines in a file of this kind: a function, a class, a table, a heading in quotes."""
-    line, kind = line[:_MAX_LINE], _suffix(path)
+    return _find_definition(_suffix(path[-_MAX_NAME:]), line[:_MAX_LINE])
+
+
+# A file is often changed in the same place again, and each changed line is asked for twice.
+@lru_cache(maxsize=4096)
+def _find_definition(kind: str, line: str) -> str | None:
     if kind in _PROSE:
         return f'"{match[1]}"' if (match := _HEADING.match(line)) else None
     if kind in _NO_CODE:
@@ -44,6 +50,7 @@ def defined(path: str, line: str) -> str | None:
     return match[1] if match and match[1] not in _NO_METHOD else None
 
 
+@lru_cache(maxsize=512)
 def _suffix(path: str) -> str:
-    stem, _, ending = path[-_MAX_NAME:].replace("\\", "/").rstrip("/").rpartition("/")[2].rpartition(".")
+    stem, _, ending = path.replace("\\", "/").rstrip("/").rpartition("/")[2].rpartition(".")
     return f".{ending}".lower() if stem and ending else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -223,13 +223,19 @@ async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
 
 
 @query("""
-    UPDATE server_sessions
-       SET generation_status = %(status)s, last_generated_at = now(), updated_at = now(),
-           idle_from = CASE WHEN %(news)s THEN coalesce(idle_from, now()) ELSE idle_from END
-     WHERE id = %(session_id)s AND team_id = %(team_id)s
+    WITH worked AS MATERIALIZED (
+        SELECT s.id, n.status, n.news
+          FROM unnest(%(session_ids)s::uuid[], %(statuses)s::text[], %(news)s::boolean[]) AS n(id, status, news)
+          JOIN server_sessions s ON s.id = n.id AND s.team_id = %(team_id)s
+         ORDER BY s.id FOR NO KEY UPDATE OF s
+    )
+    UPDATE server_sessions s
+       SET generation_status = w.status, last_generated_at = now(), updated_at = now(),
+           idle_from = CASE WHEN w.news THEN coalesce(s.idle_from, now()) ELSE s.idle_from END
+      FROM worked w WHERE s.id = w.id AND s.team_id = %(team_id)s
     """)
-async def generated(conn: Conn, team_id: UUID, session_id: UUID, status: str, *, news: bool) -> None:
-    """Note that generation has worked on the session (`completed` or `failed`).
+async def generated(conn: Conn, team_id: UUID, session_ids: Sequence[UUID], statuses: Sequence[str], news: Sequence[bool]) -> None:
+    """Note that generation has worked on the sessions, each `completed` or `failed`.
 
     With `news` it worked on events: they may have come after the session's summary, so the idle sweep looks at it again.
     """

@@ -24,8 +24,16 @@ PLANTS = {
     "fence": [
         # Whoever has finished a batch writes its effects, whether or not the batch is still his.
         Change(file=_OUTBOX, old=" AND claim = %(claim)s AND status = 'processing'", new=" AND status = 'processing'"),
-        Change(file=_OUTBOX, old=" AND j.claim = %(claim)s AND j.status = 'processing'", new=" AND j.status = 'processing'"),
-        Change(file=_OUTBOX, old="WHERE l.lane = %(lane)s AND l.claim = %(claim)s", new="WHERE l.lane = %(lane)s"),
+        Change(
+            file=_OUTBOX, old=" AND claim = ANY(%(claims)s::bigint[]) AND status = 'processing'", new=" AND status = 'processing'"
+        ),
+        Change(
+            file=_OUTBOX,
+            old=" AND j.claim = ANY(%(claims)s::bigint[]) AND j.status = 'processing'",
+            new=" AND j.status = 'processing'",
+        ),
+        Change(file=_OUTBOX, old="ON l.lane = n.lane AND l.claim = n.claim", new="ON l.lane = n.lane"),
+        Change(file=_OUTBOX, old="WHERE l.lane = n.lane AND l.claim = n.claim", new="WHERE l.lane = n.lane"),
     ],
     "reaper": [
         # Nobody looks for the work of the dead.

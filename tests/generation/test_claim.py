@@ -164,7 +164,7 @@ async def test_a_lane_that_turns_out_empty_goes_to_sleep_and_wakes_with_the_next
     (claim,) = await hand.claim()
     assert claim.job_ids == []
     async with outbox.db.system_statement() as conn:
-        assert await repository.release(conn, claim.lane, claim.claim)
+        assert await repository.release(conn, [claim])
 
     assert await hand.claim() == []
     await outbox.put(1, first=1)
@@ -212,7 +212,7 @@ async def test_the_reaper_leaves_alone_what_a_transaction_may_still_commit(outbo
     await outbox.rows("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 minute'")
 
     async with outbox.db.system() as effects:
-        await repository.still_held(effects, claim.claim, claim.job_ids)
+        await repository.still_held(effects, [claim.claim], claim.job_ids)
         async with outbox.db.system() as conn:
             assert (await leases.reap(conn, hard_limit_seconds=300)).jobs == []
 
@@ -225,12 +225,12 @@ async def test_a_claim_that_another_has_taken_over_holds_nothing(outbox: Outbox,
     await outbox.put(2)
     (claim,) = await hand.claim()
     async with outbox.db.system() as conn:
-        assert await repository.still_held(conn, claim.claim, claim.job_ids) == set(claim.job_ids)
+        assert await repository.still_held(conn, [claim.claim], claim.job_ids) == set(claim.job_ids)
 
     await outbox.rows("UPDATE observation_generation_jobs SET claim = claim + 1")
 
     async with outbox.db.system() as conn:
-        assert await repository.still_held(conn, claim.claim, claim.job_ids) == set()
+        assert await repository.still_held(conn, [claim.claim], claim.job_ids) == set()
 
 
 async def test_what_a_stopping_worker_holds_goes_back_without_using_up_an_attempt(outbox: Outbox, hand: Hand):

@@ -336,7 +336,7 @@ class JobsLife(RuleBasedStateMachine):
 
     async def _give_back(self, claim: Claim) -> None:
         async with self.world.db.system_statement() as conn:
-            await repository.release(conn, claim.lane, claim.claim)
+            await repository.release(conn, [claim])
 
     def finish(self, data: st.DataObject) -> None:
         live = [hand for hand in self.held if not hand.stuck]
@@ -414,7 +414,7 @@ class JobsLife(RuleBasedStateMachine):
         self.provider.how = "observed"
         held.stuck = Batch(held.claim)
         runner = held.hand.runner
-        loaded = self.run(runner._load(held.stuck))  # pyright: ignore[reportPrivateUsage]
+        loaded = self.run(runner._load([held.stuck]))  # pyright: ignore[reportPrivateUsage]
         self.run(runner._work(held.stuck, *loaded))  # pyright: ignore[reportPrivateUsage]
         if held.jobs[0].answer is None:
             self.away[held.hand.worker_id] = 0
@@ -429,7 +429,7 @@ class JobsLife(RuleBasedStateMachine):
         held = data.draw(st.sampled_from(stuck))
         self.held.remove(held)
         assert held.stuck is not None
-        applying = held.hand.runner._apply(held.stuck)  # pyright: ignore[reportPrivateUsage]
+        applying = held.hand.runner._apply([held.stuck])  # pyright: ignore[reportPrivateUsage]
         if held.ours:
             self.run(applying)
             self._ends(held.jobs, "completed", "observed")

@@ -92,6 +92,12 @@ class Hand:
                 batches += 1
         return batches
 
+    async def work_as_set(self) -> list[Claim]:
+        """Claim and run once, all batches as one set."""
+        claims = await self.claim(slots=100)
+        await self.runner.run(*claims)
+        return claims
+
 
 async def make_hand(db: Db, notifier: JobNotifier, providers: ProviderChain, lease_seconds: float) -> Hand:
     async with db.system_statement() as conn:

@@ -630,7 +630,8 @@ async def test_open_and_failed_jobs_are_found_without_reading_the_others(db: Db,
 
 async def test_jobs_are_ended_by_their_ids_in_a_queue_that_is_not_analyzed_yet(db: Db, cast: Cast):
     ends = [End(job_id=uuid4(), status="completed", outcome="skipped") for _ in range(20)]
-    values = {"claim": 5, "job_ids": [end.job_id for end in ends], "ends": Jsonb(ends), "hold_seconds": 0.0}
+    by_id = {str(end.job_id): end for end in ends}
+    values = {"claims": [5], "job_ids": [end.job_id for end in ends], "ends": Jsonb(by_id)}
     async with db.system() as conn:
         await conn.execute("ALTER TABLE observation_generation_jobs DROP CONSTRAINT observation_generation_jobs_check")
         await conn.execute(JOBS, {"team_id": cast.alice.team_id, "project_id": cast.alice.project.id, "jobs": 5_000})

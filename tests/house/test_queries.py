@@ -57,7 +57,7 @@ NEVER_NULL = {
         f"cmserver.graph.overviews.repository.{name}": "as of of_project"
         for name in ("by_id: body", "by_id: made_at", "change: body", "change: made_at")
     },
-    "cmserver.sessions.turns.repository.reply_before: reply": "its WHERE leaves NULLs out",
+    "cmserver.sessions.turns.repository.replies_before: reply": "its WHERE leaves NULLs out",
     "cmserver.sessions.turns.repository.prompts: prompt_number": "its WHERE leaves NULLs out",
     "cmserver.graph.overviews.repository.KEEP: body": "the statement has just set it",
     "cmserver.graph.overviews.repository.KEEP: made_at": "the statement has just set it",

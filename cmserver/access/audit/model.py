@@ -25,6 +25,19 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
+class NewAuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of work that the program did by itself, as it is stored. `details` has ids and names, never texts."""
+
+    project_id: UUID
+    actor_id: str | None
+    api_key_id: UUID | None
+    action: str
+    resource_type: str
+    resource_id: str
+    request_id: str | None
+    details: dict[str, object]
+
+
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which rows; None is any."""
 

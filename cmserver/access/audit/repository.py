@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import LiteralString
 from uuid import UUID
 
 import msgspec
 
-from cmserver.access.audit.model import AuditEntry, AuditFilter, ReaderCount
+from cmserver.access.audit.model import AuditEntry, AuditFilter, NewAuditEntry, ReaderCount
 from cmserver.base.sql import Conn, Jsonb, Query, unprepared_query
 
 OWNS = {"audit_log"}
@@ -20,6 +20,16 @@ APPEND = Query(
                            details)
     VALUES (%(team_id)s, %(project_id)s, %(actor_id)s, %(api_key_id)s, %(user_id)s, %(action)s, %(resource_type)s,
             %(resource_id)s, %(request_id)s, %(details)s)
+    """,
+)
+
+APPEND_ALL = Query(
+    int,
+    """
+    INSERT INTO audit_log (team_id, project_id, actor_id, api_key_id, action, resource_type, resource_id, request_id, details)
+    SELECT %(team_id)s, n.project_id, n.actor_id, n.api_key_id, n.action, n.resource_type, n.resource_id, n.request_id, n.details
+      FROM jsonb_to_recordset(%(entries)s) AS n(project_id uuid, actor_id text, api_key_id uuid, action text, resource_type text,
+                                               resource_id text, request_id text, details jsonb)
     """,
 )
 
@@ -67,6 +77,11 @@ async def append(
         request_id=request_id,
         details=Jsonb(details),
     )
+
+
+async def append_all(conn: Conn, team_id: UUID, entries: Sequence[NewAuditEntry]) -> None:
+    """Add the entries, in their order."""
+    await APPEND_ALL.run(conn, team_id=team_id, entries=Jsonb(list(entries)))
 
 
 async def newest(conn: Conn, team_id: UUID, audit_filter: AuditFilter, *, before: int | None, limit: int) -> list[AuditEntry]:

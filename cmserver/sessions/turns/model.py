@@ -39,9 +39,24 @@ def parse_turn_number(name: str) -> int | None:
 class SessionPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """A user's prompt; numbered from 1 in its session."""
 
+    session_id: UUID
     prompt_number: int
     text: str
     created_at: datetime
+
+
+class SessionReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent said last in a turn of the session."""
+
+    session_id: UUID
+    reply: str
+
+
+class TurnPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The session of the turn with that number."""
+
+    number: int
+    session_id: UUID
 
 
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True):

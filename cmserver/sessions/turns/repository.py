@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
@@ -11,7 +11,15 @@ from msgspec.structs import asdict
 
 from cmserver.access.model import IN_REACH
 from cmserver.base.sql import Conn, Query, RowCount, query, unprepared_query
-from cmserver.sessions.turns.model import MAX_SIDE_CHARS, TURN_COLUMNS, NewTurn, SessionPrompt, SessionTurn
+from cmserver.sessions.turns.model import (
+    MAX_SIDE_CHARS,
+    TURN_COLUMNS,
+    NewTurn,
+    SessionPrompt,
+    SessionReply,
+    SessionTurn,
+    TurnPlace,
+)
 
 OWNS = {"turns"}
 
@@ -163,23 +171,30 @@ async def add_work(
 
 
 @query("""
-    SELECT prompt_number, left(prompt, %(max_chars)s) AS text, created_at FROM turns
-     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND prompt_number <= %(last)s
-       AND (prompt_number = 1 OR prompt_number > %(last)s::integer - %(newest)s)
-     ORDER BY prompt_number
+    SELECT t.server_session_id AS session_id, t.prompt_number, left(t.prompt, %(max_chars)s) AS text, t.created_at
+      FROM unnest(%(session_ids)s::uuid[], %(last)s::integer[]) AS wanted(session_id, last)
+      JOIN turns t ON t.server_session_id = wanted.session_id AND t.team_id = %(team_id)s AND t.prompt_number <= wanted.last
+                  AND (t.prompt_number = 1 OR t.prompt_number > wanted.last - %(newest)s::integer)
+     ORDER BY t.server_session_id, t.prompt_number
     """)
-async def prompts(conn: Conn, team_id: UUID, session_id: UUID, *, last: int, newest: int, max_chars: int) -> list[SessionPrompt]:
-    """The session's first prompt and the newest ones up to the number `last`, oldest first, each cut to `max_chars`."""
+async def prompts(
+    conn: Conn, team_id: UUID, session_ids: Sequence[UUID], last: Sequence[int], *, newest: int, max_chars: int
+) -> list[SessionPrompt]:
+    """Each session's first prompt and its newest ones up to its number in `last`, oldest first, each cut to `max_chars`."""
     ...
 
 
 @query("""
-    SELECT reply FROM turns
-     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND prompt_number = %(prompt_number)s - 1
-       AND reply IS NOT NULL
+    SELECT t.server_session_id AS session_id, t.reply
+      FROM unnest(%(session_ids)s::uuid[], %(prompt_numbers)s::integer[]) AS wanted(session_id, prompt_number)
+      JOIN turns t ON t.server_session_id = wanted.session_id AND t.team_id = %(team_id)s
+                  AND t.prompt_number = wanted.prompt_number - 1
+     WHERE t.reply IS NOT NULL
     """)
-async def reply_before(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: int) -> str | None:
-    """What the agent said last before that prompt."""
+async def replies_before(
+    conn: Conn, team_id: UUID, session_ids: Sequence[UUID], prompt_numbers: Sequence[int]
+) -> list[SessionReply]:
+    """What the agent said last in each session before its prompt of that number."""
     ...
 
 
@@ -269,11 +284,11 @@ async def by_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> lis
 
 
 @query("""
-    SELECT number FROM turns
-     WHERE team_id = %(team_id)s AND number = ANY(%(numbers)s::bigint[]) AND server_session_id <> %(session_id)s
+    SELECT number, server_session_id AS session_id FROM turns
+     WHERE team_id = %(team_id)s AND number = ANY(%(numbers)s::bigint[])
     """)
-async def numbers_elsewhere(conn: Conn, team_id: UUID, numbers: Collection[int], session_id: UUID) -> list[int]:
-    """Those of the numbers that are numbers of turns of other sessions."""
+async def places(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[TurnPlace]:
+    """The sessions of the turns with these numbers."""
     ...
 
 
