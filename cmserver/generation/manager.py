@@ -71,8 +71,8 @@ class OutboxManager(manager.JobManager):
         self._claims: dict[int, list[Claim]] = {}
         """By the id of the Job."""
         self._lanes = limits.slots
-        """How many lanes it claims at once for sets: more with each set that has ended, so that what kills the process, claimed again
-        after the restart, has few others beside it.
+        """How many lanes it claims at once for sets: more with each that has ended, so that what kills the process, and is claimed
+        again after the restart, has few others beside it.
         """
         self._claiming = asyncio.Lock()
         self._ready: deque[jobs.Job] = deque()

@@ -151,7 +151,8 @@ def _readings(case: Case, jobs: Sequence[ClaimedJob]) -> dict[UUID, EventReading
 
 def _prompt(case: Case, jobs: list[ClaimedJob], language: str, event_tokens: int) -> Prompt:
     prompts = [
-        SessionPrompt(prompt_number=number, text=text, created_at=_BEGAN) for number, text in enumerate(case.requests, start=1)
+        SessionPrompt(session_id=UUID(int=0), prompt_number=number, text=text, created_at=_BEGAN)
+        for number, text in enumerate(case.requests, start=1)
     ]
     session = SessionContext(prompts=prompts)
     built = build_prompt(jobs, _readings(case, jobs), case.cwd, session, language=language, event_tokens=event_tokens)

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import cast
 from uuid import UUID
 
+import msgspec
+
 from cmserver.generation.batch import Batch
 from cmserver.generation.model import Claim, ClaimedJob
 
@@ -28,7 +30,8 @@ async def _count_turns(output: object) -> int:
     job = SimpleNamespace(
         id=NOBODY, event_type="tool_use", payload=payload, root=None, branch=None, occurred_at=None, created_at=datetime.now(UTC)
     )
-    batch = Batch(Claim(lane=NOBODY, team_id=NOBODY, project_id=NOBODY, claim=1, job_ids=[NOBODY]))
+    chars = len(msgspec.json.encode(payload))
+    batch = Batch(Claim(lane=NOBODY, team_id=NOBODY, project_id=NOBODY, claim=1, job_ids=[NOBODY], chars=chars))
     batch.jobs = [cast("ClaimedJob", job)]
     beating = asyncio.create_task(beat())
     try:
