@@ -48,7 +48,7 @@ from cmserver.steward.run_job import StewardRunner
 _MAX_RULES_EVENTS, _MAX_RULES_CHARS = 500, 8_000_000
 """A lane, or a turn that is gathered, is one batch; rules cost nothing."""
 _SET_LANES = 32
-"""Batches by rules whose effects are one transaction."""
+"""So many lanes by rules are claimed at once, and their effects are one transaction."""
 _MAX_BATCH_EVENTS, _MAX_BATCH_CHARS = 20, 60_000
 """Of one call of a model: more events than a burst mostly has, and fewer observations in an answer than its limit cuts."""
 
@@ -101,7 +101,7 @@ async def run_worker(
     by_rules = calls_no_model(settings)
     limits = WorkerLimits(
         slots=settings.generation_concurrency,
-        set_lanes=_SET_LANES if by_rules else 1,
+        set_lanes=_SET_LANES if by_rules else None,
         max_events=_MAX_RULES_EVENTS if by_rules else _MAX_BATCH_EVENTS,
         max_chars=_MAX_RULES_CHARS if by_rules else _MAX_BATCH_CHARS,
         lease_seconds=settings.lease_seconds,

@@ -6,7 +6,6 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from uuid import UUID
 
 from cmserver.access.model import expand_scopes
@@ -24,8 +23,6 @@ MAX_BACKOFF_SECONDS = 900.0
 MAX_REST_SECONDS = 3600.0
 """Upper bound of what a provider may ask for: unlike a pause, a rest cannot be ended by hand."""
 _MAX_MESSAGE_CHARS = 2000
-_LONG_CHARS = 50_000
-"""Of the payloads of a batch."""
 
 _ASKING_SCOPES = {"events:write", "sessions:write", "jobs:write", "admin", "*"}
 """Any of these lets a key ask for observations and summaries."""
@@ -58,10 +55,9 @@ class Batch:
         """Of a job that no provider is called for here: the steward's."""
 
     async def read_events(self) -> None:
-        """Read the events of the jobs, each once for all that is made of it; long ones in a thread, so that heartbeats go on."""
+        """Read the events of the jobs, each once for all that is made of it; in a thread, so that heartbeats go on."""
         self.root = find_root(self.jobs)
-        read = partial(read_events, self.jobs, self.root)
-        self.readings = await asyncio.to_thread(read) if self.claim.chars > _LONG_CHARS else read()
+        self.readings = await asyncio.to_thread(read_events, self.jobs, self.root)
 
     def check_jobs(self) -> list[ClaimedJob]:
         """The jobs that may be generated. The others fail at once, without a provider call."""

@@ -87,10 +87,11 @@ async def _end_runs(conn: Conn, answered: Sequence[SettledAnswer]) -> None:
 async def _note_work(conn: Conn, batches: Sequence[Batch], held: set[UUID]) -> dict[UUID, set[str]]:
     """Add what was done to the turns; returns the programs of the checks that ran, by project.
 
+    A project's ledger is locked until the end: all lock them in the order of their ids.
     Jobs that have failed may be tried again: their turn's work is added when they end.
     """
     programs: dict[UUID, set[str]] = {}
-    for batch in batches:
+    for batch in sorted(batches, key=lambda batch: (batch.claim.project_id, batch.claim.lane)):
         ended = [job for call in batch.answered if call.ends_jobs for job in call.jobs if job.id in held]
         if found := await add_turn_work(conn, ended, batch.readings):
             programs.setdefault(batch.claim.project_id, set()).update(found)

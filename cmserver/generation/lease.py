@@ -17,10 +17,14 @@ class LeaseLostError(Exception):
     """The batch belongs to another claim by now; nothing was written."""
 
 
+class LeaseOverError(LeaseLostError):
+    """The database was away for as long as the lease lasts."""
+
+
 async def retry_until_lease_ends(db: Db, lease_seconds: float, action: Callable[[Conn], Awaitable[T]]) -> T:
-    """Run `action` in a transaction, and again while the database is away. Raises LeaseLostError after `lease_seconds`."""
+    """Run `action` in a transaction, and again while the database is away. Raises LeaseOverError after `lease_seconds`."""
     pauses = backoff(0.1, 1.0, total_seconds=lease_seconds)
     try:
         return await retry(lambda: db.in_system(action, answer_seconds=lease_seconds), Unavailable, pauses)
     except Unavailable:
-        raise LeaseLostError from None
+        raise LeaseOverError from None

@@ -11,7 +11,6 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
-from uuid import UUID
 
 import msgspec
 from procrastinate import jobs, manager
@@ -30,8 +29,6 @@ log = get_logger(__name__)
 
 QUEUE = "generation"
 TASK = "generation.run_batch"
-_SET_EVENTS = 1_000
-"""So many events the batches of a set have together at most."""
 _SOON_SECONDS = 1.0
 """When it looks again after an outage, and where what is due is locked by another transaction."""
 
@@ -40,11 +37,11 @@ class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of a worker's slots and batches, the length of its lease, and how often it is renewed."""
 
     slots: int
-    set_lanes: int
-    """How many lanes a slot has at most: 1 where batches are not run as sets."""
+    set_lanes: int | None
+    """How many lanes are claimed at once at most; None where batches are not run as sets."""
     max_events: int
     max_chars: int
-    """Of a batch, and of a set of several."""
+    """Of a batch. A set has less than twice as many."""
     lease_seconds: float
     heartbeat_seconds: float
 
@@ -95,7 +92,7 @@ class OutboxManager(manager.JobManager):
         return worker_id
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> jobs.Job | None:
-        """Return a claimed batch or None; claims for all free slots when none is ready."""
+        """Return a claimed batch or set, or None; claims for all free slots when none is ready."""
         while not self._ready:
             notification_count = self._notification_count
             try:
@@ -112,7 +109,7 @@ class OutboxManager(manager.JobManager):
         return self._ready.popleft() if self._ready else None
 
     async def _claim(self, worker_id: int) -> None:
-        """Claim lanes for the free slots; the claims wait in `_ready` until procrastinate fetches them."""
+        """Claim what the free slots can begin; the Jobs wait in `_ready` until procrastinate fetches them."""
         slots = self._limits.slots - len(self._claims)
         if slots <= 0:
             return
@@ -122,11 +119,12 @@ class OutboxManager(manager.JobManager):
                 worker_id=worker_id,
                 label=f"{self._label}:{worker_id}",
                 lease_seconds=self._limits.lease_seconds,
-                slots=slots if self._limits.set_lanes == 1 else self._lanes,
+                slots=slots,
+                set_lanes=None if self._limits.set_lanes is None else self._lanes,
                 max_events=self._limits.max_events,
                 max_chars=self._limits.max_chars,
             )
-            for members in self._make_sets([claim for claim in claims if claim.job_ids]):
+            for members in _make_sets([claim for claim in claims if claim.job_ids]):
                 # No claim has the id of a set: that all jobs of one of its batches were cancelled does not abort the others.
                 job_id = members[0].claim if len(members) == 1 else -members[0].claim
                 self._claims[job_id] = members
@@ -139,26 +137,6 @@ class OutboxManager(manager.JobManager):
                 if due_seconds is not None:
                     # When nothing could be claimed, what is due already is locked by another transaction.
                     self._wake_in(due_seconds if due_seconds > 0 or claims else _SOON_SECONDS)
-
-    def _make_sets(self, claims: Iterable[Claim]) -> list[list[Claim]]:
-        """Plain batches of one team together, up to the limits, where sets are made; each other one by itself."""
-        sets: list[list[Claim]] = []
-        open_sets: dict[UUID, list[Claim]] = {}
-        for claim in claims:
-            members = open_sets.get(claim.team_id, [])
-            both = [*members, claim]
-            fits = (
-                len(both) <= self._limits.set_lanes
-                and sum(len(it.job_ids) for it in both) <= _SET_EVENTS
-                and sum(it.chars for it in both) <= self._limits.max_chars
-            )
-            if members and claim.is_plain and fits:
-                members.append(claim)
-                continue
-            sets.append([claim])
-            if claim.is_plain:
-                open_sets[claim.team_id] = sets[-1]
-        return sets
 
     def _wake_in(self, seconds: float) -> None:
         """Claim then, or earlier if that was agreed before."""
@@ -175,7 +153,7 @@ class OutboxManager(manager.JobManager):
 
     async def finish_job(self, job: jobs.Job, status: jobs.Status, delete_job: bool) -> None:
         self._claims.pop(job.id or 0, None)
-        self._lanes = min(2 * self._lanes, max(self._limits.slots, self._limits.set_lanes))
+        self._lanes = min(2 * self._lanes, self._limits.set_lanes or self._lanes)
 
     async def retry_job(
         self,
@@ -282,6 +260,17 @@ class OutboxManager(manager.JobManager):
         except Exception as error:  # noqa: BLE001 - the reaper does it when the lease has expired
             log.warning("worker.not_unregistered", worker=worker_id, error=type(error).__name__)
         self._notifier.notify_due()
+
+
+def _make_sets(claims: Iterable[Claim]) -> list[list[Claim]]:
+    """The claims by set, in their order. One that turned out not to be plain is by itself: its first job was locked."""
+    sets: list[list[Claim]] = []
+    for claim in claims:
+        if sets and sets[-1][0].set_number == claim.set_number and sets[-1][0].is_plain and claim.is_plain:
+            sets[-1].append(claim)
+        else:
+            sets.append([claim])
+    return sets
 
 
 def _make_job(job_id: int, worker_id: int) -> jobs.Job:

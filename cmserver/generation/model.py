@@ -84,8 +84,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     project_id: UUID
     claim: int
     job_ids: list[UUID]
-    chars: int = 0
-    """Of the payloads of its jobs."""
+    set_number: int = 1
+    """Plain batches of one claim that have the same number are a set."""
     is_plain: bool = False
     """Whether all of them are of events, and none has a stored answer."""
 

@@ -59,14 +59,17 @@ _DUE_AT: LiteralString = f"""
      HAVING count(*) > 0)"""
 
 # The phase stands beside the status where a lane's jobs are looked for: it is what the index has, which a claim does not change.
-# Claims as many due lanes as there are free slots, and the queued jobs of each lane's next batch. Jobs with a stored answer form
-# exactly that answer's batch; otherwise a batch ends before the first summary; a summary is alone. Where rules understand whole
-# turns a batch is one turn, or what happened of it within its time, whatever has arrived meanwhile. A lane's `at_most` (a
-# policy) limits batches further; events that wait for the end of their session are included. No live heartbeat, no lanes.
-# 500 is more than any batch takes; the constant keeps the planner on the index beside a lane of 100,000 jobs. Jobs left in
-# the lane are found at its release, never here: this snapshot may be old. The steward's lanes, which are those of whole projects,
-# have their turn as if they had become due a minute later, and a worker has one of them at a time. The inner LIMIT of `of_events`
-# tells the planner how few they are; what the outer one leaves is not locked.
+# Claims due lanes, and the queued jobs of each lane's next batch. A batch is for a slot of its own, or (by rules) in a set with
+# others of its team, which have the same number; no more is taken than the free slots can begin. A set ends where its jobs or
+# characters reach what a batch may have, so it has less than twice as many. Jobs with a stored answer form exactly that answer's
+# batch; otherwise a batch ends before the first summary; a summary is alone. Where rules understand whole turns a batch is one
+# turn, or what happened of it within its time, whatever has arrived meanwhile. A lane's `at_most` (a policy) limits batches
+# further; events that wait for the end of their session are included. No live heartbeat, no lanes. 500 is more than any batch
+# takes; the constant keeps the planner on the index beside a lane of 100,000 jobs. Jobs left in the lane are found at its
+# release, never here: this snapshot may be old. The steward's lanes, which are those of whole projects, have their turn as if
+# they had become due a minute later, in a slot that events leave free until then, and a worker has one of them at a time: so what
+# people wait for is not behind them. The constant LIMIT of `of_events` tells the planner how few its lanes are; those that are
+# not taken are locked until this statement ends.
 CLAIM = Query(
     Claim,
     f"""
@@ -83,19 +86,39 @@ CLAIM = Query(
                     ORDER BY e.due_at LIMIT 1 OFFSET %(slots)s::bigint - 1), 'infinity')
          ORDER BY l.due_at LIMIT 1 FOR UPDATE OF l SKIP LOCKED
     ), of_events AS MATERIALIZED (
-        SELECT lane FROM (
-            SELECT l.lane FROM generation_lanes l, alive
+        SELECT due.* FROM (
+            SELECT l.lane, l.team_id, l.due_at, least(%(max_events)s::integer, l.at_most) AS max_events
+              FROM generation_lanes l, alive
              WHERE l.worker_id IS NULL AND l.due_at <= now() AND l.lane <> l.project_id
-             ORDER BY l.due_at LIMIT %(slots)s FOR UPDATE OF l SKIP LOCKED) due
-         LIMIT %(slots)s - (SELECT count(*) FROM of_steward)
+             ORDER BY l.due_at LIMIT %(lanes)s FOR UPDATE OF l SKIP LOCKED) due
+         LIMIT 100
+    ), measured AS (
+        SELECT o.due_at, o.lane, CASE WHEN %(in_sets)s::boolean AND n.is_plain THEN o.team_id ELSE o.lane END AS owner,
+               least(n.jobs, o.max_events) AS jobs, least(n.chars, %(max_chars)s::bigint) AS chars
+          FROM of_events o CROSS JOIN LATERAL (
+               SELECT count(*) AS jobs, coalesce(sum(q.size_chars), 0)::bigint AS chars,
+                      bool_and(q.source_type = 'agent_event' AND q.generation_run_id IS NULL) FILTER (WHERE q.place = 1) AS is_plain
+                 FROM (SELECT j.size_chars, j.source_type, j.generation_run_id, row_number() OVER (ORDER BY j.seq) AS place
+                         FROM observation_generation_jobs j
+                        WHERE j.lane = o.lane AND j.phase = 'open' AND j.status = 'queued' ORDER BY j.seq LIMIT 500) q) n
+    ), cut AS (
+        SELECT m.lane, m.due_at, m.owner, (sum(m.jobs) OVER in_turn - m.jobs)::bigint / %(max_events)s::integer AS jobs_part,
+               (sum(m.chars) OVER in_turn - m.chars)::bigint / %(max_chars)s::bigint AS chars_part
+          FROM measured m WINDOW in_turn AS (PARTITION BY m.owner ORDER BY m.due_at, m.lane ROWS UNBOUNDED PRECEDING)
+    ), numbered AS (
+        SELECT c.lane, dense_rank() OVER (ORDER BY c.first_due_at, c.owner, c.jobs_part, c.chars_part) AS set_number
+          FROM (SELECT cut.*, min(cut.due_at) OVER (PARTITION BY cut.owner, cut.jobs_part, cut.chars_part) AS first_due_at
+                  FROM cut) c
     ), ready AS MATERIALIZED (
-        SELECT lane FROM of_events UNION ALL SELECT lane FROM of_steward
+        SELECT lane, set_number FROM numbered WHERE set_number <= %(slots)s - (SELECT count(*) FROM of_steward)
+        UNION ALL SELECT lane, %(slots)s FROM of_steward
     ), taken AS MATERIALIZED (
         UPDATE generation_lanes l
            SET worker_id = %(worker_id)s, claim = nextval('generation_claims'), locked_at = now(),
                due_at = NULL, held_until = NULL, held_reason = NULL, held_for = NULL
           FROM ready WHERE l.lane = ready.lane
-        RETURNING l.lane, l.team_id, l.project_id, l.claim, least(%(max_events)s::integer, l.at_most) AS max_events
+        RETURNING l.lane, l.team_id, l.project_id, l.claim, ready.set_number,
+                  least(%(max_events)s::integer, l.at_most) AS max_events
     ), waiting AS MATERIALIZED (
         SELECT t.lane, t.claim, t.max_events, j.id, j.seq, j.size_chars, j.source_type, j.generation_run_id, {_TURN_COLUMNS}
           FROM taken t CROSS JOIN LATERAL (
@@ -134,14 +157,14 @@ CLAIM = Query(
            SET status = 'processing', attempts = j.attempts + 1, next_attempt_at = NULL, waits_for_end = false, locked_at = now(),
                locked_by = %(label)s, worker_id = %(worker_id)s, claim = batch.claim
           FROM batch WHERE j.id = batch.id
-        RETURNING j.id, j.seq, j.claim, j.size_chars, j.source_type, j.generation_run_id
+        RETURNING j.id, j.seq, j.claim, j.source_type, j.generation_run_id
     )
-    SELECT t.lane, t.team_id, t.project_id, t.claim,
+    SELECT t.lane, t.team_id, t.project_id, t.claim, t.set_number,
            coalesce(array_agg(h.id ORDER BY h.seq) FILTER (WHERE h.id IS NOT NULL), '{{}}') AS job_ids,
-           coalesce(sum(h.size_chars), 0)::bigint AS chars,
            coalesce(bool_and(h.source_type = 'agent_event' AND h.generation_run_id IS NULL), false) AS is_plain
       FROM taken t LEFT JOIN held h ON h.claim = t.claim
-     GROUP BY t.lane, t.team_id, t.project_id, t.claim
+     GROUP BY t.lane, t.team_id, t.project_id, t.claim, t.set_number
+     ORDER BY t.set_number, t.claim
     """,
     prepare=True,
 )
@@ -179,8 +202,12 @@ RELEASE = Query(
 REMOVE_LANES = Query(
     UUID,
     """
-    DELETE FROM generation_lanes l USING unnest(%(lanes)s::uuid[], %(claims)s::bigint[]) AS n(lane, claim)
-     WHERE l.lane = n.lane AND l.claim = n.claim
+    WITH held AS MATERIALIZED (
+        SELECT l.lane, l.claim FROM unnest(%(lanes)s::uuid[], %(claims)s::bigint[]) AS n(lane, claim)
+          JOIN generation_lanes l ON l.lane = n.lane AND l.claim = n.claim
+         ORDER BY l.lane FOR UPDATE OF l
+    )
+    DELETE FROM generation_lanes l USING held h WHERE l.lane = h.lane AND l.claim = h.claim
     RETURNING l.lane
     """,
 )
@@ -412,8 +439,20 @@ LOCK_LANE = Query(
 
 
 async def claim(
-    conn: Conn, *, worker_id: int, label: str, lease_seconds: float, slots: int, max_events: int, max_chars: int
+    conn: Conn,
+    *,
+    worker_id: int,
+    label: str,
+    lease_seconds: float,
+    slots: int,
+    max_events: int,
+    max_chars: int,
+    set_lanes: int | None = None,
 ) -> list[Claim]:
+    """Claim the next batches for as many free slots, in the order in which they are to be run.
+
+    With `set_lanes` those of one team are sets; so many lanes are claimed at most. Without it each batch has a slot of its own.
+    """
     with metrics().claim_seconds.time():
         return await CLAIM.all(
             conn,
@@ -421,6 +460,8 @@ async def claim(
             label=label,
             lease_seconds=lease_seconds,
             slots=slots,
+            lanes=set_lanes or slots,
+            in_sets=set_lanes is not None,
             max_events=max_events,
             max_chars=max_chars,
         )

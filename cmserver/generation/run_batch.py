@@ -33,7 +33,7 @@ from cmserver.generation import prompt, reindex, repository
 from cmserver.generation.batch import MAX_REST_SECONDS, Batch, Effect, group_by_answer
 from cmserver.generation.batch_effects import write_effects
 from cmserver.generation.job_notifier import JobNotifier
-from cmserver.generation.lease import LeaseLostError, retry_until_lease_ends
+from cmserver.generation.lease import LeaseLostError, LeaseOverError, retry_until_lease_ends
 from cmserver.generation.model import Claim, ClaimedJob
 from cmserver.generation.operate.manage import resume_provider
 from cmserver.generation.provider_call import ProviderCaller
@@ -58,6 +58,8 @@ T = TypeVar("T")
 _Part: TypeAlias = tuple[Batch, list[ClaimedJob]]
 """Jobs of a batch that rules word together."""
 
+_Run: TypeAlias = tuple[Sequence[Claim], int | None]
+"""Claims whose batches are run together, and how many jobs of a single one; None for all."""
 _TRIAL_SECONDS = 2.0
 """How long other batches wait while one finds out whether a provider answers again; an answer wakes them."""
 _PAUSING_FAILURES = {FailureKind.QUOTA_EXHAUSTED, FailureKind.AUTH_INVALID, FailureKind.SETUP_REQUIRED}
@@ -133,39 +135,61 @@ class BatchRunner:
         self._settings = settings
         self._health = ProviderHealth()
         self._caller = ProviderCaller(db, settings)
+        self._is_by_rules = all(isinstance(provider, Rules) for provider in providers)
 
     async def run(self, *claims: Claim) -> None:
         """Run the batches and write their effects. Raises only CancelledError.
 
-        Several are a set, by rules, of plain batches of one team. One that fails as a whole is run batch by batch.
+        Several are a set, by rules, of plain batches of one team. One that fails as a whole is run batch by batch; a batch by rules
+        that fails is run with the first half of its jobs, and the others go back, until the event that it fails on is alone.
         """
+        parts = deque[_Run]([(claims, None)])
+        try:
+            while parts:
+                parts.extendleft(reversed(await self._run(*parts.popleft())))
+                if parts and (task := asyncio.current_task()) and task.cancelling():
+                    raise asyncio.CancelledError  # what was under way is written; the worker stops
+        finally:
+            self._notifier.notify_ended(*(claim.lane for claim in claims))
+
+    async def _run(self, claims: Sequence[Claim], most: int | None) -> list[_Run]:
+        """Run the batches, or the first jobs of one; returns what to try instead, where they failed as a whole."""
         batches = [Batch(claim) for claim in claims]
         with _logging(*batches):
             log.debug("batch.started", jobs=sum(len(claim.job_ids) for claim in claims))
             try:
-                await self._work_and_apply(batches)
-            except Exception as error:  # noqa: BLE001 - what follows logs it
-                if len(batches) > 1:
-                    log.info("set.split", batches=len(batches), error=type(error).__name__)
-                    for claim in claims:
-                        await self.run(claim)
-                elif isinstance(error, LeaseLostError):
-                    log.warning("lease.lost")
-                else:
-                    await self._give_up(batches[0], error)
-            finally:
-                self._notifier.notify_ended(*(claim.lane for claim in claims))
+                await self._work_and_apply(batches, most)
+            except LeaseOverError:
+                log.warning("lease.lost")
+            except LeaseLostError:
+                if len(claims) > 1:
+                    log.info("set.split", batches=len(claims))
+                    return [([claim], None) for claim in claims]
+                log.warning("lease.lost")
+            except Exception as error:
+                if len(claims) > 1:
+                    log.warning("set.split", batches=len(claims), exc_info=error)
+                    return [([claim], None) for claim in claims]
+                half = len(batches[0].jobs) // 2
+                if half and claims[0].is_plain and self._is_by_rules:
+                    log.warning("batch.halved", jobs=len(batches[0].jobs), exc_info=error)
+                    return [(claims, half)]
+                await self._give_up(batches[0], error)
+        return []
 
     async def _retry(self, action: Callable[[Conn], Awaitable[T]]) -> T:
         return await retry_until_lease_ends(self._db, self._settings.lease_seconds, action)
 
-    async def _work_and_apply(self, batches: Sequence[Batch]) -> None:
-        """Work on the batches and write the results.
+    async def _work_and_apply(self, batches: Sequence[Batch], most: int | None) -> None:
+        """Work on the batches and write the results; with `most` on so many jobs of the only batch.
 
         A cancellation means that every job was cancelled, which is written, or that the worker stops and puts its work back.
         """
         try:
             pauses, stored = await self._load(batches)
+            if most is not None:
+                batches[0].give_back(batches[0].jobs[most:])
+                batches[0].jobs = batches[0].jobs[:most]
             jobs = [job for batch in batches for job in batch.jobs]
             request_ids = _log_requests(jobs)
             with trace_work("batch", {"cmserver.jobs": len(jobs)}, requests=request_ids):
@@ -471,7 +495,8 @@ class BatchRunner:
 
     async def _give_up(self, batch: Batch, error: Exception) -> None:
         """Give back a batch that failed on an unexpected error. If even that fails, the hard limit gives it back."""
-        batch.answered, batch.ends, batch.effect = [], [], None
+        others = {end.job_id for end in batch.ends} - {job.id for job in batch.jobs}  # which go back
+        batch.answered, batch.ends, batch.effect = [], [end for end in batch.ends if end.job_id in others], None
         if batch.jobs and batch.jobs[0].source_type == "steward":
             batch.effect = self._steward.fail(batch, error)
         else:

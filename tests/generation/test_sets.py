@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 import pytest
+import structlog
 
+from cmserver.access.model import Project
+from cmserver.access.projects import make_project
+from cmserver.base.db import Db
+from cmserver.base.errors import Unavailable
 from cmserver.base.notifications import NotificationListener
+from cmserver.base.sql import Conn
+from cmserver.generation.batch import Batch
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import OutboxManager, WorkerLimits
 from cmserver.generation.model import Claim
 from cmserver.generation.operate.manage import cancel_job
+from cmserver.generation.prompt import read_events
+from cmserver.generation.run_batch import BatchRunner
 from cmserver.providers.model import Rules
 from cmserver.rules.batch import observe
+from cmserver.sessions.ledger import repository as ledger
 from tests.conftest import Cast
+from tests.generation.test_claim import STEWARD_LANES
 from tests.generation.test_rules import NOTE, count_transactions
 from tests.generation.tools import Hand, Outbox
 
@@ -63,9 +77,8 @@ async def test_a_set_of_any_size_takes_three_transactions(outbox: Outbox, hand: 
     assert await outbox.rows("SELECT DISTINCT generation_status AS it FROM server_sessions") == [{"it": "completed"}]
 
 
-async def test_a_batch_that_cannot_be_worded_fails_alone(outbox: Outbox, hand: Hand, monkeypatch: pytest.MonkeyPatch):
-    await put_all(outbox)
-    await outbox.put(1, session="poisoned", payload={**NOTE, "poison": True})
+def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the rules fail on each batch in which an event says that it is poison."""
 
     def fail(events: Sequence[Any], *rest: Any) -> Any:
         if any("poison" in str(event.payload) for event in events):
@@ -73,6 +86,13 @@ async def test_a_batch_that_cannot_be_worded_fails_alone(outbox: Outbox, hand: H
         return observe(events, *rest)
 
     monkeypatch.setattr("cmserver.generation.run_batch.observe", fail)
+
+
+async def test_a_batch_that_cannot_be_worded_fails_alone(outbox: Outbox, hand: Hand, monkeypatch: pytest.MonkeyPatch):
+    await put_all(outbox)
+    await outbox.put(1, session="poisoned", payload={**NOTE, "poison": True})
+
+    poison(monkeypatch)
 
     await hand.work_as_set()
 
@@ -110,41 +130,12 @@ async def test_a_job_of_a_set_that_was_cancelled_ends_so_and_is_not_observed(out
     await put_all(outbox)
     claims = await hand.claim()
     (job_id,) = claims[0].job_ids
-    async with outbox.db.tenant(cast.alice.team_id) as conn:
-        await cancel_job(conn, cast.alice.principal, str(job_id))
+    await cancel_job(outbox.db, outbox.notifier, cast.alice.principal, str(job_id))
 
     await hand.runner.run(*claims)
 
     assert await outbox.statuses() == {"completed": len(LANES) - 1, "cancelled": 1}
     assert len(await observed_lanes(outbox)) == len(LANES) - 1
-
-
-def claim_of(team_id: UUID, number: int, *, jobs: int = 1, chars: int = 10, is_plain: bool = True) -> Claim:
-    ids = [uuid4() for _ in range(jobs)]
-    return Claim(lane=uuid4(), team_id=team_id, project_id=team_id, claim=number, job_ids=ids, chars=chars, is_plain=is_plain)
-
-
-def test_plain_batches_of_a_team_are_a_set_within_its_limits(outbox: Outbox, hub: NotificationListener):
-    one, other = uuid4(), uuid4()
-    limits = WorkerLimits(slots=4, set_lanes=3, max_events=500, max_chars=1000, lease_seconds=20, heartbeat_seconds=5)
-    manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
-    claims = [
-        claim_of(one, 1),
-        claim_of(other, 2),
-        claim_of(one, 3, is_plain=False),
-        claim_of(one, 4),
-        claim_of(one, 5),
-        claim_of(one, 6),
-        claim_of(one, 7, chars=995),
-        claim_of(one, 8, jobs=600),
-        claim_of(one, 9, jobs=401),
-        claim_of(one, 10, jobs=400),
-    ]
-
-    sets = manager._make_sets(claims)  # pyright: ignore[reportPrivateUsage]
-
-    numbers = [[claim.claim for claim in members] for members in sets]
-    assert numbers == [[1, 4, 5], [2], [3], [6], [7], [8], [9, 10]]
 
 
 async def test_a_worker_claims_few_lanes_first_and_more_when_those_have_ended(outbox: Outbox, hub: NotificationListener):
@@ -171,3 +162,181 @@ async def test_a_worker_claims_few_lanes_first_and_more_when_those_have_ended(ou
 
     assert sizes == [2, 4]
     assert await outbox.statuses() == {"completed": 6}
+
+
+async def edit_in(outbox: Outbox, project: Project, session: str) -> None:
+    """A turn of the session that changes a file: what it did is noted in the ledger of its project."""
+    edit = {"file_path": "/src/rows.py", "old_string": f"MAX = {session}1", "new_string": f"MAX = {session}2"}
+    other = Outbox(outbox.db, outbox.notifier, outbox.principal, project)
+    await other.put(1, session=session, payload={"prompt": "Make it 2."}, event_type="user_prompt")
+    await other.put(1, first=1, session=session, payload={"tool_name": "Edit", "tool_input": edit})
+
+
+async def test_sets_of_the_same_projects_do_not_wait_for_each_other_in_a_circle(
+    outbox: Outbox, cast: Cast, monkeypatch: pytest.MonkeyPatch
+):
+    async with outbox.db.tenant(cast.alice.team_id) as conn:
+        other, _ = await make_project(conn, cast.alice.principal, "github.com/acme/bills")
+    hand = await outbox.hand(Rules())
+    for project, session in ((outbox.project, "a1"), (other, "a2"), (outbox.project, "b1"), (other, "b2")):
+        await edit_in(outbox, project, session)
+    rows = await outbox.rows("SELECT id, content_session_id AS name FROM server_sessions")
+    names = {row["id"]: str(row["name"]) for row in rows}
+    claims = {names[claim.lane]: claim for claim in await hand.claim()}
+    lock, locked = ledger.lock, list[object]()
+
+    async def lock_slowly(conn: Conn, project_id: UUID) -> None:
+        await lock(conn, project_id)
+        locked.append(project_id)
+        await asyncio.sleep(0.3)
+
+    monkeypatch.setattr(ledger, "lock", lock_slowly)
+    await asyncio.gather(hand.runner.run(claims["a1"], claims["a2"]), hand.runner.run(claims["b2"], claims["b1"]))
+
+    assert await outbox.statuses() == {"completed": 8}
+    assert len(locked) == 4  # a transaction that PostgreSQL had ended to break a circle would lock again
+
+
+async def test_a_set_is_read_beside_the_event_loop(outbox: Outbox, hand: Hand, monkeypatch: pytest.MonkeyPatch):
+    threads: list[threading.Thread] = []
+
+    def read(*args: Any) -> Any:
+        threads.append(threading.current_thread())
+        return read_events(*args)
+
+    monkeypatch.setattr("cmserver.generation.batch.read_events", read)
+    await put_all(outbox)
+
+    await hand.work_as_set()
+
+    assert len(threads) == len(LANES)
+    assert threading.main_thread() not in threads
+
+
+async def make_manager(outbox: Outbox, hub: NotificationListener, **changes: int) -> OutboxManager:
+    """As a worker by rules has it, that has claimed as many lanes at once as it may."""
+    values = {"slots": 1, "set_lanes": 32, "max_events": 500, "max_chars": 8_000_000, **changes}
+    limits = WorkerLimits(**values, lease_seconds=20, heartbeat_seconds=5)
+    manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
+    manager._lanes = 32  # pyright: ignore[reportPrivateUsage]
+    return manager
+
+
+async def fetch(manager: OutboxManager, hand: Hand) -> list[list[Claim]]:
+    """What is ready after one claim, in its order."""
+    first = await manager.fetch_job(None, hand.worker_id)
+    ready = [first, *manager._ready] if first else []  # pyright: ignore[reportPrivateUsage]
+    return [manager.look_up_claims(job.id or 0) for job in ready]
+
+
+async def test_a_claim_takes_no_more_events_than_its_free_slots_can_begin(outbox: Outbox, hand: Hand, hub: NotificationListener):
+    for place in range(6):
+        await outbox.put(8, session=f"s{place}")
+
+    (members,) = await fetch(await make_manager(outbox, hub, max_events=10), hand)
+
+    assert [len(claim.job_ids) for claim in members] == [8, 8]
+    assert await outbox.statuses() == {"processing": 16, "queued": 32}
+    assert await outbox.value("SELECT max(attempts) FROM observation_generation_jobs WHERE status = 'queued'") == 0
+    assert await outbox.value("SELECT count(*) FROM generation_lanes WHERE worker_id IS NOT NULL") == 2
+    other = await outbox.hand(Rules())
+    assert [len(it) for it in await fetch(await make_manager(outbox, hub, slots=2, max_events=10), other)] == [2, 1]
+
+
+async def test_a_claim_takes_no_more_characters_than_its_free_slots_can_begin(
+    outbox: Outbox, hand: Hand, hub: NotificationListener
+):
+    for place in range(6):
+        await outbox.put(1, session=f"s{place}", payload={"text": "x" * 600})
+
+    (members,) = await fetch(await make_manager(outbox, hub, max_chars=1000), hand)
+
+    assert len(members) == 2
+
+
+async def test_no_more_sets_are_claimed_than_can_begin(outbox: Outbox, hand: Hand, hub: NotificationListener, cast: Cast):
+    charlie = Outbox(outbox.db, outbox.notifier, cast.charlie.principal, cast.charlie.project)
+    for place in range(3):
+        await outbox.put(1, session=f"s{place}", payload=NOTE)
+        await charlie.put(1, session=f"s{place}", payload=NOTE)
+    manager = await make_manager(outbox, hub)
+
+    (first,) = await fetch(manager, hand)
+
+    assert {claim.team_id for claim in first} == {cast.alice.team_id}
+    assert len(first) == 3
+    assert await charlie.value("SELECT max(attempts) FROM observation_generation_jobs WHERE status = 'queued'") == 0
+
+
+async def test_the_steward_takes_no_slot_that_events_wait_for(outbox: Outbox, hand: Hand, hub: NotificationListener):
+    await outbox.rows(STEWARD_LANES, outbox.principal.team_id, 1, 1)
+    for place in range(3):
+        await outbox.put(1, session=f"s{place}", payload=NOTE)
+
+    (only,) = await fetch(await make_manager(outbox, hub), hand)
+    assert [claim.lane == claim.project_id for claim in only] == [False] * 3
+
+
+async def test_events_come_before_the_steward(outbox: Outbox, hand: Hand, hub: NotificationListener):
+    await outbox.rows(STEWARD_LANES, outbox.principal.team_id, 1, 1)
+    for place in range(3):
+        await outbox.put(1, session=f"s{place}", payload=NOTE)
+
+    manager = await make_manager(outbox, hub, slots=4)
+    events, steward = await fetch(manager, hand)
+
+    assert ([len(events), len(steward)], steward[0].lane == steward[0].project_id) == ([3, 1], True)
+
+
+async def test_a_poisoned_event_fails_alone_and_the_rest_of_its_lane_is_done(outbox: Outbox, monkeypatch: pytest.MonkeyPatch):
+    hand = await outbox.hand(Rules(), lease_seconds=300)
+    for place in range(7):
+        await outbox.put(1, first=place, payload={**NOTE, "poison": True} if place == 3 else NOTE)
+    poison(monkeypatch)
+
+    for _ in range(3):
+        await hand.work(max_events=500)
+        await outbox.rows("UPDATE generation_lanes SET held_until = NULL, due_at = now() WHERE held_until IS NOT NULL")
+
+    assert await outbox.rows("SELECT status, attempts FROM observation_generation_jobs ORDER BY seq") == [
+        {"status": "failed" if place == 3 else "completed", "attempts": 3 if place == 3 else 1} for place in range(7)
+    ]
+
+
+async def test_a_stopping_worker_begins_no_batch_of_a_set_that_was_split(
+    outbox: Outbox, hand: Hand, monkeypatch: pytest.MonkeyPatch
+):
+    await put_all(outbox)
+    claims = await hand.claim()
+    begun: list[int] = []
+
+    async def work(_: BatchRunner, batches: Sequence[Batch], *rest: object) -> None:
+        begun.append(len(batches))
+        if len(batches) > 1:
+            raise RuntimeError("split")
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):  # all its jobs were cancelled, which is written
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(BatchRunner, "_work_and_apply", work)
+    task = asyncio.ensure_future(hand.runner.run(*claims))
+    await asyncio.wait([task])
+
+    assert (begun, task.cancelled()) == ([len(LANES), 1], True)
+
+
+async def test_a_set_that_an_outage_outlasts_is_not_tried_batch_by_batch(outbox: Outbox, monkeypatch: pytest.MonkeyPatch):
+    hand = await outbox.hand(Rules(), lease_seconds=0.2)
+    await put_all(outbox)
+    async with outbox.db.system_statement() as conn:
+        await conn.execute("UPDATE procrastinate_workers SET last_heartbeat = now() + interval '1 minute'")
+    claims = await hand.claim()
+
+    async def fail(*_: object, **__: object) -> None:
+        raise Unavailable("away")
+
+    monkeypatch.setattr(Db, "in_system", fail)
+    with structlog.testing.capture_logs() as logs:
+        await hand.runner.run(*claims)
+
+    assert (len(claims), [it["event"] for it in logs if it["log_level"] != "debug"]) == (len(LANES), ["lease.lost"])

@@ -129,11 +129,18 @@ class Outbox:
         return await make_hand(self.db, self.notifier, providers, lease_seconds)
 
     async def put(
-        self, count: int = 1, *, session: str | None = "s1", payload: object = None, first: int = 0, at_once: bool = False
+        self,
+        count: int = 1,
+        *,
+        session: str | None = "s1",
+        payload: object = None,
+        first: int = 0,
+        at_once: bool = False,
+        event_type: str = "tool_use",
     ) -> list[RecordedEvent]:
         submissions = [
             EventSubmission(
-                event_type="tool_use",
+                event_type=event_type,
                 payload={"tool_name": "Write", "n": first + place} if payload is None else payload,
                 source_event_id=f"{session}-{first + place}",
                 content_session_id=session,
