@@ -129,7 +129,7 @@ async def test_a_release_that_fails_does_not_forget_the_batches_claimed_beside_i
     await hand.work()
     await outbox.rows("UPDATE generation_lanes SET due_at = now() - interval '1 second'")
     await outbox.put(1, session="full")
-    limits = WorkerLimits(slots=4, set_lanes=1, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
+    limits = WorkerLimits(slots=4, set_lanes=None, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
     manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
 
     async def broken(*_: object) -> bool:
@@ -148,7 +148,7 @@ async def test_a_claim_whose_answer_was_lost_is_requeued_at_the_next_heartbeat(
     outbox: Outbox, hub: NotificationListener, monkeypatch: pytest.MonkeyPatch
 ):
     hand = await outbox.hand(Scripted())
-    limits = WorkerLimits(slots=1, set_lanes=1, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
+    limits = WorkerLimits(slots=1, set_lanes=None, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
     manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
     await outbox.put(2, session="known")
     known = await manager.fetch_job(None, hand.worker_id)
@@ -180,7 +180,7 @@ async def test_a_lane_of_which_no_notification_told_is_found_by_the_next_heartbe
     outbox: Outbox, hub: NotificationListener, due_in: str
 ):
     hand = await outbox.hand(Scripted())
-    limits = WorkerLimits(slots=1, set_lanes=1, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
+    limits = WorkerLimits(slots=1, set_lanes=None, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
     manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
     woken = asyncio.Event()
 
@@ -204,7 +204,7 @@ async def test_a_lane_of_which_no_notification_told_is_found_by_the_next_heartbe
 
 async def test_a_job_behind_many_due_lanes_without_jobs_is_done_at_once(outbox: Outbox, hub: NotificationListener):
     hand = await outbox.hand(Scripted())
-    limits = WorkerLimits(slots=4, set_lanes=1, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
+    limits = WorkerLimits(slots=4, set_lanes=None, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
     manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
     for place in range(40):
         await outbox.put(1, session=f"done{place}")
@@ -228,7 +228,7 @@ async def test_of_two_times_to_claim_the_earlier_holds_until_the_worker_ends(
     outbox: Outbox, hub: NotificationListener, monkeypatch: pytest.MonkeyPatch
 ):
     hand = await outbox.hand(Scripted())
-    limits = WorkerLimits(slots=1, set_lanes=1, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=600)
+    limits = WorkerLimits(slots=1, set_lanes=None, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=600)
     manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
     await outbox.put(1)
     loop = asyncio.get_running_loop()
@@ -256,7 +256,7 @@ async def test_a_heartbeat_that_fails_by_a_bug_stops_the_worker(
     outbox: Outbox, hub: NotificationListener, monkeypatch: pytest.MonkeyPatch
 ):
     hand = await outbox.hand(Scripted())
-    limits = WorkerLimits(slots=1, set_lanes=1, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
+    limits = WorkerLimits(slots=1, set_lanes=None, max_events=20, max_chars=60_000, lease_seconds=20, heartbeat_seconds=5)
     manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
     stopped: list[bool] = []
     manager.stop_worker = lambda: stopped.append(True)

@@ -629,7 +629,7 @@ async def test_open_and_failed_jobs_are_found_without_reading_the_others(db: Db,
 
 
 async def test_jobs_are_ended_by_their_ids_in_a_queue_that_is_not_analyzed_yet(db: Db, cast: Cast):
-    ends = [End(job_id=uuid4(), status="completed", outcome="skipped") for _ in range(20)]
+    ends = [End(job_id=uuid4(), status="completed", outcome="skipped") for _ in range(10)]
     by_id = {str(end.job_id): end for end in ends}
     values = {"claims": [5], "job_ids": [end.job_id for end in ends], "ends": Jsonb(by_id)}
     async with db.system() as conn:
