@@ -33,7 +33,6 @@ from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.ingest import jobs as ingest_jobs
-from cmserver.ingest.door import calls_no_model
 from cmserver.observations.accesses import jobs as access_jobs
 from cmserver.observations.calibration import jobs as calibration_jobs
 from cmserver.observations.embedding.embedding_worker import EmbeddingWorker, keep_indexed
@@ -98,12 +97,11 @@ async def run_worker(
     check_contract()
     name = label or f"{socket.gethostname()}:{os.getpid()}"
     runner = BatchRunner(db, providers, notifier, settings, StewardRunner(db, settings))
-    by_rules = calls_no_model(settings)
     limits = WorkerLimits(
         slots=settings.generation_concurrency,
-        set_lanes=_SET_LANES if by_rules else None,
-        max_events=_MAX_RULES_EVENTS if by_rules else _MAX_BATCH_EVENTS,
-        max_chars=_MAX_RULES_CHARS if by_rules else _MAX_BATCH_CHARS,
+        set_lanes=_SET_LANES if runner.is_by_rules else None,
+        max_events=_MAX_RULES_EVENTS if runner.is_by_rules else _MAX_BATCH_EVENTS,
+        max_chars=_MAX_RULES_CHARS if runner.is_by_rules else _MAX_BATCH_CHARS,
         lease_seconds=settings.lease_seconds,
         heartbeat_seconds=settings.heartbeat_seconds,
     )

@@ -135,7 +135,7 @@ class BatchRunner:
         self._settings = settings
         self._health = ProviderHealth()
         self._caller = ProviderCaller(db, settings)
-        self._is_by_rules = all(isinstance(provider, Rules) for provider in providers)
+        self.is_by_rules = all(isinstance(provider, Rules) for provider in providers)
 
     async def run(self, *claims: Claim) -> None:
         """Run the batches and write their effects. Raises only CancelledError.
@@ -171,7 +171,7 @@ class BatchRunner:
                     log.warning("set.split", batches=len(claims), exc_info=error)
                     return [([claim], None) for claim in claims]
                 half = len(batches[0].jobs) // 2
-                if half and claims[0].is_plain and self._is_by_rules:
+                if half and claims[0].is_plain and self.is_by_rules:
                     log.warning("batch.halved", jobs=len(batches[0].jobs), exc_info=error)
                     return [(claims, half)]
                 await self._give_up(batches[0], error)

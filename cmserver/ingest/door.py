@@ -388,7 +388,7 @@ def gather_seconds(settings: Settings) -> float:
     return settings.generation_gather_seconds if settings.generation_debounce_seconds > 0 else 0
 
 
-def calls_no_model(settings: Settings) -> bool:
+def _calls_no_model(settings: Settings) -> bool:
     """Whether no model is ever called: then whole turns are gathered. A model's calls are smaller."""
     return {name.strip() for name in settings.provider.split(",")} == {"offline"}
 
@@ -397,7 +397,7 @@ def gathers_turns(settings: Settings, project: Project | None = None) -> bool:
     """Whether events of hooks, of the project if named, wait for the end of their turn, which then makes them due."""
     policy = resolve_policy(project, settings.generation_debounce_seconds) if project else None
     is_allowed = policy is None or (policy.mode == "burst" and policy.allows_gathering)
-    return gather_seconds(settings) > 0 and calls_no_model(settings) and is_allowed
+    return gather_seconds(settings) > 0 and _calls_no_model(settings) and is_allowed
 
 
 def resolve_policy(project: Project, debounce_seconds: float) -> Policy:
