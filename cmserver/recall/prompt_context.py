@@ -150,10 +150,11 @@ async def find_near(
     conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID | None, prompt: str, vector: QueryVector | None
 ) -> list[NearSentence]:
     """The project's sentences that may be near to the prompt, the nearest first; none of the session itself."""
-    lexemes = await search_repository.lexemes(conn, team_id, [project_id], prompt, MAX_WORDS)
+    await search_repository.keep_plans(conn, filtered=False)
+    lexemes, statistics = await lexical.read_words(conn, team_id, [project_id], prompt, MAX_WORDS)
     if not lexemes:
+        await search_repository.forget_plans(conn)
         return []
-    statistics = await lexical.read_statistics(conn, team_id, [project_id], lexemes)
     near_turns: list[NearText] = []
     near_observations: list[NearText] = []
     if vector is not None:
@@ -161,6 +162,7 @@ async def find_near(
         near_turns = await nearest(_NEAR_TURNS, statistics.turn_count, turns=True)
         if not statistics.are_turns:
             near_observations = await nearest(_NEAR_OBSERVATIONS, statistics.documents)
+    await search_repository.forget_plans(conn)
     idfs = statistics.idfs
     await repository.look_up_words(conn)
     turns = await sentences.near(

@@ -380,5 +380,7 @@ def is_similar(words: frozenset[str], other: frozenset[str], share: float) -> bo
     """Whether two texts share this part of their words. Words with digits (versions, names) have to be the same."""
     if not words or min(len(words), len(other)) < share * max(len(words), len(other)):
         return False
-    different = words ^ other
-    return len(words & other) >= share * len(words | other) and not any(any(map(str.isdigit, word)) for word in different)
+    common = len(words & other)
+    if common < share * (len(words) + len(other) - common):
+        return False
+    return not any(any(map(str.isdigit, word)) for word in words ^ other)

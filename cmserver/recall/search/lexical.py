@@ -31,6 +31,9 @@ _ENTRIES_PER_ROW = 20
 _TOO_COMMON = 10
 """When even the rarest word has this many times `_MAX_ROWS`, rows are looked up by pairs of words."""
 
+_MIN_TOGETHER, _FEWEST_SAMPLED = 300, 3
+"""So many documents with all of the rarest words are looked at before those with one of them, if so many of the sample are."""
+
 _Scope = tuple[UUID, frozenset[UUID] | None]
 
 
@@ -61,6 +64,7 @@ class ScopeSizes:
 
 
 _sizes, _turn_counts = ScopeSizes(), ScopeSizes()
+NO_STATISTICS = ScopeStatistics(documents=0, mean_words=1, found_in=[], leading=[], by_pairs=False)
 
 # Quoted and excluded words; not -k, -rf and -1, which are options of commands and are searched as they are. A character of a script
 # without spaces counts as a word.
@@ -85,42 +89,39 @@ def parse_query(query: str) -> tuple[str, str, str]:
     return words, " ".join(quoted), " ".join(excluded)
 
 
-async def read_statistics(
-    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, lexemes: Sequence[str], *, once: bool = False
-) -> ScopeStatistics:
-    """The words' estimated frequencies in the scope, from a sample of its newest documents, and which of them lead to the hits.
-
-    In a scope without observations they are those of its turns. `once` is whether the transaction's queries are planned once.
+async def read_words(
+    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, text: str, limit: int = MAX_WORDS
+) -> tuple[list[str], ScopeStatistics]:
+    """The lexemes of the first `limit` words of the text, their estimated frequencies in the scope, from a sample of its newest
+    documents, and which of them lead to the hits. In a scope without observations they are those of its turns.
     """
     scope = (team_id, None if project_ids is None else frozenset(project_ids))
-    samples = await repository.sampled(conn, team_id, project_ids, lexemes, _sizes.find(scope), _turn_counts.find(scope), once=once)
-    turns = samples[0].turns
-    _sizes.keep(scope, samples[0].documents)
-    _turn_counts.keep(scope, turns)
-    are_turns = samples[0].documents == 0
-    if are_turns:
-        samples = await repository.sampled_turns(conn, team_id, project_ids, lexemes, turns, samples[0].projects, once=once)
+    samples = await repository.words(conn, team_id, project_ids, text, limit, _sizes.find(scope), _turn_counts.find(scope))
+    if not samples:
+        return [], NO_STATISTICS
+    first = samples[0]
+    _sizes.keep(scope, first.documents)
+    _turn_counts.keep(scope, first.turns)
+    documents = first.documents or first.turns
     leading, by_pairs = select_leading(samples)
-    return ScopeStatistics(
-        documents=samples[0].documents,
-        mean_words=max(samples[0].words, 1.0),
-        found_in=[(sample.found_in + 0.5) / (sample.sampled + 1) * sample.documents for sample in samples],
+    statistics = ScopeStatistics(
+        documents=documents,
+        mean_words=max(first.words, 1.0),
+        found_in=[(len(sample.found_in) + 0.5) / (sample.sampled + 1) * documents for sample in samples],
         leading=leading,
         by_pairs=by_pairs,
-        are_turns=are_turns,
-        projects=samples[0].projects,
-        turn_count=turns,
+        are_turns=first.documents == 0,
+        projects=first.projects,
+        turn_count=first.turns,
+        turn_words=max(first.turn_words, 1.0),
+        together=select_together(samples),
     )
-
-
-def is_known_large(team_id: UUID, project_ids: Sequence[UUID] | None) -> bool:
-    """Whether the scope had more than `SMALL_SCOPE` documents within the last minute."""
-    return _sizes.find((team_id, None if project_ids is None else frozenset(project_ids))) is not None
+    return [sample.lexeme for sample in samples], statistics
 
 
 def select_leading(samples: Sequence[WordSample]) -> tuple[list[int], bool]:
     """The places of the rarest words, as many as lead to at most `_MAX_ROWS` rows; and whether each hit must have two of them."""
-    ordered = sorted(range(len(samples)), key=lambda place: samples[place].found_in)
+    ordered = sorted(range(len(samples)), key=lambda place: len(samples[place].found_in))
     if len(ordered) > 1 and _estimate_rows(samples[ordered[0]]) > _TOO_COMMON * _MAX_ROWS:
         return ordered[:_TOO_COMMON], True
     leading: list[int] = []
@@ -133,6 +134,21 @@ def select_leading(samples: Sequence[WordSample]) -> tuple[list[int], bool]:
     return leading, False
 
 
+def select_together(samples: Sequence[WordSample]) -> list[int]:
+    """The places of the rarest words, as many as `_MIN_TOGETHER` documents seem to have all together: the sample says it, so words
+    that exclude each other are not taken for independent. None where a single word leads to few rows.
+    """
+    first, *others = sorted(range(len(samples)), key=lambda place: len(samples[place].found_in))
+    if _estimate_rows(samples[first]) <= _MAX_ROWS:
+        return []
+    together, having = [first], set(samples[first].found_in)
+    for place in others:
+        both = having.intersection(samples[place].found_in)
+        if len(both) * samples[place].documents >= _MIN_TOGETHER * samples[place].sampled and len(both) >= _FEWEST_SAMPLED:
+            together, having = [*together, place], both
+    return together if len(together) > 1 else []
+
+
 def count_matching(statistics: ScopeStatistics) -> int:
     """How many documents have any of the words, as if words were distributed independently."""
     without = prod(1 - min(found_in / max(statistics.documents, 1), 1) for found_in in statistics.found_in)
@@ -143,4 +159,4 @@ def _estimate_rows(sample: WordSample) -> float:
     """How many rows the word leads to, with the time for entries of other projects counted as rows; 0 in a small scope."""
     if sample.documents <= max(repository.SMALL_SCOPE, sample.sampled):
         return 0
-    return (sample.found_in + 0.5) / (sample.sampled + 1) * (sample.documents + sample.rows / _ENTRIES_PER_ROW)
+    return (len(sample.found_in) + 0.5) / (sample.sampled + 1) * (sample.documents + sample.rows / _ENTRIES_PER_ROW)

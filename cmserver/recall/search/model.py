@@ -107,6 +107,11 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     def are_kinds_alone(self) -> bool:
         return self.kinds is not None and not msgspec.structs.replace(self, kinds=None).are_any
 
+    def of(self, *, turns: bool) -> Filters:
+        """What they ask of observations, or of turns, alone: kinds that all of these have are no condition."""
+        is_met = turns or (self.kinds is not None and set(OBSERVATION_KINDS) <= set(self.kinds))
+        return msgspec.structs.replace(self, kinds=None) if is_met else self
+
 
 _MAX_COUNT = 2**62
 _MAX_SECONDS = 253_402_300_799
@@ -161,6 +166,10 @@ class ScopeStatistics(msgspec.Struct, frozen=True, array_like=True, kw_only=True
     projects: int = 1
     """How many are searched."""
     turn_count: int = 0
+    turn_words: float = 1.0
+    """Mean length of a turn, in different words."""
+    together: list[int] = []
+    """The places of the rarest words that many documents have together, where even the rarest has more than are looked at."""
 
     @property
     def idfs(self) -> list[float]:
@@ -188,7 +197,7 @@ class PagePosition(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     def is_valid(self) -> bool:
         """Whether its numbers can be computed with: it comes from outside."""
         it = self.statistics
-        counts = [self.seen, it.documents, it.mean_words - 1, it.projects, it.turn_count, *it.found_in]
+        counts = [self.seen, it.documents, it.mean_words - 1, it.projects, it.turn_count, it.turn_words - 1, *it.found_in]
         figures = [self.rank, *it.observations.figures, *it.turns.figures]
         places = range(len(it.found_in))
         is_finite = all(0 <= count <= _MAX_COUNT for count in counts) and all(map(isfinite, figures))
@@ -196,7 +205,9 @@ class PagePosition(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
             is_finite
             and 0 <= self.searched_at <= _MAX_SECONDS
             and bool(it.leading)
-            and all(place in places for place in it.leading)
+            and len(set(it.leading)) == len(it.leading)
+            and len(it.together) <= len(it.found_in)
+            and all(place in places for place in [*it.leading, *it.together])
         )
 
 
@@ -220,29 +231,45 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WordSample(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of the newest documents contain a word of the query."""
+    """A word of a query, and which of the newest documents contain it; those of the scope stand beside each."""
 
-    found_in: int
+    lexeme: str
+    found_in: list[int]
+    """In which of the newest, by their places among them."""
     sampled: int
     words: float
-    """Average number of words in a document."""
+    """Average number of words in an observation."""
+    turn_words: float
+    """The same of a turn."""
     documents: int
-    """The documents in the scope, counted up to a limit."""
+    """The observations in the scope, counted up to a limit."""
     rows: float
     """In the table, of all teams, by the planner's estimate."""
     projects: int
     """How many are searched."""
     turns: int
-    """In the scope, up to MAX_COUNTED; of its whole team where that has fewer."""
+    """In the scope, of projects counted up to a limit."""
 
 
-class RankedRow(msgspec.Struct, frozen=True, kw_only=True):
+class MatchedWords(msgspec.Struct, frozen=True, kw_only=True):
+    """The first documents by words, in order; the best BM25, its mean and deviation in the scope, how many documents match and
+    pass the filters, and how many have each word.
+    """
+
+    ids: list[UUID]
+    best: float
+    matching: int
+    found_in: list[float]
+    mean: float
+    deviation: float
+
+
+class JudgedRow(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate, an observation or a turn: its BM25, the sum of its session neighbours' BM25, its cosine where it has a vector
-    and is not near, and its place in the arm where it stands higher (from 1; of turns by words).
+    and is not near, and its place in the arm where it stands higher (from 1).
 
-    The row without an id has the statistics: of the words the document count of each, the maximum, mean and deviation of the BM25,
-    and how many documents match and pass the filters; of a sample's cosines the mean, the deviation, and `background`, the mean
-    with two more documents of cosine 0: among few documents nearly all are nearer.
+    The row without an id has the statistics of a sample's cosines: the mean, the deviation, and `background`, the mean with two
+    more documents of cosine 0: among few documents nearly all are nearer.
     """
 
     id: UUID | None
@@ -254,18 +281,9 @@ class RankedRow(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is a summary, or a turn that observations were made of, nobody answered, or a sub-agent had."""
     created_at: datetime | None = None
     cosine: float | None = None
-    found_in: list[float] | None = None
     mean: float = 0.0
     deviation: float = 0.0
-    matching: int = 0
-    cosine_mean: float = 0.0
-    cosine_deviation: float = 0.0
     background: float = 0.0
-
-    @property
-    def baseline(self) -> Baseline:
-        meaning = Spread(mean=self.cosine_mean, deviation=self.cosine_deviation)
-        return Baseline(words=Spread(mean=self.mean, deviation=self.deviation), meaning=meaning, background=self.background)
 
 
 class NearText(msgspec.Struct, frozen=True, kw_only=True):

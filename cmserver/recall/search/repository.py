@@ -1,20 +1,16 @@
-"""The SQL of search: lexemes, BM25 and vector distance.
+"""The SQL of search, a statement for each step: a query's words, what is near to it, what has the words, how far each stands out.
 
-Words are looked up through the views `..._in_team`, because @@ cannot use an index under a row policy. A query that also names
-the team lets PostgreSQL check the view's condition once instead of per row.
-
-Queries by words or scope are prepared, since it takes a millisecond to parse them. In a large scope each call is planned, since the
-planner needs the values to estimate the rows. In a small one that takes longer than the query itself. So the first page without
-filters is planned once a connection and team (`plan_once`), and reads by one index of its scope, which may be a small part of a
-large table. LEXEMES, which comes first, says which it is for the transaction.
+Words are looked up through the views `..._in_team`, because @@ cannot use an index under a row policy. Plans are kept by each
+connection: without filters a statement reads its scope in one way, whatever the values. So each way stands in it by itself, behind
+a condition on parameters alone, and rows are looked up where they are named (LATERAL, OFFSET 0). With filters it is planned for
+each call. KEEP_PLANS says which, for the transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import combinations
-from typing import LiteralString, TypeVar, cast
+from typing import LiteralString
 from uuid import UUID
 
 import msgspec
@@ -26,8 +22,9 @@ from cmserver.observations.model import MEMORY_CONDITIONS
 from cmserver.recall.model import FilePaths
 from cmserver.recall.search.model import (
     Filters,
+    JudgedRow,
+    MatchedWords,
     NearText,
-    RankedRow,
     Ranking,
     ScopeStatistics,
     SearchRequest,
@@ -35,8 +32,6 @@ from cmserver.recall.search.model import (
 )
 
 OWNS: set[str] = set()
-
-Row = TypeVar("Row")
 
 SAMPLE = 200
 """How many of the newest documents are sampled for word frequencies."""
@@ -57,33 +52,42 @@ _JUDGED_CHARS = 1_000
 """So much of a query is looked at for its language."""
 _MIN_STOP_WORDS, _MIN_LEAD = 3, 2
 """A query is in another language than the projects when it has so many stop words of it, and so many more than of theirs."""
-MAX_TURNS = 1_500
-"""So many of the newest turns that have a word of the query are scored."""
-_PLANNED = {"whole": "true", "limit": JUDGED, "sample": SAMPLE, "max_count": MAX_COUNTED, "max_turns": MAX_TURNS}
-"""The parameters that matter to a plan, and their values in what is planned once."""
 
 WEIGHTS = (0.46, 0.69, 0.77, 1.0)
 """Weight of a word by field: D concepts and files, C narrative, B subtitle and facts (as 1), A title."""
+_EVEN_WEIGHTS = (0.77, 0.77, 0.77, 0.77)
+"""A turn has no fields."""
+
+PLANS = Query(str, "SELECT set_config('plan_cache_mode', %(mode)s, true) || set_config('enable_seqscan', %(scans)s, true)")
+"""Until the end of the transaction."""
+
+_SEES_SHARED: LiteralString = "NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)"
+"""An isolated project, which is searched alone, sees nothing that others share. Asked once a query."""
+_IN_SCOPE: LiteralString = (
+    f"(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]) OR (o.scope = 'team' AND {_SEES_SHARED}))"
+)
 
 # In the order of the text, so that the limit keeps the first. Projects may differ in language, and a query from its projects: then
 # the stop words of the query's own language are left out, which would be rare words here. It is the language that has the most of
 # the query's words as stop words, and clearly more than the projects' own. Two pairs of characters of a script without spaces count
 # as one word; a character without a place is one of several in a row, of which the pairs say more.
-LEXEMES = Query(
-    str,
-    """
+#
+# Beside each word stands in how many of the newest it is: the newest of each project and of the team's shared observations, each
+# from the end of an index, or turns where there are no observations. What is too large to be counted is estimated by how many of
+# the team's numbers its newest have.
+WORDS = Query(
+    WordSample,
+    f"""
     WITH languages AS MATERIALIZED (
         SELECT DISTINCT search_language AS language FROM projects
          WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR id = ANY(%(project_ids)s::uuid[]))
-           AND set_config('plan_cache_mode', %(plans)s, true) || set_config('enable_seqscan', %(scans)s, true)
-               || set_config('enable_bitmapscan', %(scans)s, true) <> ''
-    ), words AS MATERIALIZED (
+    ), said AS MATERIALIZED (
         SELECT DISTINCT lower(word) AS word FROM regexp_split_to_table(left(%(text)s, %(judged_chars)s), '[^[:alpha:]]+') AS word
          WHERE word <> ''
     ), stop_words AS MATERIALIZED (
         SELECT known.language, array_agg(w.word) AS words, count(*) AS found
-          FROM unnest(%(known_languages)s::text[]) AS known (language) JOIN words w
-            ON ts_lexize((known.language || '_stem')::regdictionary, w.word) = '{}'
+          FROM unnest(%(known_languages)s::text[]) AS known (language) JOIN said w
+            ON ts_lexize((known.language || '_stem')::regdictionary, w.word) = '{{}}'
          GROUP BY known.language
     ), left_out AS MATERIALIZED (
         SELECT l.language, unnest(tsvector_to_array(to_tsvector(('pg_catalog.' || l.language)::regconfig,
@@ -99,28 +103,80 @@ LEXEMES = Query(
          WHERE u.positions IS NOT NULL
            AND NOT EXISTS (SELECT FROM left_out o WHERE o.language = l.language AND o.lexeme = u.lexeme)
          GROUP BY u.lexeme
+    ), newest AS MATERIALIZED (
+        SELECT * FROM ((SELECT o.content_search, o.content_words, o.number, o.created_at, o.id FROM observations_in_team o
+                  WHERE %(project_ids)s::uuid[] IS NULL AND o.team_id = %(team_id)s
+                  ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s)
+                 UNION ALL
+                SELECT p.* FROM unnest(%(project_ids)s::uuid[]) AS one (project_id)
+                 CROSS JOIN LATERAL (
+                       SELECT o.content_search, o.content_words, o.number, o.created_at, o.id FROM observations_in_team o
+                        WHERE o.team_id = %(team_id)s AND o.project_id = one.project_id
+                        ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s) p
+                 UNION ALL
+                (SELECT o.content_search, o.content_words, o.number, o.created_at, o.id FROM observations_in_team o
+                  WHERE o.team_id = %(team_id)s AND o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[])
+                    AND {_SEES_SHARED}
+                  ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s)) n
+         ORDER BY n.created_at DESC, n.id DESC LIMIT %(sample)s
+    ), newest_turns AS MATERIALIZED (
+        SELECT t.text_search
+          FROM ((SELECT t.text_search, t.created_at FROM turns_in_team t
+                  WHERE %(project_ids)s::uuid[] IS NULL AND t.team_id = %(team_id)s ORDER BY t.created_at DESC LIMIT %(sample)s)
+                 UNION ALL
+                SELECT p.* FROM unnest(%(project_ids)s::uuid[]) AS one (project_id)
+                 CROSS JOIN LATERAL (SELECT t.text_search, t.created_at FROM turns_in_team t WHERE t.project_id = one.project_id
+                                      ORDER BY t.created_at DESC LIMIT %(sample)s) p) t
+         ORDER BY t.created_at DESC LIMIT %(sample)s
+    ), sampled AS MATERIALIZED (
+        SELECT content_search, row_number() OVER () AS place
+          FROM (SELECT content_search FROM newest
+                 UNION ALL SELECT text_search FROM newest_turns WHERE NOT EXISTS (SELECT FROM newest)) s
+    ), counted AS MATERIALIZED (
+        SELECT coalesce(%(documents)s::bigint,
+                        CASE WHEN %(project_ids)s::uuid[] IS NULL
+                             THEN coalesce((SELECT greatest(last_number - turns, 0) FROM observation_counters
+                                             WHERE team_id = %(team_id)s), 0) END,
+                        (SELECT count(*) FROM (SELECT FROM unnest(%(project_ids)s::uuid[]) AS one (project_id)
+                                                CROSS JOIN LATERAL (SELECT FROM observations_in_team o
+                                                                     WHERE o.project_id = one.project_id OFFSET 0) o
+                                                LIMIT %(max_count)s) p)
+                      + (SELECT count(*) FROM (SELECT FROM observations_in_team o
+                                                WHERE o.team_id = %(team_id)s AND o.scope = 'team' AND {_SEES_SHARED}
+                                                  AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) LIMIT %(max_count)s) s)
+                       ) AS documents
+    ), scope AS MATERIALIZED (
+        SELECT CASE WHEN %(documents)s::bigint IS NULL AND %(project_ids)s::uuid[] IS NOT NULL AND documents >= %(max_count)s
+                    THEN greatest(documents, (SELECT last_number FROM observation_counters WHERE team_id = %(team_id)s)
+                                             * (SELECT count(*) FROM newest) / (SELECT max(number) - min(number) + 1 FROM newest))
+                    ELSE documents END AS documents,
+               coalesce((SELECT avg(content_words)::float8 FROM newest), 1) AS words,
+               coalesce((SELECT avg(length(text_search))::float8 FROM newest_turns), 1) AS turn_words,
+               (SELECT count(*) FROM sampled) AS sampled,
+               (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'observations'::regclass) AS rows,
+               coalesce(cardinality(%(project_ids)s::uuid[]), (SELECT count(*)::int FROM projects WHERE team_id = %(team_id)s))
+               AS projects,
+               coalesce(%(turns)s::bigint,
+                        CASE WHEN %(project_ids)s::uuid[] IS NULL
+                             THEN (SELECT c.turns FROM observation_counters c WHERE c.team_id = %(team_id)s)
+                             ELSE (SELECT count(*) FROM (SELECT FROM unnest(%(project_ids)s::uuid[]) AS one (project_id)
+                                                          CROSS JOIN LATERAL (SELECT FROM turns_in_team t
+                                                                               WHERE t.project_id = one.project_id OFFSET 0) t
+                                                          LIMIT %(max_count)s) t) END, 0) AS turns
+          FROM counted
     )
-    SELECT lexeme
+    SELECT l.lexeme,
+           ARRAY(SELECT place FROM sampled
+             WHERE content_search @@ ($$'$$ || replace(replace(l.lexeme, chr(92), repeat(chr(92), 2)), $$'$$, $$''$$)
+                                      || $$'$$)::tsquery) AS found_in,
+           s.sampled, s.words, s.turn_words, s.documents, s.rows, s.projects, s.turns
       FROM (SELECT lexeme, place, sum(CASE WHEN length(lexeme) = 2 AND is_unsegmented(lexeme) THEN 0.5 ELSE 1 END)
-                                  OVER (ORDER BY place, lexeme) AS words FROM lexemes) counted
-     WHERE words <= %(limit)s
-     ORDER BY place, lexeme
+                                  OVER (ORDER BY place, lexeme) AS words FROM lexemes) l
+     CROSS JOIN scope s
+     WHERE l.words <= %(limit)s
+     ORDER BY l.place, l.lexeme
     """,
-)
-
-PLAN_EACH_CALL = Query(
-    str,
-    """
-    SELECT set_config('plan_cache_mode', 'force_custom_plan', true) || set_config('enable_seqscan', 'on', true)
-        || set_config('enable_bitmapscan', 'on', true)
-    """,
-)
-"""Until the end of the transaction."""
-
-_SEES_SHARED: LiteralString = "NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)"
-"""An isolated project, which is searched alone, sees nothing that others share. Asked once a query."""
-_IN_SCOPE: LiteralString = (
-    f"(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]) OR (o.scope = 'team' AND {_SEES_SHARED}))"
+    prepare=True,
 )
 
 # What the user has marked, once a query and language: reading 64 words takes longer than the rest of a row. A phrase of stop words
@@ -173,98 +229,6 @@ _WANTED: LiteralString = (
     + MEMORY_CONDITIONS
 )
 
-_COUNT_WORDS: LiteralString = """
-               (SELECT avg(content_words)::float8 FROM newest) AS words, (SELECT count(*) FROM newest) AS sampled,
-               (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'observations'::regclass) AS rows,
-               coalesce(cardinality(%(project_ids)s::uuid[]), (SELECT count(*)::int FROM projects WHERE team_id = %(team_id)s))
-               AS projects,
-               coalesce(%(turns)s::bigint, (SELECT CASE WHEN %(project_ids)s::uuid[] IS NULL OR c.turns < %(max_count)s THEN c.turns
-                                                        ELSE (SELECT count(*) FROM (SELECT FROM turns_in_team
-                                                                                     WHERE project_id = ANY(%(project_ids)s::uuid[])
-                                                                                     LIMIT %(max_count)s) t) END
-                                              FROM observation_counters c WHERE c.team_id = %(team_id)s), 0) AS turns
-<counted>    )
-    SELECT (SELECT count(*) FROM newest WHERE content_search @@ l.quoted::tsquery) AS found_in, s.sampled,
-           coalesce(s.words, 1) AS words, s.documents, s.rows, s.projects, s.turns
-      FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS l (quoted, place) CROSS JOIN scope s
-     ORDER BY l.place
-"""
-
-# Turns of projects are counted only where the team has more than are compared one by one.
-# The newest of each project and of the team's shared observations, each from the end of an index; then the newest of those. The ids
-# come first: with the words in the same query, the planner sorts a whole project that it believes small. What is too large to be
-# counted is estimated by how many of the team's numbers its newest have.
-SAMPLED = Query(
-    WordSample,
-    f"""
-    WITH newest AS MATERIALIZED (
-        SELECT o.content_search, o.content_words, o.number
-          FROM (SELECT n.id
-                  FROM (SELECT p.* FROM unnest(%(project_ids)s::uuid[]) AS one(project_id)
-                         CROSS JOIN LATERAL (
-                               SELECT o.id, o.created_at FROM observations_in_team o
-                                WHERE o.team_id = %(team_id)s AND o.project_id = one.project_id
-                                ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s) p
-                         UNION ALL
-                        (SELECT o.id, o.created_at FROM observations_in_team o
-                          WHERE o.team_id = %(team_id)s AND o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[])
-                            AND {_SEES_SHARED}
-                          ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s)) n
-                 ORDER BY n.created_at DESC, n.id DESC LIMIT %(sample)s) chosen
-          JOIN observations_in_team o ON o.id = chosen.id AND o.team_id = %(team_id)s
-    ), counted AS MATERIALIZED (
-        SELECT coalesce(%(documents)s::bigint,
-                        (SELECT count(*) FROM (SELECT FROM observations_in_team o
-                                                WHERE o.team_id = %(team_id)s AND o.project_id = ANY(%(project_ids)s::uuid[])
-                                                LIMIT %(max_count)s) p)
-                      + (SELECT count(*) FROM (SELECT FROM observations_in_team o
-                                                WHERE o.team_id = %(team_id)s AND o.scope = 'team'
-                                                  AND {_SEES_SHARED}
-                                                  AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) LIMIT %(max_count)s) s)
-                       ) AS documents
-    ), scope AS MATERIALIZED (
-        SELECT CASE WHEN %(documents)s::bigint IS NULL AND documents >= %(max_count)s
-                    THEN greatest(documents, (SELECT last_number FROM observation_counters WHERE team_id = %(team_id)s)
-                                             * (SELECT count(*) FROM newest) / (SELECT max(number) - min(number) + 1 FROM newest))
-                    ELSE documents END AS documents,
-    """
-    + _COUNT_WORDS.replace("<counted>", "          FROM counted\n"),
-    prepare=True,
-)
-
-# The same for a whole team; the numbers that it gave to observations are its size.
-SAMPLED_TEAM = Query(
-    WordSample,
-    """
-    WITH newest AS MATERIALIZED (
-        SELECT o.content_search, o.content_words FROM observations_in_team o
-         WHERE o.team_id = %(team_id)s ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s
-    ), scope AS MATERIALIZED (
-        SELECT coalesce((SELECT greatest(last_number - turns, 0) FROM observation_counters
-                          WHERE team_id = %(team_id)s), 0) AS documents,
-    """
-    + _COUNT_WORDS.replace("<counted>", ""),
-    prepare=True,
-)
-
-# Of a scope without observations: how common each word is among its newest turns.
-SAMPLED_TURNS = Query(
-    WordSample,
-    """
-    WITH turns AS MATERIALIZED (
-        SELECT text_search, created_at FROM turns_in_team
-         WHERE %(project_ids)s::uuid[] IS NULL OR project_id = ANY(%(project_ids)s::uuid[])
-         ORDER BY created_at DESC LIMIT %(sample)s
-    )
-    SELECT (SELECT count(*) FROM turns WHERE text_search @@ l.quoted::tsquery) AS found_in, (SELECT count(*) FROM turns) AS sampled,
-           1::float8 AS words, %(turns)s::bigint AS documents, 0::float8 AS rows, %(projects)s::int AS projects,
-           %(turns)s::bigint AS turns
-      FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS l (quoted, place)
-     ORDER BY l.place
-    """,
-    prepare=True,
-)
-
 # The frequency of a word in a document, without unpacking the tsvector, which takes ten times as long: ts_rank() of one word with
 # equal weights is the sum of 1/j² for j up to the count, divided by pi²/6. TIMES inverts it exactly for every possible count
 # (tests/recall/search/test_lexical.py). Dividing the rank with WEIGHTS by the flat one gives the weight of the word's fields.
@@ -278,64 +242,103 @@ _STANDING: LiteralString = "r.high / r.flat / 0.77"
 _BM25: LiteralString = (
     f"{_STANDING} * {TIMES} * (%(k1)s + 1) / ({TIMES} + %(k1)s * (1 - %(b)s + %(b)s * o.content_words / %(mean_words)s))"
 )
+_SUM: LiteralString = "round(sum(t.idf * " + _BM25 + ") * 1e9) / 1e9"
+"""Rounded, because sums of floats depend on their order."""
 _IN_SAME_SESSION: LiteralString = """
                CASE WHEN c.place <= %(judged)s AND o.server_session_id IS NOT NULL THEN ARRAY(
                     SELECT n.id FROM observations_in_team n
                      WHERE n.project_id = o.project_id AND n.server_session_id = o.server_session_id
                        AND (n.project_id = ANY(%(project_ids)s::uuid[]) OR n.scope = 'team' OR %(project_ids)s::uuid[] IS NULL)"""
 
-_VECTORS: LiteralString = """observation_embeddings e
-             WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.embedding IS NOT NULL
-               AND e.observation_id IS NOT NULL AND (e.expires_at IS NULL OR e.expires_at > now())"""
-_OWN_VECTORS: LiteralString = f"""{_VECTORS}
-               AND (%(project_ids)s::uuid[] IS NULL OR e.project_id = ANY(%(project_ids)s::uuid[]))"""
 
-# The first `limit` by BM25, those that are `near`, and the neighbours of the very first, with the BM25 of each and of the documents
-# beside it in its session. A word without a `known` count is counted in its hits, including those the filters exclude. With `whole`
-# the scope is scanned instead of the word index, whose cost the planner underestimates for common words. What other projects share
-# is a separate branch: one condition for both would read the rows of all projects. The mean and deviation of the BM25 come from how
-# many documents have each word and what it counts in these, as if words were independent: a sample has no rare words.
-_CANDIDATES: LiteralString = f"""
-    WITH terms AS MATERIALIZED (
-        SELECT place, quoted::tsquery AS word, known
-          FROM unnest(%(quoted)s::text[], %(known)s::float8[]) WITH ORDINALITY AS t (quoted, known, place)
-    ), parts AS MATERIALIZED (
-        SELECT o.id, o.created_at, o.wanted, t.place, {_BM25} AS share
-          FROM (SELECT o.id, o.created_at, o.content_words, o.content_search, <wanted> AS wanted
-                  FROM observations_in_team o
-                 WHERE (%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]))
-                   AND (%(whole)s OR o.content_search @@ %(any)s::tsquery)
-                   AND (NOT %(whole)s OR (o.content_search @@ %(any)s::tsquery) IS TRUE)
+def _rows(table: LiteralString, columns: LiteralString) -> LiteralString:
+    """What has any of the words: of a small scope read whole, of the team by the index of words, of projects by that and theirs."""
+    return f"""
+                SELECT o.* FROM projects p
+                 CROSS JOIN LATERAL (SELECT {columns} FROM {table} o
+                                      WHERE o.project_id = p.id AND (o.content_search @@ %(any)s::tsquery) IS TRUE OFFSET 0) o
+                 WHERE %(whole)s AND p.team_id = %(team_id)s
+                   AND (%(project_ids)s::uuid[] IS NULL OR p.id = ANY(%(project_ids)s::uuid[]))
                  UNION ALL
-                SELECT o.id, o.created_at, o.content_words, o.content_search, <wanted>
-                  FROM observations_in_team o
+                SELECT {columns} FROM {table} o
+                 WHERE NOT %(whole)s AND %(project_ids)s::uuid[] IS NULL AND o.content_search @@ %(any)s::tsquery
+                 UNION ALL
+                SELECT {columns} FROM {table} o
+                 WHERE NOT %(whole)s AND %(project_ids)s::uuid[] IS NOT NULL
+                   AND o.project_id = ANY(%(project_ids)s::uuid[]) AND o.content_search @@ %(any)s::tsquery"""
+
+
+def _shared_rows(columns: LiteralString) -> LiteralString:
+    return f"""
+                 UNION ALL
+                SELECT {columns} FROM observations_in_team o
                  WHERE o.scope = 'team' AND {_SEES_SHARED} AND NOT o.project_id = ANY(%(project_ids)s::uuid[])
-                   AND (o.content_search @@ %(any)s::tsquery) IS TRUE
+                   AND (o.content_search @@ %(any)s::tsquery) IS TRUE"""
+
+
+def _matched(table: LiteralString, shared: LiteralString, wanted: LiteralString) -> LiteralString:
+    """The first `limit` of the rows by BM25, and what it is in all of them.
+
+    A word without a `known` count is counted in its hits, including those the filters exclude. The mean and deviation come from how
+    many documents have each word and what it counts in these, as if words were independent: a sample has no rare words.
+    """
+    columns: LiteralString = "o.id, o.created_at, o.content_words, o.content_search, " + wanted + " AS wanted"
+    return f"""
+    WITH terms AS MATERIALIZED (
+        SELECT place::int AS place, quoted::tsquery AS word, known, idf
+          FROM unnest(%(quoted)s::text[], %(known)s::float8[], %(idfs)s::float8[]) WITH ORDINALITY AS t (quoted, known, idf, place)
+    ), parts AS MATERIALIZED (
+        SELECT o.id, o.created_at, o.wanted, t.place, t.share
+          FROM ({_rows(table, columns)}{shared and _shared_rows(columns)}
                 OFFSET 0) o
-          JOIN terms t ON o.content_search @@ t.word
-         CROSS JOIN LATERAL {_RANKS} r
-    ), idfs AS MATERIALIZED (
-        SELECT *, ln(1 + greatest(%(documents)s - documents + 0.5, 0.5) / (documents + 0.5)) AS idf,
-               least((documents + 0.5) / (%(documents)s + 1), 1) AS part
-          FROM (SELECT t.place, t.word, coalesce(t.known, count(p.id))::float8 AS documents, coalesce(avg(p.share), 0) AS mean,
-                       coalesce(avg(p.share * p.share), 0) AS square
-                  FROM terms t LEFT JOIN parts p ON p.place = t.place GROUP BY t.place, t.word, t.known) counted
+         CROSS JOIN LATERAL (SELECT t.place, {_BM25} AS share FROM terms t CROSS JOIN LATERAL {_RANKS} r
+                              WHERE o.content_search @@ t.word OFFSET 0) t
+    ), counted AS MATERIALIZED (
+        SELECT place, count(*) AS documents, avg(share) AS mean, avg(share * share) AS square FROM parts GROUP BY place
+    ), words AS MATERIALIZED (
+        SELECT t.place, d.documents, coalesce(c.mean, 0) AS mean, coalesce(c.square, 0) AS square,
+               least((d.documents + 0.5) / (%(documents)s + 1), 1) AS part,
+               coalesce(t.idf, ln(1 + greatest(%(documents)s - d.documents + 0.5, 0.5) / (d.documents + 0.5))) AS idf
+          FROM terms t LEFT JOIN counted c ON c.place = t.place
+         CROSS JOIN LATERAL (SELECT coalesce(t.known, c.documents, 0)::float8 AS documents) d
     ), matched AS MATERIALIZED (
-        SELECT p.id, p.created_at, p.wanted, round(sum(i.idf * p.share) * 1e9) / 1e9 AS bm25
-          FROM parts p JOIN idfs i ON i.place = p.place GROUP BY p.id, p.created_at, p.wanted
-    ), first AS MATERIALIZED (
-        SELECT id, min(place) AS place, coalesce(min(place) FILTER (WHERE is_match) <= %(lending)s, false) AS is_lending
-          FROM ((SELECT id, row_number() OVER (ORDER BY bm25 DESC, created_at DESC, id DESC) AS place, true AS is_match
-                   FROM matched WHERE wanted ORDER BY bm25 DESC, created_at DESC, id DESC LIMIT %(limit)s)
-                 UNION ALL SELECT id, place, false FROM unnest(%(near)s::uuid[]) WITH ORDINALITY AS near (id, place)) found
-         GROUP BY id
-    ), beside AS MATERIALIZED (
+        SELECT p.id, min(p.created_at) AS created_at, bool_and(p.wanted) AS wanted,
+               round(sum((SELECT array_agg(idf ORDER BY place) FROM words)[p.place] * p.share) * 1e9) / 1e9 AS bm25
+          FROM parts p GROUP BY p.id
+    )
+    SELECT ARRAY(SELECT id FROM matched WHERE wanted ORDER BY bm25 DESC, created_at DESC, id DESC LIMIT %(limit)s) AS ids,
+           (SELECT coalesce(max(bm25), 0)::float8 FROM matched) AS best,
+           (SELECT count(*)::int FROM matched WHERE wanted) AS matching,
+           array_agg(documents ORDER BY place) AS found_in, sum(part * idf * mean) AS mean,
+           sqrt(greatest(sum(part * idf * idf * square - (part * idf * mean) ^ 2), 0)) AS deviation
+      FROM words
+    """
+
+
+# Turns with the columns of observations that words need.
+_TURNS: LiteralString = """(SELECT t.*, t.text_search AS content_search, length(t.text_search) AS content_words
+                              FROM turns_in_team t)"""
+
+MATCHED = Query(MatchedWords, _matched("observations_in_team", "shared", "true"), prepare=True)
+MATCHED_WANTED = Query(MatchedWords, _matched("observations_in_team", "shared", f"({_WANTED})"), prepare=True)
+MATCHED_TURNS = Query(MatchedWords, _matched(_TURNS, "", "true"), prepare=True)
+MATCHED_TURNS_WANTED = Query(MatchedWords, _matched(_TURNS, "", f"({_WANTED_TURN})"), prepare=True)
+
+_TERMS: LiteralString = """terms AS MATERIALIZED (
+        SELECT quoted::tsquery AS word, idf FROM unnest(%(quoted)s::text[], %(idfs)s::float8[]) AS t (quoted, idf)
+    )"""
+_FOUND: LiteralString = "unnest(%(ids)s::uuid[], %(places)s::int[], %(lending)s::bool[]) AS f (id, place, is_lending)"
+
+# The documents that were found, and the neighbours of the very first, with the BM25 of each and of those beside it in its session.
+_JUDGED: LiteralString = f"""
+    WITH {_TERMS}, beside AS MATERIALIZED (
         SELECT c.id, c.place, c.is_lending, o.kind = 'summary' AS is_secondary, o.created_at,{_IN_SAME_SESSION}
                        AND (n.created_at, n.id) < (o.created_at, o.id)
                      ORDER BY n.created_at DESC, n.id DESC LIMIT 2) END AS before,{_IN_SAME_SESSION}
                        AND (n.created_at, n.id) > (o.created_at, o.id)
                      ORDER BY n.created_at, n.id LIMIT 2) END AS after
-          FROM first c JOIN observations_in_team o ON o.id = c.id
+          FROM {_FOUND.replace("AS f ", "AS c ")}
+         CROSS JOIN LATERAL (SELECT * FROM observations_in_team o WHERE o.id = c.id OFFSET 0) o
     ), judged AS MATERIALIZED (
         SELECT id, place, is_secondary, created_at, before[1] AS before, after[1] AS after FROM beside
          UNION ALL
@@ -343,142 +346,75 @@ _CANDIDATES: LiteralString = f"""
           FROM (SELECT DISTINCT ON (id) *
                   FROM (SELECT before[1] AS id, place, before[2] AS before, id AS after FROM beside WHERE is_lending
                          UNION ALL SELECT after[1], place, id, after[2] FROM beside WHERE is_lending) lent
-                 WHERE NOT EXISTS (SELECT FROM first f WHERE f.id = lent.id)
+                 WHERE NOT id = ANY(%(ids)s::uuid[])
                  ORDER BY id, place) l
-          JOIN observations_in_team o ON o.id = l.id
+         CROSS JOIN LATERAL (SELECT * FROM observations_in_team o WHERE o.id = l.id OFFSET 0) o
          WHERE <wanted>
     ), scored AS MATERIALIZED (
-        SELECT id, bm25 FROM matched
-         UNION ALL
-        SELECT o.id, round(sum(t.idf * {_BM25}) * 1e9) / 1e9
-          FROM observations_in_team o JOIN idfs t ON o.content_search @@ t.word CROSS JOIN LATERAL {_RANKS} r
-         WHERE o.id = ANY(ARRAY(SELECT unnest(%(unmatched)s::uuid[]) EXCEPT SELECT id FROM matched))
-         GROUP BY o.id
+        SELECT n.id, s.bm25
+          FROM (SELECT id FROM judged UNION SELECT before FROM judged UNION SELECT after FROM judged) n
+         CROSS JOIN LATERAL (SELECT * FROM observations_in_team o WHERE o.id = n.id OFFSET 0) o
+         CROSS JOIN LATERAL (SELECT {_SUM} AS bm25 FROM terms t CROSS JOIN LATERAL {_RANKS} r WHERE o.content_search @@ t.word) s
+         WHERE o.content_search @@ %(any)s::tsquery OR o.id = ANY(%(near)s::uuid[])
     )
-"""
-_HITS: LiteralString = """
     SELECT j.id, coalesce(own.bm25, 0) AS bm25, coalesce(before.bm25, 0) + coalesce(after.bm25, 0) AS neighbours,
            num_nonnulls(j.before, j.after) AS neighbour_count, j.place::int AS place, j.is_secondary, j.created_at,
-           <cosine>::float8 AS cosine, NULL::float8[] AS found_in, 0::float8 AS mean, 0::float8 AS deviation, 0 AS matching,
-           0::float8 AS cosine_mean, 0::float8 AS cosine_deviation, 0::float8 AS background
+           <cosine>::float8 AS cosine, 0::float8 AS mean, 0::float8 AS deviation, 0::float8 AS background
       FROM judged j
       LEFT JOIN scored own ON own.id = j.id
       LEFT JOIN scored before ON before.id = j.before
       LEFT JOIN scored after ON after.id = j.after
-      <vectors>
-     UNION ALL
-    SELECT NULL, coalesce((SELECT max(bm25) FROM matched), 0), 0, 0, 0, false, NULL, NULL,
-           array_agg(documents ORDER BY place), sum(part * idf * mean),
-           sqrt(greatest(sum(part * idf * idf * square - (part * idf * mean) ^ 2), 0)),
-           (SELECT count(*)::int FROM matched WHERE wanted), <sample>
-      FROM idfs
 """
-_WITHOUT_MEANING: LiteralString = _HITS.replace("<cosine>", "NULL").replace("<vectors>", "").replace("<sample>", "0, 0, 0")
-_WITH_MEANING: LiteralString = (
-    _HITS.replace("<cosine>", "1 - (e.embedding <=> %(vector)s::halfvec)")
-    .replace(
-        "<vectors>",
-        "LEFT JOIN observation_embeddings e ON e.observation_id = CASE WHEN NOT j.id = ANY(%(near)s::uuid[]) THEN j.id END"
-        " AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s",
-    )
-    .replace("<sample>", "(SELECT mean FROM sample), (SELECT deviation FROM sample), (SELECT background FROM sample)")
-)
-# As many of each project, or all would be of one: from where the index has the project on, so that nothing else is read.
-_SAMPLED_COSINES: LiteralString = f"""
-        SELECT coalesce(avg(n.cosine), 0)::float8 AS mean, coalesce(stddev_pop(n.cosine), 0)::float8 AS deviation,
-               coalesce(sum(n.cosine), 0)::float8 / (count(*) + 2) AS background
-          FROM (SELECT id FROM projects
-                 WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR id = ANY(%(project_ids)s::uuid[]))
-                 ORDER BY md5(id::text) LIMIT %(sample)s) p
-         CROSS JOIN LATERAL (SELECT 1 - (e.embedding <=> %(vector)s::halfvec) AS cosine, e.project_id FROM {_VECTORS}
-                                AND e.project_id >= p.id ORDER BY e.project_id LIMIT greatest(%(sample)s / %(projects)s::int, 1)) n
-         WHERE n.project_id = p.id
-"""
-_SAMPLE: LiteralString = f"""
-    , sample AS MATERIALIZED ({_SAMPLED_COSINES})
-"""
-
-RANK = Query(RankedRow, _CANDIDATES.replace("<wanted>", "true") + _WITHOUT_MEANING, prepare=True)
-RANK_WANTED = Query(RankedRow, _CANDIDATES.replace("<wanted>", f"({_WANTED})") + _WITHOUT_MEANING, prepare=True)
-RANK_BY_MEANING = Query(RankedRow, _CANDIDATES.replace("<wanted>", "true") + _SAMPLE + _WITH_MEANING, prepare=True)
-RANK_WANTED_BY_MEANING = Query(RankedRow, _CANDIDATES.replace("<wanted>", f"({_WANTED})") + _SAMPLE + _WITH_MEANING, prepare=True)
-"""With the cosines of those that are not near, and what a sample of the scope says of them."""
-
-_IS_SECONDARY: LiteralString = """(p.reply IS NULL OR p.agent_id IS NOT NULL
+_JUDGED_TURNS: LiteralString = f"""
+    WITH {_TERMS}
+    SELECT j.id, coalesce(s.bm25, 0) AS bm25, 0::float8 AS neighbours, 0 AS neighbour_count, f.place,
+           (j.reply IS NULL OR j.agent_id IS NOT NULL
             OR EXISTS (SELECT FROM observations_in_team n
-                        WHERE n.project_id = p.project_id AND n.server_session_id = p.server_session_id
-                          AND n.turn_number = p.number AND n.kind <> 'summary')) AS is_secondary"""
-
-# The newest turns that have any of the words, by what these weigh among the observations; and those that are `near`, whatever words
-# they have. The row without an id has the statistics, as above, of turns: there may be no observations.
-_TURNS: LiteralString = f"""
-    WITH terms AS MATERIALIZED (
-        SELECT quoted::tsquery AS word, idf, place
-          FROM unnest(%(quoted)s::text[], %(idfs)s::float8[]) WITH ORDINALITY AS t (quoted, idf, place)
-    ), scope AS MATERIALIZED (
-        SELECT coalesce(greatest(avg(length(n.text_search)), 1), 1)::float8 AS mean_words,
-               (SELECT count(*) FROM (SELECT FROM turns_in_team
-                                       WHERE %(project_ids)s::uuid[] IS NULL OR project_id = ANY(%(project_ids)s::uuid[])
-                                       LIMIT %(max_turns)s) c) AS turns
-          FROM (SELECT text_search FROM turns_in_team
-                 WHERE %(project_ids)s::uuid[] IS NULL OR project_id = ANY(%(project_ids)s::uuid[])
-                 LIMIT %(sample)s) n
-    ), parts AS MATERIALIZED (
-        SELECT o.id, o.created_at, o.wanted, t.place, t.idf,
-               {TIMES} * (%(k1)s + 1) / ({TIMES} + %(k1)s * (1 - %(b)s + %(b)s * o.words / s.mean_words)) AS share
-          FROM (SELECT o.id, o.created_at, o.content_search, length(o.content_search) AS words, {_WANTED_TURN} AS wanted
-                  FROM (SELECT p.*, p.text_search AS content_search FROM turns_in_team p
-                         WHERE p.text_search @@ %(any)s::tsquery
-                           AND (%(project_ids)s::uuid[] IS NULL OR p.project_id = ANY(%(project_ids)s::uuid[]))
-                         ORDER BY p.created_at DESC LIMIT %(max_turns)s) o
-                OFFSET 0) o
-          JOIN terms t ON o.content_search @@ t.word
-         CROSS JOIN LATERAL (SELECT ts_rank('{{1,1,1,1}}', o.content_search, t.word)::float8 AS flat OFFSET 0) r
-         CROSS JOIN scope s
-    ), matched AS MATERIALIZED (
-        SELECT id, created_at, round(sum(idf * share) * 1e9) / 1e9 AS bm25 FROM parts WHERE wanted GROUP BY id, created_at
-    ), shares AS MATERIALIZED (
-        SELECT idf, avg(share) AS mean, avg(share * share) AS square,
-               least((count(*) + 0.5) / ((SELECT turns FROM scope) + 1), 1) AS part
-          FROM parts GROUP BY place, idf
-    ), best AS MATERIALIZED (
-        SELECT id, created_at, bm25, row_number() OVER (ORDER BY bm25 DESC, created_at DESC, id DESC)::int AS place FROM matched
-    ), sample AS MATERIALIZED (
-        <sample>
-    )
-    SELECT b.id, b.created_at, {_IS_SECONDARY}, b.bm25, b.place, <cosine>::float8 AS cosine, 0::float8 AS mean,
-           0::float8 AS deviation, 0 AS matching, 0::float8 AS cosine_mean, 0::float8 AS cosine_deviation, 0::float8 AS background
-      FROM best b JOIN turns_in_team p ON p.id = b.id <vectors>
-     WHERE b.place <= %(limit)s OR b.id = ANY(%(near)s::uuid[])
-     UNION ALL
-    SELECT p.id, p.created_at, {_IS_SECONDARY}, 0, %(limit)s::int, NULL, 0, 0, 0, 0, 0, 0
-      FROM turns_in_team p
-     WHERE p.id = ANY(%(near)s::uuid[]) AND NOT EXISTS (SELECT FROM best b WHERE b.id = p.id)
-     UNION ALL
-    SELECT NULL, NULL, false, coalesce((SELECT max(bm25) FROM matched), 0), 0, NULL,
-           coalesce(sum(part * idf * mean), 0),
-           coalesce(sqrt(greatest(sum(part * idf * idf * square - (part * idf * mean) ^ 2), 0)), 0),
-           (SELECT count(*)::int FROM matched),
-           (SELECT mean FROM sample), (SELECT deviation FROM sample), (SELECT background FROM sample)
-      FROM shares
+                        WHERE n.project_id = j.project_id AND n.server_session_id = j.server_session_id
+                          AND n.turn_number = j.number AND n.kind <> 'summary')) AS is_secondary, j.created_at,
+           <cosine>::float8 AS cosine, 0::float8 AS mean, 0::float8 AS deviation, 0::float8 AS background
+      FROM {_FOUND}
+     CROSS JOIN LATERAL (SELECT * FROM {_TURNS} o WHERE o.id = f.id OFFSET 0) j
+     CROSS JOIN LATERAL (SELECT {_SUM.replace("o.", "j.")} AS bm25
+                           FROM terms t CROSS JOIN LATERAL {_RANKS.replace("o.", "j.")} r WHERE j.content_search @@ t.word) s
 """
-TURNS = Query(
-    RankedRow,
-    _TURNS.replace("<cosine>", "NULL")
-    .replace("<vectors>", "")
-    .replace("<sample>", "SELECT 0::float8 AS mean, 0::float8 AS deviation, 0::float8 AS background"),
-    prepare=True,
-)
-TURNS_BY_MEANING = Query(
-    RankedRow,
-    _TURNS.replace("<cosine>", "1 - (e.embedding <=> %(vector)s::halfvec)")
-    .replace(
-        "<vectors>",
-        "LEFT JOIN observation_embeddings e ON e.turn_id = CASE WHEN NOT b.id = ANY(%(near)s::uuid[]) THEN b.id END"
-        " AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s",
+# What is said of the scope by a sample of it: as many of each project, or all would be of one; from where the index has the project
+# on, so that nothing else is read.
+_COSINES: LiteralString = """
+     UNION ALL
+    SELECT NULL, 0, 0, 0, 0, false, NULL, NULL, coalesce(avg(n.cosine), 0)::float8, coalesce(stddev_pop(n.cosine), 0)::float8,
+           coalesce(sum(n.cosine), 0)::float8 / (count(*) + 2)
+      FROM (SELECT id FROM projects
+             WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR id = ANY(%(project_ids)s::uuid[]))
+             ORDER BY md5(id::text) LIMIT %(sample)s) p
+     CROSS JOIN LATERAL (SELECT 1 - (e.embedding <=> %(vector)s::halfvec) AS cosine, e.project_id FROM <vectors>
+                            AND e.project_id >= p.id ORDER BY e.project_id LIMIT greatest(%(sample)s / %(projects)s::int, 1)) n
+     WHERE n.project_id = p.id
+"""
+_COSINE: LiteralString = """(SELECT 1 - (e.embedding <=> %(vector)s::halfvec) FROM observation_embeddings e
+             WHERE e.observation_id = j.id AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s
+               AND NOT j.id = ANY(%(near)s::uuid[]))"""
+_VECTORS: LiteralString = """observation_embeddings e
+             WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.embedding IS NOT NULL
+               AND e.observation_id IS NOT NULL AND (e.expires_at IS NULL OR e.expires_at > now())"""
+
+
+def _judged(text: LiteralString, wanted: LiteralString = "true", *, by_meaning: bool) -> LiteralString:
+    text = text.replace("<wanted>", wanted)
+    return (
+        text.replace("<cosine>", _COSINE) + _COSINES.replace("<vectors>", _VECTORS)
+        if by_meaning
+        else text.replace("<cosine>", "NULL")
     )
-    .replace("<sample>", _SAMPLED_COSINES.replace("e.observation_id", "e.turn_id")),
-    prepare=True,
+
+
+JUDGED_ROWS = Query(JudgedRow, _judged(_JUDGED, by_meaning=False), prepare=True)
+JUDGED_WANTED = Query(JudgedRow, _judged(_JUDGED, _WANTED, by_meaning=False), prepare=True)
+JUDGED_BY_MEANING = Query(JudgedRow, _judged(_JUDGED, by_meaning=True), prepare=True)
+JUDGED_WANTED_BY_MEANING = Query(JudgedRow, _judged(_JUDGED, _WANTED, by_meaning=True), prepare=True)
+JUDGED_TURNS = Query(JudgedRow, _judged(_JUDGED_TURNS, by_meaning=False), prepare=True)
+JUDGED_TURNS_BY_MEANING = Query(
+    JudgedRow, _judged(_JUDGED_TURNS, by_meaning=True).replace("e.observation_id", "e.turn_id"), prepare=True
 )
 
 _SHARED: LiteralString = f"""UNION ALL
@@ -488,14 +424,17 @@ _SHARED: LiteralString = f"""UNION ALL
              WHERE o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND e.embedding IS NOT NULL
                AND {_SEES_SHARED}"""
 
-# Exact: computes the distance of every vector in the scope. The distance is a value, not an ORDER BY of the operator, so that
-# no index is used.
+# Exact: computes the distance of every vector in the scope. The distance is a value, not an ORDER BY of the
+# operator, so that no index is used.
+_COMPARED: LiteralString = f"""(SELECT e.observation_id AS id, e.embedding <=> %(vector)s::halfvec AS distance
+               FROM {_VECTORS} AND %(project_ids)s::uuid[] IS NULL
+              UNION ALL
+             SELECT e.observation_id, e.embedding <=> %(vector)s::halfvec
+               FROM unnest(%(project_ids)s::uuid[]) AS one (project_id)
+              CROSS JOIN LATERAL (SELECT * FROM {_VECTORS} AND e.project_id = one.project_id OFFSET 0) e
+             <shared>)"""
 _NEAREST: LiteralString = f"""
-    SELECT id, 1 - distance AS cosine
-      FROM (SELECT e.observation_id AS id, e.embedding <=> %(vector)s::halfvec AS distance
-              FROM {_OWN_VECTORS}
-             <shared>) near
-     ORDER BY distance, id DESC LIMIT %(limit)s
+    SELECT id, 1 - distance AS cosine FROM {_COMPARED} near ORDER BY distance, id DESC LIMIT %(limit)s
 """
 _NEAREST_WANTED: LiteralString = """
     SELECT id, 1 - distance AS cosine
@@ -510,11 +449,7 @@ _NEAREST_WANTED: LiteralString = """
 # in place of the scope's, which takes ten times as long as comparing its vectors.
 _NEAREST_WANTED_AHEAD: LiteralString = f"""
     SELECT id, 1 - distance AS cosine
-      FROM (SELECT id, distance
-              FROM (SELECT e.observation_id AS id, e.embedding <=> %(vector)s::halfvec AS distance
-                      FROM {_OWN_VECTORS}
-                     <shared>) compared
-             ORDER BY distance, id DESC LIMIT %(ahead)s) near
+      FROM (SELECT id, distance FROM {_COMPARED} compared ORDER BY distance, id DESC LIMIT %(ahead)s) near
      WHERE (SELECT <wanted> FROM observations_in_team o WHERE o.id = near.id)
      ORDER BY distance, id DESC LIMIT %(limit)s
 """
@@ -524,7 +459,7 @@ _NEAREST_WANTED_AHEAD: LiteralString = f"""
 _NEAREST_BY_INDEX: LiteralString = f"""
     SELECT id, 1 - distance AS cosine
       FROM ((SELECT e.observation_id AS id, halfvec(e.embedding, %(dimensions)s::int, true) <=> %(vector)s::halfvec AS distance
-               FROM {_OWN_VECTORS}
+               FROM {_VECTORS} AND (%(project_ids)s::uuid[] IS NULL OR e.project_id = ANY(%(project_ids)s::uuid[]))
               ORDER BY halfvec(e.embedding, %(dimensions)s::int, true) <=> %(vector)s::halfvec LIMIT %(limit)s)
              <shared>) near
      ORDER BY distance, id DESC LIMIT %(limit)s
@@ -564,56 +499,45 @@ NEAREST_TURNS_WANTED = Query(NearText, _find_turns(_NEAREST_WANTED), prepare=Tru
 NEAREST_TURNS_BY_INDEX = Query(NearText, _find_turns(_NEAREST_BY_INDEX), prepare=False)
 NEAREST_TURNS_WANTED_BY_INDEX = Query(NearText, _find_turns(_NEAREST_WANTED_BY_INDEX), prepare=False)
 
-# Until the end of the transaction. The index scan continues through further lists until enough rows pass the filters. `sorts` = off
-# makes the planner choose the index, whose cost it cannot estimate.
+# The index scan continues through further lists until enough rows pass the filters. `sorts` = off makes the planner choose the
+# index, whose cost it cannot estimate, and it must know the values to choose it.
 BY_INDEX = Query(
     str,
     """
-    SELECT set_config('ivfflat.iterative_scan', 'relaxed_order', true) || set_config('ivfflat.probes', %(probes)s, true)
-        || set_config('enable_sort', %(sorts)s, true)
+    SELECT current_setting('plan_cache_mode') || left(
+               set_config('ivfflat.iterative_scan', 'relaxed_order', true) || set_config('ivfflat.probes', %(probes)s, true)
+            || set_config('enable_sort', %(sorts)s, true) || set_config('plan_cache_mode', %(mode)s, true), 0)
     """,
 )
+"""What the plans were before; until the end of the transaction."""
 
 
-def is_planned_once(request: SearchRequest, project_ids: Sequence[UUID] | None) -> bool:
-    """Whether plans that are made once do for the request, if its scope is small."""
-    is_one_scope = project_ids is None or len(project_ids) == 1
-    return is_one_scope and request.after is None and not request.filters.are_any and request.limit + PAGE_EXTRA <= JUDGED
+async def keep_plans(conn: Conn, *, filtered: bool) -> None:
+    """Until `forget_plans` a statement has one plan for all values, which reads its scope by indexes, unless it is `filtered`."""
+    if not filtered and conn.prepare_threshold is not None:  # behind a pooler of transactions psycopg prepares nothing
+        await PLANS.run(conn, mode="force_generic_plan", scans="off")
 
 
-@lru_cache(maxsize=1_000)
-def plan_once(query: Query[Row], team_id: UUID, *, is_team: bool) -> Query[Row]:
-    """The query for the first page of a small scope of the team, its own or that of one project, whose plan does for all values.
+async def forget_plans(conn: Conn) -> None:
+    await PLANS.run(conn, mode="auto", scans="on")
 
-    The team is named, so that each has a plan of its own: the planner estimates what the views have by the team it is made for.
+
+async def words(
+    conn: Conn,
+    team_id: UUID,
+    project_ids: Sequence[UUID] | None,
+    text: str,
+    limit: int,
+    documents: int | None = None,
+    turns: int | None = None,
+) -> list[WordSample]:
+    """The lexemes of the first `limit` different words of the text, as the search index has them, and how common each is.
+
+    Words are stemmed, names whole and in parts; two pairs of characters of a script without spaces count as a word. `documents` and
+    `turns` are how many the scope has, where it is known; otherwise those of a project are counted.
     """
-    text = f"-- {team_id}\n{query.text}"
-    if is_team:
-        text = text.replace("%(project_ids)s::uuid[]", "NULL::uuid[]")
-    else:
-        text = text.replace("%(project_ids)s::uuid[] IS NULL", "false")
-        text = text.replace("= ANY(%(project_ids)s::uuid[])", "= (%(project_ids)s::uuid[])[1]")
-    for name, value in _PLANNED.items():
-        text = text.replace(f"%({name})s", str(value))
-    return Query(query.row, cast("LiteralString", text), prepare=True)
-
-
-def _planned(query: Query[Row], team_id: UUID, project_ids: Sequence[UUID] | None, *, once: bool) -> Query[Row]:
-    return plan_once(query, team_id, is_team=project_ids is None) if once else query
-
-
-async def lexemes(
-    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, text: str, limit: int, *, once: bool = False
-) -> list[str]:
-    """The lexemes of the first `limit` different words of the text, as the search index has them.
-
-    Words are stemmed, names whole and in parts; two pairs of characters of a script without spaces count as a word. `once` says for
-    the whole transaction whether its queries are planned once.
-    """
-    return await LEXEMES.all(
+    return await WORDS.all(
         conn,
-        plans="force_generic_plan" if once else "force_custom_plan",
-        scans="off" if once else "on",
         known_languages=_KNOWN_LANGUAGES,
         judged_chars=_JUDGED_CHARS,
         min_stop_words=_MIN_STOP_WORDS,
@@ -622,119 +546,120 @@ async def lexemes(
         project_ids=_listed(project_ids),
         text=text,
         limit=limit,
+        sample=SAMPLE,
+        max_count=MAX_COUNTED,
+        documents=documents,
+        turns=turns,
     )
 
 
-async def plan_each_call(conn: Conn) -> None:
-    """What follows in the transaction is planned for its values."""
-    await PLAN_EACH_CALL.run(conn)
-
-
-async def sampled(
-    conn: Conn,
-    team_id: UUID,
-    project_ids: Sequence[UUID] | None,
-    lexemes: Sequence[str],
-    documents: int | None,
-    turns: int | None,
-    *,
-    once: bool = False,
-) -> list[WordSample]:
-    """How common each of the lexemes is among the newest documents, in their order.
-
-    `documents` and `turns` are how many the scope has, where it is known; otherwise those of a project are counted.
-    """
-    quoted = [quote_lexeme(lexeme) for lexeme in lexemes]
-    words: dict[str, object] = {"project_ids": _listed(project_ids), "quoted": quoted, "sample": SAMPLE, "turns": turns}
-    query = _planned(SAMPLED_TEAM if project_ids is None else SAMPLED, team_id, project_ids, once=once)
-    return await query.all(conn, team_id=team_id, documents=documents, max_count=MAX_COUNTED, **words)
-
-
-async def sampled_turns(
-    conn: Conn,
-    team_id: UUID,
-    project_ids: Sequence[UUID] | None,
-    lexemes: Sequence[str],
-    turns: int,
-    projects: int,
-    *,
-    once: bool = False,
-) -> list[WordSample]:
-    """The same among the newest of so many turns."""
-    words: dict[str, object] = {"project_ids": _listed(project_ids), "quoted": [quote_lexeme(lexeme) for lexeme in lexemes]}
-    query = _planned(SAMPLED_TURNS, team_id, project_ids, once=once)
-    return await query.all(conn, sample=SAMPLE, turns=turns, projects=projects, **words)
-
-
-async def rank(
+async def matched(
     conn: Conn,
     team_id: UUID,
     request: SearchRequest,
     lexemes: Sequence[str],
     statistics: ScopeStatistics,
     ranking: Ranking,
-    near_ids: Sequence[UUID],
-    vector: QueryVector | None,
     limit: int,
     *,
     turns: bool = False,
-    once: bool = False,
-) -> list[RankedRow]:
-    """The first `limit` observations, or `turns`, by their words, those of `near_ids`, and the statistics, in no order.
+) -> MatchedWords:
+    """The first `limit` observations, or `turns`, by their words.
 
-    With the `vector`, rows that are not near have cosines. The documents with a leading word are counted in the hits, unless a page
-    before has done it.
+    Documents with a leading word are counted, unless a page before has done it. What turns have is weighed as in observations.
+    Where the words are common, what has the rarest of them together is looked at first, and all else where that is too little.
     """
+    values = _values(team_id, request, lexemes, statistics, ranking, turns=turns)
     quoted = [quote_lexeme(lexeme) for lexeme in lexemes]
-    leading = quoted if turns else [quoted[place] for place in statistics.leading]
-    by_pairs = statistics.by_pairs and not turns
-    is_counted = request.after is None and not by_pairs
-    values: dict[str, object] = {
-        "team_id": team_id,
-        "project_ids": _listed(request.project_ids),
-        "any": " | ".join(map(" & ".join, combinations(leading, 2)) if by_pairs else leading),
-        "quoted": quoted,
-        "idfs": statistics.idfs,
-        "known": [
-            None if is_counted and place in statistics.leading else found_in for place, found_in in enumerate(statistics.found_in)
-        ],
-        "near": list(near_ids),
-        "unmatched": list(near_ids) if by_pairs or len(leading) < len(quoted) else [],
-        "weights": list(WEIGHTS),
-        "k1": ranking.k1,
-        "b": ranking.b,
-        "documents": statistics.documents,
-        "projects": max(statistics.projects, 1),
-        "mean_words": statistics.mean_words,
-        "judged": JUDGED if ranking.neighbours else 0,
-        "lending": LENDING,
-        "whole": statistics.documents <= SMALL_SCOPE,
-        "sample": SAMPLE,
-        "max_turns": MAX_TURNS,
+    is_counted = turns or (request.after is None and not statistics.by_pairs)
+    values |= {
+        "documents": statistics.turn_count if turns else statistics.documents,
+        "idfs": statistics.idfs if turns else [None] * len(quoted),
+        "known": statistics.found_in,
         "limit": limit,
-        **_filter_values(request.filters),
     }
-    if vector is not None:
-        values |= {"model_id": vector.model_id, "vector": vector.vector}
-    if turns:
-        query = TURNS_BY_MEANING if vector else TURNS
-    elif request.filters.are_any:
-        query = RANK_WANTED_BY_MEANING if vector else RANK_WANTED
-    else:
-        query = RANK_BY_MEANING if vector else RANK
-    return await _planned(query, team_id, request.project_ids, once=once).all(conn, **values)
+    plain, wanted = (MATCHED_TURNS, MATCHED_TURNS_WANTED) if turns else (MATCHED, MATCHED_WANTED)
+    query = wanted if request.filters.are_any else plain
+    if statistics.together and not turns:
+        together = " & ".join(quoted[place] for place in statistics.together)
+        found = await query.one(conn, **values | {"any": together})
+        if found.matching >= limit:
+            return found
+    values["known"] = [
+        None if is_counted and (turns or place in statistics.leading) else found_in
+        for place, found_in in enumerate(statistics.found_in)
+    ]
+    return await query.one(conn, **values)
 
 
-async def nearest(
+async def judged(
     conn: Conn,
     team_id: UUID,
     request: SearchRequest,
-    vector: QueryVector,
-    limit: int,
+    lexemes: Sequence[str],
+    statistics: ScopeStatistics,
+    ranking: Ranking,
+    by_words: Sequence[UUID],
+    near: Sequence[UUID],
+    vector: QueryVector | None,
     *,
     turns: bool = False,
-    probes: int = 0,
-    once: bool = False,
+) -> list[JudgedRow]:
+    """What was found by words and what is near, each in its order, and the neighbours of the very first, in no order.
+
+    With the `vector`, rows that are not near have cosines, and a row without an id says what those of the scope are.
+    """
+    places = {id_: place for place, id_ in enumerate(near, 1)}
+    lending = set(by_words[:LENDING])
+    for place, id_ in enumerate(by_words, 1):
+        places[id_] = min(place, places.get(id_, place))
+    values = _values(team_id, request, lexemes, statistics, ranking, turns=turns)
+    values |= {
+        "ids": list(places),
+        "places": list(places.values()),
+        "lending": [id_ in lending for id_ in places],
+        "near": list(near),
+        "idfs": statistics.idfs,
+        "judged": JUDGED if ranking.neighbours else 0,
+        "sample": SAMPLE,
+        "projects": max(statistics.projects, 1),
+    }
+    is_wanted = request.filters.are_any
+    if vector is None:
+        return await (JUDGED_TURNS if turns else JUDGED_WANTED if is_wanted else JUDGED_ROWS).all(conn, **values)
+    values |= {"model_id": vector.model_id, "vector": vector.vector}
+    by_meaning = JUDGED_TURNS_BY_MEANING if turns else JUDGED_WANTED_BY_MEANING if is_wanted else JUDGED_BY_MEANING
+    return await by_meaning.all(conn, **values)
+
+
+def _values(
+    team_id: UUID,
+    request: SearchRequest,
+    lexemes: Sequence[str],
+    statistics: ScopeStatistics,
+    ranking: Ranking,
+    *,
+    turns: bool,
+) -> dict[str, object]:
+    quoted = [quote_lexeme(lexeme) for lexeme in lexemes]
+    leading = quoted if turns else [quoted[place] for place in statistics.leading]
+    by_pairs = statistics.by_pairs and not turns
+    return {
+        "team_id": team_id,
+        "project_ids": _listed(request.project_ids),
+        "quoted": quoted,
+        "any": " | ".join(map(" & ".join, combinations(leading, 2)) if by_pairs else leading),
+        "weights": list(_EVEN_WEIGHTS if turns else WEIGHTS),
+        "k1": ranking.k1,
+        "b": ranking.b,
+        "mean_words": statistics.turn_words if turns else statistics.mean_words,
+        "whole": (statistics.turn_count if turns else statistics.documents) <= SMALL_SCOPE,
+        **_filter_values(request.filters),
+    }
+
+
+async def nearest(
+    conn: Conn, team_id: UUID, request: SearchRequest, vector: QueryVector, limit: int, *, turns: bool = False, probes: int = 0
 ) -> list[NearText]:
     """The observations of the scope, or the `turns`, nearest to the vector that pass the filters.
 
@@ -750,10 +675,10 @@ async def nearest(
     else:
         exact, by_index = (NEAREST_TURNS, NEAREST_TURNS_BY_INDEX) if turns else (NEAREST, NEAREST_BY_INDEX)
     if not probes:
-        return await _planned(exact, team_id, request.project_ids, once=once).all(conn, **values)
-    await BY_INDEX.run(conn, probes=str(probes), sorts="off")
+        return await exact.all(conn, **values)
+    before = await BY_INDEX.one(conn, probes=str(probes), sorts="off", mode="force_custom_plan")
     rows = await by_index.all(conn, **values, dimensions=vector.dimensions)
-    await BY_INDEX.run(conn, probes=str(probes), sorts="on")
+    await BY_INDEX.run(conn, probes=str(probes), sorts="on", mode=before)
     return rows
 
 

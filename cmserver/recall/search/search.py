@@ -17,17 +17,19 @@ from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
 from cmserver.recall.search import lexical, repository
 from cmserver.recall.search.confidence import estimate_confidence, find_coefficients, share_of_words
-from cmserver.recall.search.lexical import MAX_WORDS
 from cmserver.recall.search.model import (
     OBSERVATION_KINDS,
+    Baseline,
     Filters,
     Hit,
+    JudgedRow,
     NearText,
     PagePosition,
     Ranking,
     ScopeStatistics,
     SearchPage,
     SearchRequest,
+    Spread,
 )
 from cmserver.recall.search.score import Candidate, is_same_text, score_candidate, text_words
 from cmserver.recall.search.time_cues import add_time_bonus, find_time_cue
@@ -40,10 +42,9 @@ from cmserver.sessions.turns.model import SessionTurn
 _TIER_GROWTH = 4
 _MAX_SEEN = 10_000
 """How many hits may come before a page: this many, or as many as the scope has documents if that is more."""
-_NO_STATISTICS = ScopeStatistics(documents=0, mean_words=1, found_in=[], leading=[], by_pairs=False)
-MAX_EXACT = repository.MAX_COUNTED - 1
+MAX_EXACT = 20_000
 """In a scope of up to this many documents all vectors are compared: that is quicker than the index."""
-_PROBED_SHARE = 5
+_PROBED_SHARE = 3
 """One in this many of the index's lists is read, the nearest: `bin/bench search` finds nearly everything in them."""
 
 
@@ -57,19 +58,20 @@ async def find_page(
     """
     text, quoted, excluded = lexical.parse_query(request.query)
     project_ids = await projects_found_together(conn, principal, request.project_ids)
-    plans_once = not quoted and not excluded and repository.is_planned_once(request, project_ids)
-    # Without a threshold psycopg prepares nothing: behind a pooler of transactions.
-    plans_once = plans_once and conn.prepare_threshold is not None and not lexical.is_known_large(principal.team_id, project_ids)
-    lexemes = await repository.lexemes(conn, principal.team_id, project_ids, text, MAX_WORDS, once=plans_once)
+    is_filtered = bool(quoted or excluded) or request.filters.of(turns=not request.filters.takes_observations).are_any
+    await repository.keep_plans(conn, filtered=is_filtered)
+    lexemes, statistics = await lexical.read_words(conn, principal.team_id, project_ids, text)
     if not lexemes:
-        await repository.plan_each_call(conn)
+        await repository.forget_plans(conn)
         return SearchPage(hits=[], next=None, total=0, is_estimate=False, terms={})
+    after = request.after if request.after and len(request.after.statistics.found_in) == len(lexemes) else None
+    statistics = after.statistics if after else statistics
 
     def start_search(must: str) -> _Search:
         filters = msgspec.structs.replace(request.filters, must=must)
-        bound = msgspec.structs.replace(request, filters=filters, project_ids=project_ids)
+        bound = msgspec.structs.replace(request, filters=filters, project_ids=project_ids, after=after)
         searched_at = request.after.time if request.after else datetime.now(UTC)
-        return _Search(conn, principal.team_id, bound, ranking, vector, lexemes, searched_at, planned_once=plans_once)
+        return _Search(conn, principal.team_id, bound, ranking, vector, lexemes, searched_at, statistics)
 
     ignores_quotes = request.after is not None and request.after.ignores_quotes
     search = start_search(excluded if ignores_quotes else f"{quoted} {excluded}".strip())
@@ -79,8 +81,7 @@ async def find_page(
         ordered = await search.order()
     start = _page_start(ordered, request)
     hits, taken = await search.read_page(ordered[start:])
-    if search.planned_once:
-        await repository.plan_each_call(conn)
+    await repository.forget_plans(conn)
     last = start + taken
     # Whoever is behind what was looked at fits no better than the worst of it. So a page that is not filled is the last one.
     is_cut = search.is_cut and taken >= request.limit
@@ -119,15 +120,7 @@ async def find_best(
 
 
 async def find_nearest(
-    conn: Conn,
-    team_id: UUID,
-    request: SearchRequest,
-    vector: QueryVector,
-    limit: int,
-    documents: int,
-    *,
-    turns: bool = False,
-    once: bool = False,
+    conn: Conn, team_id: UUID, request: SearchRequest, vector: QueryVector, limit: int, documents: int, *, turns: bool = False
 ) -> list[NearText]:
     """The observations, or the `turns`, nearest in meaning that the filters leave: exactly in a scope of usual size, by an index in
     a larger one.
@@ -135,9 +128,8 @@ async def find_nearest(
     What filters leave of a single project, or a session has, is too little of the team's index: it would find less than there is,
     and later. Kinds leave most, so they are looked at in the nearest first. Where either does not find `limit`, all are compared.
     """
-    if turns and request.filters.are_kinds_alone:  # turns are asked for because their kinds are among these
-        request = msgspec.structs.replace(request, filters=Filters())
-    filters = request.filters
+    filters = request.filters.of(turns=turns)
+    request = msgspec.structs.replace(request, filters=filters)
     is_wide = not filters.are_any or (request.project_ids is None and filters.session_id is None)
     if documents > MAX_EXACT and is_wide and (lists := await embeddings.lists(conn, team_id, vector.model_id)) is not None:
         nearest = await repository.nearest(conn, team_id, request, vector, limit, turns=turns, probes=count_probes(lists))
@@ -149,7 +141,7 @@ async def find_nearest(
         nearest = await repository.nearest_ahead(conn, team_id, request, vector, limit)
         if len(nearest) == limit:
             return nearest
-    return await repository.nearest(conn, team_id, request, vector, limit, turns=turns, once=once)
+    return await repository.nearest(conn, team_id, request, vector, limit, turns=turns)
 
 
 def count_probes(lists: int) -> int:
@@ -167,9 +159,7 @@ class _Search(msgspec.Struct):
     vector: QueryVector | None
     lexemes: Sequence[str]
     searched_at: datetime
-    planned_once: bool
-    """Whether queries have plans for all values, as those of the first page of a small scope."""
-    statistics: ScopeStatistics = _NO_STATISTICS
+    statistics: ScopeStatistics
     is_cut: bool = False
     matching_turns: int = 0
     """At least so many turns have a word of the query."""
@@ -178,18 +168,11 @@ class _Search(msgspec.Struct):
 
     async def order(self) -> list[Candidate]:
         """The candidates, the best first, as far as the page may need."""
-        filters, after = self.request.filters, self.request.after
-        if after is not None and len(after.statistics.found_in) == len(self.lexemes):
-            self.statistics = after.statistics
-        else:
-            self.request = msgspec.structs.replace(self.request, after=None)
-            scope = (self.conn, self.team_id, self.request.project_ids)
-            self.statistics = await lexical.read_statistics(*scope, self.lexemes, once=self.planned_once)
-            await self._plan_each_call_beyond(self.statistics.documents)
-        depth = self._depth()
-        candidates = [] if self.statistics.are_turns else await self._find(depth if filters.takes_observations else 0)
-        if filters.takes_turns:
-            await self._plan_each_call_beyond(self.statistics.turn_count)
+        filters, depth = self.request.filters, self._depth()
+        candidates: list[Candidate] = []
+        if not self.statistics.are_turns:
+            candidates += await self._find(depth if filters.takes_observations else 0)
+        if filters.takes_turns and self.statistics.turn_count:
             candidates += await self._find(depth, turns=True)
         for candidate in candidates:
             score_candidate(candidate, self.statistics, self.ranking)
@@ -198,12 +181,6 @@ class _Search(msgspec.Struct):
         hits = [it for it in candidates if it.is_hit(self.statistics) and it.score >= self.request.min_score]
         order = self.request.order
         return sorted(hits, key=lambda it: (-it.tier, it.rank(order), it.id), reverse=True)
-
-    async def _plan_each_call_beyond(self, documents: int) -> None:
-        """From here on, when there are more of them than a small scope has."""
-        if self.planned_once and documents > repository.SMALL_SCOPE:
-            self.planned_once = False
-            await repository.plan_each_call(self.conn)
 
     def terms(self) -> dict[str, float]:
         """The idf of each word, 0 for one that no document has."""
@@ -262,21 +239,32 @@ class _Search(msgspec.Struct):
 
     async def _find(self, depth: int, *, turns: bool = False) -> list[Candidate]:
         """The first `depth` observations, or turns, by words and by meaning; each has both values where they exist."""
-        near = await self._find_near(depth, turns=turns) if depth else []
-        ids, vector = [it.id for it in near], self.vector if near else None
-        scope = (self.conn, self.team_id, self.request, self.lexemes, self.statistics, self.ranking)
-        rows = await repository.rank(*scope, ids, vector, depth, turns=turns, once=self.planned_once)
-        sums = next(row for row in rows if row.id is None)
-        self.best_bm25 = max(self.best_bm25, sums.bm25)
+        filters = self.request.filters.of(turns=turns)
+        scope = (self.conn, self.team_id, msgspec.structs.replace(self.request, filters=filters))
+        near: list[NearText] = []
+        if self.vector is not None and depth:
+            documents = self.statistics.turn_count if turns else self.statistics.documents
+            near = await find_nearest(*scope, self.vector, depth, documents, turns=turns)
+        asked = (*scope, self.lexemes, self.statistics, self.ranking)
+        matched = await repository.matched(*asked, depth, turns=turns)
+        words = Spread(mean=matched.mean, deviation=matched.deviation)
+        self.best_bm25 = max(self.best_bm25, matched.best)
         self.best_cosine = max(self.best_cosine, near[0].cosine if near else 0.0)
         if turns:
-            self.matching_turns = sums.matching
-        if self.request.after is None:
-            changes = {"turns": sums.baseline} if turns else {"found_in": sums.found_in or [], "observations": sums.baseline}
-            self.statistics = msgspec.structs.replace(self.statistics, **changes)
-        self.is_cut = self.is_cut or sums.matching > depth or 0 < depth <= len(near)
+            self.matching_turns = matched.matching
+        elif self.request.after is None:
+            self.statistics = msgspec.structs.replace(self.statistics, found_in=matched.found_in)
+        self.is_cut = self.is_cut or matched.matching > depth or 0 < depth <= len(near)
         cosines = {it.id: it.cosine for it in near}
-        places = {it.id: place for place, it in enumerate(near, 1)}
+        rows: list[JudgedRow] = []
+        if cosines or matched.ids:
+            asked = (*scope, self.lexemes, self.statistics, self.ranking)
+            rows = await repository.judged(*asked, matched.ids, list(cosines), self.vector if near else None, turns=turns)
+        if self.request.after is None:
+            sample = next((row for row in rows if row.id is None), JudgedRow(id=None, bm25=0))
+            meaning = Spread(mean=sample.mean, deviation=sample.deviation)
+            baseline = Baseline(words=words, meaning=meaning, background=sample.background)
+            self.statistics = msgspec.structs.replace(self.statistics, **{"turns" if turns else "observations": baseline})
         return [
             Candidate(
                 id=row.id,
@@ -288,19 +276,11 @@ class _Search(msgspec.Struct):
                 is_turn=turns,
                 is_secondary=row.is_secondary,
                 created_at=row.created_at,
-                tier=_tier(min(row.place, places.get(row.id, row.place))),
+                tier=_tier(row.place),
             )
             for row in rows
             if row.id
         ]
-
-    async def _find_near(self, depth: int, *, turns: bool = False) -> list[NearText]:
-        """The `depth` observations or turns nearest to the query; none without a vector."""
-        if self.vector is None:
-            return []
-        documents = self.statistics.turn_count if turns else self.statistics.documents
-        scope = (self.conn, self.team_id, self.request, self.vector)
-        return await find_nearest(*scope, depth, documents, turns=turns, once=self.planned_once)
 
     async def _read_texts(self, candidates: Sequence[Candidate]) -> dict[UUID, Observation | SessionTurn]:
         texts: dict[UUID, Observation | SessionTurn] = {}
