@@ -162,7 +162,6 @@ async def find_near(
         near_turns = await nearest(_NEAR_TURNS, statistics.turn_count, turns=True)
         if not statistics.are_turns:
             near_observations = await nearest(_NEAR_OBSERVATIONS, statistics.documents)
-    await search_repository.forget_plans(conn)
     idfs = statistics.idfs
     await repository.look_up_words(conn)
     turns = await sentences.near(
@@ -188,6 +187,7 @@ async def find_near(
             most=_MAX_DOCUMENTS,
             limit=_BY_WORDS,
         )
+    await search_repository.forget_plans(conn)
     count = _SENTENCES_OF_TURN * await sentences.count_turns(conn, team_id, project_id, _MOST // _SENTENCES_OF_TURN)
     gate = _Gate(vector, lexemes, idfs, _squeeze(prompt))
     least = gate.find_least(turns, rows, max(count, 0 if statistics.are_turns else statistics.documents))
@@ -293,11 +293,12 @@ class _Gate:
     def _find_shared(self, text: str) -> int:
         """A bit for each of the prompt's words that it has."""
         folded = text.casefold()
-        words = _WORD.findall(folded)
+        within = [place for place, stem in enumerate(self._stems) if stem in folded]
+        words = _WORD.findall(folded) if within else []
         return sum(
             1 << place
-            for place, stem in enumerate(self._stems)
-            if (any(word.startswith(stem) for word in words) if _LETTERS.fullmatch(stem) else stem in folded)
+            for place in within
+            if not _LETTERS.fullmatch(stem := self._stems[place]) or any(word.startswith(stem) for word in words)
         )
 
     def _weigh(self, shared: int) -> float:

@@ -157,7 +157,7 @@ NEAR_OBSERVATIONS = Query(
      WHERE (%(session_id)s::uuid IS NULL OR o.server_session_id IS DISTINCT FROM %(session_id)s::uuid)
        AND o.kind <> 'summary' AND (o.state IS NULL OR o.state = 'open')
     """,
-    prepare=False,
+    prepare=True,
 )
 
 

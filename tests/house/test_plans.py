@@ -124,9 +124,10 @@ def searching(cast: Cast) -> dict[str, object]:
         "projects": 1,
         "mean_words": 4.0,
         "near": [],
-        "unmatched": [],
+        "ids": [],
+        "places": [],
+        "lending": [],
         "judged": 60,
-        "lending": 20,
         "idfs": [1.0, 1.0],
         "whole": False,
         "limit": 20,
@@ -136,7 +137,7 @@ def searching(cast: Cast) -> dict[str, object]:
 
 
 async def test_search_finds_by_its_index(db: Db, crowd: Cast):
-    told = await plan(db, crowd.alice.team_id, search.RANK.text, searching(crowd))
+    told = await plan(db, crowd.alice.team_id, search.MATCHED.text, searching(crowd))
 
     assert "Bitmap Index Scan on observations_content_search" in told
 
@@ -245,7 +246,7 @@ async def test_observations_are_found_by_their_numbers_without_reading_the_other
 
 
 async def test_a_search_of_a_whole_team_finds_by_its_index_too(db: Db, crowd: Cast):
-    told = await plan(db, crowd.alice.team_id, search.RANK.text, searching(crowd) | {"project_ids": None})
+    told = await plan(db, crowd.alice.team_id, search.MATCHED.text, searching(crowd) | {"project_ids": None})
 
     assert "Bitmap Index Scan on observations_content_search" in told
 
@@ -305,7 +306,7 @@ def near(cast: Cast, **filters: object) -> dict[str, object]:
 async def test_what_is_near_in_a_large_scope_is_found_by_the_index_of_the_team(db: Db, embedded: Cast, of_team: bool):
     team_id = embedded.alice.team_id
     scope = {"project_ids": None if of_team else [embedded.alice.project.id]}
-    tuned: dict[str, object] = {"probes": "10", "sorts": "off"}
+    tuned: dict[str, object] = {"probes": "10", "sorts": "off", "mode": "force_custom_plan"}
 
     for query, filters in ((search.NEAREST_BY_INDEX, {}), (search.NEAREST_WANTED_BY_INDEX, {"types": ["sensitive"]})):
         async with db.tenant(team_id) as conn:

@@ -10,7 +10,7 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.recall.file_context import find_file_matches
-from cmserver.recall.search import repository as search
+from cmserver.recall.search import lexical
 from cmserver.sessions import repository as sessions
 from tests.compat.worker import prompt, session
 from tests.conftest import Cast, Person, mint
@@ -182,4 +182,4 @@ async def test_the_stop_words_of_the_query_s_own_language_are_left_out(db: Db, c
 
 async def read_lexemes(db: Db, person: Person, query: str) -> list[str]:
     async with db.tenant(person.team_id) as conn:
-        return await search.lexemes(conn, person.team_id, [person.project.id], query, 10)
+        return (await lexical.read_words(conn, person.team_id, [person.project.id], query, 10))[0]

@@ -282,15 +282,15 @@ def _matched(table: LiteralString, shared: LiteralString, wanted: LiteralString)
     A word without a `known` count is counted in its hits, including those the filters exclude. The mean and deviation come from how
     many documents have each word and what it counts in these, as if words were independent: a sample has no rare words.
     """
-    columns: LiteralString = "o.id, o.created_at, o.content_words, o.content_search, " + wanted + " AS wanted"
+    columns: LiteralString = "o.*" if wanted else "o.id, o.created_at, o.content_words, o.content_search"
     return f"""
     WITH terms AS MATERIALIZED (
         SELECT place::int AS place, quoted::tsquery AS word, known, idf
           FROM unnest(%(quoted)s::text[], %(known)s::float8[], %(idfs)s::float8[]) WITH ORDINALITY AS t (quoted, known, idf, place)
     ), parts AS MATERIALIZED (
         SELECT o.id, o.created_at, o.wanted, t.place, t.share
-          FROM ({_rows(table, columns)}{shared and _shared_rows(columns)}
-                OFFSET 0) o
+          FROM (SELECT o.id, o.created_at, o.content_words, o.content_search, {wanted or "true"} AS wanted
+                  FROM ({_rows(table, columns)}{shared and _shared_rows(columns)}) o OFFSET 0) o
          CROSS JOIN LATERAL (SELECT t.place, {_BM25} AS share FROM terms t CROSS JOIN LATERAL {_RANKS} r
                               WHERE o.content_search @@ t.word OFFSET 0) t
     ), counted AS MATERIALIZED (
@@ -319,9 +319,9 @@ def _matched(table: LiteralString, shared: LiteralString, wanted: LiteralString)
 _TURNS: LiteralString = """(SELECT t.*, t.text_search AS content_search, length(t.text_search) AS content_words
                               FROM turns_in_team t)"""
 
-MATCHED = Query(MatchedWords, _matched("observations_in_team", "shared", "true"), prepare=True)
+MATCHED = Query(MatchedWords, _matched("observations_in_team", "shared", ""), prepare=True)
 MATCHED_WANTED = Query(MatchedWords, _matched("observations_in_team", "shared", f"({_WANTED})"), prepare=True)
-MATCHED_TURNS = Query(MatchedWords, _matched(_TURNS, "", "true"), prepare=True)
+MATCHED_TURNS = Query(MatchedWords, _matched(_TURNS, "", ""), prepare=True)
 MATCHED_TURNS_WANTED = Query(MatchedWords, _matched(_TURNS, "", f"({_WANTED_TURN})"), prepare=True)
 
 _TERMS: LiteralString = """terms AS MATERIALIZED (

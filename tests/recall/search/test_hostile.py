@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from cmserver.base.db import Db
 from cmserver.base.text import QUERY_MOST
-from cmserver.recall.search import repository
-from cmserver.recall.search.lexical import MAX_WORDS, parse_query
+from cmserver.recall.search.lexical import parse_query, read_words
 from tests.conftest import Cast
 from tests.make import Make
 from tests.recall.search.tools import numbers, post, run_search, search_numbers
@@ -124,7 +123,7 @@ async def test_hostile_filters_are_only_values(client: httpx.AsyncClient, cast: 
 async def test_the_first_64_words_of_a_query_count(db: Db, cast: Cast):
     async with db.tenant(cast.alice.team_id) as conn:
         query = " ".join(f"zed{n}" for n in range(100))
-        lexemes = await repository.lexemes(conn, cast.alice.team_id, [cast.alice.project.id], query, MAX_WORDS)
+        lexemes, _ = await read_words(conn, cast.alice.team_id, [cast.alice.project.id], query)
 
     assert lexemes == [f"zed{n}" for n in range(64)]
 

@@ -9,11 +9,12 @@ from datetime import timedelta
 from statistics import fmean, pstdev
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from cmserver.base.db import Db
 from cmserver.recall.search import lexical, repository
-from cmserver.recall.search.model import RankedRow, Ranking, SearchRequest
+from cmserver.recall.search.model import JudgedRow, MatchedWords, Ranking, SearchRequest
 from tests.conftest import Cast, Person, bound_to
 from tests.make import Make
 from tests.recall.search.tools import NOON, numbers, run_search
@@ -114,14 +115,16 @@ async def filled(make: Make, person: Person, count: int, *, seed: int = 20260305
 
 async def ranked(
     db: Db, person: Person, query: str, ranking: Ranking, *, near: Sequence[UUID] = (), limit: int = 1_000
-) -> tuple[list[RankedRow], RankedRow]:
-    """The rows by their BM25, the best first, and the row of statistics."""
+) -> tuple[list[JudgedRow], MatchedWords]:
+    """The rows by their BM25, the best first, and what it is in all."""
     request = SearchRequest(query=query, project_ids=[person.project.id])
     async with db.tenant(person.team_id) as conn:
-        lexemes = await repository.lexemes(conn, person.team_id, request.project_ids, query, 64)
-        statistics = await lexical.read_statistics(conn, person.team_id, request.project_ids, lexemes)
-        rows = await repository.rank(conn, person.team_id, request, lexemes, statistics, ranking, near, None, limit)
-    (words,) = [row for row in rows if row.id is None]
+        lexemes, statistics = await lexical.read_words(conn, person.team_id, request.project_ids, query)
+        asked = (conn, person.team_id, request, lexemes, statistics, ranking)
+        words = await repository.matched(*asked, limit)
+        statistics = msgspec.structs.replace(statistics, found_in=words.found_in)
+        asked = (conn, person.team_id, request, lexemes, statistics, ranking)
+        rows = await repository.judged(*asked, words.ids, near, None)
     return sorted((row for row in rows if row.id), key=lambda row: row.place), words
 
 
@@ -138,7 +141,7 @@ async def test_scores_and_order_are_those_of_the_textbook(db: Db, cast: Cast, ma
 
         scores = {of_number[row.id]: row.bm25 for row in rows}
         assert scores == pytest.approx(textbook(documents, query, k1, b), rel=1e-4)
-        assert words.bm25 == max(scores.values())
+        assert words.best == pytest.approx(max(scores.values()), rel=1e-6)
         ordered = [(-row.bm25, -of_number[row.id]) for row in rows]
         assert ordered == sorted(ordered)
 
@@ -215,7 +218,7 @@ async def test_how_often_a_word_is_there_is_counted_over_all_fields(db: Db, cast
     # Then a score is how often the word is there, times how high up it stands, times what its rarity says: see the formula.
     rows, words = await ranked(db, cast.alice, "wombat", Ranking(k1=10, b=0))
 
-    (found_in,) = words.found_in or []
+    (found_in,) = words.found_in
     idf = math.log(1 + max(4 - found_in + 0.5, 0.5) / (found_in + 0.5))
     for row in rows:
         assert row.id

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
-from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import httpx
@@ -19,7 +18,7 @@ from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.sql import Query
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
-from cmserver.recall.search import lexical, repository
+from cmserver.recall.search import repository
 from cmserver.recall.search.model import Baseline, Filters, MatchType, Ranking, ScopeStatistics, SearchPage, SearchRequest, Spread
 from cmserver.recall.search.score import Candidate, score_candidate, score_of
 from cmserver.recall.search.search import find_page
@@ -300,7 +299,6 @@ async def test_the_sample_of_cosines_has_as_many_of_each_project(
     db: Db, cast: Cast, make: Make, vectors: Vectors, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(repository, "SAMPLE", 10)
-    monkeypatch.setattr(repository, "is_planned_once", Mock(return_value=False))  # its text has the size of the sample
     billing = await bound_to(db, cast.alice, "billing")
     for person, vector in ((cast.alice, [1, 0]), (billing, [0, 1])):
         for n in range(20):
@@ -325,7 +323,6 @@ async def test_a_search_asks_once_for_each_of_its_steps(
         vectors.give(await make.turn(project=cast.alice.project, prompt=f"wombat {n}x", reply="Fed."), [1, n])
     queries: dict[str, Query[Any]] = queries_of(repository)
     names = {query.text: name for name, query in queries.items()}
-    names |= {repository.plan_once(query, cast.alice.team_id, is_team=False).text: name for name, query in queries.items()}
     statements: list[str] = []
     execute = AsyncCursor[Any].execute
 
@@ -343,31 +340,35 @@ async def test_a_search_asks_once_for_each_of_its_steps(
         statements.clear()
         return done
 
-    by_words = ["LEXEMES", "SAMPLED", "RANK", "TURNS", "texts", "texts", "PLAN_EACH_CALL"]
-    ranked = ["NEAREST", "RANK_BY_MEANING", "NEAREST_TURNS", "TURNS_BY_MEANING"]
+    by_words = ["PLANS", "WORDS", "MATCHED", "JUDGED_ROWS", "MATCHED_TURNS", "JUDGED_TURNS", "texts", "texts", "PLANS"]
     assert await count(PLAIN, None) == by_words
-    assert await count(Ranking(), vectors.near(1, 0)) == ["LEXEMES", "SAMPLED", *ranked, "texts", "texts", "PLAN_EACH_CALL"]
+    of_turns = ["NEAREST_TURNS", "MATCHED_TURNS", "JUDGED_TURNS_BY_MEANING"]
+    by_meaning = ["PLANS", "WORDS", "NEAREST", "MATCHED", "JUDGED_BY_MEANING", *of_turns, "texts", "texts", "PLANS"]
+    assert await count(Ranking(), vectors.near(1, 0)) == by_meaning
     wanted = await count(Ranking(), vectors.near(1, 0), kinds=["observation"])
-    assert wanted == ["LEXEMES", "SAMPLED", "NEAREST_WANTED", "RANK_WANTED_BY_MEANING", "texts"]
+    assert wanted == ["WORDS", "NEAREST_WANTED", "MATCHED_WANTED", "JUDGED_WANTED_BY_MEANING", "texts", "PLANS"]
+    all_kinds = await count(Ranking(), vectors.near(1, 0), kinds=["observation", "summary", "manual"])
+    assert all_kinds == [*by_meaning[:5], "texts", "PLANS"]
 
 
-@pytest.mark.parametrize("changed", ["nothing", "pooler", "size"])
-async def test_a_small_scope_is_planned_once_unless_the_connection_keeps_no_plans_or_it_was_large_a_moment_ago(
-    db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch, changed: str
-):
+async def test_plans_are_kept_during_a_search_where_the_connection_keeps_any(db: Db, cast: Cast, make: Make):
     await make.observation(project=cast.alice.project, title="wombat")
-    sizes = lexical.ScopeSizes()
-    monkeypatch.setattr(lexical, "_sizes", sizes)
-    if changed == "size":
-        sizes.keep((cast.alice.team_id, frozenset([cast.alice.project.id])), repository.SMALL_SCOPE + 1)
-    planned = Mock(side_effect=repository.plan_once)
-    monkeypatch.setattr(repository, "plan_once", planned)
     request = SearchRequest(query="wombat", project_ids=[cast.alice.project.id])
 
     async with db.tenant(cast.alice.team_id) as conn:
-        if changed == "pooler":
-            conn.prepare_threshold = None
-        page = await find_page(conn, cast.alice.principal, request, PLAIN)
 
-    assert len(page.hits) == 1
-    assert planned.called is (changed == "nothing")
+        async def ask(of: str) -> tuple[Any, ...] | None:
+            cursor = await conn.execute(f"SELECT {of}".encode(), prepare=False)
+            return await cursor.fetchone()
+
+        used: list[tuple[Any, ...] | None] = []
+        for threshold in (5, None):
+            conn.prepare_threshold = threshold
+            for _ in range(2):
+                assert len((await find_page(conn, cast.alice.principal, request, PLAIN)).hits) == 1
+                used.append(await ask("sum(generic_plans) FROM pg_prepared_statements WHERE statement LIKE '%terms AS%'"))
+        settings = await ask("current_setting('plan_cache_mode'), current_setting('enable_seqscan')")
+
+    assert used[0] and used[1] and used[1][0] > used[0][0]
+    assert used[1] == used[2] == used[3]
+    assert settings == ("auto", "on")

@@ -7,12 +7,23 @@ import math
 import pytest
 
 from cmserver.base.text import quote_lexeme
-from cmserver.recall.search.lexical import select_leading
+from cmserver.recall.search.lexical import select_leading, select_together
 from cmserver.recall.search.model import ScopeStatistics, WordSample
 
 
-def sampled(found_in: int, documents: int = 1_000_000) -> WordSample:
-    return WordSample(found_in=found_in, sampled=500, words=100.0, documents=documents, rows=1_000_000.0, projects=1, turns=0)
+def sampled(found_in: int, documents: int = 1_000_000, *, first: int = 0) -> WordSample:
+    """In so many of the sample, from its `first` on."""
+    return WordSample(
+        lexeme="word",
+        found_in=list(range(first, first + found_in)),
+        sampled=500,
+        words=100.0,
+        turn_words=1.0,
+        documents=documents,
+        rows=1_000_000.0,
+        projects=1,
+        turns=0,
+    )
 
 
 def test_in_a_small_scope_all_words_lead():
@@ -37,6 +48,13 @@ def test_of_many_common_words_only_some_are_paired():
     leading, by_pairs = select_leading([sampled(300)] * 64)
 
     assert (leading, by_pairs) == (list(range(10)), True)
+
+
+def test_of_common_words_the_rarest_that_documents_have_together_are_looked_for_first():
+    assert select_together([sampled(300, 20_000), sampled(200, 20_000), sampled(400, 20_000)]) == [1, 0, 2]
+    assert select_together([sampled(200, 20_000), sampled(300, 20_000, first=200)]) == [], "they exclude each other"
+    assert select_together([sampled(200, 20_000), sampled(300, 20_000, first=198), sampled(400, 20_000)]) == [0, 2]
+    assert select_together([sampled(0, 20_000), sampled(300, 20_000)]) == [], "one is rare"
 
 
 def test_a_word_is_quoted_for_the_query():

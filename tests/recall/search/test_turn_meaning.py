@@ -72,8 +72,8 @@ async def test_turns_are_no_documents_of_a_team_and_no_neighbours_of_observation
         vectors.give(await make.turn(project=cast.alice.project, reply=f"A wombat {n}"), [1, 0])
 
     async with db.tenant(cast.alice.team_id) as conn:
-        team = await lexical.read_statistics(conn, cast.alice.team_id, None, ["wombat"])
-        project = await lexical.read_statistics(conn, cast.alice.team_id, [cast.alice.project.id], ["wombat"])
+        _, team = await lexical.read_words(conn, cast.alice.team_id, None, "wombat")
+        _, project = await lexical.read_words(conn, cast.alice.team_id, [cast.alice.project.id], "wombat")
     found = await run_search(db, cast.alice, "wombat", ranking=MEANT, sought=vectors.near(1, 0), limit=100)
 
     assert (team.documents, team.found_in) == (project.documents, project.found_in) == (3, team.found_in)

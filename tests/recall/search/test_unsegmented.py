@@ -10,8 +10,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.text import UNSEGMENTED
 from cmserver.recall.file_context import find_file_matches
-from cmserver.recall.search import repository
-from cmserver.recall.search.lexical import MAX_BINDING_WORDS, parse_query
+from cmserver.recall.search.lexical import MAX_BINDING_WORDS, parse_query, read_words
 from tests.compat.worker import prompt, session
 from tests.conftest import Cast
 from tests.make import Make
@@ -103,7 +102,7 @@ def test_each_character_counts_as_a_binding_word_and_is_left_whole():
 
 async def lexemes(db: Db, cast: Cast, query: str, limit: int = 64) -> list[str]:
     async with db.tenant(cast.alice.team_id) as conn:
-        return await repository.lexemes(conn, cast.alice.team_id, [cast.alice.project.id], query, limit)
+        return (await read_words(conn, cast.alice.team_id, [cast.alice.project.id], query, limit))[0]
 
 
 async def test_a_query_has_pairs_and_a_single_character_only_where_it_stands_alone(db: Db, cast: Cast):
