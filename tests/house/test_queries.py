@@ -66,7 +66,7 @@ NEVER_NULL = {
         for name in (
             "_WANTED",
             "_WANTED_BY_INDEX",
-            *(f"_TURNS{kind}" for kind in ("", "_WANTED", "_BY_INDEX", "_WANTED_BY_INDEX")),
+            *(f"_TURNS{kind}" for kind in ("_WANTED", "_BY_INDEX", "_WANTED_BY_INDEX")),
         )
     },
     "cmserver.generation.leases.repository.claims_to_abort: claim": "a job that is processing has one (locked_while_processing)",
@@ -220,9 +220,7 @@ WITHOUT_TEAM = {
         "consolidation.comparison.repository.BY_WORDS",
         "recall.repository.about_file",
         "recall.repository.NEAR_OBSERVATIONS",
-        "recall.search.repository.RANK",
-        "recall.search.repository.RANK_WANTED",
-        "recall.search.repository.TURNS",
+        "recall.search.repository.JUDGED_WANTED",
     ],
 }
 """By reason: queries that name rows of teams by their ids, and no team."""

@@ -4,7 +4,8 @@ Queries are whole sentences; requiring all of their words finds nothing for most
 has marked is binding: a "quoted phrase" must be there, a -word or -"phrase" must not.
 
 All that has any of the words is a hit, as long as that is little. In a large database the commonest words would have most of it
-looked at, and say least: they still count in what the rarer ones find, but lead nowhere by themselves.
+looked at, and say least: they still count in what the rarer ones find, but lead nowhere by themselves. Where all are common, what has
+several of them together comes before them.
 """
 
 from __future__ import annotations
@@ -28,9 +29,6 @@ _MAX_ROWS = 1_500
 """How many rows may be read, by the estimate from the sample."""
 _ENTRIES_PER_ROW = 20
 """How many entries of the index are read in the time of one row."""
-_TOO_COMMON = 10
-"""When even the rarest word has this many times `_MAX_ROWS`, rows are looked up by pairs of words."""
-
 _MIN_TOGETHER, _FEWEST_SAMPLED = 300, 3
 """So many documents with all of the rarest words are looked at before those with one of them, if so many of the sample are."""
 
@@ -64,7 +62,7 @@ class ScopeSizes:
 
 
 _sizes, _turn_counts = ScopeSizes(), ScopeSizes()
-NO_STATISTICS = ScopeStatistics(documents=0, mean_words=1, found_in=[], leading=[], by_pairs=False)
+NO_STATISTICS = ScopeStatistics(documents=0, mean_words=1, found_in=[], leading=[])
 
 # Quoted and excluded words; not -k, -rf and -1, which are options of commands and are searched as they are. A character of a script
 # without spaces counts as a word.
@@ -103,35 +101,30 @@ async def read_words(
     _sizes.keep(scope, first.documents)
     _turn_counts.keep(scope, first.turns)
     documents = first.documents or first.turns
-    leading, by_pairs = select_leading(samples)
     statistics = ScopeStatistics(
         documents=documents,
         mean_words=max(first.words, 1.0),
         found_in=[(len(sample.found_in) + 0.5) / (sample.sampled + 1) * documents for sample in samples],
-        leading=leading,
-        by_pairs=by_pairs,
+        leading=select_leading(samples),
+        together=select_together(samples),
         are_turns=first.documents == 0,
         projects=first.projects,
         turn_count=first.turns,
         turn_words=max(first.turn_words, 1.0),
-        together=select_together(samples),
     )
     return [sample.lexeme for sample in samples], statistics
 
 
-def select_leading(samples: Sequence[WordSample]) -> tuple[list[int], bool]:
-    """The places of the rarest words, as many as lead to at most `_MAX_ROWS` rows; and whether each hit must have two of them."""
-    ordered = sorted(range(len(samples)), key=lambda place: len(samples[place].found_in))
-    if len(ordered) > 1 and _estimate_rows(samples[ordered[0]]) > _TOO_COMMON * _MAX_ROWS:
-        return ordered[:_TOO_COMMON], True
+def select_leading(samples: Sequence[WordSample]) -> list[int]:
+    """The places of the rarest words, as many as lead to at most `_MAX_ROWS` rows."""
     leading: list[int] = []
     rows = 0.0
-    for place in ordered:
+    for place in sorted(range(len(samples)), key=lambda place: len(samples[place].found_in)):
         rows += _estimate_rows(samples[place])
         if leading and rows > _MAX_ROWS:
             break
         leading.append(place)
-    return leading, False
+    return leading
 
 
 def select_together(samples: Sequence[WordSample]) -> list[int]:

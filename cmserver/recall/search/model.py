@@ -150,7 +150,8 @@ class ScopeStatistics(msgspec.Struct, frozen=True, array_like=True, kw_only=True
     """What the scores of one query are relative to: the scope that is searched, before filters.
 
     `found_in` counts the documents with each word of the query; `leading` are the places of the words that lead to the hits, and
-    with `by_pairs` each hit has two of them. A page's cursor carries all of it, so that the pages of one search agree.
+    `together` those of the rarest ones, all of which a hit by words has, where even the rarest has more documents than are looked
+    at. A page's cursor carries all of it, so that the pages of one search agree.
     """
 
     documents: int
@@ -158,7 +159,7 @@ class ScopeStatistics(msgspec.Struct, frozen=True, array_like=True, kw_only=True
     """Mean length of a document, in words."""
     found_in: list[float]
     leading: list[int]
-    by_pairs: bool
+    together: list[int] = []
     observations: Baseline = Baseline()
     turns: Baseline = Baseline()
     are_turns: bool = False
@@ -168,8 +169,6 @@ class ScopeStatistics(msgspec.Struct, frozen=True, array_like=True, kw_only=True
     turn_count: int = 0
     turn_words: float = 1.0
     """Mean length of a turn, in different words."""
-    together: list[int] = []
-    """The places of the rarest words that many documents have together, where even the rarest has more than are looked at."""
 
     @property
     def idfs(self) -> list[float]:

@@ -9,7 +9,6 @@ each call. KEEP_PLANS says which, for the transaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 from typing import LiteralString
 from uuid import UUID
 
@@ -566,30 +565,26 @@ async def matched(
 ) -> MatchedWords:
     """The first `limit` observations, or `turns`, by their words.
 
-    Documents with a leading word are counted, unless a page before has done it. What turns have is weighed as in observations.
-    Where the words are common, what has the rarest of them together is looked at first, and all else where that is too little.
+    They have a leading word, or those that are to be there together. Documents with a leading word are counted, unless a page
+    before has done it. What turns have is weighed as in observations.
     """
     values = _values(team_id, request, lexemes, statistics, ranking, turns=turns)
     quoted = [quote_lexeme(lexeme) for lexeme in lexemes]
-    is_counted = turns or (request.after is None and not statistics.by_pairs)
+    together = [] if turns else statistics.together
+    is_counted = turns or (request.after is None and not together)
     values |= {
         "documents": statistics.turn_count if turns else statistics.documents,
         "idfs": statistics.idfs if turns else [None] * len(quoted),
-        "known": statistics.found_in,
+        "known": [
+            None if is_counted and (turns or place in statistics.leading) else found_in
+            for place, found_in in enumerate(statistics.found_in)
+        ],
         "limit": limit,
     }
+    if together:
+        values["any"] = " & ".join(quoted[place] for place in together)
     plain, wanted = (MATCHED_TURNS, MATCHED_TURNS_WANTED) if turns else (MATCHED, MATCHED_WANTED)
-    query = wanted if request.filters.are_any else plain
-    if statistics.together and not turns:
-        together = " & ".join(quoted[place] for place in statistics.together)
-        found = await query.one(conn, **values | {"any": together})
-        if found.matching >= limit:
-            return found
-    values["known"] = [
-        None if is_counted and (turns or place in statistics.leading) else found_in
-        for place, found_in in enumerate(statistics.found_in)
-    ]
-    return await query.one(conn, **values)
+    return await (wanted if request.filters.are_any else plain).one(conn, **values)
 
 
 async def judged(
@@ -643,12 +638,11 @@ def _values(
 ) -> dict[str, object]:
     quoted = [quote_lexeme(lexeme) for lexeme in lexemes]
     leading = quoted if turns else [quoted[place] for place in statistics.leading]
-    by_pairs = statistics.by_pairs and not turns
     return {
         "team_id": team_id,
         "project_ids": _listed(request.project_ids),
         "quoted": quoted,
-        "any": " | ".join(map(" & ".join, combinations(leading, 2)) if by_pairs else leading),
+        "any": " | ".join(leading),
         "weights": list(_EVEN_WEIGHTS if turns else WEIGHTS),
         "k1": ranking.k1,
         "b": ranking.b,

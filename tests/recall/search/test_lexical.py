@@ -14,7 +14,7 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.recall.search import lexical, repository
-from cmserver.recall.search.model import JudgedRow, MatchedWords, Ranking, SearchRequest
+from cmserver.recall.search.model import Filters, JudgedRow, MatchedWords, Ranking, SearchRequest
 from tests.conftest import Cast, Person, bound_to
 from tests.make import Make
 from tests.recall.search.tools import NOON, numbers, run_search
@@ -276,18 +276,32 @@ async def test_in_a_large_scope_what_is_found_has_the_scores_of_one_that_is_read
     assert large.deviation == pytest.approx(whole.deviation, rel=0.4)
 
 
-async def test_two_common_words_lead_to_what_has_both(db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch):
-    for n in range(120):
-        await make.observation(project=cast.alice.project, title=f"word{n}", narrative=("wombat", "numbat", "wombat numbat")[n % 3])
-    monkeypatch.setattr(repository, "SAMPLE", 50)
+async def test_of_common_words_those_come_first_that_have_them_together_and_none_is_lost_where_these_are_few(
+    db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch
+):
+    """Words that exclude each other find what has one of them, and what passes a filter is looked for before any cut."""
+    for n in range(150):
+        narrative = ("wombat", "numbat", "wombat numbat", "bilby")[n % 4]
+        await make.observation(
+            project=cast.alice.project, title=f"word{n}", narrative=narrative, type="bugfix" if n == 4 else "change"
+        )
+    whole = {query: numbers(await run_search(db, cast.alice, query)) for query in ("wombat numbat", "numbat bilby", "wombat")}
     monkeypatch.setattr(repository, "SMALL_SCOPE", 0)
+    monkeypatch.setattr(repository, "SAMPLE", 100)
     monkeypatch.setattr(lexical, "_MAX_ROWS", 1)
+    monkeypatch.setattr(lexical, "_MIN_TOGETHER", 10)
+    monkeypatch.setattr(repository, "JUDGED", 30)
+    monkeypatch.setattr(repository, "PAGE_EXTRA", 0)
 
-    both = await run_search(db, cast.alice, "wombat numbat")
-    page = await run_search(db, cast.alice, "wombat")
+    both = await run_search(db, cast.alice, "wombat numbat", limit=20)
+    filtered = await run_search(db, cast.alice, "wombat numbat", filters=Filters(types=["bugfix"]), limit=20)
+    apart = await run_search(db, cast.alice, "numbat bilby", limit=20)
 
-    assert sorted(numbers(both)) == [n + 1 for n in range(120) if n % 3 == 2]
-    assert len(page.hits) == 80
+    assert numbers(both) == whole["wombat numbat"][:20]
+    assert {number % 4 for number in numbers(both)} == {3}
+    assert numbers(filtered) == [5], "it has one of the words"
+    assert len(apart.hits) == 20
+    assert set(numbers(apart)) <= set(whole["numbat bilby"])
 
 
 async def test_a_scope_that_is_too_large_to_be_counted_is_as_large_as_its_numbers_say(

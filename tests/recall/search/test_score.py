@@ -36,7 +36,6 @@ STATISTICS = ScopeStatistics(
     mean_words=10,
     found_in=[5],
     leading=[0],
-    by_pairs=False,
     observations=Baseline(words=Spread(mean=1.0, deviation=2.0), meaning=Spread(mean=0.1, deviation=0.1)),
     turns=Baseline(words=Spread(mean=1.0, deviation=4.0), meaning=Spread(mean=0.3, deviation=0.1)),
 )

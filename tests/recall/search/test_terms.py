@@ -27,27 +27,17 @@ def sampled(found_in: int, documents: int = 1_000_000, *, first: int = 0) -> Wor
 
 
 def test_in_a_small_scope_all_words_lead():
-    leading, by_pairs = select_leading([sampled(500, 2_000), sampled(0, 2_000)])
+    samples = [sampled(500, 2_000), sampled(0, 2_000)]
 
-    assert (sorted(leading), by_pairs) == ([0, 1], False)
+    assert (select_leading(samples), select_together(samples)) == ([1, 0], [])
 
 
 def test_in_a_large_scope_rare_words_lead_until_the_rows_are_too_many():
-    assert select_leading([sampled(100), sampled(0), sampled(10)]) == ([1], False)
+    assert select_leading([sampled(100), sampled(0), sampled(10)]) == [1]
 
 
 def test_a_single_word_leads_however_common_it_is():
-    assert select_leading([sampled(500)]) == ([0], False)
-
-
-def test_where_all_words_are_common_each_leads_together_with_another_one():
-    assert select_leading([sampled(300), sampled(200), sampled(400)]) == ([1, 0, 2], True)
-
-
-def test_of_many_common_words_only_some_are_paired():
-    leading, by_pairs = select_leading([sampled(300)] * 64)
-
-    assert (leading, by_pairs) == (list(range(10)), True)
+    assert select_leading([sampled(500)]) == [0]
 
 
 def test_of_common_words_the_rarest_that_documents_have_together_are_looked_for_first():
@@ -63,10 +53,10 @@ def test_a_word_is_quoted_for_the_query():
 
 def test_the_rarer_a_word_the_more_it_weighs_and_none_weighs_nothing_or_less():
     counts = [float(documents) for documents in range(101)]
-    weights = ScopeStatistics(documents=100, mean_words=10, found_in=counts, leading=[0], by_pairs=False).idfs
+    weights = ScopeStatistics(documents=100, mean_words=10, found_in=counts, leading=[0]).idfs
 
     assert weights == sorted(weights, reverse=True)
     assert weights[-1] > 0
     assert weights[1] == pytest.approx(math.log(1 + 99.5 / 1.5))
-    estimated = ScopeStatistics(documents=10, mean_words=10, found_in=[50.0], leading=[0], by_pairs=False)
+    estimated = ScopeStatistics(documents=10, mean_words=10, found_in=[50.0], leading=[0])
     assert estimated.idfs[0] > 0  # of more than there are
