@@ -19,7 +19,7 @@ from cmserver.observations.embedding.model import EmbeddingModel
 log = get_logger(__name__)
 
 MANY_VECTORS = 20_000
-"""Up to this many vectors of a team are compared one by one: that is fast enough, and exact under any filter."""
+"""Up to this many vectors of a team are compared one by one: that is fast enough, and exact."""
 
 MOST_LISTS = 1_000
 _OUTGROWN = 2

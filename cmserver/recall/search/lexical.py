@@ -4,8 +4,8 @@ Queries are whole sentences; requiring all of their words finds nothing for most
 has marked is binding: a "quoted phrase" must be there, a -word or -"phrase" must not.
 
 All that has any of the words is a hit, as long as that is little. In a large database the commonest words would have most of it
-looked at, and say least: they still count in what the rarer ones find, but lead nowhere by themselves. Where all are common, what has
-several of them together comes before them.
+looked at, and say least: they still count in what the rarer ones find, but lead nowhere by themselves. Where all are common, what
+has several of them together comes before them.
 """
 
 from __future__ import annotations

@@ -42,9 +42,11 @@ from cmserver.sessions.turns.model import SessionTurn
 _TIER_GROWTH = 4
 _MAX_SEEN = 10_000
 """How many hits may come before a page: this many, or as many as the scope has documents if that is more."""
-MAX_EXACT = 20_000
-"""In a scope of up to this many documents all vectors are compared: that is quicker than the index."""
-_PROBED_SHARE = 3
+MAX_EXACT, MAX_FILTERED = 20_000, 60_000
+"""In a team of up to this many documents all vectors are compared, and in projects, or with filters, of up to so many: of the
+team's index they would read more than they compare."""
+_MANY_LISTS = 245
+_PROBED_SHARE, _PROBED_SHARE_OF_MANY = 3, 5
 """One in this many of the index's lists is read, the nearest: `bin/bench search` finds nearly everything in them."""
 
 
@@ -131,12 +133,15 @@ async def find_nearest(
     filters = request.filters.of(turns=turns)
     request = msgspec.structs.replace(request, filters=filters)
     is_wide = not filters.are_any or (request.project_ids is None and filters.session_id is None)
-    if documents > MAX_EXACT and is_wide and (lists := await embeddings.lists(conn, team_id, vector.model_id)) is not None:
+    most = MAX_EXACT if request.project_ids is None and not filters.are_any else MAX_FILTERED
+    if documents > most and is_wide and (lists := await embeddings.lists(conn, team_id, vector.model_id)) is not None:
         nearest = await repository.nearest(conn, team_id, request, vector, limit, turns=turns, probes=count_probes(lists))
         if len(nearest) == limit:
             return nearest
     elif (
-        filters.are_kinds_alone and repository.SMALL_SCOPE < documents <= MAX_EXACT and limit * repository.LOOKED_AHEAD < documents
+        filters.are_kinds_alone
+        and repository.SMALL_SCOPE < documents <= MAX_FILTERED
+        and limit * repository.LOOKED_AHEAD < documents
     ):
         nearest = await repository.nearest_ahead(conn, team_id, request, vector, limit)
         if len(nearest) == limit:
@@ -146,7 +151,7 @@ async def find_nearest(
 
 def count_probes(lists: int) -> int:
     """How many of an index's lists are read for a query."""
-    return -(-lists // _PROBED_SHARE)
+    return -(-lists // (_PROBED_SHARE if lists <= _MANY_LISTS else _PROBED_SHARE_OF_MANY))
 
 
 class _Search(msgspec.Struct):

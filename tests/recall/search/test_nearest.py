@@ -222,6 +222,7 @@ async def test_many_turns_are_found_by_the_index_where_there_are_few_observation
     alice = room.cast.alice
     turns = [await make.turn(project=alice.project, reply=f"Answer {n}") for n in range(LIMIT)]
     monkeypatch.setattr(search, "MAX_EXACT", LIMIT - 1)
+    monkeypatch.setattr(search, "MAX_FILTERED", LIMIT - 1)
     monkeypatch.setattr(repository, "MAX_COUNTED", LIMIT)
     monkeypatch.setattr(repository, "SMALL_SCOPE", 0)
     async with room.db.system() as conn:
@@ -238,6 +239,13 @@ async def test_many_turns_are_found_by_the_index_where_there_are_few_observation
         assert {hit.id for hit in page.hits} <= {turn.id for turn in turns}
         assert page.hits
     assert asked_of_the_index == [LIMIT, LIMIT]
+
+
+async def test_in_a_team_of_usual_size_the_index_is_asked_for_what_has_no_filters_alone(room: Room, asked_of_the_index: list[int]):
+    for scope, filters in ((None, {}), (room.project, {}), (None, {"types": ["bugfix"]})):
+        await room.nearest(scope, documents=search.MAX_EXACT + 1, **filters)  # pyright: ignore[reportArgumentType]
+
+    assert asked_of_the_index == [LIMIT]
 
 
 async def test_without_an_index_all_are_compared(room: Room, asked_of_the_index: list[int]):

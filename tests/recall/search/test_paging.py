@@ -237,3 +237,20 @@ async def test_a_cursor_from_far_away_is_cheap(client: httpx.AsyncClient, cast: 
     response = await post(client, cast.alice, "/v1/search", query="wombat", cursor=cursor)
 
     assert response.status_code in {200, 400}, response.text
+
+
+async def test_a_cursor_that_names_a_word_again_and_again_is_refused(db: Db, client: httpx.AsyncClient, cast: Cast, make: Make):
+    """Its sender could make a query of any length of it."""
+    for n in range(3):
+        await make.observation(project=cast.alice.project, title=f"wombat {n}x")
+    request = SearchRequest(query="wombat", project_ids=[cast.alice.project.id], limit=1)
+    async with db.tenant(cast.alice.team_id) as conn:
+        position = (await find_page(conn, cast.alice.principal, request, PLAIN)).next
+    assert position
+    for places in ({"leading": [0] * 500}, {"together": [0] * 500}, {"together": [1]}):
+        statistics = msgspec.structs.replace(position.statistics, **places)
+        cursor = _encoded(msgspec.msgpack.encode(msgspec.structs.replace(position, statistics=statistics)))
+
+        response = await post(client, cast.alice, "/v1/search", query="wombat", cursor=cursor)
+
+        assert response.status_code == 400, response.text

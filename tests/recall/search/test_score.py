@@ -368,6 +368,8 @@ async def test_plans_are_kept_during_a_search_where_the_connection_keeps_any(db:
                 used.append(await ask("sum(generic_plans) FROM pg_prepared_statements WHERE statement LIKE '%terms AS%'"))
         settings = await ask("current_setting('plan_cache_mode'), current_setting('enable_seqscan')")
 
-    assert used[0] and used[1] and used[1][0] > used[0][0]
+    assert used[0]
+    assert used[1]
+    assert used[1][0] > used[0][0]
     assert used[1] == used[2] == used[3]
     assert settings == ("auto", "on")
