@@ -152,6 +152,18 @@ async def test_the_newest_are_sampled_from_the_end_of_an_index(db: Db, crowd: Ca
         assert not re.search(r"Sort  \(.*\n.*Sort Key: [^\n]*created_at[^\n]*\n.*Seq Scan", told), told
 
 
+async def test_a_search_of_a_team_does_not_read_what_is_shared_once_more(db: Db, database: str, crowd: Cast, embedded: int):
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("UPDATE observations SET scope = 'team' WHERE team_id = %s", [crowd.alice.team_id])
+        conn.execute("VACUUM ANALYZE observations")
+    asked = asking(crowd, project_ids=None, model_id=embedded, vector="[1,0]", documents=10_000)
+
+    for query in (search.WORDS, search.MATCHED, search.NEAREST):
+        told = await kept_plan(db, crowd.alice.team_id, query, asked)
+
+        assert not re.search(r"Rows Removed by Filter: \d{4}", told), told
+
+
 async def fill_turns(db: Db, cast: Cast) -> None:
     """Many turns of each person, five of them about a quokka."""
     async with db.system() as conn:

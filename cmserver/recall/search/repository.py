@@ -114,8 +114,8 @@ WORDS = Query(
                         ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s) p
                  UNION ALL
                 (SELECT o.content_search, o.content_words, o.number, o.created_at, o.id FROM observations_in_team o
-                  WHERE o.team_id = %(team_id)s AND o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[])
-                    AND {_SEES_SHARED}
+                  WHERE %(project_ids)s::uuid[] IS NOT NULL AND o.team_id = %(team_id)s AND o.scope = 'team'
+                    AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND {_SEES_SHARED}
                   ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s)) n
          ORDER BY n.created_at DESC, n.id DESC LIMIT %(sample)s
     ), newest_turns AS MATERIALIZED (
@@ -271,8 +271,8 @@ def _shared_rows(columns: LiteralString) -> LiteralString:
     return f"""
                  UNION ALL
                 SELECT {columns} FROM observations_in_team o
-                 WHERE o.scope = 'team' AND {_SEES_SHARED} AND NOT o.project_id = ANY(%(project_ids)s::uuid[])
-                   AND (o.content_search @@ %(any)s::tsquery) IS TRUE"""
+                 WHERE %(project_ids)s::uuid[] IS NOT NULL AND o.scope = 'team' AND {_SEES_SHARED}
+                   AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND (o.content_search @@ %(any)s::tsquery) IS TRUE"""
 
 
 def _matched(table: LiteralString, shared: LiteralString, wanted: LiteralString) -> LiteralString:
@@ -420,8 +420,8 @@ _SHARED: LiteralString = f"""UNION ALL
             SELECT e.observation_id, e.embedding <=> %(vector)s::halfvec
               FROM observations_in_team o
               JOIN observation_embeddings e ON e.observation_id = o.id AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s
-             WHERE o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND e.embedding IS NOT NULL
-               AND {_SEES_SHARED}"""
+             WHERE %(project_ids)s::uuid[] IS NOT NULL AND o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[])
+               AND e.embedding IS NOT NULL AND {_SEES_SHARED}"""
 
 # Exact: computes the distance of every vector in the scope. The distance is a value, not an ORDER BY of the
 # operator, so that no index is used.
