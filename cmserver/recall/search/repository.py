@@ -562,11 +562,13 @@ async def matched(
     limit: int,
     *,
     turns: bool = False,
+    apart: bool = False,
 ) -> MatchedWords:
     """The first `limit` observations, or `turns`, by their words.
 
-    They have a leading word, or those that are to be there together. Documents with a leading word are counted, unless a page
-    before has done it. What turns have is weighed as in observations.
+    They have a leading word, or those that are to be there together; `apart`, a leading word but not all of these. Documents with a
+    leading word are counted, unless a page before has done it, or some are looked for together. What turns have is weighed as in
+    observations.
     """
     values = _values(team_id, request, lexemes, statistics, ranking, turns=turns)
     quoted = [quote_lexeme(lexeme) for lexeme in lexemes]
@@ -582,7 +584,8 @@ async def matched(
         "limit": limit,
     }
     if together:
-        values["any"] = " & ".join(quoted[place] for place in together)
+        all_of_them = " & ".join(quoted[place] for place in together)
+        values["any"] = f"({values['any']}) & !({all_of_them})" if apart else all_of_them
     plain, wanted = (MATCHED_TURNS, MATCHED_TURNS_WANTED) if turns else (MATCHED, MATCHED_WANTED)
     return await (wanted if request.filters.are_any else plain).one(conn, **values)
 

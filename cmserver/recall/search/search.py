@@ -252,10 +252,11 @@ class _Search(msgspec.Struct):
             near = await find_nearest(*scope, self.vector, depth, documents, turns=turns)
         asked = (*scope, self.lexemes, self.statistics, self.ranking)
         matched = await repository.matched(*asked, depth, turns=turns)
-        if self.statistics.together and not turns and self.request.after is None and matched.matching < depth:
-            self.statistics = msgspec.structs.replace(self.statistics, together=[])
-            asked = (*scope, self.lexemes, self.statistics, self.ranking)
-            matched = await repository.matched(*asked, depth)
+        if self.statistics.together and not turns and matched.matching <= depth != 0:
+            # The others follow, whatever the page: the order must not depend on it. Nor do the figures.
+            others = await repository.matched(*asked, depth - matched.matching, apart=True)
+            ids, matching = [*matched.ids, *others.ids], matched.matching + others.matching
+            matched = msgspec.structs.replace(matched, ids=ids, matching=matching)
         words = Spread(mean=matched.mean, deviation=matched.deviation)
         self.best_bm25 = max(self.best_bm25, matched.best)
         self.best_cosine = max(self.best_cosine, near[0].cosine if near else 0.0)

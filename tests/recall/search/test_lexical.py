@@ -14,10 +14,11 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.recall.search import lexical, repository
-from cmserver.recall.search.model import Filters, JudgedRow, MatchedWords, Ranking, SearchRequest
+from cmserver.recall.search.model import Filters, JudgedRow, MatchedWords, Ranking, SearchPage, SearchRequest
+from cmserver.recall.search.search import find_page
 from tests.conftest import Cast, Person, bound_to
 from tests.make import Make
-from tests.recall.search.tools import NOON, numbers, run_search
+from tests.recall.search.tools import NOON, PLAIN, numbers, run_search
 
 WORDS = [
     "zorb",
@@ -302,6 +303,42 @@ async def test_of_common_words_those_come_first_that_have_them_together_and_none
     assert numbers(filtered) == [5], "it has one of the words"
     assert len(apart.hits) == 20
     assert set(numbers(apart)) <= set(whole["numbat bilby"])
+
+
+async def test_of_common_words_pages_of_any_size_have_the_same_hits_in_the_same_order(
+    db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch
+):
+    """Those with all words together first, however long, and then each that has the rarest."""
+    filling = " ".join(f"filler{n}" for n in range(150))
+    for n in range(160):
+        title = f"wombat w{n}" if n % 4 == 0 else f"word{n}"
+        narrative = ("wombat wombat wombat", "numbat", f"wombat numbat {filling}", "numbat bilby")[n % 4]
+        await make.observation(project=cast.alice.project, title=title, narrative=narrative)
+    monkeypatch.setattr(repository, "SMALL_SCOPE", 0)
+    monkeypatch.setattr(repository, "SAMPLE", 100)
+    monkeypatch.setattr(repository, "JUDGED", 30)
+    monkeypatch.setattr(repository, "PAGE_EXTRA", 5)
+    monkeypatch.setattr(lexical, "_MAX_ROWS", 1)
+    monkeypatch.setattr(lexical, "_MIN_TOGETHER", 10)
+
+    small, large = [await _pages(db, cast.alice, "wombat numbat", limit) for limit in (10, 100)]
+
+    found = [numbers(page) for page in small]
+    assert [number for page in found for number in page] == numbers(large[0])
+    assert {number % 4 for page in found[:3] for number in page} == {3}, "the first tier has both words"
+    assert sorted(numbers(large[0])) == [n for n in range(1, 161) if n % 4 in {1, 3}]
+    assert (small[-1].total, small[-1].is_estimate) == (80, False)
+
+
+async def _pages(db: Db, person: Person, query: str, limit: int) -> list[SearchPage]:
+    pages: list[SearchPage] = []
+    while not pages or pages[-1].next:
+        after = pages[-1].next if pages else None
+        request = SearchRequest(query=query, project_ids=[person.project.id], limit=limit, after=after)
+        async with db.tenant(person.team_id) as conn:
+            pages.append(await find_page(conn, person.principal, request, PLAIN))
+        assert len(pages) < 20
+    return pages
 
 
 async def test_a_scope_that_is_too_large_to_be_counted_is_as_large_as_its_numbers_say(
