@@ -187,7 +187,7 @@ async def find_near(
             most=_MAX_DOCUMENTS,
             limit=_BY_WORDS,
         )
-    await search_repository.forget_plans(conn)
+    await search_repository.forget_plans(conn, scans="off")  # as `look_up_words` has it, to the end of `half_a_second`
     count = _SENTENCES_OF_TURN * await sentences.count_turns(conn, team_id, project_id, _MOST // _SENTENCES_OF_TURN)
     gate = _Gate(vector, lexemes, idfs, _squeeze(prompt))
     least = gate.find_least(turns, rows, max(count, 0 if statistics.are_turns else statistics.documents))

@@ -131,6 +131,7 @@ def searching(cast: Cast) -> dict[str, object]:
         "idfs": [1.0, 1.0],
         "whole": False,
         "limit": 20,
+        "max_turns": search.MAX_TURNS,
         **msgspec.structs.asdict(Filters()),
         **dict.fromkeys(("files_in", "file_prefixes_in", "file_parts_in")),
     }

@@ -3,7 +3,7 @@
 Words are looked up through the views `..._in_team`, because @@ cannot use an index under a row policy. Plans are kept by each
 connection: without filters a statement reads its scope in one way, whatever the values. So each way stands in it by itself, behind
 a condition on parameters alone, and rows are looked up where they are named (LATERAL, OFFSET 0). With filters it is planned for
-each call. KEEP_PLANS says which, for the transaction.
+each call. PLANS says which, for the transaction.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ LOOKED_AHEAD = 4
 PAGE_EXTRA = 20
 """How many more candidates than a page are scored: some say the same as others."""
 MAX_COUNTED = 60_001
+MAX_TURNS = 1_500
+"""So many of the newest turns that have a word of the query are scored."""
 SMALL_SCOPE = 2_000
 """A scope of up to this many documents is read whole: that is quicker than an index of all projects' words."""
 _KNOWN_LANGUAGES = ["english", "german", "french", "spanish", "italian", "portuguese", "dutch"]
@@ -282,6 +284,12 @@ def _matched(table: LiteralString, shared: LiteralString, wanted: LiteralString)
     many documents have each word and what it counts in these, as if words were independent: a sample has no rare words.
     """
     columns: LiteralString = "o.*" if wanted else "o.id, o.created_at, o.content_words, o.content_search"
+    rows = _rows(table, columns)
+    rows = (
+        f"{rows}{_shared_rows(columns)}"
+        if shared
+        else f"SELECT * FROM ({rows}) o ORDER BY o.created_at DESC, o.id DESC LIMIT %(max_turns)s"
+    )
     return f"""
     WITH terms AS MATERIALIZED (
         SELECT place::int AS place, quoted::tsquery AS word, known, idf
@@ -289,7 +297,7 @@ def _matched(table: LiteralString, shared: LiteralString, wanted: LiteralString)
     ), parts AS MATERIALIZED (
         SELECT o.id, o.created_at, o.wanted, t.place, t.share
           FROM (SELECT o.id, o.created_at, o.content_words, o.content_search, {wanted or "true"} AS wanted
-                  FROM ({_rows(table, columns)}{shared and _shared_rows(columns)}) o OFFSET 0) o
+                  FROM ({rows}) o OFFSET 0) o
          CROSS JOIN LATERAL (SELECT t.place, {_BM25} AS share FROM terms t CROSS JOIN LATERAL {_RANKS} r
                               WHERE o.content_search @@ t.word OFFSET 0) t
     ), counted AS MATERIALIZED (
@@ -512,13 +520,20 @@ BY_INDEX = Query(
 
 
 async def keep_plans(conn: Conn, *, filtered: bool) -> None:
-    """Until `forget_plans` a statement has one plan for all values, which reads its scope by indexes, unless it is `filtered`."""
-    if not filtered and conn.prepare_threshold is not None:  # behind a pooler of transactions psycopg prepares nothing
+    """Until `forget_plans` a statement has one plan for all values, which reads its scope by indexes; with `filtered` each call is
+    planned.
+    """
+    if conn.prepare_threshold is None:  # behind a pooler of transactions psycopg prepares nothing
+        return
+    if filtered:
+        await PLANS.run(conn, mode="force_custom_plan", scans="on")
+    else:
         await PLANS.run(conn, mode="force_generic_plan", scans="off")
 
 
-async def forget_plans(conn: Conn) -> None:
-    await PLANS.run(conn, mode="auto", scans="on")
+async def forget_plans(conn: Conn, *, scans: str = "on") -> None:
+    """Let statements be planned as PostgreSQL does by default; with `scans` "off" still by indexes."""
+    await PLANS.run(conn, mode="auto", scans=scans)
 
 
 async def words(
@@ -575,13 +590,14 @@ async def matched(
     together = [] if turns else statistics.together
     is_counted = turns or (request.after is None and not together)
     values |= {
-        "documents": statistics.turn_count if turns else statistics.documents,
+        "documents": min(statistics.turn_count, MAX_TURNS) if turns else statistics.documents,
         "idfs": statistics.idfs if turns else [None] * len(quoted),
         "known": [
             None if is_counted and (turns or place in statistics.leading) else found_in
             for place, found_in in enumerate(statistics.found_in)
         ],
         "limit": limit,
+        "max_turns": MAX_TURNS,
     }
     if together:
         all_of_them = " & ".join(quoted[place] for place in together)
@@ -702,4 +718,4 @@ def _filter_values(filters: Filters) -> dict[str, object]:
 
 
 def _listed(project_ids: Sequence[UUID] | None) -> list[UUID] | None:
-    return None if project_ids is None else list(project_ids)
+    return None if project_ids is None else list(dict.fromkeys(project_ids))

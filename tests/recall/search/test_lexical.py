@@ -341,6 +341,31 @@ async def _pages(db: Db, person: Person, query: str, limit: int) -> list[SearchP
     return pages
 
 
+async def test_of_many_turns_that_have_a_word_the_newest_are_looked_at(
+    db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch
+):
+    made = [await make.turn(project=cast.alice.project, prompt=f"wombat {n}x", reply="Fed.") for n in range(8)]
+    monkeypatch.setattr(repository, "MAX_TURNS", 5)
+    monkeypatch.setattr(repository, "SMALL_SCOPE", 0)
+
+    for filters in (Filters(), Filters(since=NOON)):
+        page = await run_search(db, cast.alice, "wombat", filters=filters)
+
+
+        assert {hit.id for hit in page.hits} == {turn.id for turn in made[3:]}
+
+
+async def test_a_project_that_is_named_twice_is_searched_once(db: Db, cast: Cast, make: Make):
+    for n in range(3):
+        await make.observation(project=cast.alice.project, title=f"wombat {n}x")
+    once, twice = [[cast.alice.project.id] * times for times in (1, 2)]
+
+    async with db.tenant(cast.alice.team_id) as conn:
+        read = [await lexical.read_words(conn, cast.alice.team_id, ids, "wombat") for ids in (once, twice)]
+
+    assert read[0] == read[1]
+
+
 async def test_a_scope_that_is_too_large_to_be_counted_is_as_large_as_its_numbers_say(
     db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch
 ):

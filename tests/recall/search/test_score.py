@@ -345,7 +345,7 @@ async def test_a_search_asks_once_for_each_of_its_steps(
     by_meaning = ["PLANS", "WORDS", "NEAREST", "MATCHED", "JUDGED_BY_MEANING", *of_turns, "texts", "texts", "PLANS"]
     assert await count(Ranking(), vectors.near(1, 0)) == by_meaning
     wanted = await count(Ranking(), vectors.near(1, 0), kinds=["observation"])
-    assert wanted == ["WORDS", "NEAREST_WANTED", "MATCHED_WANTED", "JUDGED_WANTED_BY_MEANING", "texts", "PLANS"]
+    assert wanted == ["PLANS", "WORDS", "NEAREST_WANTED", "MATCHED_WANTED", "JUDGED_WANTED_BY_MEANING", "texts", "PLANS"]
     all_kinds = await count(Ranking(), vectors.near(1, 0), kinds=["observation", "summary", "manual"])
     assert all_kinds == [*by_meaning[:5], "texts", "PLANS"]
 
