@@ -193,9 +193,7 @@ async def fill_turns(db: Db, cast: Cast) -> None:
         await conn.execute("VACUUM ANALYZE turns")
 
 
-async def test_after_the_words_of_a_prompt_its_turns_are_counted_by_an_index(
-    db: Db, crowd: Cast, monkeypatch: pytest.MonkeyPatch
-):
+async def test_after_the_words_of_a_prompt_its_turns_are_counted_by_an_index(db: Db, crowd: Cast, monkeypatch: pytest.MonkeyPatch):
     await fill_turns(db, crowd)
     told: list[str] = []
 

@@ -351,7 +351,6 @@ async def test_of_many_turns_that_have_a_word_the_newest_are_looked_at(
     for filters in (Filters(), Filters(since=NOON)):
         page = await run_search(db, cast.alice, "wombat", filters=filters)
 
-
         assert {hit.id for hit in page.hits} == {turn.id for turn in made[3:]}
 
 
