@@ -150,8 +150,8 @@ class ScopeStatistics(msgspec.Struct, frozen=True, array_like=True, kw_only=True
     """What the scores of one query are relative to: the scope that is searched, before filters.
 
     `found_in` counts the documents with each word of the query; `leading` are the places of the words that lead to the hits, and
-    `together` those of the rarest ones that the first hits by words have all together, where even the rarest is in many documents. A
-    page's cursor carries all of it, so that the pages of one search agree.
+    `together` those of the rarest ones that the first hits by words have all together, where even the rarest is in many documents.
+    A page's cursor carries all of it, so that the pages of one search agree.
     """
 
     documents: int
