@@ -25,6 +25,7 @@ from cmserver.events.api import routes as event_routes
 from cmserver.generation.api import routes as generation_routes
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.queue_monitor import QueueMonitor
+from cmserver.git.api import routes as git_routes
 from cmserver.graph.api import routes as graph_routes
 from cmserver.graph.overviews.api import routes as overview_routes
 from cmserver.graph.overviews.writer import OverviewWriter
@@ -77,6 +78,7 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *steward_routes,
     *observation_routes,
     *event_routes,
+    *git_routes,
     *graph_routes,
     *session_routes,
     *turn_routes,

@@ -52,7 +52,7 @@ def _table(page: ObservationsOut) -> str:
 
 def _row(observation: ObservationOut) -> tuple[Cell, ...]:
     title = one_line(observation.title or observation.narrative or observation.content, TITLE_CHARS)
-    type_ = type_shown(observation.observation_kind, observation.type)
+    type_ = type_shown(observation.observation_kind, observation.type, observation.origin, observation.caller_type)
     at = format_time(observation.created_at_epoch)
     return observation.number, at, type_, observation.state, observation.agent, title
 

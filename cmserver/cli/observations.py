@@ -110,7 +110,12 @@ def render_turn(result: OneTurnOut) -> str:
 
 def _render(observation: observations_wire.ObservationOut, project: str) -> str:
     fields: list[tuple[str, Cell]] = [
-        ("type", observations_wire.type_shown(observation.observation_kind, observation.type)),
+        (
+            "type",
+            observations_wire.type_shown(
+                observation.observation_kind, observation.type, observation.origin, observation.caller_type
+            ),
+        ),
         ("state", _state(observation)),
         ("project", f"{project} (shared with the team)" if observation.scope == "team" else project),
         ("session", observation.server_session_id),

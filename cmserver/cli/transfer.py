@@ -27,6 +27,7 @@ from cmserver.base.migrate import MigrationError, newest
 from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
+from cmserver.cli.git import import_git
 from cmserver.cli.operator import ACTOR, OTHER_SCHEMA
 from cmserver.cli.output import render_json
 from cmserver.cli.progress import Progress
@@ -135,6 +136,9 @@ def import_claude_code(settings: Settings, folder: Path | None, team: str | None
     """
     source = ClaudeCodeSource(folder or Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"))
     _import(settings, source, team, dry_run=dry_run, as_json=as_json)
+
+
+import_group.add_command(import_git)
 
 
 def _import(settings: Settings, source: Source, team: str | None, *, dry_run: bool, as_json: bool) -> None:

@@ -22,7 +22,10 @@ SOURCE = Path(__file__).parent / "hook"
 
 PROGRAMS = {
     "hook": "hook.sh",
-    **{name: name for name in ("project.sh", "changed.sh", "transcript.sh", "drain.sh", "recall.sh", "headers.sh", "send.py")},
+    **{
+        name: name
+        for name in ("project.sh", "changed.sh", "code.sh", "transcript.sh", "drain.sh", "recall.sh", "headers.sh", "send.py")
+    },
 }
 """Name in a client folder -> name in SOURCE."""
 

@@ -40,7 +40,7 @@ _READABLE: LiteralString = f"""
            o.subtitle, left(o.narrative, 20000) AS narrative, o.facts,
            CASE WHEN o.title IS NULL AND o.narrative IS NULL THEN left(o.content, 20000) ELSE '' END AS content,
            o.files_read, o.files_modified, o.anchors,
-           CASE WHEN o.origin = 'model' AND jsonb_typeof(o.metadata -> 'entities') = 'array' THEN o.metadata -> 'entities'
+           CASE WHEN o.origin IN ('model', 'git') AND jsonb_typeof(o.metadata -> 'entities') = 'array' THEN o.metadata -> 'entities'
                 ELSE '[]'::jsonb END AS entities
       FROM observations o
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 import msgspec
@@ -11,13 +12,16 @@ from starlette.responses import Response
 from cmserver.access.model import Principal
 from cmserver.base.errors import Forbidden, NotFound, Unauthenticated
 from cmserver.base.http.operation import post
-from cmserver.base.http.wire import STATUS, answer, caller, dependency, read_leniently
-from cmserver.base.ids import from_epoch_ms, request_id
+from cmserver.base.http.wire import STATUS, answer, caller, dependency, read_leniently, read_sized
+from cmserver.base.ids import from_epoch_ms, named_id, request_id
 from cmserver.base.text import storable
 from cmserver.hooks import claude_code, codex, cursor, gemini, opencode
+from cmserver.hooks.code import take_code_changes
 from cmserver.hooks.model import Adapter, HookCall, HookHeaders, HookOutput, HookReply, SpecificOutput
 from cmserver.hooks.take import HookDelivery, HookTaker
+from cmserver.hooks.wire import CodeChangesIn, CodeChangesOut
 
+_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 ADAPTERS: dict[str, Adapter] = {
     adapter.platform: adapter for adapter in (claude_code.ADAPTER, codex.ADAPTER, gemini.ADAPTER, cursor.ADAPTER, opencode.ADAPTER)
 }
@@ -51,6 +55,16 @@ async def post_hook(request: Request) -> Response:
     return answer(render_output(adapter, call, reply))
 
 
+async def post_code(request: Request) -> Response:
+    """Take what commits did to the files of a clone since it told last. The headers name its project, as those of a hook do."""
+    principal = await caller(request, Principal)
+    changes, size_bytes = await read_sized(request, CodeChangesIn)
+    is_known = await take_code_changes(
+        dependency(request, HookTaker), principal, _read_headers(request), changes, size_bytes=size_bytes
+    )
+    return answer(CodeChangesOut(known=is_known))
+
+
 def render_output(adapter: Adapter, call: HookCall | None, reply: HookReply) -> HookOutput:
     """The hook's output; without a call when it could not be parsed, or its key is wrong. Never a decision on permissions."""
     message = reply.message or None
@@ -72,6 +86,8 @@ def _read_headers(request: Request) -> HookHeaders:
         project=_read_header(request, "project"),
         git_remote=_read_header(request, "git-remote"),
         git_branch=_read_header(request, "git-branch"),
+        git_commit=_read_commit(_read_header(request, "git-commit")),
+        clone_id=named_id(_read_header(request, "clone")),
         root=_read_header(request, "root"),
         name_before=_read_header(request, "name-before") or _read_header(request, "git-remote-before"),
         changed_files=[name for name in _read_header(request, "changed-files").split("\t") if name],
@@ -86,6 +102,11 @@ def _read_header(request: Request, name: str) -> str:
     return storable(request.headers.get(f"x-cmserver-{name}", "").encode("latin-1").decode("utf-8", "replace")).strip()
 
 
+def _read_commit(text: str) -> str:
+    """The hash; empty for what is none."""
+    return text if _HASH.fullmatch(text) else ""
+
+
 def _read_time(epoch_ms: str) -> datetime | None:
     if not (epoch_ms.isascii() and epoch_ms.isdigit()) or len(epoch_ms) > 15:
         return None
@@ -95,4 +116,7 @@ def _read_time(epoch_ms: str) -> datetime | None:
         return None
 
 
-routes = [post("/v1/hooks/{client}", post_hook, "events:write", HookOutput, body=dict[str, object])]
+routes = [
+    post("/v1/hooks/{client}", post_hook, "events:write", HookOutput, body=dict[str, object]),
+    post("/v1/code", post_code, "events:write", CodeChangesOut, body=CodeChangesIn),
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Literal
+from uuid import UUID
 
 import msgspec
 
@@ -73,6 +74,10 @@ class HookHeaders(msgspec.Struct, frozen=True, kw_only=True):
     """The project's name in `.cmserver.toml`."""
     git_remote: str = ""
     git_branch: str = ""
+    git_commit: str = ""
+    """The commit that is checked out, where the client could tell it without git."""
+    clone_id: UUID | None = None
+    """The clone, or the work tree, in which the agent works."""
     root: str = ""
     """The root of the repository."""
     name_before: str = ""

@@ -5,6 +5,7 @@ Each step opens its own transaction: what is stored stays stored when a later st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -112,6 +113,10 @@ class HookTaker:
         self._identifiers = identifiers
         self._budget = budget
 
+    @property
+    def db(self) -> Db:
+        return self._db
+
     async def take(self, delivery: HookDelivery) -> HookReply:
         """Store what the call brings, and return what its agent is told: the context for its model, if there is any."""
         session_name = self._identifiers.clean(delivery.call.session_id)
@@ -151,7 +156,7 @@ class HookTaker:
         for _ in range(2):
             session = await self._recorder.find_hook_session(principal, delivery.call.session_id, delivery.platform)
             if session is None:
-                return await self._name_project(delivery)
+                return await self.name_project(principal, delivery.names)
             with suppress(NotFound):
                 return await self._projects.find(principal, str(session.project_id))
             self._recorder.forget_sessions()  # it was remembered from before its project was deleted
@@ -165,12 +170,11 @@ class HookTaker:
             await follow_name(self._db, principal, before, names[0], folder)
             announce.drop_cached_here(self._notifications, principal.team_id)
 
-    async def _name_project(self, delivery: HookDelivery) -> Project:
+    async def name_project(self, principal: Principal, names: Sequence[str]) -> Project:
         """The key's project; else the one that the hook client names; else the folder's git remote; else the folder.
 
         Invalid names and unknown ids are skipped: the repository chose them, and its event must not be lost for that.
         """
-        principal, names = delivery.principal, delivery.names
         if principal.project_id is None:
             for name in names[:-1]:
                 with suppress(Invalid, NotFound):
@@ -201,7 +205,9 @@ class HookTaker:
 
     async def _store_events(self, delivery: HookDelivery, project: Project) -> UUID | None:
         """The session that the events are of; None when there is nothing to store."""
-        call, branch = delivery.call, delivery.headers.git_branch
+        call, headers = delivery.call, delivery.headers
+        stood = {"git_branch": headers.git_branch[:200], "git_commit": headers.git_commit}
+        stood = {name: value for name, value in stood.items() if value}
         if not call.events:
             return None
         events = [*await self._build_tool_ends(delivery), *call.events]
@@ -213,7 +219,7 @@ class HookTaker:
                 source_adapter="hook",
                 content_session_id=call.session_id,
                 platform_source=delivery.platform,
-                metadata={**event.metadata, "git_branch": branch[:200]} if branch else event.metadata,
+                metadata={**event.metadata, **stood},
                 project=project,
                 origin="hook",
                 is_recovered=call.said_at is not None,
@@ -309,7 +315,10 @@ class HookTaker:
 
 
 def _new_request(delivery: HookDelivery, reason: ContextReason, session_id: UUID | None) -> ContextRequest:
-    return ContextRequest(reason=reason, session_id=session_id, platform=delivery.platform, reader=delivery.headers.hook or None)
+    headers = delivery.headers
+    return ContextRequest(
+        reason=reason, session_id=session_id, platform=delivery.platform, reader=headers.hook or None, clone_id=headers.clone_id
+    )
 
 
 def _is_plausible(at: datetime) -> bool:

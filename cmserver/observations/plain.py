@@ -101,8 +101,20 @@ def index_line(observation: Observation) -> str:
     day = f"{observation.created_at.astimezone(UTC):%Y-%m-%d}"
     state = state_shown(observation.state, observation.closed_by)
     stale = " (stale)" if observation.stale else ""
-    shown = type_shown(observation.kind, observation.type)
+    shown = source_shown(observation)
     return f"#{observation.number} {day} {shown} {title}{state}{stale}{shared} ~{observation.cost}"
+
+
+def source_shown(observation: Observation) -> str:
+    """The type that a line shows; of a commit also which one it is, and whose."""
+    shown = type_shown(observation.kind, observation.type, observation.origin, observation.caller_type)
+    return history_shown(observation.metadata.get("git"), observation.agent) if shown == "commit" else shown
+
+
+def history_shown(commit: object, author: str | None) -> str:
+    """What a line calls a commit: `commit 4c1e2f3 by Ann`."""
+    by = f" by {one_line(author, _ACTOR_CHARS)}:" if author else ""
+    return f"commit {str(commit)[:7]}{by}"
 
 
 def render_observation(observation: Observation) -> str:

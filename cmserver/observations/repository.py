@@ -391,6 +391,28 @@ async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
     ...
 
 
+# Not what people merged something into, which goes with it.
+@unprepared_query("""
+    DELETE FROM observations o
+     WHERE o.team_id = %(team_id)s AND o.project_id = %(project_id)s AND o.origin = 'git'
+       AND NOT EXISTS (SELECT FROM observations s WHERE s.superseded_by = o.id AND s.team_id = o.team_id)
+    """)
+async def delete_history(conn: Conn, team_id: UUID, project_id: UUID) -> RowCount:
+    """Delete what was taken over of the project's repository; returns how many rows."""
+    ...
+
+
+@query("""
+    DELETE FROM observations o
+     WHERE o.team_id = %(team_id)s AND o.project_id = %(project_id)s AND o.origin = 'git'
+       AND o.generation_key IN (SELECT t.generation_key FROM observations t
+                                 WHERE t.team_id = %(team_id)s AND t.project_id = %(target_id)s AND t.origin = 'git')
+    """)
+async def delete_known_history(conn: Conn, team_id: UUID, project_id: UUID, target_id: UUID) -> None:
+    """Delete what the project has of a repository's history that the target has, too."""
+    ...
+
+
 async def hold_projects(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> set[UUID]:
     """Lock the given projects until the transaction ends; returns the ids of those that exist."""
     return set(await HOLD_PROJECTS.all(conn, team_id=team_id, ids=list(project_ids)))
@@ -641,7 +663,8 @@ async def reindex(
 # Through all that the project has: asked for when files were deleted, moved or edited.
 @unprepared_query(f"""
     SELECT {model.OBSERVATION_COLUMNS} FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind <> 'summary' AND stale IS NULL AND {model.LIVE}
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind <> 'summary' AND origin <> 'git' AND stale IS NULL
+       AND {model.LIVE}
        AND EXISTS (SELECT FROM unnest(%(names)s::text[]) AS name WHERE strpos(content, name) > 0)
      ORDER BY number DESC LIMIT %(limit)s
     """)

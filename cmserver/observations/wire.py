@@ -271,8 +271,10 @@ def kind_shown(kind: str, type_: str) -> str:
     return type_ if kind == "observation" else kind
 
 
-def type_shown(kind: str, type_: str) -> str:
-    """The type that a line shows: `summary`, or the type that a model or a person gave."""
+def type_shown(kind: str, type_: str, origin: str = "", caller_type: str | None = None) -> str:
+    """The type that a line shows: `summary`, `commit` or `document` of what came from git, or the type that somebody gave."""
+    if origin == "git" and caller_type:
+        return caller_type
     return kind if kind == "summary" else type_
 
 

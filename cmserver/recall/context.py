@@ -14,6 +14,8 @@ from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn
+from cmserver.git.clones.marks import NO_MARKS
+from cmserver.git.clones.read_marks import read_marks
 from cmserver.graph.overviews import repository as overviews
 from cmserver.observations.model import estimate_tokens
 from cmserver.observations.plain import insert_lines
@@ -43,6 +45,8 @@ from cmserver.sessions.turns.sentences import repository as sentences
 # How many rows of each kind are looked at, and for how many files: none of it grows with the project.
 _NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES, _TURNS, _POINTING, _AGENTS = 300, 100, 50, 100, 40, 20, 120, 40, 60
 _MAX_OMITTED = 100
+_HISTORY = 5
+"""So many lines of the repository's history, until the project has turns of its own."""
 _MAX_NEAR = 3
 _OPENING_SHARE = 20
 """The overview's lines take at most one in so many of the tokens."""
@@ -63,6 +67,7 @@ async def build_context(
         now=datetime.now(UTC),
         opening=await _open(conn, principal.team_id, project.id, request, budget),
         has_turns=bool(source.turns),
+        has_history=bool(source.history),
     )
     composed = compose_index(frame, budget, source)
     index = _index(composed, budget)
@@ -131,11 +136,13 @@ async def _gather(
     """The observations and summaries to select the index from; None when nothing is known at all."""
     team_id = principal.team_id
     files, session_id, reason = request.changed_files[:_FILES], request.session_id, request.reason
-    with_files = bool(files)
+    code = await read_marks(conn, team_id, project_id, request.clone_id)
+    with_files = bool(files) or code is not NO_MARKS
     newest = await repository.newest(conn, team_id, project_id, with_files=with_files, limit=_NEWEST)
     shared = await repository.shared(conn, team_id, project_id, with_files=with_files, limit=_SHARED)
     turns = await turns_repository.newest_ended(conn, team_id, project_id, _TURNS)
-    if not newest and not shared and not turns:
+    history = [] if turns else await repository.history(conn, team_id, project_id, with_files=with_files, limit=_HISTORY)
+    if not newest and not shared and not turns and not history:
         return None
     agents = await turns_repository.subagents(conn, team_id, {turn.server_session_id for turn in turns}, _AGENTS) if turns else []
     summaries = await repository.summaries(conn, team_id, project_id, budget.summaries * 2 + 1) if budget.summaries else []
@@ -165,6 +172,8 @@ async def _gather(
     full = [row.number for row in own if row.kind != "summary"][:_FULL]
     return IndexInput(
         rows=rows,
+        code=code,
+        history=[row for row in history if since is None],
         turns=turns,
         over=await ledger.of_turns(conn, team_id, [turn.number for turn in turns]) if turns else [],
         pointers=await sentences.pointers(conn, team_id, pointing) if pointing else [],

@@ -63,6 +63,8 @@ class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
     changed_files: list[str] = []
     reader: str | None = None
     is_preview: bool = False
+    clone_id: UUID | None = None
+    """The clone in which the session works: what became of its files is marked."""
     folders: Sequence[str] = ()
     """Where the agent works, and names that this place had before: what is near a project without memory is looked for by them."""
 
@@ -121,6 +123,10 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     """The newest later turn in which a file that an open end names was changed."""
     later: int | None = None
     """A later turn that took up the matter of a rule or an open end."""
+    history: str = ""
+    """What a line calls it that came from the repository, `commit 4c1e2f3 by Ann` or `document`."""
+    code_mark: str = ""
+    """What became of its files since, with a space before it."""
     then: str = ""
     """What the user said next, after the plan was accepted that the row holds."""
 

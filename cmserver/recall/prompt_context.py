@@ -23,6 +23,8 @@ from cmserver.access.model import Principal, Project
 from cmserver.base.sentences import split_sentences
 from cmserver.base.sql import Conn
 from cmserver.base.text import PROMPT_MOST, UNSEGMENTED
+from cmserver.git.clones.marks import CodeMarks
+from cmserver.git.clones.read_marks import read_marks
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.recall import repository
@@ -133,7 +135,9 @@ async def build_prompt_context(
             near = await _drop_changed(conn, principal.team_id, near)
     except errors.QueryCanceled:  # somebody waits
         return None
-    lines = await _render_lines(conn, principal.team_id, select_told(near))
+    told = select_told(near)
+    code = await read_marks(conn, principal.team_id, project.id, request.clone_id if told else None)
+    lines = await _render_lines(conn, principal.team_id, told, code)
     return await render_inline_context(
         conn,
         principal,
@@ -317,7 +321,7 @@ class _Gate:
         return to_local_cosine(self._vector, cosine) - of_whole + words
 
 
-async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence]) -> list[InlineLine]:
+async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence], code: CodeMarks) -> list[InlineLine]:
     """A line for each turn and observation, newest first: what was said as in the index, the user before the agent."""
     ids = [it.observation_id for it in told if it.observation_id]
     rows = {row.number: row for row in await observations.by_ids(conn, team_id, ids)} if ids else {}
@@ -336,6 +340,8 @@ async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence])
             line = observation_line(rows[number], figures)
             more = f" {quote(group[0].text, SENTENCE_CHARS)}" if group[0].text else ""
             more += f" (later: #{later_rules[number]})" if number in later_rules else ""
+            files = rows[number].files_modified or []
+            more += code.describe(files if len(files) == 1 else [], line.text + more, line.created_at)
             lines.append(msgspec.structs.replace(line, text=line.text + more))
         elif group[0].observation_id is None:
             in_order = sorted(group, key=lambda it: it.place)
@@ -345,6 +351,7 @@ async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence])
             if ends := sorted({end for it in group if (end := later.get((number, it.text)))}):
                 text += f" (later: {', '.join(f'#{end}' for end in ends)})"
             created_at = group[0].created_at
+            text += code.describe([], text, created_at)
             day = f"{created_at.astimezone(UTC):%Y-%m-%d}"
             lines.append(InlineLine(number=number, created_at=created_at, text=f"#{number} {day} turn {text}", figures=figures))
     return sorted(lines, key=lambda line: (line.created_at, line.number), reverse=True)

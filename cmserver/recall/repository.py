@@ -27,6 +27,9 @@ from cmserver.recall.model import (
 
 OWNS: set[str] = set()
 
+_LOOKED_AT = 200
+"""How many of the newest rows are looked at for history."""
+
 _COLUMNS: LiteralString = """number, project_id, server_session_id, scope, kind, type, importance, state,
            stale IS NOT NULL AS is_stale, actor_id,
            quote IS NOT NULL OR (metadata ? 'commands' AND NOT metadata @> '{"commands": [{"kind": "check"}]}') AS is_unwatched,
@@ -63,7 +66,14 @@ def _newest_of(condition: LiteralString, table: LiteralString = "observations") 
 
 
 _LIVE_NEWS: LiteralString = f"{LIVE} AND {_IS_NEWS}"
-NEWEST = _newest_of(f"project_id = %(project_id)s AND {_LIVE_NEWS}")
+# History is no news. It is older than what sessions say: where it is not, four times as many rows are read, and no more.
+NEWEST = _newest_of(
+    "origin <> 'git'",
+    table=f"""(SELECT * FROM observations
+             WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND {_LIVE_NEWS}
+             ORDER BY created_at DESC, id DESC
+             LIMIT 4 * %(limit)s) newest""",
+)
 SHARED = _newest_of(f"scope = 'team' AND project_id <> %(project_id)s AND {_LIVE_NEWS} AND {_SEES_SHARED}")
 """What other projects share with the whole team."""
 SUMMARIES = _newest_of(f"project_id = %(project_id)s AND kind = 'summary' AND {_LIVE_NEWS}")
@@ -73,13 +83,31 @@ OF_SESSION = _newest_of(f"project_id = %(project_id)s AND server_session_id = %(
 # themselves. The words of a path would find less, but `src` is in every other row, and to intersect them takes longer. Through the
 # view, because @@ cannot use its index under a policy.
 TOUCHING = _newest_of(
-    """project_id = %(project_id)s
+    """project_id = %(project_id)s AND origin <> 'git'
        AND content_search @@ (
                SELECT string_agg('(' || words::text || ')', ' | ')::tsquery
                  FROM (SELECT search_all(p.search_language, n.name) AS words
                          FROM unnest(%(names)s::text[]) AS n (name) JOIN projects p ON p.id = %(project_id)s) w
                 WHERE numnode(words) > 0)""",
     table="observations_in_team",
+)
+
+# Those whose message says more than its subject first: it says why.
+HISTORY = Query(
+    IndexRow,
+    f"""
+    SELECT {_COLUMNS},
+           CASE caller_type WHEN 'commit'
+                THEN concat('commit ', left(metadata ->> 'git', 7), ' by ' || left(agent, 40) || ':')
+                ELSE caller_type END AS history
+      FROM (SELECT * FROM observations
+             WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND {LIVE}
+             ORDER BY created_at DESC, id DESC
+             LIMIT %(looked_at)s) newest
+     WHERE origin = 'git'
+     ORDER BY length(coalesce(narrative, '')) BETWEEN 80 AND 4000 DESC, created_at DESC, id DESC
+     LIMIT %(limit)s
+    """,
 )
 
 DETAILS = Query(
@@ -192,6 +220,11 @@ async def near(conn: Conn, team_id: UUID, project_id: UUID, *, name: str, folder
 
 async def newest(conn: Conn, team_id: UUID, project_id: UUID, *, with_files: bool, limit: int) -> list[IndexRow]:
     return await NEWEST.all(conn, team_id=team_id, project_id=project_id, with_files=with_files, limit=limit)
+
+
+async def history(conn: Conn, team_id: UUID, project_id: UUID, *, with_files: bool, limit: int) -> list[IndexRow]:
+    """What came from the repository, of the newest rows: first commits that give a reason."""
+    return await HISTORY.all(conn, team_id=team_id, project_id=project_id, with_files=with_files, limit=limit, looked_at=_LOOKED_AT)
 
 
 async def shared(conn: Conn, team_id: UUID, project_id: UUID, *, with_files: bool, limit: int) -> list[IndexRow]:

@@ -65,6 +65,7 @@ GRANTS = {
     "api_keys": ALL,
     "audit_log": ADD,
     "budgets": ALL,
+    "clones": ALL,
     "consolidation_suggestions": ALL,
     "context_injections": ADD | {"DELETE"},
     "embedding_calibrations": CHANGE,

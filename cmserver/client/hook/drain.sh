@@ -142,6 +142,7 @@ complete_late() {
         slow_start=$asked_start
         named='' remote='' branch='' root=$start
     fi
+    commit='' # what is checked out now
     complete_head
     write_head "$1"
 }

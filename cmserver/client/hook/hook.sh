@@ -9,8 +9,8 @@
 #   hook headers -                  the same; the folder where the agent works stands on stdin
 #   hook drain                      sends what waits (hooks start this in the background)
 #
-# Beside it lie project.sh (which project a folder is), changed.sh, transcript.sh, drain.sh, recall.sh, headers.sh, and send.py, which
-# sends where there is no curl.
+# Beside it lie project.sh (which project a folder is), changed.sh, code.sh, transcript.sh, drain.sh, recall.sh, headers.sh, and send.py,
+# which sends where there is no curl.
 #
 # It stores the payload first, then finds the project, sends and deletes, so that nothing is lost when an agent kills it. One payload
 # is four files of `spool`, named by the time in microseconds (or seconds, where `date` knows no more), the pid of its hook and a random part:
@@ -23,7 +23,8 @@
 # `bytes` (of what waits, or more), `dropped`, `refused`, `stuck` (a payload that the server fails at, and how often),
 # `told-SESSION` (its user has seen the line; with `-loss` at its end, of a loss), `turn-SESSION` (the transcript of a turn under way),
 # `begun-SESSION` (the index of a session that has begun comes with its first prompt),
-# `name-ID` (a folder and what it is called), `place` (that of the last call), `lock` (who drains), and `untold` (the server refused what
+# `name-ID` (a folder and what it is called), `clone-ID` (a work tree, its id at the server, and the commit that was told last), `place`
+# (that of the last call, and its clone), `lock` (who drains), and `untold` (the server refused what
 # was sent late, and no user knows).
 # It runs in any POSIX shell, and starts programs only where a built-in cannot do the work: each costs a millisecond.
 
@@ -458,6 +459,7 @@ complete_head() {
     header X-Cmserver-Git-Remote "$remote"
     header X-Cmserver-Root "$root"
     header X-Cmserver-Git-Branch "$branch"
+    header X-Cmserver-Git-Commit "$commit"
 }
 
 # write_head NAME
@@ -552,13 +554,17 @@ hook() {
         [ "$now" -ge "$until" ] || seconds=0.9 # it is tried nevertheless: somebody waits for its answer, and it costs little
     fi
     # The first call after a folder's name has changed says so, whatever it is: the next session is stored under the new one.
-    known='' text=''
-    [ ! -f state/place ] || { IFS= read -r known && IFS= read -r text; } <state/place
+    known='' text='' clone='' clone_top=''
+    [ ! -f state/place ] ||
+        { IFS= read -r known && IFS= read -r text && IFS= read -r clone && IFS= read -r clone_top; } <state/place
     if [ "$event" = SessionStart ] || [ "$known" != "$root" ] || [ "$text" != "${named:-${remote:-$root}}" ]; then
         name_before
         header X-Cmserver-Name-Before "$before"
         printf '%s\n%s\n' "$root" "$name" >state/place
+        clone=''
     fi
+    [ -n "$top" ] && [ "$clone_top" = "$top" ] || clone=''
+    [ -n "$begins" ] || header X-Cmserver-Clone "$clone"
 
     if [ -z "$current" ]; then
         send -
@@ -594,10 +600,14 @@ hook() {
     if [ -n "$begins" ]; then
         . ./changed.sh
         changed_files
-        if [ -n "$changed" ]; then
-            printf 'X-Cmserver-Changed-Files: %s\n' "$changed" >>"spool/$current.head"
-        fi
+        . ./code.sh
+        tell_code
+        {
+            [ -z "$changed" ] || printf 'X-Cmserver-Changed-Files: %s\n' "$changed"
+            [ -z "$clone" ] || printf 'X-Cmserver-Clone: %s\n' "$clone"
+        } >>"spool/$current.head"
         [ "$seconds" = 0.9 ] || [ -z "$top" ] || seconds=1.9 # git had the rest
+        [ "$seconds" != 1.9 ] || [ -z "$told" ] || seconds=1.2
     fi
 
     send

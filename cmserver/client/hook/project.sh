@@ -378,6 +378,46 @@ clean_remote() {
     esac
 }
 
+read_ref() {
+    commit=$1
+    return 1
+}
+
+# A line of packed-refs: a hash and a name.
+read_packed_ref() {
+    case $1 in
+        *" $ref") commit=${1%% *} ;;
+        *) return 0 ;;
+    esac
+    return 1
+}
+
+# read_commit: the commit that is checked out, as `commit`, from HEAD, the branch's own file, or the one that packs them; not from a
+# reftable.
+read_commit() {
+    commit=''
+    trim_right "$head_line"
+    case $text in
+        'ref: refs/heads/.invalid'* | *..* | *[[:cntrl:]]*) ;;
+        'ref: refs/'*)
+            ref=${text#ref: } lines=0 bytes=0
+            if is_file "$common/$ref"; then
+                read_file read_ref "$common/$ref"
+            elif is_file "$common/packed-refs"; then
+                read_file read_packed_ref "$common/packed-refs"
+            fi
+            ;;
+        *) commit=$text ;;
+    esac
+    trim_right "$commit"
+    commit=$text
+    case ${#commit}$commit in
+        *[!0-9a-f]*) commit='' ;;
+        40* | 64*) ;;
+        *) commit='' ;;
+    esac
+}
+
 # git_folders: of the work tree `top`, its own folder, the one that its work trees share, and the main one of them.
 git_folders() {
     git=$top/.git common=$top/.git main=$top
@@ -417,10 +457,10 @@ git_folders() {
     main=${main:-/}
 }
 
-# walk_up FOLDER: sets `root`, `named`, `remote`, `branch`, `top` (the work tree, where there is one), `enabled`.
+# walk_up FOLDER: sets `root`, `named`, `remote`, `branch`, `commit`, `top` (the work tree, where there is one), `enabled`.
 walk_up() {
     folder_asked=$1
-    root='' named='' kind='' enabled='' remote='' branch='' top='' main='' common=''
+    root='' named='' kind='' enabled='' remote='' branch='' commit='' top='' main='' common=''
     head_line='' commondir='' pointer='' lines=0 bytes=0 toml_lines=0 yml_named='' yml_root='' misread='' unknown=''
     here=${1%/}
     until cd -P -- "${here:-/}"; do # it may be gone
@@ -458,6 +498,7 @@ walk_up() {
             'ref: refs/heads/.invalid'*) ;; # HEAD is in a reftable
             'ref: refs/heads/'*) trim_right "${head_line#ref: refs/heads/}" && branch=$text ;;
         esac
+        read_commit
         if [ -z "$named$enabled" ] && [ "$main" != "${top:-$main}" ] && cd -P -- "$main"; then
             here=${main%/} kind=''
             toml .cmserver.toml
@@ -476,15 +517,16 @@ find_repository() {
     walk_up "$1"
     case $root/ in
         */.claude/worktrees/*)
-            inner_branch=$branch inner_top=$top inner_enabled=$enabled inner_misread=$misread
+            inner_branch=$branch inner_commit=$commit inner_top=$top inner_enabled=$enabled inner_misread=$misread
             root=${root%%/.claude/worktrees/*}
             walk_up "${root:-/}"
-            branch=$inner_branch top=$inner_top enabled=${inner_enabled:-$enabled} misread=${inner_misread:-$misread}
+            branch=$inner_branch commit=$inner_commit top=$inner_top enabled=${inner_enabled:-$enabled} misread=${inner_misread:-$misread}
             ;;
     esac
     print_value named "$named" "$NAME_BYTES"
     print_value remote "$remote" "$NAME_BYTES"
     print_value branch "$branch" "$LINE_BYTES"
+    print_value commit "$commit" "$LINE_BYTES"
     print_value root "$root" "$PATH_BYTES"
     print_value top "$top" "$PATH_BYTES"
     print_value main "$main" "$PATH_BYTES"
@@ -520,7 +562,7 @@ find_start() {
 
 # The project of `start`. When it cannot be found in time, `is_cut` says so.
 find_project() {
-    root='' named='' kind='' enabled='' remote='' branch='' top='' main='' common='' is_cut='' misread='' unknown='' said=$start
+    root='' named='' kind='' enabled='' remote='' branch='' commit='' top='' main='' common='' is_cut='' misread='' unknown='' said=$start
     case $start in
         /*) ;;
         *) return 0 ;; # a folder that is gone, of which the shell knows no name
@@ -555,6 +597,7 @@ find_project() {
             named=*) named=$named${named:+$nl}$value ;;
             remote=*) remote=$remote${remote:+$nl}$value ;;
             branch=*) branch=$value ;;
+            commit=*) commit=$value ;;
             root=*) root=$root${root:+$nl}$value ;;
             top=*) top=$top${top:+$nl}$value ;;
             main=*) main=$main${main:+$nl}$value ;;

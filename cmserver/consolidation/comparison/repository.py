@@ -20,7 +20,7 @@ _MAX_WORDS = 12
 """How many of the longest words of a text are looked up: other texts rarely have them."""
 
 _COMPARABLE: LiteralString = f"""{LIVE_O}
-       AND o.scope = %(scope)s AND o.kind <> 'summary' AND o.type = ANY(%(types)s)
+       AND o.scope = %(scope)s AND o.kind <> 'summary' AND o.origin <> 'git' AND o.type = ANY(%(types)s)
        AND o.caller_type IS NOT DISTINCT FROM %(caller_type)s"""
 
 # Which differences do not count is said once, in the function.
@@ -98,7 +98,7 @@ VECTORS = Query(
       FROM observation_embeddings e
       JOIN observations o ON o.id = e.observation_id AND o.team_id = e.team_id
      WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.project_id = %(project_id)s AND e.embedding IS NOT NULL
-       AND NOT e.is_outdated AND {LIVE_O} AND o.kind <> 'summary'
+       AND NOT e.is_outdated AND {LIVE_O} AND o.kind <> 'summary' AND o.origin <> 'git'
        AND (%(ids)s::uuid[] IS NULL OR o.id = ANY(%(ids)s::uuid[]))
        AND o.id > %(after)s ORDER BY o.id LIMIT %(limit)s
     """,
@@ -179,7 +179,7 @@ async def by_words(conn: Conn, observation: ManualObservation, types: Sequence[s
 
 # `waits` until it has its vector, but no longer than that: an embedder that is away must not hold up all that comes after it.
 @unprepared_query(f"""
-    SELECT o.id, o.number, o.project_id, p.consolidation, {LIVE_O} AND o.kind <> 'summary' AS is_compared,
+    SELECT o.id, o.number, o.project_id, p.consolidation, {LIVE_O} AND o.kind <> 'summary' AND o.origin <> 'git' AS is_compared,
            e.embedding IS NOT NULL AND NOT e.is_outdated AS has_vector,
            coalesce((e.embedding IS NULL OR e.is_outdated) AND e.next_at < 'infinity'
                     AND o.created_at > now() - make_interval(secs => %(wait_seconds)s), false) AS waits

@@ -18,6 +18,7 @@ from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
 from cmserver.events import repository as events
 from cmserver.generation import repository as generation
+from cmserver.git.clones import repository as clones
 from cmserver.graph import repository as graph
 from cmserver.graph.overviews import repository as overviews
 from cmserver.memories import repository as memories
@@ -100,6 +101,7 @@ async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> Er
         runs=await calls.erase_runs(conn, team_id, project_id),
     )
     await overviews.erase(conn, team_id, project_id)
+    await clones.erase(conn, team_id, project_id)
     await generation.erase_lanes(conn, team_id, project_id)
     await memories.erase(conn, team_id, project_id)
     return counts

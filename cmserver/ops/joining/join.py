@@ -17,6 +17,7 @@ from cmserver.base.errors import Conflict, Invalid
 from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
 from cmserver.generation import repository as generation
+from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.ops.joining import repository
 from cmserver.ops.joining.refuse import WORKED_ON, find_target, refuse_merged, require_team_key
@@ -51,6 +52,7 @@ async def join_projects(db: Db, principal: Principal, name: str, into: str) -> P
                 f"them has. Isolate both, or end the isolation of {isolated.canonical_id} first."
             )
         await _lock_all(conn, principal.team_id, project.id, target.id)
+        await observations.delete_known_history(conn, principal.team_id, project.id, target.id)
         await repository.join(conn, principal.team_id, project.id, target.id)
         await audit.record(
             conn,

@@ -277,8 +277,8 @@ ADD_TURNS = Query(
 ADD_OBSERVATIONS = Query(
     UUID,
     """
-    INSERT INTO observations (id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle,
-                              narrative,
+    INSERT INTO observations (id, number, project_id, team_id, server_session_id, scope, kind, type, origin, generation_key, title,
+                              subtitle, narrative,
                               facts, concepts, files_read, files_modified, summary, prompt_number, actor_id, importance, quote,
                               quote_event_id,
                               anchors, state, closed_at, stale, content, discovery_tokens, read_tokens, metadata, agent,
@@ -286,8 +286,8 @@ ADD_OBSERVATIONS = Query(
                               ttl_seconds, expires_at, version, merged_from, access_count, last_accessed_at, created_at, updated_at,
                               search_language)
     SELECT n.id, n.number, n.project_id, %(team_id)s, n.server_session_id, coalesce(n.scope, 'project'),
-           coalesce(n.kind, 'observation'), coalesce(n.type, 'change'), 'import', n.title, n.subtitle, n.narrative, n.facts,
-           n.concepts,
+           coalesce(n.kind, 'observation'), coalesce(n.type, 'change'), coalesce(git.origin, 'import'), git.key, n.title,
+           n.subtitle, n.narrative, n.facts, n.concepts,
            n.files_read, n.files_modified, n.summary, n.prompt_number, n.actor_id, coalesce(n.importance, 0.5), n.quote,
            n.quote_event_id,
            n.anchors, n.state, n.closed_at, n.stale, n.content, n.discovery_tokens, n.read_tokens, coalesce(n.metadata, '{}'),
@@ -295,6 +295,9 @@ ADD_OBSERVATIONS = Query(
            coalesce(n.access_count, 0), n.last_accessed_at, n.created_at, n.updated_at, p.search_language
       FROM jsonb_populate_recordset(NULL::observations, %(rows)s) n
       JOIN projects p ON p.id = n.project_id AND p.team_id = %(team_id)s
+      LEFT JOIN LATERAL (SELECT 'git' AS origin, 'git:' || (n.metadata ->> 'git') AS key
+                          WHERE n.caller_type IN ('commit', 'document')
+                            AND jsonb_typeof(n.metadata -> 'git') = 'string') git ON true
     ON CONFLICT DO NOTHING
     RETURNING id
     """,

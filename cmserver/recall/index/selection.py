@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.git.clones.marks import NO_MARKS, CodeMarks
 from cmserver.reading.own_words import own_words
 from cmserver.reading.text import ACCEPTED_PLAN
 from cmserver.recall import model
@@ -46,6 +47,10 @@ class IndexInput(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: Sequence[model.IndexRow]
     newest_at: Sequence[datetime]
+    code: CodeMarks = NO_MARKS
+    """What became of the files of the clone in which the session works."""
+    history: Sequence[model.IndexRow] = ()
+    """A few commits and documents of the repository, only where there are no turns."""
     turns: Sequence[SessionTurn] = ()
     """The newest turns of the project, newest first, but for those that somebody left out."""
     over: Sequence[Entry] = ()
@@ -81,7 +86,7 @@ def compose_index(
     """The index, never longer than MAX_CHARS nor than the tokens of the budget."""
     focus = SessionFocus(source.newest_at, source.changed_files, source.continued_session_id)
     room = min(layout.MAX_CHARS, budget.tokens * 4) - layout.frame_chars(frame)
-    source = _add_next_prompts(_mark_later(_without_told(source)))
+    source = _mark_code(_add_next_prompts(_mark_later(_without_told(source))))
     summary, block = _render_latest_summary(source, focus, weights, room // 3)
     selection = IndexSelection(
         max_chars=room - len(block),
@@ -111,6 +116,7 @@ def compose_index(
         _add_turns(selection, source, focus)
     else:
         selection.add(scored, layout.render_line)
+        selection.add([score_row(row, focus, weights) for row in source.history], layout.render_line)
     rows = [*(line.scored.row for line in selection.lines), *([summary.row] if summary else [])]
     frame = msgspec.structs.replace(frame, more=more)
     text = layout.render_index(frame, selection.lines, block, rows) if rows else ""
@@ -165,6 +171,20 @@ def _add_next_prompts(source: IndexInput) -> IndexInput:
     return msgspec.structs.replace(source, rows=[add(row) for row in source.rows])
 
 
+def _mark_code(source: IndexInput) -> IndexInput:
+    """With what became of the files that rows name."""
+
+    def mark(row: model.IndexRow) -> model.IndexRow:
+        files = row.files if len(row.files) == 1 else []  # of several the one that it is about is in its title
+        return msgspec.structs.replace(row, code_mark=source.code.describe(files, row.title, row.created_at))
+
+    return msgspec.structs.replace(source, rows=[mark(row) for row in source.rows])
+
+
+def _mark_turn(source: IndexInput, turn: SessionTurn, line: str) -> str:
+    return source.code.describe(turn.files, line, turn.ended_at or turn.created_at, is_committed=bool(turn.commits))
+
+
 class _EndedWork:
     """Which sentences about what is open, and commands that failed, have been left behind by the work.
 
@@ -207,7 +227,8 @@ def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocu
     told = _told_of_turns(selection.lines)
     left = [turn for turn in left if not later.is_folded(turn)]
     for turn in (turn for turn in left if turn.own_line is not None):  # never among its session's
-        selection.add_turn(layout.turn_row(turn, render_turn(turn, None)), later.render_folded(turn))
+        line = render_turn(turn, None)
+        selection.add_turn(layout.turn_row(turn, line, code_mark=_mark_turn(source, turn, line)), later.render_folded(turn))
     runs = _find_talk(left, in_session, before, rules)
     shared = {turn.id for run in runs for turn in run}
     left = [turn for turn in left if turn.own_line is None and turn.id not in shared]
@@ -222,14 +243,19 @@ def _add_turns(selection: IndexSelection, source: IndexInput, focus: SessionFocu
                 if is_room
                 else ""
             )
-            if not is_room or not selection.add_turn(layout.turn_row(turn, line), later.render_folded(turn)):
+            row = layout.turn_row(turn, line, code_mark=_mark_turn(source, turn, line)) if is_room else None
+            if row is None or not selection.add_turn(row, later.render_folded(turn)):
                 rest.append(turn)
         left = rest
-    _add_sessions(selection, left, runs, later)
+    _add_sessions(selection, source, left, runs, later)
 
 
 def _add_sessions(
-    selection: IndexSelection, left: Sequence[SessionTurn], runs: Sequence[Sequence[SessionTurn]], later: LaterTurns
+    selection: IndexSelection,
+    source: IndexInput,
+    left: Sequence[SessionTurn],
+    runs: Sequence[Sequence[SessionTurn]],
+    later: LaterTurns,
 ) -> None:
     """A line for what is left of each session, and one for each run, the newest first."""
     for turns in sorted([*_by_session(left), *runs], key=lambda turns: turns[-1].created_at, reverse=True):
@@ -238,7 +264,9 @@ def _add_sessions(
         else:
             marked = [later.mark(turn) for turn in turns]
             line = render_session([turn for turn, _ in marked], marked[-1][1])
-            shown = layout.turn_row(turns[-1], line, first=turns[0])
+            files = list(dict.fromkeys(file for turn in turns for file in turn.files))
+            code_mark = source.code.describe(files, line, turns[-1].ended_at or turns[-1].created_at)
+            shown = layout.turn_row(turns[-1], line, first=turns[0], code_mark=code_mark)
         if not selection.add_turn(shown):
             break
 

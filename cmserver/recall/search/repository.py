@@ -208,7 +208,8 @@ _WANTED: LiteralString = (
     _WANTED_OF_ALL
     + """
    AND (%(kinds)s::text[] IS NULL OR o.kind = ANY(%(kinds)s::text[]))
-   AND (%(types)s::text[] IS NULL OR (o.kind <> 'summary' AND o.type = ANY(%(types)s::text[])))
+   AND (%(types)s::text[] IS NULL OR (o.kind <> 'summary'
+            AND CASE WHEN o.origin = 'git' THEN o.caller_type ELSE o.type END = ANY(%(types)s::text[])))
    AND (%(concepts)s::text[] IS NULL OR EXISTS (SELECT FROM unnest(o.concepts) c WHERE lower(c) = ANY(%(concepts)s::text[])))
    AND (%(files)s::text[] IS NULL
         OR EXISTS (SELECT FROM unnest(coalesce(o.files_modified, '{}') || coalesce(o.files_read, '{}')) f,

@@ -82,7 +82,7 @@ class ContextIn(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class HitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A hit as one line. `type` is the type of the observation, or `summary` for a summary.
+    """A hit as one line. `type` is the type of the observation, `summary`, or `commit` or `document` for what came from git.
 
     `later` are the numbers of turns in which the matter was taken up later, the newest first: what is said there may hold instead.
     `changed` is the number of the last turn whose edits took out again what the hit says, or null.
@@ -202,7 +202,7 @@ def full_hit_out(hit: Hit, observation: Observation, *, explain: bool) -> FullHi
 def hit_out(hit: Hit, observation: Observation, *, explain: bool) -> HitOut:
     return HitOut(
         number=observation.number,
-        type=type_shown(observation.kind, observation.type),
+        type=type_shown(observation.kind, observation.type, observation.origin, observation.caller_type),
         title=one_line(observation.title or observation.narrative or observation.content, TITLE_CHARS),
         project_id=observation.project_id,
         server_session_id=observation.server_session_id,

@@ -21,10 +21,9 @@ from cmserver.base.ids import from_iso, named_id
 from cmserver.base.sql import Conn
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
-from cmserver.observations.plain import fence, observation_lines, one_line, turn_kind, turn_sides
+from cmserver.observations.plain import fence, observation_lines, one_line, source_shown, turn_kind, turn_sides
 from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import NO_SUCH, audit_read, find_observation, parse_name, parse_number
-from cmserver.observations.wire import type_shown
 from cmserver.recall.search.model import Ranking
 from cmserver.recall.search.search import find_best
 from cmserver.recall.timeline import repository
@@ -177,7 +176,7 @@ def _render_line(entry: Observation | TimedTurn) -> str:
     if isinstance(entry, TimedTurn):
         return f"#{entry.number} {at} {turn_kind(entry.agent_id)} {one_line(entry.line, _TITLE_CHARS)} ~{entry.cost}"
     title = one_line(entry.title or entry.narrative or entry.content, _TITLE_CHARS)
-    return f"#{entry.number} {at} {type_shown(entry.kind, entry.type)} {title} ~{entry.cost}"
+    return f"#{entry.number} {at} {source_shown(entry)} {title} ~{entry.cost}"
 
 
 def _render_whole(entry: Observation | TimedTurn, mark: str) -> Iterator[str]:

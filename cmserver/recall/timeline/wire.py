@@ -98,7 +98,7 @@ def item_out(entry: Observation | TimedTurn, *, is_anchor: bool, full: bool) -> 
         prompt_number=entry.prompt_number,
         project_id=entry.project_id,
         session_id=entry.server_session_id,
-        type=type_shown(entry.kind, entry.type),
+        type=type_shown(entry.kind, entry.type, entry.origin, entry.caller_type),
         title=entry.title or (entry.narrative or entry.content)[:_TITLE_CHARS],
         text=entry.content if full else None,
         read_tokens=entry.cost,

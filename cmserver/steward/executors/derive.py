@@ -75,6 +75,7 @@ class Derive(Executor[DerivePayload]):
         job = context.job
         async with db.tenant(job.team_id) as conn:
             rows = await observations.newest(conn, job.team_id, ObservationFilter(project_id=job.project_id), limit=_LOOKED_AT)
+            rows = [row for row in rows if row.origin != "git"]  # history is told, and nothing concluded from it
             known = await derivations.fingerprints(conn, job.team_id, job.project_id, with_candidates=payload.mode == "dry_run")
             project = await access.project(conn, job.team_id, job.project_id)
         rows = [row for row in rows if row.kind != "summary"]

@@ -75,7 +75,7 @@ def observation_line(observation: Observation, projects: dict[UUID, str]) -> Obs
     return ObservationItem(
         number=observation.number,
         title=title_of(observation),
-        type=type_shown(observation.kind, observation.type),
+        type=type_shown(observation.kind, observation.type, observation.origin, observation.caller_type),
         project=projects.get(observation.project_id, "shared by another project"),
         created_at=observation.created_at,
         read_tokens=observation.cost,

@@ -134,7 +134,7 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
     return ObservationView(
         observation=observation,
         title=title_of(observation),
-        type=type_shown(observation.kind, observation.type),
+        type=type_shown(observation.kind, observation.type, observation.origin, observation.caller_type),
         project=names.get(observation.project_id),
         session=labels.get(observation.server_session_id) if observation.server_session_id else None,
         sources=sources[:_SOURCES],

@@ -1,0 +1,204 @@
+"""Reads the history of a git repository on this machine: commits, and the documents that it keeps for its readers.
+
+A repository is a stranger's. Nothing of it is run: no hook, filter, text conversion, diff driver or program that its config names,
+and nothing is fetched. What it says is data, and bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import subprocess
+import tempfile
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+import msgspec
+
+from cmserver.base.errors import CmserverError
+from cmserver.base.lookalikes import sanitize_line
+from cmserver.base.text import FIELD_MOST, storable
+
+MAX_COMMITS = 100_000
+MAX_DOCUMENTS = 100
+_MAX_FIELD_BYTES = 64_000
+"""Of a longer one only the beginning is kept."""
+_MAX_FILES, _MAX_PATH_CHARS = 50, 1_000
+_MAX_DOCUMENT_BYTES = 1_000_000
+_SUBJECT_CHARS, _AUTHOR_CHARS = 1_000, 200
+_CHUNK_BYTES = 65_536
+_SETTINGS = (
+    "core.fsmonitor=false", "core.hooksPath=/dev/null", "core.attributesFile=/dev/null", "core.pager=cat",
+    "log.showSignature=false", "gpg.program=false", "gpg.ssh.program=false",
+    "gpg.x509.program=false", "diff.external=", "i18n.logOutputEncoding=UTF-8",
+    "log.mailmap=false", "protocol.allow=never",
+)  # fmt: skip
+_LOG = (
+    "log", "--no-merges", "--no-show-signature", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-notes", "--no-color",
+    "--no-decorate", "--no-relative", "--ignore-submodules=all", "--name-only", "-z",
+)  # fmt: skip
+_BOT = re.compile(
+    r"\[bot\]|^(?:dependabot|renovate|greenkeeper|snyk|github-actions|pre-commit-ci|allcontributors)\b|-bot$", re.IGNORECASE
+)
+_DOCUMENT = re.compile(
+    r"(?:README|CONTRIBUTING|AGENTS)(?:\.(?:md|rst|txt|adoc))?|(?:docs?|\.github)/CONTRIBUTING(?:\.(?:md|rst|txt|adoc))?"
+    r"|(?:[^/]+/){0,4}(?:adrs?|decisions|architecture-decisions)/[^/]+\.(?:md|rst|txt|adoc)",
+    re.IGNORECASE,
+)
+
+
+class UnreadableRepository(CmserverError):
+    """Git cannot read the folder's repository, or there is none."""
+
+
+class CommitText(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A commit, as the server takes it."""
+
+    hash: str
+    subject: str
+    body: str
+    author: str
+    authored_at_epoch: int
+    files: list[str]
+    file_count: int
+
+
+class DocumentText(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A document, as the server takes it."""
+
+    path: str
+    blob: str
+    text: str
+
+
+def count_commits(folder: Path, limit: int) -> int:
+    """How many commits `read_commits` looks at. Raises UnreadableRepository."""
+    text = _run(folder, "rev-list", "--count", "--no-merges", f"--max-count={limit}", "HEAD", "--")
+    return int(text) if text.strip().isdigit() else 0
+
+
+def read_commits(folder: Path, limit: int) -> Iterator[CommitText | None]:
+    """The newest `limit` commits of the branch, newest first, no merges; None in the place of one by a bot or without a message.
+
+    Raises UnreadableRepository, also in the middle of a damaged one.
+    """
+    boundary = secrets.token_hex(16)  # no file can be called so
+    layout = f"--format={boundary}%x00%H%x00%aN%x00%aE%x00%at%x00%B%x00"
+    with _open(folder, *_LOG, f"--max-count={limit}", layout, "HEAD", "--") as out:
+        fields: list[bytes] = []
+        for token in _split(out):
+            if token.lstrip(b"\n") == boundary.encode():
+                if fields:
+                    yield _parse_commit(fields)
+                fields = []
+            elif len(fields) < 5 or token.strip(b"\n"):
+                fields.append(token)
+        if fields:
+            yield _parse_commit(fields)
+
+
+def list_documents(folder: Path) -> dict[str, str]:
+    """README, CONTRIBUTING, AGENTS.md and decision records of the newest commit: blob ids by path."""
+    found: dict[str, str] = {}
+    with _open(folder, "ls-tree", "-r", "-z", "--full-tree", "HEAD") as out:
+        for entry in _split(out):
+            head, _, name = entry.partition(b"\t")
+            mode, kind, blob, *_ = [*head.decode(errors="replace").split(), "", "", ""]
+            path = name.decode(errors="replace")
+            if kind == "blob" and mode != "120000" and _DOCUMENT.fullmatch(path) and len(path) <= _MAX_PATH_CHARS:
+                found[storable(path)] = blob
+            if len(found) >= MAX_DOCUMENTS:
+                break
+    return found
+
+
+def read_document(folder: Path, path: str, blob: str) -> DocumentText | None:
+    """The text of a document as it is in the repository, its beginning if it is long; None for one that is empty or no text."""
+    with _open(folder, "cat-file", "blob", blob) as out:
+        content = out.read(_MAX_DOCUMENT_BYTES)
+    if b"\0" in content:
+        return None
+    text = storable(content.decode(errors="replace"))[:FIELD_MOST].strip()
+    return DocumentText(path=path, blob=blob, text=text) if text else None
+
+
+def _parse_commit(fields: list[bytes]) -> CommitText | None:
+    """None for one that is left out."""
+    texts = [storable(field.decode(errors="replace")) for field in fields]
+    if len(texts) < 5:
+        return None
+    commit, author, address, at, message, *files = texts
+    subject, _, body = message.strip().partition("\n")
+    if not subject.strip() or _BOT.search(author.strip()) or "[bot]@" in address:
+        return None
+    files = [name for file in files if (name := file.lstrip("\n"))]
+    return CommitText(
+        hash=commit,
+        subject=subject.strip()[:_SUBJECT_CHARS],
+        body=body.strip()[:FIELD_MOST],
+        author=author.strip()[:_AUTHOR_CHARS],
+        authored_at_epoch=int(at) * 1000 if re.fullmatch(r"-?\d{1,14}", at) else -1,
+        files=[file for file in files if len(file) <= _MAX_PATH_CHARS][:_MAX_FILES],
+        file_count=len(files),
+    )
+
+
+def _split(out: IO[bytes]) -> Iterator[bytes]:
+    """What stands between NULs, of each its beginning."""
+    rest = b""
+    while chunk := out.read(_CHUNK_BYTES):
+        *whole, rest_of_chunk = chunk.split(b"\0")
+        for token in whole:
+            yield (rest + token)[:_MAX_FIELD_BYTES]
+            rest = b""
+        rest = (rest + rest_of_chunk)[:_MAX_FIELD_BYTES]
+    if rest.strip(b"\n"):
+        yield rest
+
+
+def _environment() -> Mapping[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return {
+        **inherited,
+        "LC_ALL": "C.UTF-8",
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+    }
+
+
+def _command(folder: Path, *words: str) -> list[str]:
+    return ["git", "--no-pager", *(part for setting in _SETTINGS for part in ("-c", setting)), "-C", str(folder), *words]
+
+
+@contextmanager
+def _open(folder: Path, *words: str) -> Generator[IO[bytes]]:
+    """What git says; it is ended with the block. Raises UnreadableRepository when it failed."""
+    with tempfile.TemporaryFile() as err:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - git, without a shell
+                _command(folder, *words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err, env=_environment()
+            )
+        except FileNotFoundError:
+            raise UnreadableRepository("There is no git on this machine.") from None
+        with process:
+            out = cast("IO[bytes]", process.stdout)
+            yield out
+            if out.read(1):  # enough was read
+                process.kill()
+                return
+        err.seek(0)
+        said = err.read(4_096).decode(errors="replace")
+    if process.returncode != 0:
+        reason = sanitize_line(said.strip().splitlines()[0] if said.strip() else f"exit code {process.returncode}")
+        raise UnreadableRepository(f"git cannot read the repository of {folder}: {reason}")
+
+
+def _run(folder: Path, *words: str) -> str:
+    with _open(folder, *words) as out:
+        return out.read(_CHUNK_BYTES).decode(errors="replace")

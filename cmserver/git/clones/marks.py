@@ -1,0 +1,90 @@
+"""Marks lines whose files are gone, moved or changed since, by what is known of the clone in which a session works.
+
+Precision before recall: a mark says what a commit of this clone's own history did, and nothing of what that means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+from cmserver.git.clones.follow import is_gone
+from cmserver.git.clones.model import FileChange, FileChanges
+from cmserver.observations.plain import one_line
+
+_PATH = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)+")
+_SHORT_HASH, _NAME_CHARS, _PATH_CHARS = 7, 40, 100
+_MAX_MOVES = 20
+
+
+class CodeMarks:
+    """What commits did to the files of a clone."""
+
+    def __init__(self, changes: FileChanges) -> None:
+        self._changes = changes
+        self._by_name: dict[str, list[str]] = {}
+        for path in changes:
+            self._by_name.setdefault(path.rpartition("/")[2], []).append(path)
+
+    def describe(self, files: Sequence[str], text: str, at: datetime, *, is_committed: bool = False) -> str:
+        """The mark of a line of that time, with a space before it; "" for none.
+
+        `files` are those that the line is about, by relative or absolute paths; besides them it is about those whose path its text
+        has. `is_committed` is whether what the line tells was committed at that time. A file that is gone comes before one that
+        was changed.
+        """
+        if not self._changes:
+            return ""
+        named = [path for name in [*files, *_PATH.findall(text)] if (path := self._find(name)) is not None]
+        moment = at.timestamp()
+        gone: list[str] = []
+        changed: list[str] = []
+        for path in dict.fromkeys(named):
+            done = [change for change in self._changes[path] if change.since > moment or change.at > moment]
+            if is_gone(done):
+                gone.append(self._describe_gone(path, done[-1]))
+            # The first commit after it may hold just what the line tells.
+            elif len(done) > (0 if is_committed else 1):
+                changed.append(f"{_shown(path)} was changed since, last in {_commit(done[-1])}")
+        if gone:
+            more = f"; {len(gone) - 1} more of its files are gone" if len(gone) > 1 else ""
+            return f" ({gone[0]}{more})"
+        return f" ({changed[0]})" if changed else ""
+
+    def _find(self, name: str) -> str | None:
+        """The path that a name means: itself, or the longest one that it ends with, as absolute ones do."""
+        name = name.replace("\\", "/").removeprefix("./").rstrip(".")
+        if name in self._changes:
+            return name
+        if not name.startswith("/") and name[1:3] != ":/":
+            return None
+        ends = [path for path in self._by_name.get(name.rpartition("/")[2], ()) if name.endswith(f"/{path}")]
+        return max(ends, key=len, default=None)
+
+    def _describe_gone(self, path: str, change: FileChange) -> str:
+        """What became of the file, through all its moves."""
+        if change.kind == "D":
+            return f"{_shown(path)} was removed in {_commit(change)}"
+        target, last = change.to, change
+        for _ in range(_MAX_MOVES):
+            done = self._changes.get(target, ())
+            if not is_gone(done):
+                return f"{_shown(path)} was moved to {_shown(target)} in {_commit(last)}"
+            if done[-1].kind == "D":
+                return f"{_shown(path)} was moved to {_shown(change.to)}, which was removed in {_commit(done[-1])}"
+            target, last = done[-1].to, done[-1]
+        return f"{_shown(path)} was moved in {_commit(change)}"
+
+
+NO_MARKS = CodeMarks({})
+"""Where nothing is known of a clone."""
+
+
+def _commit(change: FileChange) -> str:
+    by = f", by {one_line(change.author, _NAME_CHARS)}" if change.author else ""
+    return f"{change.commit[:_SHORT_HASH]}{by}"
+
+
+def _shown(path: str) -> str:
+    return one_line(path, _PATH_CHARS)

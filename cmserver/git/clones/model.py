@@ -1,0 +1,57 @@
+"""Clones, and what commits did to their files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+COMMITS_MOST, PATHS_MOST = 500, 2_000
+"""Of more commits between two starts nothing is said; of more files the ones that were changed last are kept."""
+EVENTS_MOST = 20
+PATH_MOST, AUTHOR_MOST, HASH_CHARS = 1_000, 60, 12
+
+ChangeKind = Literal["A", "M", "D", "R"]
+"""A file was added, modified, deleted, or renamed, as git calls it."""
+
+
+class FileChange(msgspec.Struct, frozen=True, array_like=True):
+    """What a commit did to a file. Times are seconds since 1970.
+
+    `at` is when it was written; `since` is the last moment at which the clone did not have it yet. `to` is the new path of a
+    renamed file.
+    """
+
+    kind: ChangeKind
+    commit: str
+    author: str
+    at: int
+    since: int
+    to: str = ""
+
+
+FileChanges = Mapping[str, Sequence[FileChange]]
+"""By path, the oldest first."""
+
+
+class CommitChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit did. `is_gone` is whether the clone no longer has it in its history."""
+
+    commit: str
+    author: str
+    at: int
+    is_gone: bool
+    files: list[tuple[ChangeKind, str, str]]
+    """Kind, path and new path."""
+
+
+class Clone(msgspec.Struct, frozen=True, kw_only=True):
+    """A clone or a work tree."""
+
+    clone_id: UUID
+    head: str
+    changes: dict[str, list[FileChange]]
+    updated_at: datetime
