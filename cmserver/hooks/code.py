@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
+from time import time
 from typing import cast
 
 import msgspec
@@ -32,13 +33,14 @@ async def take_code_changes(
         commits = read_log(_decode(changes.log, "$.log"))
         diff = read_diff(_decode(changes.diff, "$.diff"))
         # As the lines that name them are.
-        cleaned = await clean_aside([msgspec.to_builtins(commits or []), diff], size_bytes=size_bytes)
+        cleaned = await clean_aside([msgspec.json.decode(msgspec.json.encode(commits)), diff], size_bytes=size_bytes)
         told, diff = cast("tuple[object, dict[str, str]]", cleaned.value)
-        commits = None if commits is None else msgspec.convert(told, list[CommitChanges])
+        commits = msgspec.convert(told, list[CommitChanges] | None)
+    since = min(changes.told_at_epoch // 1_000, int(time()))
     project = await taker.name_project(principal, names)
     team_id = principal.team_id
     return await taker.db.in_tenant(
-        team_id, lambda conn: follow_clone(conn, team_id, project.id, changes.clone_id, changes.head, commits, diff)
+        team_id, lambda conn: follow_clone(conn, team_id, project.id, changes.clone_id, changes.head, commits, diff, since=since)
     )
 
 

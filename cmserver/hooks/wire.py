@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from cmserver.base.ids import EpochMs
 from cmserver.base.text import matching
 
 Commit = Annotated[str, matching(r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$", "A hash of git has 40 or 64 digits of 0-9a-f")]
@@ -20,11 +21,12 @@ class CodeChangesIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     `head` is the commit that is checked out. `log` is what git says of the way to it from the last one that was told, in base64:
     `git log --left-right --topo-order --reverse --raw -z -M --format=%m%x00%H%x00%aN%x00%at%x00 LAST...HEAD`. `diff` is what
     differs between the two, in base64: `git diff-tree -r -z --no-renames --name-status LAST HEAD`. Both are null where the way is
-    not known, or too long.
+    not known, or too long. `toldAtEpoch` is when the last one was told, in milliseconds: the clone did not have these commits then.
     """
 
     clone_id: UUID
     head: Commit
+    told_at_epoch: EpochMs = 0
     log: Output | None = None
     diff: Output | None = None
 

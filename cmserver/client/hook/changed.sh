@@ -3,10 +3,16 @@
 
 # What the branch has changed, and what is not committed, as `changed`: git gets a moment to tell it. A repository's own config can
 # name programs that git runs when it opens changed files, or fetches what is missing. So it goes by what it has noted of the files,
-# and by all of that, and fetches nothing.
+# and by all of that, and fetches nothing. A file that may have changed in the moment in which the index was written it would open: so it
+# is given a copy of the index that was written long after all files.
 changed_files() {
-    changed=''
-    [ -n "$top" ] && command -v git >/dev/null || return 0
+    changed='' index=$PWD/state/index-$$
+    [ -n "$top" ] && command -v git >/dev/null && is_file "$git/index" || return 0
+    within "$READ_SECONDS" cp -- "$git/index" "$index" && touch -t 210512312359 "$index" && find_changed
+    rm -f "$index"
+}
+
+find_changed() {
     base=HEAD packed=''
     for text in remotes/origin/HEAD remotes/origin/main remotes/origin/master heads/main heads/master; do
         if [ ! -e "$common/refs/$text" ]; then # it may be packed
@@ -20,7 +26,7 @@ changed_files() {
         break
     done
     text=$(
-        export GIT_ALLOW_PROTOCOL=none
+        export GIT_ALLOW_PROTOCOL=none GIT_INDEX_FILE="$index"
         # shellcheck disable=SC2086  # two words
         within "$READ_SECONDS" git --no-optional-locks -c core.fsmonitor=false -c core.quotepath=off -c core.trustctime=true \
             -c core.checkStat=default -C "$top" \

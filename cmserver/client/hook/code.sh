@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # What commits did to the files of a clone since it told last: part of `hook`, which reads this file at a session's start.
 
+CODE_SECONDS=0.8
 CODE_BYTES=500000 # of what git says; of more nothing is told
 CODE_COMMITS=501  # one more than the server follows
 
@@ -14,8 +15,11 @@ tell_code() {
     esac
     [ -n "$commit" ] || return 0
     text=$(printf '%s' "$top" | cksum)
-    note=state/clone-${text%% *} known='' before=''
-    [ ! -r "$note" ] || { IFS= read -r known && IFS= read -r clone && IFS= read -r before; } <"$note"
+    note=state/clone-${text%% *} known='' before='' text=''
+    [ ! -r "$note" ] ||
+        { IFS= read -r known && IFS= read -r clone && IFS= read -r before && IFS= read -r text; } <"$note"
+    number "$text" 0
+    told_at=$n
     [ "$known" = "$top" ] || clone='' before=''
     case $clone in
         *[!0-9a-f-]*) clone='' ;;
@@ -31,13 +35,14 @@ tell_code() {
         clone=$delivery
         note_code
     elif [ "$before" != "$commit" ]; then
-        [ "$now" -ge "$until" ] && read_code && post_code && note_code
+        # A server that does not know how the clone got here would mark what may not be so.
+        if [ "$now" -ge "$until" ] && read_code && post_code; then note_code; else clone=''; fi
     fi
     printf '%s\n%s\n%s\n%s\n' "$root" "${named:-${remote:-$root}}" "$clone" "$top" >state/place
 }
 
 note_code() {
-    printf '%s\n%s\n%s\n' "$top" "$clone" "$commit" >"$note"
+    printf '%s\n%s\n%s\n%s\n' "$top" "$clone" "$commit" "$now" >"$note"
 }
 
 # git_code WORDS...: what git says, as base64 in `text`; false where it does not say it in time.
@@ -52,7 +57,7 @@ git_code() {
 
 # read_code: the body of the request into the file `state/code-$$`. Each change of git's config above is one that may run a program.
 read_code() {
-    body="{\"cloneId\":\"$clone\",\"head\":\"$commit\""
+    body="{\"cloneId\":\"$clone\",\"head\":\"$commit\",\"toldAtEpoch\":${told_at}000"
     if command -v git >/dev/null && command -v base64 >/dev/null &&
         git_code log --left-right --topo-order --reverse --max-count="$CODE_COMMITS" --no-merges --no-show-signature --no-ext-diff \
             --no-textconv --no-notes --no-color --no-relative --ignore-submodules=all --raw -z -M \
@@ -69,7 +74,7 @@ read_code() {
 # post_code: false where the server did not take it; then it is told again at the next start.
 post_code() {
     told=yes headers=spool/$current.head
-    answer=$(ask 0.8 POST /v1/code "state/code-$$")
+    answer=$(ask "$CODE_SECONDS" POST /v1/code "state/code-$$")
     ended=$?
     rm -f "state/code-$$"
     split_answer "$answer"

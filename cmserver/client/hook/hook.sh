@@ -607,7 +607,7 @@ hook() {
             [ -z "$clone" ] || printf 'X-Cmserver-Clone: %s\n' "$clone"
         } >>"spool/$current.head"
         [ "$seconds" = 0.9 ] || [ -z "$top" ] || seconds=1.9 # git had the rest
-        [ "$seconds" != 1.9 ] || [ -z "$told" ] || seconds=1.2
+        [ "$seconds" = 0.9 ] || [ -z "$told" ] || seconds=0.9 # and the server
     fi
 
     send

@@ -460,7 +460,7 @@ git_folders() {
 # walk_up FOLDER: sets `root`, `named`, `remote`, `branch`, `commit`, `top` (the work tree, where there is one), `enabled`.
 walk_up() {
     folder_asked=$1
-    root='' named='' kind='' enabled='' remote='' branch='' commit='' top='' main='' common=''
+    root='' named='' kind='' enabled='' remote='' branch='' commit='' top='' main='' common='' git=''
     head_line='' commondir='' pointer='' lines=0 bytes=0 toml_lines=0 yml_named='' yml_root='' misread='' unknown=''
     here=${1%/}
     until cd -P -- "${here:-/}"; do # it may be gone
@@ -517,10 +517,12 @@ find_repository() {
     walk_up "$1"
     case $root/ in
         */.claude/worktrees/*)
-            inner_branch=$branch inner_commit=$commit inner_top=$top inner_enabled=$enabled inner_misread=$misread
+            inner_branch=$branch inner_commit=$commit inner_git=$git inner_top=$top
+            inner_enabled=$enabled inner_misread=$misread
             root=${root%%/.claude/worktrees/*}
             walk_up "${root:-/}"
-            branch=$inner_branch commit=$inner_commit top=$inner_top enabled=${inner_enabled:-$enabled} misread=${inner_misread:-$misread}
+            branch=$inner_branch commit=$inner_commit git=$inner_git top=$inner_top
+            enabled=${inner_enabled:-$enabled} misread=${inner_misread:-$misread}
             ;;
     esac
     print_value named "$named" "$NAME_BYTES"
@@ -531,6 +533,7 @@ find_repository() {
     print_value top "$top" "$PATH_BYTES"
     print_value main "$main" "$PATH_BYTES"
     print_value common "$common" "$PATH_BYTES"
+    print_value git "$git" "$PATH_BYTES"
     print_value misread "$misread" $((PATH_BYTES * 2))
     print_value unknown "$unknown" $((PATH_BYTES * 2))
     printf 'kind=%s\nenabled=%s\nend=\n' "$kind" "$enabled"
@@ -562,7 +565,7 @@ find_start() {
 
 # The project of `start`. When it cannot be found in time, `is_cut` says so.
 find_project() {
-    root='' named='' kind='' enabled='' remote='' branch='' commit='' top='' main='' common='' is_cut='' misread='' unknown='' said=$start
+    root='' named='' kind='' enabled='' remote='' branch='' commit='' top='' main='' common='' git='' is_cut='' misread='' unknown='' said=$start
     case $start in
         /*) ;;
         *) return 0 ;; # a folder that is gone, of which the shell knows no name
@@ -602,6 +605,7 @@ find_project() {
             top=*) top=$top${top:+$nl}$value ;;
             main=*) main=$main${main:+$nl}$value ;;
             common=*) common=$common${common:+$nl}$value ;;
+            git=*) git=$git${git:+$nl}$value ;;
             misread=*) misread=$misread$value ;;
             unknown=*) unknown=$unknown$value ;;
             kind=*) kind=$value ;;

@@ -22,16 +22,18 @@ async def follow_clone(
     head: str,
     commits: Sequence[CommitChanges] | None,
     diff: Mapping[str, str],
+    *,
+    since: int,
 ) -> bool:
     """Note what these commits did, the oldest first, on the way from the last head to this one; returns whether it is known.
 
-    `diff` is what differs between the two. With None for the commits, or with too many, nothing is known of the files from now on.
+    `diff` is what differs between the two, `since` when the last one was told. With None for the commits, or with too many, nothing is known of the files from now on.
     """
     there = await repository.lock(conn, team_id, project_id, clone_id)
     is_known = commits is not None and len(commits) <= COMMITS_MOST
     changes = there.changes if there is not None and is_known else {}
     if commits is not None and is_known:
-        changes = apply_commits(changes, commits, diff, since=int(there.updated_at.timestamp()) if there is not None else 0)
+        changes = apply_commits(changes, commits, diff, since=since)
     await repository.keep(conn, team_id, project_id, clone_id, head, changes)
     await repository.drop_old(conn, team_id, project_id)
     return is_known

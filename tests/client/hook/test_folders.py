@@ -503,7 +503,7 @@ def test_a_session_s_start_tells_what_the_branch_has_changed(agent: Agent, serve
     (place / "committed.py").write_text("2")
     _git(place, "commit", "-qam", "2")
     for name in names[1:2] + names[3:]:
-        (place / name).write_text("3")
+        (place / name).write_text("another size, for git is not let look into files")
 
     agent.hook("Stop", cwd=place)
     told = None
@@ -524,7 +524,7 @@ def test_gemini_s_first_prompt_after_a_start_tells_what_the_branch_has_changed(t
     (place / "file").write_text("1")
     _git(place, "add", ".")
     _git(place, "commit", "-qm", "1")
-    (place / "file").write_text("2")
+    (place / "file").write_text("22")
     session = {"GEMINI_SESSION_ID": "g-1"}
 
     told: list[str | None] = []

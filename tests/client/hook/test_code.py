@@ -1,0 +1,183 @@
+"""Where an event stood, and what commits did to a clone's files: told by the hook client, which runs nothing of the repository."""
+
+from __future__ import annotations
+
+import shutil
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.client.hook.agent import Agent
+from tests.client.hook.recorder import Recorder, Reply, Sent
+from tests.repositories import Repository
+
+CODE = "/v1/code"
+
+
+@pytest.fixture
+def repository(agent: Agent) -> Repository:
+    made = Repository(agent.home / "clone")
+    made.write("src/pay.py", "a = 1\n")
+    made.commit("First")
+    return made
+
+
+@pytest.fixture
+def start(agent: Agent, server: Recorder) -> Callable[[Path], list[Sent]]:
+    """A session starts there; what the server was sent, in its order."""
+
+    def run(folder: Path) -> list[Sent]:
+        before = len(server.sent)
+        agent.hook("SessionStart", cwd=folder)
+        return server.sent[before:]
+
+    return run
+
+
+def said_commit(agent: Agent, server: Recorder, folder: Path) -> str | None:
+    agent.hook("PostToolUse", cwd=folder)
+    return server.sent[-1].headers.get("x-cmserver-git-commit")
+
+
+def test_each_call_says_which_commit_is_checked_out(agent: Agent, server: Recorder, repository: Repository):
+    git = repository.git
+    commit = git("rev-parse", "HEAD")
+    assert said_commit(agent, server, repository.folder / "src") == commit
+    git("pack-refs", "--all")
+    assert said_commit(agent, server, repository.folder) == commit
+    git("worktree", "add", "-q", str(agent.home / "other"), "-b", "side")
+    assert said_commit(agent, server, agent.home / "other") == commit
+    git("checkout", "-q", "--detach")
+    assert said_commit(agent, server, repository.folder) == commit
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "ref: refs/heads/../../../secret\n",
+        "ref: refs/heads/.invalid\n",
+        "ref: refs/heads/none\n",
+        "xyz\n",
+        "a" * 41 + "\n",
+        "",
+        "ref: \n",
+    ],
+)
+def test_a_head_that_names_no_commit_is_unknown(agent: Agent, server: Recorder, repository: Repository, head: str):
+    (agent.home / "secret").write_text("b" * 40)
+    (repository.folder / ".git" / "HEAD").write_text(head)
+
+    assert said_commit(agent, server, repository.folder) is None
+
+
+def test_a_clone_tells_how_it_came_from_the_commit_that_was_told_last(
+    server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]]
+):
+    before = repository.git("rev-parse", "HEAD")
+    (first,) = start(repository.folder)
+    (again,) = start(repository.folder)
+    repository.git("rm", "-q", "src/pay.py")
+    head = repository.commit("Remove it", author="Bob")
+    server.reply = lambda sent: Reply(body=b'{"known":true}') if sent.path == CODE else Reply()
+    code, started = start(repository.folder)
+    (after,) = start(repository.folder)
+
+    assert code.path == CODE
+    assert code.headers["x-cmserver-root"] == str(repository.folder)
+    assert (code.payload["head"], code.payload["cloneId"]) == (head, first.headers["x-cmserver-clone"])
+    log, diff = (b64decode(str(code.payload[name])) for name in ("log", "diff"))
+    assert log.startswith(f">\0{head}\0Bob\0".encode())
+    assert log.endswith(b" D\0src/pay.py\0")
+    assert diff == b"D\0src/pay.py\0"
+    clones = {sent.headers["x-cmserver-clone"] for sent in (first, again, started, after)}
+    assert len(clones) == 1
+    assert before != head
+
+
+def test_what_the_server_did_not_take_is_told_again_and_nothing_is_marked_meanwhile(
+    server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]]
+):
+    start(repository.folder)
+    repository.commit("Second")
+    server.reply = lambda sent: Reply(status=500) if sent.path == CODE else Reply()
+    _, started = start(repository.folder)
+    repository.commit("Third")
+    server.reply = lambda sent: Reply(body=b'{"known":true}') if sent.path == CODE else Reply()
+    code, _ = start(repository.folder)
+
+    assert "x-cmserver-clone" not in started.headers
+    assert b64decode(str(code.payload["log"])).count(b">\0") == 2
+
+
+def test_a_commit_that_is_gone_is_said_to_the_user_once(
+    agent: Agent, server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]]
+):
+    start(repository.folder)
+    (note,) = (agent.folder / "state").glob("clone-*")
+    lines = note.read_text().splitlines()
+    note.write_text("\n".join([*lines[:2], "f" * 40]) + "\n")
+    server.reply = lambda sent: Reply(body=b'{"known":false}') if sent.path == CODE else Reply(body=b"{}")
+
+    answers = [agent.hook("SessionStart", cwd=repository.folder) for _ in range(2)]
+
+    (code,) = [sent for sent in server.sent if sent.path == CODE]
+    assert code.payload.keys() == {"cloneId", "head", "toldAtEpoch"}
+    assert ["is not known" in str(answer.get("systemMessage")) for answer in answers] == [True, False]
+
+
+def test_a_damaged_note_begins_a_clone_anew(agent: Agent, repository: Repository, start: Callable[[Path], list[Sent]]):
+    (first,) = start(repository.folder)
+    (note,) = (agent.folder / "state").glob("clone-*")
+    for text in (
+        "",
+        "x\ny\nz\n",
+        f"{repository.folder}\n$(touch evil)\n{'a' * 40}\n",
+        f"{repository.folder}\n{'a' * 36}\n--help\n",
+    ):
+        note.write_text(text)
+        (sent,) = start(repository.folder)
+        assert sent.headers["x-cmserver-clone"] != first.headers["x-cmserver-clone"]
+
+
+def test_a_prompt_says_the_clone_of_its_own_work_tree(agent: Agent, server: Recorder, repository: Repository):
+    repository.git("worktree", "add", "-q", str(agent.home / "other"), "-b", "side")
+    agent.hook("SessionStart", cwd=repository.folder)
+    clone = server.sent[-1].headers["x-cmserver-clone"]
+
+    agent.hook("UserPromptSubmit", {"number": 1, "prompt": "x"}, cwd=repository.folder)
+    own = server.sent[-1].headers.get("x-cmserver-clone")
+    agent.hook("UserPromptSubmit", {"number": 1, "prompt": "x"}, cwd=agent.home / "other")
+
+    assert own == clone
+    assert "x-cmserver-clone" not in server.sent[-1].headers
+
+
+def test_nothing_of_the_repository_is_run(
+    agent: Agent, server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]]
+):
+    trap, program = agent.home / "trap", agent.home / "program"
+    program.write_text(f"#!/bin/sh\necho \"$0 $*\" >>'{trap}'\ncat\n")
+    program.chmod(0o755)
+    start(repository.folder)
+    repository.write(".gitattributes", "* filter=trap diff=trap merge=trap\n")
+    repository.write("src/pay.py", "a = 2\n")
+    repository.commit("Second")
+    for name, value in {
+        "filter.trap.clean": program, "filter.trap.smudge": program, "filter.trap.process": program,
+        "diff.trap.textconv": program, "diff.trap.command": program, "diff.external": program, "core.fsmonitor": program,
+        "core.hooksPath": agent.home, "core.pager": program, "pager.log": program, "pager.diff-tree": program,
+        "gpg.program": program, "log.showSignature": "true", "core.sshCommand": program, "alias.log": f"!{program}",
+        "alias.diff-tree": f"!{program}", "core.alternateRefsCommand": program,
+        "remote.origin.url": f"ext::{program}", "remote.origin.promisor": "true", "extensions.partialClone": "origin",
+    }.items():  # fmt: skip
+        repository.git("config", name, str(value))
+    for hook in ("post-checkout", "pre-auto-gc", "post-index-change", "reference-transaction"):
+        shutil.copy(program, repository.folder / ".git" / "hooks" / hook)
+    repository.write("src/pay.py", "a = 3\n")
+
+    code, _ = start(repository.folder)
+
+    assert b"src/pay.py" in b64decode(str(code.payload["log"]))
+    assert not trap.exists()

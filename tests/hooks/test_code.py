@@ -1,0 +1,138 @@
+"""What a session is told of files that commits have removed since: from the hook's call to its answer."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from httpx import AsyncClient
+
+from cmserver.base.db import Db
+from tests.conftest import Cast
+from tests.make import Make
+from tests.rows import rows
+from tests.table import try_rows
+
+PROJECT = {"X-Cmserver-Git-Remote": "https://github.com/acme/orders"}
+HEAD, NEXT = "a" * 40, "b" * 40
+FUTURE = 32_503_680_000
+
+
+def encode(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+def removal(commit: str = NEXT, path: str = "src/pay.py", side: str = ">") -> dict[str, object]:
+    log = f"{side}\0{commit}\0Ann\0{FUTURE}\0\0\n:100644 000000 1 0 D\0{path}\0"
+    return {"head": commit, "log": encode(log), "diff": encode(f"D\0{path}\0")}
+
+
+@pytest.fixture
+def tell(client: AsyncClient, cast: Cast):
+    """Tells of a clone as Alice's hook client."""
+
+    async def post(clone_id: object, **body: object) -> Any:
+        headers = {**cast.alice.headers, **PROJECT}
+        return await client.post("/v1/code", json={"cloneId": str(clone_id), **body}, headers=headers)
+
+    return post
+
+
+async def start(client: AsyncClient, cast: Cast, clone_id: object, session: str) -> str:
+    """The index that a session of that clone is told."""
+    headers = {**cast.alice.headers, **PROJECT, "X-Cmserver-Clone": str(clone_id)}
+    payload = {"session_id": session, "cwd": "/home/ann/orders", "hook_event_name": "SessionStart", "source": "startup"}
+    answer = await client.post("/v1/hooks/claude-code", json=payload, headers=headers)
+    return answer.json()["hookSpecificOutput"]["additionalContext"]
+
+
+async def test_a_line_whose_file_is_gone_says_so_in_that_clone_and_in_no_other(
+    client: AsyncClient, cast: Cast, make: Make, tell: Any
+):
+    await make.observation(project=cast.alice.project, title="Pay() in src/pay.py takes the lock first now")
+    await make.observation(project=cast.alice.project, title="The queue is fair", files_modified=["src/queue.py"])
+    ours, theirs = uuid4(), uuid4()
+
+    answer = await tell(ours, **removal())
+
+    assert answer.json() == {"known": True}
+    text = await start(client, cast, ours, "s1")
+    assert "takes the lock first now (src/pay.py was removed in bbbbbbb, by Ann) ~" in text
+    assert text.count("(src/") == 1
+    assert "was removed" not in await start(client, cast, theirs, "s2")
+
+
+async def test_an_unknown_way_forgets_what_was_known_of_the_clone(client: AsyncClient, cast: Cast, make: Make, tell: Any):
+    await make.observation(project=cast.alice.project, title="Pay() in src/pay.py takes the lock first now")
+    clone = uuid4()
+    await tell(clone, **removal())
+
+    answer = await tell(clone, head=HEAD)
+
+    assert answer.json() == {"known": False}
+    assert "was removed" not in await start(client, cast, clone, "s1")
+
+
+async def test_more_commits_than_are_followed_are_an_unknown_way(tell: Any):
+    log = "".join(f">\0{number:040x}\0Ann\0{FUTURE}\0\0" for number in range(1, 502))
+
+    assert (await tell(uuid4(), head=HEAD, log=encode(log), diff="")).json() == {"known": False}
+
+
+async def test_the_same_way_told_twice_is_known_once(tell: Any, db: Db):
+    clone = uuid4()
+    await tell(clone, **removal())
+    await tell(clone, **removal())
+
+    (row,) = await rows(db, "SELECT head, changes FROM clones")
+    assert row["head"] == NEXT
+    assert [change[1] for change in row["changes"]["src/pay.py"]] == ["b" * 12]
+
+
+async def test_a_purge_forgets_the_clones(client: AsyncClient, cast: Cast, tell: Any, db: Db):
+    await tell(uuid4(), **removal())
+
+    answer = await client.delete("/v1/projects/github.com%2Facme%2Forders/memory", headers=cast.alice.headers)
+
+    assert answer.status_code == 200
+    assert await rows(db, "SELECT * FROM clones") == []
+
+
+async def test_a_secret_in_a_name_is_not_stored(tell: Any, db: Db):
+    secret = "ghp_" + "a1B2c3D4" * 4 + "e5F6"
+
+    await tell(uuid4(), **removal(path=f"keys/{secret}.txt"))
+
+    assert secret not in str(await rows(db, "SELECT * FROM clones"))
+
+
+@try_rows(
+    ("body", "path"),
+    [
+        ({"head": "x"}, "$.head"),
+        ({"head": HEAD, "log": "%%"}, "$.log"),
+        ({"head": HEAD, "log": "abc", "diff": "abcd"}, "$.log"),
+        ({"head": HEAD, "diff": "a" * 1_000_001}, "$.diff"),
+        ({"head": HEAD, "cloneId": "1"}, "$.cloneId"),
+        ({"head": HEAD, "more": 1}, "$.more"),
+    ],
+)
+async def test_what_is_wrong_is_named_by_its_path_and_changes_nothing(tell: Any, db: Db, body: dict[str, object], path: str):
+    given = {"clone_id": body.get("cloneId", uuid4()), **{name: value for name, value in body.items() if name != "cloneId"}}
+    answer = await tell(given.pop("clone_id"), **given)
+
+    assert answer.status_code == 400
+    assert [issue["path"] for issue in answer.json()["issues"]] == [path]
+    assert await rows(db, "SELECT * FROM clones") == []
+
+
+async def test_an_event_knows_the_commit_at_which_it_stood(client: AsyncClient, cast: Cast, db: Db):
+    payload = {"session_id": "s1", "cwd": "/home/ann/orders", "hook_event_name": "UserPromptSubmit", "prompt": "Why is it slow?"}
+    for commit in (HEAD, "HEAD", "a" * 41):
+        headers = {**cast.alice.headers, **PROJECT, "X-Cmserver-Git-Commit": commit, "X-Cmserver-Git-Branch": "main"}
+        await client.post("/v1/hooks/claude-code", json={**payload, "prompt": commit}, headers=headers)
+
+    stored = await rows(db, "SELECT metadata ->> 'git_commit' AS commit FROM agent_events ORDER BY received_at, id")
+    assert [row["commit"] for row in stored] == [HEAD, None, None]
