@@ -20,6 +20,7 @@ tell_code() {
         { IFS= read -r known && IFS= read -r clone && IFS= read -r before && IFS= read -r text; } <"$note"
     number "$text" 0
     told_at=$n
+    [ "$n" -eq 0 ] || told_at=${n}000
     [ "$known" = "$top" ] || clone='' before=''
     case $clone in
         *[!0-9a-f-]*) clone='' ;;
@@ -57,7 +58,7 @@ git_code() {
 
 # read_code: the body of the request into the file `state/code-$$`. Each change of git's config above is one that may run a program.
 read_code() {
-    body="{\"cloneId\":\"$clone\",\"head\":\"$commit\",\"toldAtEpoch\":${told_at}000"
+    body="{\"cloneId\":\"$clone\",\"head\":\"$commit\",\"toldAtEpoch\":$told_at"
     if command -v git >/dev/null && command -v base64 >/dev/null &&
         git_code log --left-right --topo-order --reverse --max-count="$CODE_COMMITS" --no-merges --no-show-signature --no-ext-diff \
             --no-textconv --no-notes --no-color --no-relative --ignore-submodules=all --raw -z -M \

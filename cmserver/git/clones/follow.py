@@ -27,7 +27,8 @@ async def follow_clone(
 ) -> bool:
     """Note what these commits did, the oldest first, on the way from the last head to this one; returns whether it is known.
 
-    `diff` is what differs between the two, `since` when the last one was told. With None for the commits, or with too many, nothing is known of the files from now on.
+    `diff` is what differs between the two, `since` when the last one was told. With None for the commits, or with too many,
+    nothing is known of the files from now on.
     """
     there = await repository.lock(conn, team_id, project_id, clone_id)
     is_known = commits is not None and len(commits) <= COMMITS_MOST
