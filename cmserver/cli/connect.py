@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 import click
 import msgspec
@@ -25,6 +26,7 @@ from cmserver.client.client_folder import ClientFolder, clients_folder
 from cmserver.client.connect import ConnectRequest
 from cmserver.client.connections import ConnectionList, check_connections
 from cmserver.client.dialog import Dialog
+from cmserver.client.git_history import find_repository
 from cmserver.client.server_api import is_local
 
 _settings_option = click.option(
@@ -143,6 +145,8 @@ def _connect(agent: Agent, loaded: LoadedSettings, request: ConnectRequest) -> N
         click.echo(f"{agent.title} is connected to {url}. {said}")
     for line in plan.advise():
         click.echo(line)
+    if agent.records and (repository := find_repository()) is not None:
+        click.echo(as_called(f"A first memory from the history of {repository}: cmserver import git {quote(str(repository))}"))
     if not (request.yes or request.dry_run):
         offer_to_local_server(loaded, url)
     if is_local(url) and not request.dry_run:

@@ -16,7 +16,7 @@ from cmserver.cli.output import render_json
 from cmserver.cli.progress import Progress
 from cmserver.client import git_history
 from cmserver.client.client_folder import read_project
-from cmserver.git import wire
+from cmserver.git import wire as git_wire
 
 T = TypeVar("T")
 _COMMITS_AT_ONCE = 200
@@ -60,7 +60,7 @@ async def import_git(client: api_client.ApiClient, folder: Path, limit: int, pro
         raise Invalid("The project of this folder has no name. Name it with --project.")
     if undo:
         answer = await client.delete("/v1/history", {"project": name})
-        client.show(answer, wire.RemovedHistoryOut, lambda removed: f"Removed: {removed.removed} commits and documents.")
+        client.show(answer, git_wire.RemovedHistoryOut, lambda removed: f"Removed: {removed.removed} commits and documents.")
         return
     report = HistoryReport(project=name)
     total = git_history.count_commits(folder, limit) if limit else 0
@@ -78,7 +78,7 @@ async def _send_documents(client: api_client.ApiClient, folder: Path, project: s
     found = git_history.list_documents(folder)
     known: dict[str, str] = {}
     try:
-        answer = (await client.get("/v1/history", {"project": project})).read(wire.HistoryOut)
+        answer = (await client.get("/v1/history", {"project": project})).read(git_wire.RepositoryHistoryOut)
         known = {document.path: document.blob for document in answer.documents}
     except NotFound:
         pass
@@ -110,7 +110,7 @@ async def _send_commits(
 
 
 async def _send(client: api_client.ApiClient, report: HistoryReport, body: object) -> None:
-    taken = (await client.post("/v1/history", body)).read(wire.HistoryTakenOut)
+    taken = (await client.post("/v1/history", body)).read(git_wire.HistoryImportOut)
     report.commits += taken.taken
     report.known += taken.known
     report.documents += taken.documents

@@ -74,6 +74,15 @@ class DocumentText(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     text: str
 
 
+def find_repository() -> Path | None:
+    """The top of the work tree in which the command runs; None outside of one."""
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:
+        return None
+    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
+
+
 def count_commits(folder: Path, limit: int) -> int:
     """How many commits `read_commits` looks at. Raises UnreadableRepository."""
     text = _run(folder, "rev-list", "--count", "--no-merges", f"--max-count={limit}", "HEAD", "--")

@@ -10,7 +10,7 @@ from cmserver.git import history, repository, wire
 
 
 @post("/v1/history", "observations:write")
-async def post_history(call: VerbCall, given: wire.HistoryIn) -> wire.HistoryTakenOut:
+async def post_history(call: VerbCall, given: wire.HistoryIn) -> wire.HistoryImportOut:
     """Take over a part of a repository's history: commits, and documents as they are now. What is known already stays as it is."""
     principal = call.principal
     project = await call.dependency(Projects).named_or_own(principal, given.project_id, at="$.projectId", make=True)
@@ -19,18 +19,18 @@ async def post_history(call: VerbCall, given: wire.HistoryIn) -> wire.HistoryTak
     taken = await call.write(
         lambda conn: history.take_history(conn, principal, project.id, commits, documents, given.gone_documents)
     )
-    return reshape(taken, wire.HistoryTakenOut, project_id=project.id, skipped=skipped)
+    return reshape(taken, wire.HistoryImportOut, project_id=project.id, skipped=skipped)
 
 
 @get("/v1/history", "observations:read")
-async def get_history(call: VerbCall, given: wire.HistoryQuery) -> wire.HistoryOut:
+async def get_history(call: VerbCall, given: wire.RepositoryHistoryQuery) -> wire.RepositoryHistoryOut:
     """What a project has of its repository's history: how many commits, and which documents."""
     principal = call.principal
     project = await call.dependency(Projects).named_or_own(principal, given.project, at="$.project")
     async with call.read() as conn:
         counts = await repository.counts(conn, principal.team_id, project.id)
         documents = await repository.documents(conn, principal.team_id, project.id)
-    return wire.HistoryOut(
+    return wire.RepositoryHistoryOut(
         project_id=project.id,
         commits=counts.commits,
         newest_at_epoch=epoch_ms(counts.newest_at) if counts.newest_at else None,
@@ -39,7 +39,7 @@ async def get_history(call: VerbCall, given: wire.HistoryQuery) -> wire.HistoryO
 
 
 @delete("/v1/history", "observations:write")
-async def delete_history(call: VerbCall, given: wire.HistoryQuery) -> wire.RemovedHistoryOut:
+async def delete_history(call: VerbCall, given: wire.RepositoryHistoryQuery) -> wire.RemovedHistoryOut:
     """Delete what was taken over of a project's repository. What sessions and people said stays."""
     principal = call.principal
     project = await call.dependency(Projects).named_or_own(principal, given.project, at="$.project")

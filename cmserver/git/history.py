@@ -19,7 +19,17 @@ from cmserver.access.model import Principal
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.git import repository
-from cmserver.git.model import AUTHOR_MOST, BODY_MOST, COMMIT, DOCUMENT, FILES_MOST, KEY, Commit, Document, SkippedCommit
+from cmserver.git.model import (
+    AUTHOR_MOST,
+    BODY_MOST,
+    COMMIT,
+    DOCUMENT,
+    FILES_MOST,
+    KEY,
+    CommitMessage,
+    RepositoryDocument,
+    SkippedCommit,
+)
 from cmserver.git.wire import CommitIn, DocumentIn
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Correction, NewObservation, compose, estimate_tokens
@@ -41,7 +51,7 @@ _HEADING = re.compile(r"^#\s+(\S.*)$", re.MULTILINE)
 
 
 class TakenHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a part of a history; see `HistoryTakenOut`."""
+    """What became of a part of a history; see `HistoryImportOut`."""
 
     taken: int
     known: int
@@ -49,10 +59,10 @@ class TakenHistory(msgspec.Struct, frozen=True, kw_only=True):
     skipped: list[SkippedCommit]
 
 
-async def clean_commits(sent: Sequence[CommitIn], *, size_bytes: int) -> tuple[list[Commit], list[SkippedCommit]]:
+async def clean_commits(sent: Sequence[CommitIn], *, size_bytes: int) -> tuple[list[CommitMessage], list[SkippedCommit]]:
     """The commits without secrets and private passages, cut to what is kept; and those that cannot be stored."""
     cleaned = await clean_aside([[it.subject, it.body, it.author, it.files] for it in sent], size_bytes=size_bytes, at="$.commits")
-    commits: list[Commit] = []
+    commits: list[CommitMessage] = []
     skipped: list[SkippedCommit] = []
     for it, values in zip(sent, cast("list[tuple[str, str, str, list[str]]]", cleaned.value), strict=True):
         subject, body, author, files = values
@@ -62,7 +72,7 @@ async def clean_commits(sent: Sequence[CommitIn], *, size_bytes: int) -> tuple[l
             skipped.append(SkippedCommit(hash=it.hash, reason=reason))
             continue
         commits.append(
-            Commit(
+            CommitMessage(
                 hash=it.hash,
                 subject=subject,
                 body=body.strip()[:BODY_MOST].rstrip(),
@@ -75,12 +85,14 @@ async def clean_commits(sent: Sequence[CommitIn], *, size_bytes: int) -> tuple[l
     return commits, skipped
 
 
-async def clean_documents(sent: Sequence[DocumentIn], *, size_bytes: int) -> list[Document]:
+async def clean_documents(sent: Sequence[DocumentIn], *, size_bytes: int) -> list[RepositoryDocument]:
     """The documents without secrets and private passages; none of which nothing is left."""
     cleaned = await clean_aside([[it.path, it.text] for it in sent], size_bytes=size_bytes, at="$.documents")
     texts = cast("list[tuple[str, str]]", cleaned.value)
     return [
-        Document(path=path, blob=it.blob, text=text.strip()) for it, (path, text) in zip(sent, texts, strict=True) if text.strip()
+        RepositoryDocument(path=path, blob=it.blob, text=text.strip())
+        for it, (path, text) in zip(sent, texts, strict=True)
+        if text.strip()
     ]
 
 
@@ -88,8 +100,8 @@ async def take_history(
     conn: Conn,
     principal: Principal,
     project_id: UUID,
-    commits: Sequence[Commit],
-    documents: Sequence[Document],
+    commits: Sequence[CommitMessage],
+    documents: Sequence[RepositoryDocument],
     gone: Sequence[str],
 ) -> TakenHistory:
     """Store the commits that are new, and what documents say now; `gone` are paths of documents that are not there any more."""
@@ -139,7 +151,7 @@ def _read_time(epoch: int) -> datetime | None:
     return at if _YEAR_1970 <= at <= datetime.now(UTC) + _SKEW else None
 
 
-def _commit_row(commit: Commit) -> NewObservation:
+def _commit_row(commit: CommitMessage) -> NewObservation:
     trailers, body = split_trailers(commit.body)
     title = tidy_line(commit.subject) or commit.hash[:_HASH_CHARS]
     narrative = tidy_text(body)
@@ -172,7 +184,7 @@ def _commit_row(commit: Commit) -> NewObservation:
     )
 
 
-def _document_row(document: Document) -> NewObservation:
+def _document_row(document: RepositoryDocument) -> NewObservation:
     title = _title(document)
     content = compose(title, None, document.text, None)
     return NewObservation(
@@ -192,7 +204,7 @@ def _document_row(document: Document) -> NewObservation:
     )
 
 
-def _correct_document(document: Document) -> Correction:
+def _correct_document(document: RepositoryDocument) -> Correction:
     title = _title(document)
     return Correction(
         title=title,
@@ -202,7 +214,7 @@ def _correct_document(document: Document) -> Correction:
     )
 
 
-def _title(document: Document) -> str:
+def _title(document: RepositoryDocument) -> str:
     heading = _HEADING.search(document.text)
     return tidy_line(f"{document.path}: {heading[1]}" if heading else document.path) or document.path
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -18,7 +17,7 @@ FILES_MOST = 50
 AUTHOR_MOST = 100
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
+class CommitMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A commit, redacted. `files` are the first ones that it changed, of `file_count`."""
 
     hash: str
@@ -30,7 +29,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     authored_at: datetime
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
+class RepositoryDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A text that the repository keeps for its readers, redacted. `blob` is git's id of what stands in it."""
 
     path: str
@@ -58,6 +57,3 @@ class HistoryCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     commits: int
     newest_at: datetime | None
-
-
-Change = Literal["removed", "moved", "changed"]

@@ -13,7 +13,7 @@ OWNS: set[str] = set()
 
 
 @query("""
-    SELECT generation_key FROM observations
+    SELECT coalesce(generation_key, '') FROM observations
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND generation_key = ANY(%(keys)s)
     """)
 async def known_keys(conn: Conn, team_id: UUID, project_id: UUID, keys: Collection[str]) -> list[str]:

@@ -55,7 +55,7 @@ class HistoryIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fie
     gone_documents: Annotated[list[FilePath], Meta(max_length=COMMITS_MOST)] = []
 
 
-class HistoryTakenOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class HistoryImportOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """What became of it: `taken` and `known` count commits, `documents` those that were stored or read again.
 
     `skipped` are commits that cannot be stored, with the reason.
@@ -68,7 +68,7 @@ class HistoryTakenOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     skipped: list[SkippedCommit]
 
 
-class HistoryQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class RepositoryHistoryQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`project` may be left out by a key that is bound to one."""
 
     project: Key | None = None
@@ -81,7 +81,7 @@ class KnownDocumentOut(msgspec.Struct, frozen=True, kw_only=True):
     blob: str
 
 
-class HistoryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class RepositoryHistoryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """What a project has of its repository's history. `newestAtEpoch` is when its newest commit was written, or null."""
 
     project_id: UUID

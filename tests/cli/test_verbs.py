@@ -49,6 +49,9 @@ GIVEN: dict[str, Mapping[str, object]] = {
     "GET /v1/budgets": {"project": PROJECT},
     "PUT /v1/budgets": {"period": "day", "project_id": "billing", "max_tokens": 5, "max_usd": "1.50"},
     "DELETE /v1/budgets": {"period": "day", "project": PROJECT},
+    "POST /v1/history": {"project_id": PROJECT, "commits": [], "documents": [], "gone_documents": []},
+    "GET /v1/history": {"project": PROJECT},
+    "DELETE /v1/history": {"project": PROJECT},
     "GET /v1/analytics": {"project": PROJECT, "days": 3},
     "GET /v1/server": {},
     "GET /v1/providers": {},
@@ -71,6 +74,9 @@ WRONG: dict[str, object] = {
     "actor": "\x00",
     "resource_type": "\x00",
     "resource_id": "\x00",
+    "commits": "x",
+    "documents": "x",
+    "gone_documents": "x",
 }
 """What a text must not be; numbers, words and truth values are made wrong by their types."""
 NAMES_A_PROJECT = {"project", "project_id"}

@@ -10,7 +10,7 @@ import pytest
 
 from cmserver.git.clones.follow import apply_commits
 from cmserver.git.clones.marks import CodeMarks
-from cmserver.git.clones.model import FileChange
+from cmserver.git.clones.model import CommittedChange
 from cmserver.git.clones.read_log import read_diff, read_log
 from tests.repositories import Repository
 
@@ -35,7 +35,7 @@ class Clone:
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
         self.head = repository.git("rev-parse", "HEAD")
-        self.changes: dict[str, list[FileChange]] = {}
+        self.changes: dict[str, list[CommittedChange]] = {}
 
     def start(self, since: int = 0) -> CodeMarks:
         """A session starts: what is marked now."""

@@ -12,6 +12,9 @@ READS = re.compile(r"\b(?:FROM|JOIN|UPDATE)\s+observations\b(?:\s+(?!WHERE|SET|O
 LIVE = "superseded_at IS NULL AND ({0}expires_at IS NULL OR {0}expires_at > now())"
 
 ALL_ROWS = {
+    "cmserver.git.repository.known_keys": "what is sent again finds its row, whatever became of it",
+    "cmserver.observations.repository.delete_history": "what was taken over goes, whatever became of it",
+    "cmserver.observations.repository.delete_known_history": "as the one above",
     "cmserver.observations.repository.BY_GENERATION_KEYS": "a repeated write must find the first, whatever became of it",
     "cmserver.observations.repository.by_id": "for find_observation, which says where a superseded row went",
     "cmserver.observations.repository.ANY_BY_NAMES": "who merges says of each that is not live why",

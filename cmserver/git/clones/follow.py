@@ -11,7 +11,7 @@ from uuid import UUID
 
 from cmserver.base.sql import Conn
 from cmserver.git.clones import repository
-from cmserver.git.clones.model import COMMITS_MOST, EVENTS_MOST, PATHS_MOST, CommitChanges, FileChange
+from cmserver.git.clones.model import COMMITS_MOST, EVENTS_MOST, PATHS_MOST, CommitChanges, CommittedChange
 
 
 async def follow_clone(
@@ -41,8 +41,8 @@ async def follow_clone(
 
 
 def apply_commits(
-    before: Mapping[str, Sequence[FileChange]], commits: Sequence[CommitChanges], diff: Mapping[str, str], *, since: int
-) -> dict[str, list[FileChange]]:
+    before: Mapping[str, Sequence[CommittedChange]], commits: Sequence[CommitChanges], diff: Mapping[str, str], *, since: int
+) -> dict[str, list[CommittedChange]]:
     """The changes with those of new commits, and without those of commits that are gone. `since` is when the last head was told."""
     gone = {commit.commit for commit in commits if commit.is_gone}
     changes = {path: [change for change in done if change.commit not in gone] for path, done in before.items()}
@@ -52,21 +52,21 @@ def apply_commits(
         for kind, path, to in commit.files:
             done = changes.pop(path, [])  # the files that were changed last stand last
             if all(change.commit != commit.commit for change in done):
-                done = [*done, FileChange(kind, commit.commit, commit.author, commit.at, since, to)][-EVENTS_MOST:]
+                done = [*done, CommittedChange(kind, commit.commit, commit.author, commit.at, since, to)][-EVENTS_MOST:]
             changes[path] = done
             if to:
                 there = changes.pop(to, [])
-                changes[to] = [*there, FileChange("A", commit.commit, commit.author, commit.at, since)][-EVENTS_MOST:]
+                changes[to] = [*there, CommittedChange("A", commit.commit, commit.author, commit.at, since)][-EVENTS_MOST:]
     kept = {path: done for path, done in changes.items() if done and _agrees(done, diff.get(path), before.get(path, ()))}
     return dict(list(kept.items())[-PATHS_MOST:])
 
 
-def is_gone(done: Sequence[FileChange]) -> bool:
+def is_gone(done: Sequence[CommittedChange]) -> bool:
     """Whether a file with these changes is not there any more."""
     return bool(done) and done[-1].kind in {"D", "R"}
 
 
-def _agrees(done: Sequence[FileChange], status: str | None, before: Sequence[FileChange]) -> bool:
+def _agrees(done: Sequence[CommittedChange], status: str | None, before: Sequence[CommittedChange]) -> bool:
     """Whether the two ends say the same of the file as its last change: a merge may have decided otherwise."""
     if status is not None:
         return is_gone(done) == (status == "D")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from cmserver.git.clones.follow import is_gone
-from cmserver.git.clones.model import FileChange, FileChanges
+from cmserver.git.clones.model import CommittedChange, CommittedChanges
 from cmserver.observations.plain import one_line
 
 _PATH = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)+")
@@ -21,7 +21,7 @@ _MAX_MOVES = 20
 class CodeMarks:
     """What commits did to the files of a clone."""
 
-    def __init__(self, changes: FileChanges) -> None:
+    def __init__(self, changes: CommittedChanges) -> None:
         self._changes = changes
         self._by_name: dict[str, list[str]] = {}
         for path in changes:
@@ -62,7 +62,7 @@ class CodeMarks:
         ends = [path for path in self._by_name.get(name.rpartition("/")[2], ()) if name.endswith(f"/{path}")]
         return max(ends, key=len, default=None)
 
-    def _describe_gone(self, path: str, change: FileChange) -> str:
+    def _describe_gone(self, path: str, change: CommittedChange) -> str:
         """What became of the file, through all its moves."""
         if change.kind == "D":
             return f"{_shown(path)} was removed in {_commit(change)}"
@@ -81,7 +81,7 @@ NO_MARKS = CodeMarks({})
 """Where nothing is known of a clone."""
 
 
-def _commit(change: FileChange) -> str:
+def _commit(change: CommittedChange) -> str:
     by = f", by {one_line(change.author, _NAME_CHARS)}" if change.author else ""
     return f"{change.commit[:_SHORT_HASH]}{by}"
 

@@ -18,7 +18,7 @@ ChangeKind = Literal["A", "M", "D", "R"]
 """A file was added, modified, deleted, or renamed, as git calls it."""
 
 
-class FileChange(msgspec.Struct, frozen=True, array_like=True):
+class CommittedChange(msgspec.Struct, frozen=True, array_like=True):
     """What a commit did to a file. Times are seconds since 1970.
 
     `at` is when it was written; `since` is the last moment at which the clone did not have it yet. `to` is the new path of a
@@ -33,7 +33,7 @@ class FileChange(msgspec.Struct, frozen=True, array_like=True):
     to: str = ""
 
 
-FileChanges = Mapping[str, Sequence[FileChange]]
+CommittedChanges = Mapping[str, Sequence[CommittedChange]]
 """By path, the oldest first."""
 
 
@@ -53,5 +53,5 @@ class Clone(msgspec.Struct, frozen=True, kw_only=True):
 
     clone_id: UUID
     head: str
-    changes: dict[str, list[FileChange]]
+    changes: dict[str, list[CommittedChange]]
     updated_at: datetime

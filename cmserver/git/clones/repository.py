@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
-from cmserver.git.clones.model import Clone, FileChanges
+from cmserver.git.clones.model import Clone, CommittedChanges
 
 OWNS = {"clones"}
 _DAYS_KEPT = 90
@@ -34,7 +34,7 @@ async def find(conn: Conn, team_id: UUID, project_id: UUID, clone_id: UUID) -> C
 async def lock(conn: Conn, team_id: UUID, project_id: UUID, clone_id: UUID) -> Clone | None: ...
 
 
-async def keep(conn: Conn, team_id: UUID, project_id: UUID, clone_id: UUID, head: str, changes: FileChanges) -> None:
+async def keep(conn: Conn, team_id: UUID, project_id: UUID, clone_id: UUID, head: str, changes: CommittedChanges) -> None:
     await KEEP.run(conn, team_id=team_id, project_id=project_id, clone_id=clone_id, head=head, changes=Jsonb(changes))
 
 
