@@ -34,6 +34,7 @@ STAYS = {
     "entities": "they wait until it is separated; the other one has copies",
     "observation_embeddings": "those of entities, which wait, too",
     "entity_relations": "they wait until it is separated; the other one has copies",
+    "clones": "what became of their files is known anew from their next start on",
     "project_overviews": "the page is emptied, and made anew",
     "project_joined_rows": "the list of what is to go back",
 }
@@ -171,6 +172,8 @@ async def fill_others(db: Db, team_id: UUID, project: str, first: int, second: i
                 ON CONFLICT (project_id) DO UPDATE SET body = excluded.body, numbers = excluded.numbers, made_at = now()
             ), lane AS (
                 INSERT INTO generation_lanes (lane, team_id, project_id) SELECT id, team_id, id FROM p
+            ), clone AS (
+                INSERT INTO clones (project_id, team_id, clone_id, head) SELECT id, team_id, gen_random_uuid(), 'a' FROM p
             ), job AS (
                 INSERT INTO observation_generation_jobs (id, team_id, project_id, lane, source_type, source_id, job_type)
                 SELECT gen_random_uuid(), team_id, id, id, 'steward', id, 'derive' FROM p RETURNING *
