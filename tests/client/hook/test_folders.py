@@ -568,6 +568,7 @@ def test_programs_that_a_repository_brings_along_are_not_run(agent: Agent, serve
 
 def test_a_git_that_never_ends_is_not_waited_for(agent: Agent, server: Recorder):
     build(agent.home, repo())
+    (agent.home / "repo" / ".git" / "index").write_text("without it git is not asked")
     agent.keep_limits()
     pids = agent.home / "pids"
     (agent.bin / "git").write_text(f"#!/bin/sh\necho $$ >> '{pids}'\nexec sleep 600\n")
