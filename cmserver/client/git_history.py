@@ -11,6 +11,7 @@ import re
 import secrets
 import subprocess
 import tempfile
+import threading
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,11 +31,13 @@ _MAX_FILES, _MAX_PATH_CHARS = 50, 1_000
 _MAX_DOCUMENT_BYTES = 1_000_000
 _SUBJECT_CHARS, _AUTHOR_CHARS = 1_000, 200
 _CHUNK_BYTES = 65_536
+_SILENT_SECONDS = 120.0
+"""Git is ended when it says nothing for so long."""
 _SETTINGS = (
     "core.fsmonitor=false", "core.hooksPath=/dev/null", "core.attributesFile=/dev/null", "core.pager=cat",
     "log.showSignature=false", "gpg.program=false", "gpg.ssh.program=false",
     "gpg.x509.program=false", "diff.external=", "i18n.logOutputEncoding=UTF-8",
-    "log.mailmap=false", "protocol.allow=never",
+    "log.mailmap=false", "mailmap.file=", "mailmap.blob=", "protocol.allow=never",
 )  # fmt: skip
 _LOG = (
     "log", "--no-merges", "--no-show-signature", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-notes", "--no-color",
@@ -52,6 +55,28 @@ _DOCUMENT = re.compile(
 
 class UnreadableRepository(CmserverError):
     """Git cannot read the folder's repository, or there is none."""
+
+
+class _Said:
+    """What git says. It is ended when it says nothing for too long."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._out = cast("IO[bytes]", process.stdout)
+        self.is_late = False
+
+    def read(self, size: int) -> bytes:
+        timer = threading.Timer(_SILENT_SECONDS, self._end)
+        timer.daemon = True
+        timer.start()
+        try:
+            return self._out.read(size)
+        finally:
+            timer.cancel()
+
+    def _end(self) -> None:
+        self.is_late = True
+        self._process.kill()
 
 
 class CommitText(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -155,7 +180,7 @@ def _parse_commit(fields: list[bytes]) -> CommitText | None:
     )
 
 
-def _split(out: IO[bytes]) -> Iterator[bytes]:
+def _split(out: _Said) -> Iterator[bytes]:
     """What stands between NULs, of each its beginning."""
     rest = b""
     while chunk := out.read(_CHUNK_BYTES):
@@ -186,7 +211,7 @@ def _command(folder: Path, *words: str) -> list[str]:
 
 
 @contextmanager
-def _open(folder: Path, *words: str) -> Generator[IO[bytes]]:
+def _open(folder: Path, *words: str) -> Generator[_Said]:
     """What git says; it is ended with the block. Raises UnreadableRepository when it failed."""
     with tempfile.TemporaryFile() as err:
         try:
@@ -196,11 +221,13 @@ def _open(folder: Path, *words: str) -> Generator[IO[bytes]]:
         except FileNotFoundError:
             raise UnreadableRepository("There is no git on this machine.") from None
         with process:
-            out = cast("IO[bytes]", process.stdout)
+            out = _Said(process)
             yield out
             if out.read(1):  # enough was read
                 process.kill()
                 return
+        if out.is_late:
+            raise UnreadableRepository(f"git said nothing for {_SILENT_SECONDS:g} seconds of the repository of {folder}. It was ended.")
         err.seek(0)
         said = err.read(4_096).decode(errors="replace")
     if process.returncode != 0:

@@ -98,6 +98,8 @@ async def _find_target(conn: Conn, principal: Principal, name: str) -> Observati
         raise Forbidden(_NOT_YOURS)
     if target.kind == "summary":
         raise Invalid("The summary of a session is not merged.")
+    if target.origin == "git":
+        raise Invalid("Nothing is merged into what was taken over of a repository: it would go with that. Merge the other way round.")
     return target
 
 

@@ -34,7 +34,7 @@ from cmserver.git.wire import CommitIn, DocumentIn
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Correction, NewObservation, compose, estimate_tokens
 from cmserver.observations.tidy import tidy_line, tidy_list, tidy_text
-from cmserver.observations.write import correct, delete_found
+from cmserver.observations.write import correct, delete_found, record_deleted
 from cmserver.redaction.clean import clean_aside
 
 _IMPORTANCE = 0.3
@@ -137,9 +137,9 @@ async def remove_history(conn: Conn, principal: Principal, project_id: UUID) -> 
     """Delete what was taken over of the repository, but for what somebody merged something into; returns how many rows."""
     await observations.hold_projects(conn, principal.team_id, [project_id])
     removed = await observations.delete_history(conn, principal.team_id, project_id)
-    await audit.record(conn, principal, "history.removed", "project", project_id, project_id=project_id, count=removed)
-    await announce.notify_stream(conn)
-    return removed
+    await audit.record(conn, principal, "history.removed", "project", project_id, project_id=project_id, count=len(removed))
+    await record_deleted(conn, principal, removed)
+    return len(removed)
 
 
 def _read_time(epoch: int) -> datetime | None:
@@ -153,10 +153,11 @@ def _read_time(epoch: int) -> datetime | None:
 
 def _commit_row(commit: CommitMessage) -> NewObservation:
     trailers, body = split_trailers(commit.body)
+    trailers = [(name, _ADDRESS.sub("", value)) for name, value in trailers]
     title = tidy_line(commit.subject) or commit.hash[:_HASH_CHARS]
     narrative = tidy_text(body)
     tickets = find_tickets(f"{commit.subject}\n{commit.body}")
-    people = [commit.author, *(_ADDRESS.sub("", value) for name, value in trailers if name.lower() in _PEOPLE)]
+    people = [commit.author, *(value for name, value in trailers if name.lower() in _PEOPLE)]
     people = [person for person in dict.fromkeys(people) if person][:_PEOPLE_MOST]
     content = compose(title, None, narrative, None)
     return NewObservation(
@@ -170,15 +171,15 @@ def _commit_row(commit: CommitMessage) -> NewObservation:
         content=content,
         concepts=tidy_list([*people, *tickets, commit.hash[:_HASH_CHARS]]),
         files_modified=tidy_list(commit.files),
-        agent=commit.author or None,
         importance=_IMPORTANCE,
         read_tokens=estimate_tokens(content),
         generation_key=f"{KEY}:{commit.hash}",
         created_at=commit.authored_at,
         metadata={
             KEY: commit.hash,
+            **({"author": commit.author} if commit.author else {}),
             "fileCount": commit.file_count,
-            **({"trailers": [f"{name}: {value}" for name, value in trailers]} if trailers else {}),
+            **({"trailers": [f"{name}: {value}" for name, value in trailers if value]} if trailers else {}),
             "entities": [*(f"person: {person}" for person in people), *(f"concept: {ticket}" for ticket in tickets)],
         },
     )

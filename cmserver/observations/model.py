@@ -117,6 +117,7 @@ class ObservationFilter(msgspec.Struct, frozen=True, kw_only=True):
     session_id: UUID | None = None
     kind: str | None = None
     without_summaries: bool = False
+    without_history: bool = False
     type: str | None = None
     scope: str | None = None
     state: str | None = None

@@ -108,12 +108,12 @@ def index_line(observation: Observation) -> str:
 def source_shown(observation: Observation) -> str:
     """The type that a line shows; of a commit also which one it is, and whose."""
     shown = type_shown(observation.kind, observation.type, observation.origin, observation.caller_type)
-    return history_shown(observation.metadata.get("git"), observation.agent) if shown == "commit" else shown
+    return history_shown(observation.metadata.get("git"), observation.metadata.get("author")) if shown == "commit" else shown
 
 
-def history_shown(commit: object, author: str | None) -> str:
+def history_shown(commit: object, author: object) -> str:
     """What a line calls a commit: `commit 4c1e2f3 by Ann`."""
-    by = f" by {one_line(author, _ACTOR_CHARS)}:" if author else ""
+    by = f" by {one_line(author, _ACTOR_CHARS)}:" if isinstance(author, str) and author else ""
     return f"commit {str(commit)[:7]}{by}"
 
 

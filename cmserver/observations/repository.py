@@ -88,6 +88,7 @@ NEWEST = Query(
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
        AND (NOT %(without_summaries)s::boolean OR kind <> 'summary')
+       AND (NOT %(without_history)s::boolean OR origin <> 'git')
        AND (%(type)s::text IS NULL OR type = %(type)s::text)
        AND (%(scope)s::text IS NULL OR scope = %(scope)s::text)
        AND (%(state)s::text IS NULL OR state = %(state)s::text)
@@ -396,20 +397,27 @@ async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
     DELETE FROM observations o
      WHERE o.team_id = %(team_id)s AND o.project_id = %(project_id)s AND o.origin = 'git'
        AND NOT EXISTS (SELECT FROM observations s WHERE s.superseded_by = o.id AND s.team_id = o.team_id)
+    RETURNING o.id, o.number, o.project_id
     """)
-async def delete_history(conn: Conn, team_id: UUID, project_id: UUID) -> RowCount:
-    """Delete what was taken over of the project's repository; returns how many rows."""
+async def delete_history(conn: Conn, team_id: UUID, project_id: UUID) -> list[model.DerivedObservation]:
+    """Delete what was taken over of the project's repository; returns which rows."""
     ...
 
 
+# One that something was merged into stays, without the key: it is the target's.
 @query("""
-    DELETE FROM observations o
-     WHERE o.team_id = %(team_id)s AND o.project_id = %(project_id)s AND o.origin = 'git'
-       AND o.generation_key IN (SELECT t.generation_key FROM observations t
-                                 WHERE t.team_id = %(team_id)s AND t.project_id = %(target_id)s AND t.origin = 'git')
+    WITH known AS (
+        SELECT o.id, EXISTS (SELECT FROM observations s WHERE s.superseded_by = o.id AND s.team_id = o.team_id) AS is_merged
+          FROM observations o
+          JOIN observations t ON t.generation_key = o.generation_key AND t.project_id = %(target_id)s AND t.team_id = o.team_id
+         WHERE o.team_id = %(team_id)s AND o.project_id = %(project_id)s AND o.origin = 'git' AND t.origin = 'git'
+    ), kept AS (
+        UPDATE observations o SET generation_key = NULL FROM known k WHERE o.id = k.id AND o.team_id = %(team_id)s AND k.is_merged
+    )
+    DELETE FROM observations o USING known k WHERE o.id = k.id AND o.team_id = %(team_id)s AND NOT k.is_merged
     """)
 async def delete_known_history(conn: Conn, team_id: UUID, project_id: UUID, target_id: UUID) -> None:
-    """Delete what the project has of a repository's history that the target has, too."""
+    """Delete what the project has of a repository's history that the target has, too, but for what something was merged into."""
     ...
 
 

@@ -66,14 +66,8 @@ def _newest_of(condition: LiteralString, table: LiteralString = "observations") 
 
 
 _LIVE_NEWS: LiteralString = f"{LIVE} AND {_IS_NEWS}"
-# History is no news. It is older than what sessions say: where it is not, four times as many rows are read, and no more.
-NEWEST = _newest_of(
-    "origin <> 'git'",
-    table=f"""(SELECT * FROM observations
-             WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND {_LIVE_NEWS}
-             ORDER BY created_at DESC, id DESC
-             LIMIT 4 * %(limit)s) newest""",
-)
+# History is no news, and may be newer: an index leaves it out.
+NEWEST = _newest_of(f"project_id = %(project_id)s AND origin <> 'git' AND {_LIVE_NEWS}")
 SHARED = _newest_of(f"scope = 'team' AND project_id <> %(project_id)s AND {_LIVE_NEWS} AND {_SEES_SHARED}")
 """What other projects share with the whole team."""
 SUMMARIES = _newest_of(f"project_id = %(project_id)s AND kind = 'summary' AND {_LIVE_NEWS}")
@@ -98,7 +92,7 @@ HISTORY = Query(
     f"""
     SELECT {_COLUMNS},
            CASE caller_type WHEN 'commit'
-                THEN concat('commit ', left(metadata ->> 'git', 7), ' by ' || left(agent, 40) || ':')
+                THEN concat('commit ', left(metadata ->> 'git', 7), ' by ' || left(metadata ->> 'author', 40) || ':')
                 ELSE caller_type END AS history
       FROM (SELECT * FROM observations
              WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND {LIVE}
@@ -146,7 +140,7 @@ RULES = Query(
              UNION
             SELECT n.* FROM unnest(%(project_ids)s::uuid[]) AS p (id)
              CROSS JOIN LATERAL (SELECT {_MAY_BE_RULE} FROM observations
-                                  WHERE team_id = %(team_id)s AND project_id = p.id AND {LIVE}
+                                  WHERE team_id = %(team_id)s AND project_id = p.id AND origin <> 'git' AND {LIVE}
                                   ORDER BY created_at DESC, id DESC LIMIT %(looked_at)s) n) o
       LEFT JOIN LATERAL (SELECT model_id, (embedding::real[])[1:256] AS vector FROM observation_embeddings
                           WHERE observation_id = o.id AND team_id = %(team_id)s AND embedding IS NOT NULL AND NOT is_outdated

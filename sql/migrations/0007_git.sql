@@ -10,6 +10,9 @@ ALTER TABLE observations
     DROP CONSTRAINT observations_origin_check,
     ADD CONSTRAINT observations_origin_check CHECK (origin IN ('hook', 'api', 'mcp', 'import', 'model', 'rules', 'git'));
 
+-- What a session's start is told is looked for past history, however much newer that is.
+CREATE INDEX observations_told ON observations (project_id, created_at, id) WHERE (origin <> 'git') AND (superseded_at IS NULL);
+
 -- What a clone's commits did to its files since its sessions are known, for as long as they are in its history.
 CREATE TABLE clones (
     project_id uuid NOT NULL,

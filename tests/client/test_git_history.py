@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from cmserver.client import git_history
 from cmserver.client.git_history import CommitText, UnreadableRepository, count_commits, list_documents, read_commits, read_document
 from tests.repositories import Repository
 
@@ -61,6 +63,26 @@ def test_a_subfolder_and_a_worktree_read_as_their_repository(repository: Reposit
 
     assert [commit.files for commit in read(repository.folder / "src")] == [["src/pay.py"]]
     assert [commit.files for commit in read(tmp_path / "other")] == [["src/pay.py"]]
+
+
+def test_names_of_another_file_are_not_read(repository: Repository, tmp_path: Path):
+    (tmp_path / "names").write_text("Somebody Else <ann@example.com>\n", "utf-8")
+    repository.write("names", "Somebody Else <ann@example.com>\n")
+    repository.commit()
+    for name, value in {"mailmap.file": str(tmp_path / "names"), "mailmap.blob": "HEAD:names"}.items():
+        repository.git("config", name, value)
+        assert [commit.author for commit in read(repository.folder)] == ["Ann"]
+
+
+def test_a_git_that_says_nothing_is_ended(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").write_text("#!/bin/sh\nexec sleep 20\n", "utf-8")
+    (tmp_path / "bin" / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(git_history, "_SILENT_SECONDS", 0.2)
+
+    with pytest.raises(UnreadableRepository, match="git said nothing for"):
+        read(repository.folder)
 
 
 def test_a_long_message_a_strange_encoding_and_strange_signs_are_cut_and_replaced(repository: Repository):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from httpx import AsyncClient
 
 from cmserver.base.db import Db
+from cmserver.base.erasure_journal import ErasureJournal, read_journal
 from cmserver.base.ids import epoch_ms
 from cmserver.consolidation.comparison import repository as comparison
 from cmserver.git.history import find_tickets, split_trailers
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.ops.transfer.jsonl import JsonlSource
+from cmserver.recall import repository as recall
 from tests.conftest import Cast, bound_to
 from tests.graph.test_read_observations import names_of
 from tests.make import Make
@@ -71,10 +75,12 @@ async def test_a_commit_is_taken_once_with_who_wrote_it_when_and_what_it_changed
     assert (first["taken"], first["known"], again["taken"], again["known"]) == (2, 0, 1, 2)
     (row,) = [row for row in await observations(client, cast) if row["title"] == "Lock the ledger"]
     assert row["narrative"] == "Two writers lost a payment, see PAY-12."
-    assert (row["origin"], row["callerType"], row["type"], row["agent"]) == ("git", "commit", "change", "Ann Lee")
+    assert (row["origin"], row["callerType"], row["type"], row["agent"]) == ("git", "commit", "change", None)
+    assert row["metadata"]["author"] == "Ann Lee"
     assert (row["state"], row["filesModified"], row["createdAtEpoch"]) == (None, ["src/pay.py"], sent["authoredAtEpoch"])
     assert row["metadata"]["git"] == sent["hash"]
-    assert row["metadata"]["trailers"] == ["Reviewed-by: Bob Ray <bob@example.com>"]
+    assert row["metadata"]["trailers"] == ["Reviewed-by: Bob Ray"]
+    assert "@" not in str(row)
     assert {"Ann Lee", "Bob Ray", "PAY-12", "0000000"} <= set(row["concepts"])
 
 
@@ -139,13 +145,28 @@ async def test_the_index_tells_five_lines_of_history_those_with_a_reason_first_u
     assert "commit" not in after
 
 
-async def test_commits_do_not_push_what_people_wrote_out_of_the_index(send: Any, client: AsyncClient, cast: Cast, make: Make):
+async def test_commits_do_not_push_what_people_wrote_out_of_the_index(
+    send: Any, client: AsyncClient, cast: Cast, make: Make, db: Db
+):
     own = await make.observation(project=cast.alice.project, title="The ledger is locked by tenant")
+    await rows(db, "UPDATE observations SET created_at = now() - interval '1 day' RETURNING id")
     now = epoch_ms(own.created_at) - 1_000
 
-    await send(*(commit(number, authoredAtEpoch=now) for number in range(1, 401)))
+    for first in range(1, 1_601, 400):
+        await send(*(commit(number, authoredAtEpoch=now) for number in range(first, first + 400)))
 
     assert " The ledger is locked by tenant ~" in await index(client, cast)
+
+
+async def test_commits_do_not_push_rules_out_of_those_that_are_compared(send: Any, cast: Cast, make: Make, db: Db):
+    own = await make.observation(project=cast.alice.project, title="Lock the ledger first", type="decision", importance=0.9)
+    await rows(db, "UPDATE observations SET created_at = now() - interval '1 day'")
+    await send(*(commit(number, authoredAtEpoch=epoch_ms(own.created_at) - 1_000) for number in range(1, 4)))
+
+    async with db.tenant(cast.alice.team_id) as conn:
+        found = await recall.rules(conn, cast.alice.team_id, [cast.alice.project.id], [], 3)
+
+    assert [rule.number for rule in found] == [own.number]
 
 
 async def test_history_is_found_by_search_and_by_file_and_marked(send: Any, client: AsyncClient, cast: Cast):
@@ -207,6 +228,50 @@ async def test_undo_removes_history_and_nothing_else(send: Any, client: AsyncCli
     assert (await send(commit()))["taken"] == 1
 
 
+async def test_undo_names_each_row_in_the_journal_and_the_audit_log(
+    client: AsyncClient, cast: Cast, db: Db, send: Any, tmp_path: Path
+):
+    db.journal = ErasureJournal(tmp_path)
+    db.journal.begin(uuid4(), datetime.now(UTC))
+    await send(commit(), documents=[{"path": "README.md", "blob": "1" * 40, "text": "# Orders"}])
+    ids = {row["id"] for row in await observations(client, cast)}
+
+    await client.delete("/v1/history", params={"project": PROJECT}, headers=cast.alice.headers)
+
+    journal = read_journal(db.journal.file)
+    assert journal is not None
+    assert {(erasure.action, erasure.resource_id) for erasure in journal[1]} == {("observation.deleted", id_) for id_ in ids}
+    told = await rows(db, "SELECT resource_id FROM audit_log WHERE action = 'observation.deleted'")  # what the stream sends
+    assert {row["resource_id"] for row in told} == ids
+
+
+async def test_nothing_is_merged_into_history(client: AsyncClient, cast: Cast, make: Make, send: Any):
+    await send(commit())
+    own = await make.observation(project=cast.alice.project, title="The ledger is locked by tenant")
+    (taken,) = [row for row in await observations(client, cast) if row["origin"] == "git"]
+
+    refused = await client.post(
+        f"/v1/observations/{taken['id']}/merge", json={"sources": [own.number]}, headers=cast.alice.headers
+    )
+
+    assert refused.status_code == 400, refused.text
+    assert "repository" in refused.json()["message"]
+    assert len(await observations(client, cast)) == 2
+
+
+async def test_an_import_says_of_what_is_no_commit_that_it_is_an_import(
+    send: Any, db: Db, cast: Cast, database: str, tmp_path: Path
+):
+    await send(commit())
+    await rows(db, """UPDATE observations SET metadata = '{"git": "main"}' RETURNING id""")
+    file = await export(database, cast.alice.team_id, tmp_path / "memory.jsonl")
+
+    await take(db, cast.charlie.principal, JsonlSource(file), tmp_path)
+
+    found = await rows(db, "SELECT origin, generation_key FROM observations WHERE team_id = %s", cast.charlie.team_id)
+    assert found == [{"origin": "import", "generation_key": None}]
+
+
 async def test_an_export_takes_history_along_as_history(send: Any, db: Db, cast: Cast, database: str, tmp_path: Path):
     await send(commit(subject="Lock the ledger"))
     file = await export(database, cast.alice.team_id, tmp_path / "memory.jsonl")
@@ -230,6 +295,28 @@ async def test_a_project_is_joined_with_what_both_have_of_one_history(client: As
 
     assert joined.status_code == 200, joined.text
     assert sorted(row["title"] for row in await observations(client, cast)) == ["Change 1", "Change 2"]
+
+
+async def test_what_was_merged_into_a_commit_outlives_a_join(client: AsyncClient, cast: Cast, send: Any, db: Db):
+    await send(commit())
+    other = {"projectId": "/home/ann/orders", "commits": [commit()]}
+    await client.post("/v1/history", json=other, headers=cast.alice.headers)
+    body = {"projectId": "/home/ann/orders", "type": "change", "title": "Said by Ann"}
+    own = (await client.post("/v1/observations", json=body, headers=cast.alice.headers)).json()["observation"]
+    # As an import may bring it.
+    await rows(
+        db,
+        """UPDATE observations SET superseded_at = now(),
+                  superseded_by = (SELECT id FROM observations o WHERE o.project_id = observations.project_id AND o.origin = 'git')
+            WHERE id = %s RETURNING id""",
+        own["id"],
+    )
+
+    joined = await client.post("/v1/projects/%2Fhome%2Fann%2Forders/join", json={"into": PROJECT}, headers=cast.alice.headers)
+
+    assert joined.status_code == 200, joined.text
+    assert await rows(db, "SELECT title FROM observations WHERE id = %s", own["id"]) == [{"title": "Said by Ann"}]
+    assert (await send(commit()))["known"] == 1
 
 
 @try_rows(

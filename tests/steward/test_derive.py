@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import msgspec
+import pytest
 
 from cmserver.providers.model import FailureKind, ProviderError
 from tests.rows import rows
@@ -71,6 +72,22 @@ async def test_what_three_sessions_say_becomes_one_observation_that_cites_them(a
     assert kept == {"status": "accepted", "model": "scripted-1", "derived_observation_id": derived.id}
     (run, _) = await asking.runs()
     assert (run.prompt_tokens, run.completion_tokens) == (200, 20)
+
+
+async def test_newer_history_hides_no_note(asking: Keeper, model: Model, monkeypatch: pytest.MonkeyPatch):
+    planted = await plant_notes(asking, "beside history")
+    await asking.switch("write")
+    monkeypatch.setattr("cmserver.steward.executors.derive._LOOKED_AT", 3)
+    await rows(
+        asking.db,
+        """INSERT INTO observations (id, number, project_id, team_id, origin, caller_type, type, title, content)
+           SELECT gen_random_uuid(), 1000 + n, id, team_id, 'git', 'commit', 'change', 'Change', 'Change'
+             FROM projects, generate_series(1, 3) n WHERE id = %s""",
+        planted.project.id,
+    )
+    model.reply = json.dumps(GOOD)
+
+    assert await derive(asking, planted) == "model_sees_common"
 
 
 REFUSED: dict[str, dict[str, object]] = {

@@ -296,8 +296,8 @@ ADD_OBSERVATIONS = Query(
       FROM jsonb_populate_recordset(NULL::observations, %(rows)s) n
       JOIN projects p ON p.id = n.project_id AND p.team_id = %(team_id)s
       LEFT JOIN LATERAL (SELECT 'git' AS origin, 'git:' || (n.metadata ->> 'git') AS key
-                          WHERE n.caller_type IN ('commit', 'document')
-                            AND jsonb_typeof(n.metadata -> 'git') = 'string') git ON true
+                          WHERE (n.caller_type = 'commit' AND n.metadata ->> 'git' ~ '^([0-9a-f]{40}|[0-9a-f]{64})$')
+                             OR (n.caller_type = 'document' AND n.metadata ->> 'git' LIKE 'document:_%%')) git ON true
     ON CONFLICT DO NOTHING
     RETURNING id
     """,

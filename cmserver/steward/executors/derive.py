@@ -74,8 +74,9 @@ class Derive(Executor[DerivePayload]):
         """By rule where the same error was mended in the same way three times; else by a model, whose citations are checked."""
         job = context.job
         async with db.tenant(job.team_id) as conn:
-            rows = await observations.newest(conn, job.team_id, ObservationFilter(project_id=job.project_id), limit=_LOOKED_AT)
-            rows = [row for row in rows if row.origin != "git"]  # history is told, and nothing concluded from it
+            # History is told, and nothing concluded from it.
+            wanted = ObservationFilter(project_id=job.project_id, without_history=True)
+            rows = await observations.newest(conn, job.team_id, wanted, limit=_LOOKED_AT)
             known = await derivations.fingerprints(conn, job.team_id, job.project_id, with_candidates=payload.mode == "dry_run")
             project = await access.project(conn, job.team_id, job.project_id)
         rows = [row for row in rows if row.kind != "summary"]
