@@ -227,7 +227,9 @@ def _open(folder: Path, *words: str) -> Generator[_Said]:
                 process.kill()
                 return
         if out.is_late:
-            raise UnreadableRepository(f"git said nothing for {_SILENT_SECONDS:g} seconds of the repository of {folder}. It was ended.")
+            raise UnreadableRepository(
+                f"git said nothing for {_SILENT_SECONDS:g} seconds of the repository of {folder}. It was ended."
+            )
         err.seek(0)
         said = err.read(4_096).decode(errors="replace")
     if process.returncode != 0:

@@ -99,7 +99,9 @@ async def _find_target(conn: Conn, principal: Principal, name: str) -> Observati
     if target.kind == "summary":
         raise Invalid("The summary of a session is not merged.")
     if target.origin == "git":
-        raise Invalid("Nothing is merged into what was taken over of a repository: it would go with that. Merge the other way round.")
+        raise Invalid(
+            "Nothing is merged into what was taken over of a repository: it would go with that. Merge the other way round."
+        )
     return target
 
 

@@ -14,11 +14,11 @@ from cmserver.base.db import Db
 from cmserver.base.erasure_journal import ErasureJournal, read_journal
 from cmserver.base.ids import epoch_ms
 from cmserver.consolidation.comparison import repository as comparison
-from cmserver.git.history import find_tickets, split_trailers
+from cmserver.git.history import find_tickets, remove_history, split_trailers
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.ops.transfer.jsonl import JsonlSource
 from cmserver.recall import repository as recall
-from tests.conftest import Cast, bound_to
+from tests.conftest import Cast, Server, bound_to
 from tests.graph.test_read_observations import names_of
 from tests.make import Make
 from tests.ops.transfers import export, take
@@ -229,18 +229,19 @@ async def test_undo_removes_history_and_nothing_else(send: Any, client: AsyncCli
 
 
 async def test_undo_names_each_row_in_the_journal_and_the_audit_log(
-    client: AsyncClient, cast: Cast, db: Db, send: Any, tmp_path: Path
+    client: AsyncClient, cast: Cast, db: Db, server: Server, database: str, send: Any, tmp_path: Path
 ):
-    db.journal = ErasureJournal(tmp_path)
-    db.journal.begin(uuid4(), datetime.now(UTC))
+    journal = ErasureJournal(tmp_path)
+    journal.begin(uuid4(), datetime.now(UTC))
     await send(commit(), documents=[{"path": "README.md", "blob": "1" * 40, "text": "# Orders"}])
     ids = {row["id"] for row in await observations(client, cast)}
 
-    await client.delete("/v1/history", params={"project": PROJECT}, headers=cast.alice.headers)
+    async with Db(server.urls_of(database), size=2, journal=journal) as journalled, journalled.tenant(cast.alice.team_id) as conn:
+        await remove_history(conn, cast.alice.principal, cast.alice.project.id)
 
-    journal = read_journal(db.journal.file)
-    assert journal is not None
-    assert {(erasure.action, erasure.resource_id) for erasure in journal[1]} == {("observation.deleted", id_) for id_ in ids}
+    written = read_journal(journal.file)
+    assert written is not None
+    assert {(erasure.action, erasure.resource_id) for erasure in written[1]} == {("observation.deleted", id_) for id_ in ids}
     told = await rows(db, "SELECT resource_id FROM audit_log WHERE action = 'observation.deleted'")  # what the stream sends
     assert {row["resource_id"] for row in told} == ids
 
@@ -250,9 +251,7 @@ async def test_nothing_is_merged_into_history(client: AsyncClient, cast: Cast, m
     own = await make.observation(project=cast.alice.project, title="The ledger is locked by tenant")
     (taken,) = [row for row in await observations(client, cast) if row["origin"] == "git"]
 
-    refused = await client.post(
-        f"/v1/observations/{taken['id']}/merge", json={"sources": [own.number]}, headers=cast.alice.headers
-    )
+    refused = await client.post(f"/v1/observations/{taken['id']}/merge", json={"sources": [own.number]}, headers=cast.alice.headers)
 
     assert refused.status_code == 400, refused.text
     assert "repository" in refused.json()["message"]
