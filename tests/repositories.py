@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 
@@ -15,6 +16,21 @@ class Repository:
         self._minute = 0
         folder.mkdir(parents=True, exist_ok=True)
         self.git("init", "-q", "-b", "main")
+
+    @property
+    def now(self) -> int:
+        """The time of the last commit, in seconds since 1970."""
+        return int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) + self._minute * 60
+
+    def tick(self) -> str:
+        """The next minute."""
+        self._minute += 1
+        return f"2026-01-01T{self._minute // 60:02}:{self._minute % 60:02}:00+00:00"
+
+    def pull(self) -> None:
+        """Have what the origin has checked out."""
+        self.git("fetch", "-q", "origin", "HEAD")
+        self.git("reset", "-q", "--hard", "FETCH_HEAD")
 
     def git(
         self, *words: str, author: str = "Ann", address: str = "ann@example.com", at: str = "", stdin: bytes | None = None
@@ -35,10 +51,9 @@ class Repository:
         self, message: str | bytes = "Change", *, author: str = "Ann", address: str = "ann@example.com", at: str = ""
     ) -> str:
         """Commit all there is, by its hash."""
-        self._minute += 1
+        next_minute = self.tick()
         self.git("add", "-A")
         content = message.encode() if isinstance(message, str) else message
-        at = at or f"2026-01-01T{self._minute // 60:02}:{self._minute % 60:02}:00+00:00"
         words = ("commit", "-q", "--allow-empty", "--no-verify", "--cleanup=verbatim", "-F", "-")
-        self.git(*words, author=author, address=address, at=at, stdin=content)
+        self.git(*words, author=author, address=address, at=at or next_minute, stdin=content)
         return self.git("rev-parse", "HEAD")

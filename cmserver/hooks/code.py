@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from time import time
 from typing import cast
 
 import msgspec
@@ -23,7 +22,10 @@ from cmserver.redaction.clean import clean_aside
 async def take_code_changes(
     taker: HookTaker, principal: Principal, headers: HookHeaders, changes: CodeChangesIn, *, size_bytes: int
 ) -> bool:
-    """Note the changes for the project that the headers name; returns whether what became of the files is known."""
+    """Note the changes for the project that the headers name; returns whether what became of the files is known.
+
+    NotFound for a project that is not there: only what is stored in it makes one.
+    """
     names = [name for name in (headers.project, headers.git_remote, headers.root) if name]
     if not names and principal.project_id is None:
         raise Invalid("The headers name no project: send X-Cmserver-Git-Remote or X-Cmserver-Root.")
@@ -36,11 +38,11 @@ async def take_code_changes(
         cleaned = await clean_aside([msgspec.json.decode(msgspec.json.encode(commits)), diff], size_bytes=size_bytes)
         told, diff = cast("tuple[object, dict[str, str]]", cleaned.value)
         commits = msgspec.convert(told, list[CommitChanges] | None)
-    since = min(changes.told_at_epoch // 1_000, int(time()))
-    project = await taker.name_project(principal, names)
+    project = await taker.name_project(principal, names, make=False)
+    way = (changes.before, changes.head)
     team_id = principal.team_id
     return await taker.db.in_tenant(
-        team_id, lambda conn: follow_clone(conn, team_id, project.id, changes.clone_id, changes.head, commits, diff, since=since)
+        team_id, lambda conn: follow_clone(conn, team_id, project.id, changes.clone_id, way, commits, diff)
     )
 
 

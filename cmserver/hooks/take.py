@@ -170,17 +170,18 @@ class HookTaker:
             await follow_name(self._db, principal, before, names[0], folder)
             announce.drop_cached_here(self._notifications, principal.team_id)
 
-    async def name_project(self, principal: Principal, names: Sequence[str]) -> Project:
+    async def name_project(self, principal: Principal, names: Sequence[str], *, make: bool = True) -> Project:
         """The key's project; else the one that the hook client names; else the folder's git remote; else the folder.
 
-        Invalid names and unknown ids are skipped: the repository chose them, and its event must not be lost for that.
+        Invalid names and unknown ids are skipped: the repository chose them, and its event must not be lost for that. Where none
+        is to be made, NotFound for the first valid name that none has.
         """
         if principal.project_id is None:
             for name in names[:-1]:
-                with suppress(Invalid, NotFound):
-                    return await self._projects.named_or_own(principal, name, at="$.cwd", make=True)
+                with suppress(Invalid, NotFound) if make else suppress(Invalid):
+                    return await self._projects.named_or_own(principal, name, at="$.cwd", make=make)
         last = None if principal.project_id or not names else names[-1]
-        return await self._projects.named_or_own(principal, last, at="$.cwd", make=True)
+        return await self._projects.named_or_own(principal, last, at="$.cwd", make=make)
 
     async def _start_session(self, delivery: HookDelivery, project: Project) -> UUID:
         call, principal = delivery.call, delivery.principal

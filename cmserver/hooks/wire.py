@@ -8,7 +8,6 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from cmserver.base.ids import EpochMs
 from cmserver.base.text import matching
 
 Commit = Annotated[str, matching(r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$", "A hash of git has 40 or 64 digits of 0-9a-f")]
@@ -18,15 +17,15 @@ Output = Annotated[str, Meta(max_length=1_000_000), matching(r"^[A-Za-z0-9+/]*={
 class CodeChangesIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """The way of a clone from one commit to another. `cloneId` is the client's own for the clone or the work tree.
 
-    `head` is the commit that is checked out. `log` is what git says of the way to it from the last one that was told, in base64:
-    `git log --left-right --topo-order --reverse --raw -z -M --format=%m%x00%H%x00%aN%x00%at%x00 LAST...HEAD`. `diff` is what
-    differs between the two, in base64: `git diff-tree -r -z --no-renames --name-status LAST HEAD`. Both are null where the way is
-    not known, or too long. `toldAtEpoch` is when the last one was told, in milliseconds: the clone did not have these commits then.
+    `head` is the commit that is checked out, `before` the one that was told last. `log` is what git says of the way, in base64:
+    `git log --left-right --topo-order --reverse --no-merges --raw -z -M --no-rename-empty --format=%m%x00%H%x00%aN%x00%at%x00
+    BEFORE...HEAD`. `diff` is what differs between the two, in base64: `git diff-tree -r -z --no-renames --name-status BEFORE HEAD`.
+    Both are null where the way is not known, or too long.
     """
 
     clone_id: UUID
+    before: Commit
     head: Commit
-    told_at_epoch: EpochMs = 0
     log: Output | None = None
     diff: Output | None = None
 

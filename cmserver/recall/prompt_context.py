@@ -100,11 +100,13 @@ _MIN_STEM = 4
 class NearSentence(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence of a turn, or an observation, how near it is, and how far that is above the threshold.
 
-    `text` of an observation is the sentence beside its title that has more of the prompt's words; empty without one.
+    `text` of an observation is the sentence beside its title that has more of the prompt's words; empty without one. `ended_at` is
+    when its turn ended.
     """
 
     number: int
     created_at: datetime
+    ended_at: datetime | None = None
     nearness: float
     margin: float
     text: str = ""
@@ -258,6 +260,7 @@ class _Gate:
             NearSentence(
                 number=turn.number,
                 created_at=turn.created_at,
+                ended_at=turn.ended_at,
                 nearness=nearness,
                 margin=nearness - least,
                 text=text,
@@ -351,7 +354,7 @@ async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence],
             if ends := sorted({end for it in group if (end := later.get((number, it.text)))}):
                 text += f" (later: {', '.join(f'#{end}' for end in ends)})"
             created_at = group[0].created_at
-            text += code.describe([], text, created_at)
+            text += code.describe([], text, group[0].ended_at)
             day = f"{created_at.astimezone(UTC):%Y-%m-%d}"
             lines.append(InlineLine(number=number, created_at=created_at, text=f"#{number} {day} turn {text}", figures=figures))
     return sorted(lines, key=lambda line: (line.created_at, line.number), reverse=True)

@@ -12,8 +12,6 @@ import pytest
 from tests.git.test_clones import Clone
 from tests.repositories import Repository
 
-NOTED = datetime(2025, 12, 1, tzinfo=UTC)
-
 
 class History:
     """Makes a random history: files come, change, move and go, on branches that are merged, squashed and rebased."""
@@ -57,7 +55,7 @@ class History:
             case "rebase" if branches:
                 git("rebase", "-q", self._random.choice(branches))
             case "revert":
-                git("revert", "--no-edit", "HEAD")
+                git("revert", "--no-edit", "HEAD", at=self._repository.tick())
             case "reset":
                 git("reset", "-q", "--hard", "HEAD~1")
             case _:
@@ -85,28 +83,65 @@ class History:
         self._repository.write(f"src/file_{self._made}.py", "".join(f"a_{self._made}_{line} = {line}\n" for line in range(20)))
 
 
+class Line:
+    """A line of that time about a file that was there."""
+
+    def __init__(self, path: str, at: int) -> None:
+        self.path = path
+        self.at = at
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_marks_are_true_after_every_step_and_few_are_missing(tmp_path: Path, seed: int):
+    """Lines of all times, marked in the clone in which they were told, and in one that pulls now and then."""
     repository = Repository(tmp_path / "clone")
-    history, clone = History(repository, seed), Clone(repository)
-    noted = history.files
-    gone_count = marked_count = 0
+    history = History(repository, seed)
+    own = Clone(repository)
+    other_folder = Repository(tmp_path / "other")
+    other_folder.git("remote", "add", "origin", str(repository.folder))
+    other_folder.pull()
+    other = Clone(other_folder)
+    lines: list[Line] = []
+    gone = marked = changed = 0
 
-    for _ in range(25):
+    for step in range(25):
+        files = history.files
+        lines += [Line(path, repository.now) for path in files[step % 3 :: 3]]
         history.go_on()
-        marks = clone.start()
-        files = set(history.files)
-        gone_now = {path for path in noted if path not in files}
-        for path in noted:
-            mark = marks.describe([path], "", NOTED)
-            if "was removed in" in mark or "was moved to" in mark:
-                assert path not in files, mark
-                if "was moved to" in mark and "which was removed" not in mark:
-                    assert mark.partition(" was moved to ")[2].partition(" in ")[0] in files
-                marked_count += 1
-            elif mark:
-                assert path in files, mark
-        gone_count += len(gone_now)
+        clones = [own]
+        if step % 4 == 3:
+            other_folder.pull()
+            clones.append(other)
+        for clone in clones:
+            marks = clone.start()
+            for line in lines:
+                mark = marks.describe([line.path], "", datetime.fromtimestamp(line.at, UTC))
+                is_gone = not (repository.folder / line.path).exists()
+                gone += is_gone
+                if "was removed in" in mark or "was moved " in mark:
+                    assert is_gone, mark
+                    assert author_time(repository, mark) > line.at, mark
+                    if "which was removed" not in mark and " moved to " in mark:
+                        assert (repository.folder / mark.partition(" was moved to ")[2].partition(" in ")[0]).exists()
+                    marked += 1
+                elif mark:
+                    assert not is_gone, mark
+                    since = commits_since(repository, line)
+                    assert len(since) > 1, mark
+                    assert mark.partition(", last in ")[2][:7] in {commit[:7] for commit in since}, mark
+                    changed += 1
 
-    assert gone_count == 0 or marked_count >= 0.9 * gone_count
+    assert changed or seed == 1  # where files rather went
+    assert marked >= 0.6 * gone
+
+
+def author_time(repository: Repository, mark: str) -> int:
+    """That of the commit which a mark names."""
+    return int(repository.git("log", "-1", "--format=%at", mark.rpartition(" in ")[2][:7]))
+
+
+def commits_since(repository: Repository, line: Line) -> list[str]:
+    """The commits in the history that touched the file and were written after the line."""
+    touched = repository.git("log", "--full-history", "--no-merges", "--format=%H %at", "HEAD", "--", line.path).splitlines()
+    return [commit for commit, _, at in (entry.partition(" ") for entry in touched) if int(at) > line.at]

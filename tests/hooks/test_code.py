@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -17,7 +18,10 @@ from tests.table import try_rows
 
 PROJECT = {"X-Cmserver-Git-Remote": "https://github.com/acme/orders"}
 HEAD, NEXT = "a" * 40, "b" * 40
-FUTURE = 32_503_680_000
+FIRST = "0" * 40
+TITLE = "Pay() in src/pay.py takes the lock first now"
+COMMITTED = 1_767_225_600
+EARLIER = datetime(2025, 12, 1, tzinfo=UTC)
 
 
 def encode(text: str) -> str:
@@ -25,8 +29,8 @@ def encode(text: str) -> str:
 
 
 def removal(commit: str = NEXT, path: str = "src/pay.py", side: str = ">") -> dict[str, object]:
-    log = f"{side}\0{commit}\0Ann\0{FUTURE}\0\0\n:100644 000000 1 0 D\0{path}\0"
-    return {"head": commit, "log": encode(log), "diff": encode(f"D\0{path}\0")}
+    log = f"{side}\0{commit}\0Ann\0{COMMITTED}\0\0\n:100644 000000 1 0 D\0{path}\0"
+    return {"before": FIRST, "head": commit, "log": encode(log), "diff": encode(f"D\0{path}\0")}
 
 
 @pytest.fixture
@@ -51,8 +55,8 @@ async def start(client: AsyncClient, cast: Cast, clone_id: object, session: str)
 async def test_a_line_whose_file_is_gone_says_so_in_that_clone_and_in_no_other(
     client: AsyncClient, cast: Cast, make: Make, tell: Any
 ):
-    await make.observation(project=cast.alice.project, title="Pay() in src/pay.py takes the lock first now")
-    await make.observation(project=cast.alice.project, title="The queue is fair", files_modified=["src/queue.py"])
+    await make.observation(project=cast.alice.project, title=TITLE, created_at=EARLIER)
+    await make.observation(project=cast.alice.project, title="The queue is fair", files_modified=["src/queue.py"], created_at=EARLIER)
     ours, theirs = uuid4(), uuid4()
 
     answer = await tell(ours, **removal())
@@ -65,27 +69,50 @@ async def test_a_line_whose_file_is_gone_says_so_in_that_clone_and_in_no_other(
 
 
 async def test_an_unknown_way_forgets_what_was_known_of_the_clone(client: AsyncClient, cast: Cast, make: Make, tell: Any):
-    await make.observation(project=cast.alice.project, title="Pay() in src/pay.py takes the lock first now")
+    await make.observation(project=cast.alice.project, title=TITLE, created_at=EARLIER)
     clone = uuid4()
     await tell(clone, **removal())
 
-    answer = await tell(clone, head=HEAD)
+    answer = await tell(clone, before=NEXT, head=HEAD)
 
     assert answer.json() == {"known": False}
     assert "was removed" not in await start(client, cast, clone, "s1")
 
 
-async def test_more_commits_than_are_followed_are_an_unknown_way(tell: Any):
-    log = "".join(f">\0{number:040x}\0Ann\0{FUTURE}\0\0" for number in range(1, 502))
+async def test_a_way_that_begins_elsewhere_than_the_last_one_ended_is_unknown_once(
+    client: AsyncClient, cast: Cast, make: Make, tell: Any
+):
+    await make.observation(project=cast.alice.project, title=TITLE, created_at=EARLIER)
+    clone = uuid4()
+    await tell(clone, **removal())
 
-    assert (await tell(uuid4(), head=HEAD, log=encode(log), diff="")).json() == {"known": False}
+    answers = [await tell(clone, before=before, head=head, log="", diff="") for before, head in ((FIRST, HEAD), (HEAD, "c" * 40))]
+
+    assert [answer.json() for answer in answers] == [{"known": False}, {"known": True}]
+    assert "was removed" not in await start(client, cast, clone, "s1")
+
+
+async def test_a_clone_makes_no_project(client: AsyncClient, cast: Cast, db: Db):
+    headers = {**cast.alice.headers, "X-Cmserver-Project": "acme/new", "X-Cmserver-Root": "/home/ann/new"}
+    before = await rows(db, "SELECT id FROM projects")
+
+    answer = await client.post("/v1/code", json={"cloneId": str(uuid4()), **removal()}, headers=headers)
+
+    assert answer.status_code == 404
+    assert await rows(db, "SELECT id FROM projects") == before
+
+
+async def test_more_commits_than_are_followed_are_an_unknown_way(tell: Any):
+    log = "".join(f">\0{number:040x}\0Ann\0{COMMITTED}\0\0" for number in range(1, 502))
+
+    assert (await tell(uuid4(), before=FIRST, head=HEAD, log=encode(log), diff="")).json() == {"known": False}
 
 
 async def test_the_same_way_told_twice_is_known_once(tell: Any, db: Db):
     clone = uuid4()
-    await tell(clone, **removal())
-    await tell(clone, **removal())
+    answers = [await tell(clone, **removal()) for _ in range(2)]
 
+    assert [answer.json() for answer in answers] == [{"known": True}] * 2
     (row,) = await rows(db, "SELECT head, changes FROM clones")
     assert row["head"] == NEXT
     assert [change[1] for change in row["changes"]["src/pay.py"]] == ["b" * 12]
@@ -112,6 +139,7 @@ async def test_a_secret_in_a_name_is_not_stored(tell: Any, db: Db):
     ("body", "path"),
     [
         ({"head": "x"}, "$.head"),
+        ({"head": HEAD, "before": "x"}, "$.before"),
         ({"head": HEAD, "log": "%%"}, "$.log"),
         ({"head": HEAD, "log": "abc", "diff": "abcd"}, "$.log"),
         ({"head": HEAD, "diff": "a" * 1_000_001}, "$.diff"),
@@ -120,7 +148,7 @@ async def test_a_secret_in_a_name_is_not_stored(tell: Any, db: Db):
     ],
 )
 async def test_what_is_wrong_is_named_by_its_path_and_changes_nothing(tell: Any, db: Db, body: dict[str, object], path: str):
-    given = {"clone_id": body.get("cloneId", uuid4()), **{name: value for name, value in body.items() if name != "cloneId"}}
+    given = {"before": FIRST, "clone_id": body.get("cloneId", uuid4()), **{name: value for name, value in body.items() if name != "cloneId"}}
     answer = await tell(given.pop("clone_id"), **given)
 
     assert answer.status_code == 400

@@ -1,6 +1,20 @@
 # shellcheck shell=sh
 # Which files a session's branch has changed: part of `hook`, which reads this file at a session's start.
 
+# forget_git: what the environment says of a repository, an index or a config is not said of this one.
+forget_git() {
+    for text in $(env | sed -n 's/^\(GIT_[A-Z0-9_]*\)=.*/\1/p'); do
+        unset "$text"
+    done
+}
+
+# sweep_git: files of hooks that were killed while git spoke.
+sweep_git() {
+    for file in state/index-* state/code-*; do
+        [ ! -e "$file" ] || kill -0 "${file##*-}" || rm -f -- "$file"
+    done
+}
+
 # What the branch has changed, and what is not committed, as `changed`: git gets a moment to tell it. A repository's own config can
 # name programs that git runs when it opens changed files, or fetches what is missing. So it goes by what it has noted of the files,
 # and by all of that, and fetches nothing. A file that may have changed in the moment in which the index was written it would open: so it
@@ -8,7 +22,7 @@
 changed_files() {
     changed='' index=$PWD/state/index-$$
     [ -n "$top" ] && command -v git >/dev/null && is_file "$git/index" || return 0
-    within "$READ_SECONDS" cp -- "$git/index" "$index" && touch -t 210512312359 "$index" && find_changed
+    within "$READ_SECONDS" cp -- "$git/index" "$index" && touch -t 203712312359 "$index" && find_changed
     rm -f "$index"
 }
 

@@ -14,13 +14,14 @@ tell_code() {
         '' | *"$nl"*) return 0 ;;
     esac
     [ -n "$commit" ] || return 0
+    # Files are told from the root of the repository, and remembered from that of the project.
+    case $root in
+        "$top" | "$main") ;;
+        *) return 0 ;;
+    esac
     text=$(printf '%s' "$top" | cksum)
-    note=state/clone-${text%% *} known='' before='' text=''
-    [ ! -r "$note" ] ||
-        { IFS= read -r known && IFS= read -r clone && IFS= read -r before && IFS= read -r text; } <"$note"
-    number "$text" 0
-    told_at=$n
-    [ "$n" -eq 0 ] || told_at=${n}000
+    note=state/clone-${text%% *} known='' before=''
+    [ ! -r "$note" ] || { IFS= read -r known && IFS= read -r clone && IFS= read -r before; } <"$note"
     [ "$known" = "$top" ] || clone='' before=''
     case $clone in
         *[!0-9a-f-]*) clone='' ;;
@@ -39,11 +40,11 @@ tell_code() {
         # A server that does not know how the clone got here would mark what may not be so.
         if [ "$now" -ge "$until" ] && read_code && post_code; then note_code; else clone=''; fi
     fi
-    printf '%s\n%s\n%s\n%s\n' "$root" "${named:-${remote:-$root}}" "$clone" "$top" >state/place
+    printf '%s\n%s\n%s\n%s\n%s\n' "$root" "${named:-${remote:-$root}}" "$clone" "$top" "$commit" >state/place
 }
 
 note_code() {
-    printf '%s\n%s\n%s\n%s\n' "$top" "$clone" "$commit" "$now" >"$note"
+    printf '%s\n%s\n%s\n' "$top" "$clone" "$commit" >"$note"
 }
 
 # git_code WORDS...: what git says, as base64 in `text`; false where it does not say it in time.
@@ -51,17 +52,18 @@ git_code() {
     text=''
     GIT_ALLOW_PROTOCOL=none GIT_NO_LAZY_FETCH=1 within "$READ_SECONDS" git --no-optional-locks --no-pager -c core.fsmonitor=false \
         -c core.hooksPath=/dev/null -c core.attributesFile=/dev/null -c log.showSignature=false -c gpg.program=false -c diff.external= \
-        -c i18n.logOutputEncoding=UTF-8 -c diff.renameLimit=200 -C "$top" "$@" >"state/code-$$" || return 1
+        -c mailmap.file= -c mailmap.blob= -c i18n.logOutputEncoding=UTF-8 \
+        -c diff.renameLimit=200 -C "$top" "$@" >"state/code-$$" || return 1
     [ $(($(wc -c <"state/code-$$") + 0)) -le "$CODE_BYTES" ] || return 1
     text=$(base64 <"state/code-$$" | tr -d '\n')
 }
 
 # read_code: the body of the request into the file `state/code-$$`. Each change of git's config above is one that may run a program.
 read_code() {
-    body="{\"cloneId\":\"$clone\",\"head\":\"$commit\",\"toldAtEpoch\":$told_at"
+    body="{\"cloneId\":\"$clone\",\"before\":\"$before\",\"head\":\"$commit\""
     if command -v git >/dev/null && command -v base64 >/dev/null &&
         git_code log --left-right --topo-order --reverse --max-count="$CODE_COMMITS" --no-merges --no-show-signature --no-ext-diff \
-            --no-textconv --no-notes --no-color --no-relative --ignore-submodules=all --raw -z -M \
+            --no-textconv --no-notes --no-color --no-relative --ignore-submodules=all --raw -z -M --no-rename-empty \
             '--format=%m%x00%H%x00%aN%x00%at%x00' "$before...$commit" --; then
         log=$text
         if git_code diff-tree -r -z --no-renames --name-status --no-ext-diff --no-textconv --no-relative --ignore-submodules=all \
@@ -81,6 +83,7 @@ post_code() {
     split_answer "$answer"
     status=${line%% *}
     judge "$ended" "$status" "${line#* }"
+    [ "$status" != 404 ] || verdict=refused # a server that knows no clones yet, or not this project
     case $verdict in
         taken) ;;
         refused) clone='' && return 0 ;; # it will never take it: the clone begins anew

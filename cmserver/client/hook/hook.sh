@@ -24,7 +24,7 @@
 # `told-SESSION` (its user has seen the line; with `-loss` at its end, of a loss), `turn-SESSION` (the transcript of a turn under way),
 # `begun-SESSION` (the index of a session that has begun comes with its first prompt),
 # `name-ID` (a folder and what it is called), `clone-ID` (a work tree, its id at the server, and the commit that was told last), `place`
-# (that of the last call, and its clone), `lock` (who drains), and `untold` (the server refused what
+# (that of the last call, its clone, and the commit that was told of it), `lock` (who drains), and `untold` (the server refused what
 # was sent late, and no user knows).
 # It runs in any POSIX shell, and starts programs only where a built-in cannot do the work: each costs a millisecond.
 
@@ -554,16 +554,17 @@ hook() {
         [ "$now" -ge "$until" ] || seconds=0.9 # it is tried nevertheless: somebody waits for its answer, and it costs little
     fi
     # The first call after a folder's name has changed says so, whatever it is: the next session is stored under the new one.
-    known='' text='' clone='' clone_top=''
-    [ ! -f state/place ] ||
-        { IFS= read -r known && IFS= read -r text && IFS= read -r clone && IFS= read -r clone_top; } <state/place
+    known='' text='' clone='' clone_top='' clone_commit=''
+    [ ! -f state/place ] || {
+        IFS= read -r known && IFS= read -r text && IFS= read -r clone && IFS= read -r clone_top && IFS= read -r clone_commit
+    } <state/place
     if [ "$event" = SessionStart ] || [ "$known" != "$root" ] || [ "$text" != "${named:-${remote:-$root}}" ]; then
         name_before
         header X-Cmserver-Name-Before "$before"
         printf '%s\n%s\n' "$root" "$name" >state/place
         clone=''
     fi
-    [ -n "$top" ] && [ "$clone_top" = "$top" ] || clone=''
+    [ -n "$top" ] && [ "$clone_top" = "$top" ] && [ "$clone_commit" = "$commit" ] || clone=''
     [ -n "$begins" ] || header X-Cmserver-Clone "$clone"
 
     if [ -z "$current" ]; then
@@ -599,6 +600,8 @@ hook() {
     fi
     if [ -n "$begins" ]; then
         . ./changed.sh
+        sweep_git
+        forget_git
         changed_files
         . ./code.sh
         tell_code

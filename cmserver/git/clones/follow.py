@@ -11,7 +11,7 @@ from uuid import UUID
 
 from cmserver.base.sql import Conn
 from cmserver.git.clones import repository
-from cmserver.git.clones.model import COMMITS_MOST, EVENTS_MOST, PATHS_MOST, CommitChanges, CommittedChange
+from cmserver.git.clones.model import COMMITS_MOST, EVENTS_MOST, PATHS_MOST, CommitChanges, CommittedChange, CommittedChanges
 
 
 async def follow_clone(
@@ -19,45 +19,47 @@ async def follow_clone(
     team_id: UUID,
     project_id: UUID,
     clone_id: UUID,
-    head: str,
+    way: tuple[str, str],
     commits: Sequence[CommitChanges] | None,
     diff: Mapping[str, str],
-    *,
-    since: int,
 ) -> bool:
-    """Note what these commits did, the oldest first, on the way from the last head to this one; returns whether it is known.
+    """Note what these commits did, the oldest first, on this way from one head to another; returns whether it is known.
 
-    `diff` is what differs between the two, `since` when the last one was told. With None for the commits, or with too many,
-    nothing is known of the files from now on.
+    `diff` is what differs between the two. With None for the commits, with too many, or where the way does not begin at the head
+    that was told last, nothing is known of the files from now on. A way to that head was told before.
     """
     there = await repository.lock(conn, team_id, project_id, clone_id)
-    is_known = commits is not None and len(commits) <= COMMITS_MOST
-    changes = there.changes if there is not None and is_known else {}
+    before, head = way
+    if there is not None and there.head == head:
+        return True
+    changes: CommittedChanges = {}
+    is_known = commits is not None and len(commits) <= COMMITS_MOST and (there is None or there.head == before)
     if commits is not None and is_known:
-        changes = apply_commits(changes, commits, diff, since=since)
+        changes = apply_commits(there.changes if there is not None else {}, commits, diff)
     await repository.keep(conn, team_id, project_id, clone_id, head, changes)
     await repository.drop_old(conn, team_id, project_id)
     return is_known
 
 
 def apply_commits(
-    before: Mapping[str, Sequence[CommittedChange]], commits: Sequence[CommitChanges], diff: Mapping[str, str], *, since: int
+    before: CommittedChanges, commits: Sequence[CommitChanges], diff: Mapping[str, str]
 ) -> dict[str, list[CommittedChange]]:
-    """The changes with those of new commits, and without those of commits that are gone. `since` is when the last head was told."""
+    """The changes with those of new commits, and without those of commits that are gone. Each commit counts once."""
     gone = {commit.commit for commit in commits if commit.is_gone}
     changes = {path: [change for change in done if change.commit not in gone] for path, done in before.items()}
+    new: dict[str, list[CommittedChange]] = {}
     for commit in commits:
         if commit.is_gone:
             continue
         for kind, path, to in commit.files:
-            done = changes.pop(path, [])  # the files that were changed last stand last
-            if all(change.commit != commit.commit for change in done):
-                done = [*done, CommittedChange(kind, commit.commit, commit.author, commit.at, since, to)][-EVENTS_MOST:]
-            changes[path] = done
+            new.setdefault(path, []).append(CommittedChange(kind, commit.commit, commit.author, commit.at, to))
             if to:
-                there = changes.pop(to, [])
-                changes[to] = [*there, CommittedChange("A", commit.commit, commit.author, commit.at, since)][-EVENTS_MOST:]
-    kept = {path: done for path, done in changes.items() if done and _agrees(done, diff.get(path), before.get(path, ()))}
+                new.setdefault(to, []).append(CommittedChange("A", commit.commit, commit.author, commit.at))
+    for path, added in new.items():
+        done = changes.pop(path, [])  # the files that were changed last stand last
+        known = {change.commit for change in done}
+        changes[path] = [*done, *(change for change in added if change.commit not in known)][-EVENTS_MOST:]
+    kept = {path: done for path, done in changes.items() if done and _agrees(path, done, before, new.get(path, ()), diff)}
     return dict(list(kept.items())[-PATHS_MOST:])
 
 
@@ -66,9 +68,16 @@ def is_gone(done: Sequence[CommittedChange]) -> bool:
     return bool(done) and done[-1].kind in {"D", "R"}
 
 
-def _agrees(done: Sequence[CommittedChange], status: str | None, before: Sequence[CommittedChange]) -> bool:
+def _agrees(
+    path: str,
+    done: Sequence[CommittedChange],
+    before: CommittedChanges,
+    new: Sequence[CommittedChange],
+    diff: Mapping[str, str],
+) -> bool:
     """Whether the two ends say the same of the file as its last change: a merge may have decided otherwise."""
-    if status is not None:
-        return is_gone(done) == (status == "D")
-    # The same at both ends: gone if it was before, or came and went between them.
-    return not is_gone(done) or is_gone(before) or any(change.kind == "A" for change in done[:-1])
+    if path in diff:
+        return is_gone(done) == (diff[path] == "D")
+    if is_gone(done):  # it was gone before, or is a stop on the way of a file that moved on
+        return is_gone(before.get(path, ())) or (bool(new) and new[0].kind == "A" and new[-1].kind == "R")
+    return not new  # what commits changed and is the same at both ends was not changed

@@ -13,7 +13,8 @@ from cmserver.git.clones.follow import is_gone
 from cmserver.git.clones.model import CommittedChange, CommittedChanges
 from cmserver.observations.plain import one_line
 
-_PATH = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)+")
+_PATH = re.compile(r"(?<![^\s\"'`(\[])[\w.@+-]+(?:/[\w.@+-]+)*/[\w.@+-]*[\w@+-](?=[.,;:!?]*[\s\"'`)\]]|[.,;:!?]*$|:\d)")
+"""A path as a word of its own: not what follows a `/`, a `~`, a variable or a host."""
 _SHORT_HASH, _NAME_CHARS, _PATH_CHARS = 7, 40, 100
 _MAX_MOVES = 20
 
@@ -23,44 +24,34 @@ class CodeMarks:
 
     def __init__(self, changes: CommittedChanges) -> None:
         self._changes = changes
-        self._by_name: dict[str, list[str]] = {}
-        for path in changes:
-            self._by_name.setdefault(path.rpartition("/")[2], []).append(path)
 
-    def describe(self, files: Sequence[str], text: str, at: datetime, *, is_committed: bool = False) -> str:
-        """The mark of a line of that time, with a space before it; "" for none.
+    def describe(self, files: Sequence[str], text: str, at: datetime | None, *, is_committed: bool = False) -> str:
+        """The mark of a line of that time, with a space before it; "" for none, and for a line without a time.
 
-        `files` are those that the line is about, by relative or absolute paths; besides them it is about those whose path its text
-        has. `is_committed` is whether what the line tells was committed at that time. A file that is gone comes before one that
-        was changed.
+        `files` are those that the line is about, by their paths in the project; besides them it is about those whose path its text
+        has. `at` is when its turn ended: what a commit did before is no news to the line. `is_committed` is whether what it tells
+        was committed at that time. A file that is gone comes before one that was changed.
         """
-        if not self._changes:
+        if not self._changes or at is None:
             return ""
-        named = [path for name in [*files, *_PATH.findall(text)] if (path := self._find(name)) is not None]
         moment = at.timestamp()
         gone: list[str] = []
         changed: list[str] = []
-        for path in dict.fromkeys(named):
-            done = [change for change in self._changes[path] if change.since > moment or change.at > moment]
+        for path in dict.fromkeys([*files, *_PATH.findall(text)]):
+            done = self._changes.get(path, ())
+            since = [change for change in done if change.at > moment]
+            if not since or since[-1] != done[-1]:
+                continue
             if is_gone(done):
-                gone.append(self._describe_gone(path, done[-1]))
-            # The first commit after it may hold just what the line tells.
-            elif len(done) > (0 if is_committed else 1):
+                if not is_gone(done[: -len(since)]):  # else it was gone at that time
+                    gone.append(self._describe_gone(path, done[-1]))
+            # The first commit after it may hold just what the line tells. A file that went and came back may be what it was.
+            elif len(since) > (0 if is_committed else 1) and not any(change.kind in {"D", "R"} for change in since):
                 changed.append(f"{_shown(path)} was changed since, last in {_commit(done[-1])}")
         if gone:
             more = f"; {len(gone) - 1} more of its files are gone" if len(gone) > 1 else ""
             return f" ({gone[0]}{more})"
         return f" ({changed[0]})" if changed else ""
-
-    def _find(self, name: str) -> str | None:
-        """The path that a name means: itself, or the longest one that it ends with, as absolute ones do."""
-        name = name.replace("\\", "/").removeprefix("./").rstrip(".")
-        if name in self._changes:
-            return name
-        if not name.startswith("/") and name[1:3] != ":/":
-            return None
-        ends = [path for path in self._by_name.get(name.rpartition("/")[2], ()) if name.endswith(f"/{path}")]
-        return max(ends, key=len, default=None)
 
     def _describe_gone(self, path: str, change: CommittedChange) -> str:
         """What became of the file, through all its moves."""
@@ -68,7 +59,9 @@ class CodeMarks:
             return f"{_shown(path)} was removed in {_commit(change)}"
         target, last = change.to, change
         for _ in range(_MAX_MOVES):
-            done = self._changes.get(target, ())
+            done = self._changes.get(target)
+            if done is None:
+                break
             if not is_gone(done):
                 return f"{_shown(path)} was moved to {_shown(target)} in {_commit(last)}"
             if done[-1].kind == "D":

@@ -19,17 +19,12 @@ ChangeKind = Literal["A", "M", "D", "R"]
 
 
 class CommittedChange(msgspec.Struct, frozen=True, array_like=True):
-    """What a commit did to a file. Times are seconds since 1970.
-
-    `at` is when it was written; `since` is the last moment at which the clone did not have it yet. `to` is the new path of a
-    renamed file.
-    """
+    """What a commit did to a file. `at` is when its author wrote it, in seconds since 1970. `to` is the new path of a renamed file."""
 
     kind: ChangeKind
     commit: str
     author: str
     at: int
-    since: int
     to: str = ""
 
 
@@ -38,7 +33,10 @@ CommittedChanges = Mapping[str, Sequence[CommittedChange]]
 
 
 class CommitChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit did. `is_gone` is whether the clone no longer has it in its history."""
+    """What a commit did. `at` is in seconds since 1970, 0 for one that is dated later than now.
+
+    `is_gone` is whether the clone no longer has it in its history.
+    """
 
     commit: str
     author: str

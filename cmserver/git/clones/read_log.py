@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from time import time
 
 from cmserver.base.text import storable
 from cmserver.git.clones.model import AUTHOR_MOST, HASH_CHARS, PATH_MOST, ChangeKind, CommitChanges
 
 _KINDS: dict[str, ChangeKind] = {"A": "A", "M": "M", "T": "M", "D": "D", "R": "R"}
-_YEAR_10000 = 253_402_300_800
 _LEFT = "<"
 _TIME = re.compile(r"-?[0-9]{1,15}")
 
@@ -29,7 +29,7 @@ def read_log(text: bytes) -> list[CommitChanges] | None:
             commit, author, at = next(fields, ""), next(fields, ""), next(fields, "")
             if entry not in {_LEFT, ">"} or not commit.isalnum() or not _TIME.fullmatch(at):
                 return None
-            written_at = min(max(int(at), 0), _YEAR_10000)
+            written_at = int(at) if 0 < int(at) <= time() else 0  # one that is dated later than now is younger than nothing
             commits.append(
                 CommitChanges(
                     commit=commit[:HASH_CHARS], author=author[:AUTHOR_MOST], at=written_at, is_gone=entry == _LEFT, files=[]

@@ -182,7 +182,7 @@ def _mark_code(source: IndexInput) -> IndexInput:
 
 
 def _mark_turn(source: IndexInput, turn: SessionTurn, line: str) -> str:
-    return source.code.describe(turn.files, line, turn.ended_at or turn.created_at, is_committed=bool(turn.commits))
+    return source.code.describe(turn.files, line, turn.ended_at, is_committed=bool(turn.commits))
 
 
 class _EndedWork:
@@ -265,7 +265,7 @@ def _add_sessions(
             marked = [later.mark(turn) for turn in turns]
             line = render_session([turn for turn, _ in marked], marked[-1][1])
             files = list(dict.fromkeys(file for turn in turns for file in turn.files))
-            code_mark = source.code.describe(files, line, turns[-1].ended_at or turns[-1].created_at)
+            code_mark = source.code.describe(files, line, turns[-1].ended_at)
             shown = layout.turn_row(turns[-1], line, first=turns[0], code_mark=code_mark)
         if not selection.add_turn(shown):
             break

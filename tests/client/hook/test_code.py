@@ -86,14 +86,14 @@ def test_a_clone_tells_how_it_came_from_the_commit_that_was_told_last(
 
     assert code.path == CODE
     assert code.headers["x-cmserver-root"] == str(repository.folder)
-    assert (code.payload["head"], code.payload["cloneId"]) == (head, first.headers["x-cmserver-clone"])
+    assert (code.payload["before"], code.payload["head"]) == (before, head)
+    assert code.payload["cloneId"] == first.headers["x-cmserver-clone"]
     log, diff = (b64decode(str(code.payload[name])) for name in ("log", "diff"))
     assert log.startswith(f">\0{head}\0Bob\0".encode())
     assert log.endswith(b" D\0src/pay.py\0")
     assert diff == b"D\0src/pay.py\0"
     clones = {sent.headers["x-cmserver-clone"] for sent in (first, again, started, after)}
     assert len(clones) == 1
-    assert before != head
 
 
 def test_what_the_server_did_not_take_is_told_again_and_nothing_is_marked_meanwhile(
@@ -123,7 +123,7 @@ def test_a_commit_that_is_gone_is_said_to_the_user_once(
     answers = [agent.hook("SessionStart", cwd=repository.folder) for _ in range(2)]
 
     (code,) = [sent for sent in server.sent if sent.path == CODE]
-    assert code.payload.keys() == {"cloneId", "head", "toldAtEpoch"}
+    assert code.payload.keys() == {"cloneId", "before", "head"}
     assert ["is not known" in str(answer.get("systemMessage")) for answer in answers] == [True, False]
 
 
@@ -152,6 +152,74 @@ def test_a_prompt_says_the_clone_of_its_own_work_tree(agent: Agent, server: Reco
 
     assert own == clone
     assert "x-cmserver-clone" not in server.sent[-1].headers
+
+
+def test_after_a_switch_of_branches_a_prompt_says_no_clone_until_the_way_was_told(
+    agent: Agent, server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]]
+):
+    start(repository.folder)
+    repository.git("checkout", "-q", "-b", "side")
+    agent.hook("UserPromptSubmit", {"number": 1, "prompt": "x"}, cwd=repository.folder)
+    same = server.sent[-1].headers.get("x-cmserver-clone")
+    repository.commit("Second")
+    agent.hook("UserPromptSubmit", {"number": 2, "prompt": "x"}, cwd=repository.folder)
+
+    assert same
+    assert "x-cmserver-clone" not in server.sent[-1].headers
+
+
+def test_a_server_that_knows_no_clones_is_asked_once_of_a_commit(
+    server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]]
+):
+    start(repository.folder)
+    repository.commit("Second")
+    server.reply = lambda sent: Reply(status=404) if sent.path == CODE else Reply()
+
+    asked = [[sent.path for sent in start(repository.folder)].count(CODE) for _ in range(3)]
+
+    assert asked == [1, 0, 0]
+
+
+def test_a_project_in_a_folder_of_the_repository_says_no_clone(repository: Repository, start: Callable[[Path], list[Sent]]):
+    """Its files are known by other paths than git's."""
+    repository.write("packages/x/.cmserver.toml", 'project = "acme/x"\n')
+    repository.commit("Second")
+
+    (sent,) = start(repository.folder / "packages" / "x")
+
+    assert "x-cmserver-clone" not in sent.headers
+
+
+def test_what_the_environment_says_of_git_is_not_said_of_the_clone(
+    agent: Agent, server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]]
+):
+    start(repository.folder)
+    repository.write(".mailmap.other", "Bob <ann@example.com>\n")
+    repository.git("config", "mailmap.file", str(repository.folder / ".mailmap.other"))
+    repository.commit("Second")
+    repository.write("src/pay.py", "a = 300\n")
+    other = Repository(agent.home / "other")
+    other.commit("Other")
+    trace = agent.home / "trace"
+    env = {"GIT_DIR": str(other.folder / ".git"), "GIT_WORK_TREE": str(other.folder), "GIT_TRACE": str(trace)}
+
+    agent.hook("SessionStart", cwd=repository.folder, env=env)
+
+    code, started = server.sent[-2:]
+    assert b64decode(str(code.payload["log"])).split(b"\0")[2] == b"Ann"
+    assert started.headers["x-cmserver-changed-files"] == "src/pay.py"
+    assert not trace.exists()
+
+
+def test_what_killed_hooks_left_goes_at_a_start(agent: Agent, repository: Repository, start: Callable[[Path], list[Sent]]):
+    start(repository.folder)
+    left = [agent.folder / "state" / name for name in ("index-4194303", "code-4194303")]
+    for file in left:
+        file.write_text("x")
+
+    start(repository.folder)
+
+    assert not any(file.exists() for file in left)
 
 
 def test_nothing_of_the_repository_is_run(

@@ -71,6 +71,7 @@ class NearTurn(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     number: int
     created_at: datetime
+    ended_at: datetime | None
     texts: list[str]
     of_user: int
     shared: list[int]
