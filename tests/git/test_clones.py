@@ -135,9 +135,7 @@ def minute(number: int) -> datetime:
         ("change", "was changed since"),
     ],
 )
-def test_what_was_committed_before_a_line_is_no_news_to_it_in_any_clone(
-    repository: Repository, clone: Clone, act: str, mark: str
-):
+def test_what_was_committed_before_a_line_is_no_news_to_it_in_any_clone(repository: Repository, clone: Clone, act: str, mark: str):
     """Ann commits, and tells the line. Bob, who pulls later, and a clone that goes to main and back, have the commits later."""
     for text in ("a", "b"):
         if act == "change":
@@ -218,7 +216,9 @@ def test_a_path_of_another_folder_is_not_that_of_the_project(words: str):
     assert REMOVED.describe([words], "", NOTED) == ""
 
 
-@try_rows("words", ["src/pay.py", "`src/pay.py`", "(src/pay.py)", "in src/pay.py.", "src/pay.py:12", "src/pay.py's lock", '"src/pay.py",'])
+@try_rows(
+    "words", ["src/pay.py", "`src/pay.py`", "(src/pay.py)", "in src/pay.py.", "src/pay.py:12", "src/pay.py's lock", '"src/pay.py",']
+)
 def test_a_path_is_found_in_a_text(words: str):
     assert "was removed" in REMOVED.describe([], words, NOTED)
 

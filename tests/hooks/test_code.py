@@ -56,7 +56,9 @@ async def test_a_line_whose_file_is_gone_says_so_in_that_clone_and_in_no_other(
     client: AsyncClient, cast: Cast, make: Make, tell: Any
 ):
     await make.observation(project=cast.alice.project, title=TITLE, created_at=EARLIER)
-    await make.observation(project=cast.alice.project, title="The queue is fair", files_modified=["src/queue.py"], created_at=EARLIER)
+    await make.observation(
+        project=cast.alice.project, title="The queue is fair", files_modified=["src/queue.py"], created_at=EARLIER
+    )
     ours, theirs = uuid4(), uuid4()
 
     answer = await tell(ours, **removal())
@@ -148,7 +150,11 @@ async def test_a_secret_in_a_name_is_not_stored(tell: Any, db: Db):
     ],
 )
 async def test_what_is_wrong_is_named_by_its_path_and_changes_nothing(tell: Any, db: Db, body: dict[str, object], path: str):
-    given = {"before": FIRST, "clone_id": body.get("cloneId", uuid4()), **{name: value for name, value in body.items() if name != "cloneId"}}
+    given = {
+        "before": FIRST,
+        "clone_id": body.get("cloneId", uuid4()),
+        **{name: value for name, value in body.items() if name != "cloneId"},
+    }
     answer = await tell(given.pop("clone_id"), **given)
 
     assert answer.status_code == 400

@@ -22,7 +22,7 @@ sweep_git() {
 changed_files() {
     changed='' index=$PWD/state/index-$$
     [ -n "$top" ] && command -v git >/dev/null && is_file "$git/index" || return 0
-    within "$READ_SECONDS" cp -- "$git/index" "$index" && touch -t 203712312359 "$index" && find_changed
+    within "$READ_SECONDS" cp -- "$git/index" "$index" >/dev/null && touch -t 203712312359 "$index" && find_changed
     rm -f "$index"
 }
 
