@@ -19,7 +19,7 @@ ChangeKind = Literal["A", "M", "D", "R"]
 
 
 class CommittedChange(msgspec.Struct, frozen=True, array_like=True):
-    """What a commit did to a file. `at` is when its author wrote it, in seconds since 1970. `to` is the new path of a renamed one."""
+    """What a commit did to a file. `at` is its author's time, in seconds since 1970. `to` is the new path of a renamed file."""
 
     kind: ChangeKind
     commit: str
