@@ -20,10 +20,11 @@ FilePath = Annotated[Text, Meta(min_length=1, max_length=PATH_MOST)]
 
 
 class CommitIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """A commit: `subject` is the first line of its message, `body` the rest. `author` is a name, without an address.
+    """A commit: `hash` is git's id of it; `subject` is the first line of its message; `body` is the rest; `author` is a name,
+    without an address.
 
     `authoredAtEpoch` is when it was written, in milliseconds; one before 1970 or in the future is skipped. `files` are paths in the
-    repository that it changed, at most 50 of `fileCount`.
+    repository that it changed, at most 50; `fileCount` is how many it changed.
     """
 
     hash: Hash
@@ -36,7 +37,7 @@ class CommitIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fiel
 
 
 class DocumentIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """A document of the repository: `blob` is git's id of what stands in it."""
+    """A document of the repository: `blob` is git's id of what stands in it; `text` is that."""
 
     path: FilePath
     blob: Hash
@@ -56,7 +57,8 @@ class HistoryIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fie
 
 
 class HistoryImportOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What became of it: `taken` and `known` count commits, `documents` those that were stored or read again.
+    """What became of it: `taken` is how many commits were stored; `known` is how many were there already; `documents` is how many
+    were stored or read again.
 
     `skipped` are commits that cannot be stored, with the reason.
     """
@@ -91,7 +93,7 @@ class RepositoryHistoryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=
 
 
 class RemovedHistoryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """`removed` counts the commits and documents that were deleted."""
+    """`removed` is how many commits and documents were deleted."""
 
     project_id: UUID
     removed: int

@@ -18,6 +18,7 @@ from cmserver.ops.openapi.document import JSON, Document, PathOperation, Ref, Re
 from cmserver.ops.openapi.schemas import NO_NUL, PREFIX, Schema, strip_null
 
 _ID = "0198a6f2-7d4e-7000-8000-000000000000"
+_HASH = "4c1e2f3a5b6d7e8f90a1b2c3d4e5f60718293a4b"
 EXAMPLES: dict[str, object] = {
     "relationship": "CAUSES",
     "projectId": "github.com/acme/orders",
@@ -255,6 +256,8 @@ def _make_plain_example(name: str, schema: Schema) -> object:
         return schema.get("minimum", 1)
     if schema.get("type") == "boolean":
         return True
+    if "[0-9a-f]{40}" in str(schema.get("pattern")):
+        return _HASH
     return _ID if schema.get("format") == "uuid" or name == "id" else name or "text"
 
 
