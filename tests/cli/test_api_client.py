@@ -319,7 +319,7 @@ def placeholders(command: click.Command) -> list[str]:
     if command.name == "api":
         return ["GET", "/v1/teams"]
     words = [
-        one.type.choices[0] if isinstance(one.type, click.Choice) else str(uuid4())
+        one.type.choices[0] if isinstance(one.type, click.Choice) else "." if isinstance(one.type, click.Path) else str(uuid4())
         for one in command.params
         if isinstance(one, click.Argument)
     ]
@@ -327,7 +327,13 @@ def placeholders(command: click.Command) -> list[str]:
 
 
 async def test_every_command_is_refused_without_a_good_key(cms: Cms, cast: Cast):
-    more = {"reindex": ["--project", "x"], "teams limits": ["--clear"], "review": ["--dismiss"], "edit": ["--title", "x"]}
+    more = {
+        "reindex": ["--project", "x"],
+        "teams limits": ["--clear"],
+        "review": ["--dismiss"],
+        "edit": ["--title", "x"],
+        "import git": ["--project", "x", "--undo"],
+    }
 
     for path, command in every_command().items():
         said = await cms(*path.split(), *placeholders(command), *more.get(path, []), key="cms_nobody")
