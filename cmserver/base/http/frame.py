@@ -34,7 +34,6 @@ HEADERS = [
 ]
 """Headers of every answer; a route may give another value (pages do)."""
 _NOT_FOUND = ("NotFound", "Path not found.")
-_MOVED = {"/v1/steward/jobs": "The steward's jobs are at /v1/jobs (source_type=steward), and are retried and cancelled there."}
 _NOT_ALLOWED = ("MethodNotAllowed", "This path does not allow that method.")
 
 
@@ -79,7 +78,6 @@ class AsgiFrame:
             response = refusal(error, request_id.decode())
         except HTTPException as error:
             name, message = _NOT_FOUND if error.status_code == 404 else _NOT_ALLOWED
-            message = next((moved for path, moved in _MOVED.items() if scope["path"].startswith(path)), message)
             content = {"error": name, "message": message, "requestId": request_id.decode()}
             headers = {"Allow": ", ".join(self._methods(scope))} if error.status_code == 405 else dict(error.headers or {})
             response = answer(content, error.status_code, headers)

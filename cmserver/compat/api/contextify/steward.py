@@ -39,7 +39,7 @@ _STATUSES = {"processing": "running", "completed": "succeeded"}
 
 
 class ContextifyStewardQueueOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits. `/v1/steward/jobs` lists it."""
+    """What waits. `/v1/jobs?source_type=steward` lists it."""
 
     queued_total: int
     queued_by_project_top: list[str] = []
