@@ -47,7 +47,7 @@ from cmserver.steward.run_job import StewardRunner
 _MAX_RULES_EVENTS, _MAX_RULES_CHARS = 500, 8_000_000
 """A lane, or a turn that is gathered, is one batch; rules cost nothing."""
 _SET_LANES = 32
-"""So many lanes by rules are claimed at once, and their effects are one transaction."""
+"""At most this many lanes by rules are claimed at once; their effects are one transaction."""
 _MAX_BATCH_EVENTS, _MAX_BATCH_CHARS = 20, 60_000
 """Of one call of a model: more events than a burst mostly has, and fewer observations in an answer than its limit cuts."""
 

@@ -193,7 +193,7 @@ def patient_prompt_search() -> Generator[None]:
     """What a prompt is told may be looked for as long as a busy machine needs; the product gives up after half a second."""
     patient = "SELECT current_setting('statement_timeout') || left(set_config('statement_timeout', '30000', true), 0)"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(recall, "IN_TIME", Query(str, patient))
+        patched.setattr(recall, "LIMIT_STATEMENTS", Query(str, patient))
         yield
 
 

@@ -49,7 +49,7 @@ INSERT = Query(
 )
 
 # By the clock that stamps what has no time of its own.
-AFTER_NOW = Query(
+IN_FUTURE = Query(
     datetime,
     "SELECT moment FROM unnest(%(moments)s::timestamptz[]) AS moment WHERE moment > now()",
 )
@@ -282,9 +282,9 @@ async def insert(
     return stored
 
 
-async def after_now(conn: Conn, moments: Collection[datetime]) -> set[datetime]:
+async def in_future(conn: Conn, moments: Collection[datetime]) -> set[datetime]:
     """The given moments that are still in the future, by the database's clock."""
-    return set(await AFTER_NOW.all(conn, moments=list(moments)))
+    return set(await IN_FUTURE.all(conn, moments=list(moments)))
 
 
 async def insert_sources(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[model.NewSource]) -> None:

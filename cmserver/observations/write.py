@@ -254,7 +254,7 @@ async def _lock_writable(conn: Conn, principal: Principal, name: str, *, also_ex
 async def _check_times(conn: Conn, observations: Sequence[model.ManualObservation]) -> None:
     """Raise Invalid, with the path, for an observation that is dated in the future."""
     times = {observation.created_at for observation in observations if observation.created_at}
-    future_times = await repository.after_now(conn, times) if times else set[datetime]()
+    future_times = await repository.in_future(conn, times) if times else set[datetime]()
     for observation in observations:
         if observation.created_at in future_times:
             message = "createdAtEpoch is in the future: send when it was written down, in milliseconds"

@@ -46,7 +46,7 @@ from cmserver.sessions.turns.sentences import repository as sentences
 _NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES, _TURNS, _POINTING, _AGENTS = 300, 100, 50, 100, 40, 20, 120, 40, 60
 _MAX_OMITTED = 100
 _HISTORY = 5
-"""So many lines of the repository's history, until the project has turns of its own."""
+"""Lines of the repository's history, until the project has turns of its own."""
 _MAX_NEAR = 3
 _OPENING_SHARE = 20
 """The overview's lines take at most one in so many of the tokens."""

@@ -132,7 +132,7 @@ async def build_prompt_context(
     if not _is_meaningful(prompt):
         return None
     try:
-        async with repository.half_a_second(conn):
+        async with repository.limit_statements(conn):
             near = await find_near(conn, principal.team_id, project.id, request.session_id, prompt, vector)
             near = await _drop_changed(conn, principal.team_id, near)
     except errors.QueryCanceled:  # somebody waits
@@ -193,7 +193,7 @@ async def find_near(
             most=_MAX_DOCUMENTS,
             limit=_BY_WORDS,
         )
-    await search_repository.forget_plans(conn, scans="off")  # as `look_up_words` has it, to the end of `half_a_second`
+    await search_repository.forget_plans(conn, scans="off")  # as `look_up_words` has it, to the end of `limit_statements`
     count = _SENTENCES_OF_TURN * await sentences.count_turns(conn, team_id, project_id, _MOST // _SENTENCES_OF_TURN)
     gate = _Gate(vector, lexemes, idfs, _squeeze(prompt))
     least = gate.find_least(turns, rows, max(count, 0 if statistics.are_turns else statistics.documents))

@@ -115,11 +115,13 @@ DETAILS = Query(
 )
 
 
-IN_TIME = Query(str, "SELECT current_setting('statement_timeout') || left(set_config('statement_timeout', '500', true), 0)")
+LIMIT_STATEMENTS = Query(
+    str, "SELECT current_setting('statement_timeout') || left(set_config('statement_timeout', '500', true), 0)"
+)
 """What the limit was before."""
 
 
-AS_EVER = Query(
+RESTORE_PLANNER = Query(
     str,
     """
     SELECT set_config('statement_timeout', %(timeout)s, true) || set_config('enable_seqscan', 'on', true)
@@ -256,22 +258,22 @@ async def summary(conn: Conn, team_id: UUID, number: int) -> SummaryText | None:
 
 
 @asynccontextmanager
-async def half_a_second(conn: Conn) -> AsyncGenerator[None]:
+async def limit_statements(conn: Conn) -> AsyncGenerator[None]:
     """Within it a statement that takes longer is cancelled (psycopg's QueryCanceled). What is set there ends with it.
 
     By setting it back: psycopg forgets what is prepared when something is rolled back.
     """
     async with conn.transaction():
-        timeout = await IN_TIME.first(conn)
+        timeout = await LIMIT_STATEMENTS.first(conn)
         yield
-        await AS_EVER.run(conn, timeout=timeout)
+        await RESTORE_PLANNER.run(conn, timeout=timeout)
 
 
 # The planner does not know the words of a list, and takes reading the whole table, or all of the team, for the quickest way to the
 # first of a few: 50 ms a word in 10,000 rows, where the index of words takes one.
 @query("SELECT set_config('enable_seqscan', 'off', true) || set_config('enable_indexscan', 'off', true)")
 async def look_up_words(conn: Conn) -> None:
-    """Let the planner take no index but those of words, until the end of `half_a_second`."""
+    """Let the planner take no index but those of words, until the end of `limit_statements`."""
     ...
 
 

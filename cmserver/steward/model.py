@@ -35,7 +35,7 @@ EventType = Literal[
 STEWARD = "steward"
 """The actor of what the steward does, in the audit log and in histories."""
 MAX_QUEUED, MAX_QUEUED_OF_PROJECT = 200, 50
-"""So many jobs of all teams, and of one project, are open at most; the rest is planned later."""
+"""At most this many jobs of all teams, and of one project, are open; the rest is planned later."""
 BREAKER_FAILURES, BREAKER_SECONDS = 3, 120.0
 """After so many failed calls in a row a team's steward asks no model for that long, and then tries a single call."""
 

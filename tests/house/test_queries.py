@@ -64,9 +64,9 @@ NEVER_NULL = {
     **{
         f"cmserver.recall.search.repository.NEAREST{name}: id": "its WHERE or its join leaves NULLs out"
         for name in (
-            "_WANTED",
-            "_WANTED_BY_INDEX",
-            *(f"_TURNS{kind}" for kind in ("_WANTED", "_BY_INDEX", "_WANTED_BY_INDEX")),
+            "_FILTERED",
+            "_FILTERED_BY_INDEX",
+            *(f"_TURNS{kind}" for kind in ("_FILTERED", "_BY_INDEX", "_FILTERED_BY_INDEX")),
         )
     },
     "cmserver.generation.leases.repository.claims_to_abort: claim": "a job that is processing has one (locked_while_processing)",
@@ -220,7 +220,7 @@ WITHOUT_TEAM = {
         "consolidation.comparison.repository.BY_WORDS",
         "recall.repository.about_file",
         "recall.repository.NEAR_OBSERVATIONS",
-        "recall.search.repository.JUDGED_WANTED",
+        "recall.search.repository.RANKED_FILTERED",
     ],
 }
 """By reason: queries that name rows of teams by their ids, and no team."""

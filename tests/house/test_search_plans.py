@@ -83,9 +83,14 @@ async def sized(db: Db, database: str, crowd: Cast) -> dict[int, UUID]:
 
 def asking(cast: Cast, **values: object) -> dict[str, object]:
     """What the statements of a search are given."""
-    of_words = {"text": "wombat word7", "known_languages": ["english"], "judged_chars": 1_000, "min_stop_words": 3, "min_lead": 2}
+    of_words = {"text": "wombat word7", "known_languages": ["english"], "language_chars": 1_000, "min_stop_words": 3, "min_lead": 2}
     sizes = {"sample": search.SAMPLE, "max_count": search.MAX_COUNTED, "documents": None, "turns": None}
-    found = {"ids": [cast.alice.team_id] * 60, "places": [1] * 60, "lending": [True] * 60, "near": [cast.alice.team_id] * 60}
+    found = {
+        "ids": [cast.alice.team_id] * 60,
+        "places": [1] * 60,
+        "with_neighbours": [True] * 60,
+        "near": [cast.alice.team_id] * 60,
+    }
     return searching(cast) | of_words | sizes | found | {"limit": 40, "ahead": 160} | values
 
 
@@ -135,7 +140,7 @@ async def test_a_kept_plan_reads_what_its_indexes_name(db: Db, database: str, cr
     """Of a project and of a team, where the tables seem to have a million rows: as search sets PostgreSQL."""
     await fill_turns(db, crowd)
     found = found_in(database, crowd)
-    queries = {name: query for name, query in queries_of(search).items() if "WANTED" not in name and "BY_INDEX" not in name}
+    queries = {name: query for name, query in queries_of(search).items() if "FILTERED" not in name and "BY_INDEX" not in name}
     wrong: list[str] = []
     for scope, project_ids in {"project": [crowd.alice.project.id], "team": None}.items():
         asked = asking(crowd, project_ids=project_ids, model_id=embedded, vector="[1,0]", documents=100_000)
@@ -149,7 +154,7 @@ async def test_a_kept_plan_reads_what_its_indexes_name(db: Db, database: str, cr
                 ]
             if name == "MATCHED":
                 wrong += [] if any("observations_content_search" in line for line in run_of(told)) else [f"{scope} {name}\n{told}"]
-            if name.startswith("JUDGED_") and "TURNS" not in name:
+            if name.startswith("RANKED") and "TURNS" not in name:
                 by_session = [line for line in run_of(told) if "observations_project_session" in line]
                 wrong += [] if len(by_session) == 2 else [f"{scope} {name}\n{told}"]
 
@@ -244,7 +249,7 @@ async def test_turns_are_found_by_their_index(db: Db, cast: Cast):
 async def test_the_nearest_of_a_project_are_compared_without_reading_those_of_others(db: Db, crowd: Cast, embedded: int):
     asked = asking(crowd, model_id=embedded, vector="[1,0]")
 
-    for query in (search.NEAREST, search.JUDGED_BY_MEANING):
+    for query in (search.NEAREST, search.RANKED_BY_MEANING):
         told = await kept_plan(db, crowd.alice.team_id, query, asked)
 
         assert any("observation_embeddings_scope" in line for line in run_of(told)), told
@@ -257,12 +262,12 @@ async def test_among_a_million_a_search_with_filters_reads_what_its_indexes_name
     projects = {"large project": [crowd.alice.project.id], "small project": [uuid4()], "team": None}[scope]
     asked = asking(crowd, project_ids=projects, documents=1_000_000, whole=scope == "small project", types=["sensitive"])
 
-    told = await plan(db, crowd.alice.team_id, search.MATCHED_WANTED.text, asked)
+    told = await plan(db, crowd.alice.team_id, search.MATCHED_FILTERED.text, asked)
 
     assert "Seq Scan on observations" not in told, told
     assert ("Bitmap Index Scan on observations_content_search" in told) is (scope != "small project"), told
 
-    told = await plan(db, crowd.alice.team_id, search.JUDGED_WANTED.text, asked)
+    told = await plan(db, crowd.alice.team_id, search.RANKED_FILTERED.text, asked)
 
     assert "Seq Scan on observations" not in told, told
     assert len(re.findall(r"Index (?:Only )?Scan (?:Backward )?using observations_project_session ", told)) >= 2, told
@@ -274,20 +279,20 @@ async def test_in_a_project_of_20_and_in_one_of_10_000_a_search_reads_what_its_i
     wrong: list[str] = []
     for size, project_id in sized.items():
         asked = asking(crowd, project_ids=[project_id], model_id=1, vector="[1,0]", ids=[project_id] * 40, places=[1] * 40)
-        asked |= {"lending": [True] * 40, "documents": size, "whole": size <= search.SMALL_SCOPE}
-        for query in (search.NEAREST, search.MATCHED, search.JUDGED_BY_MEANING, search.WORDS):
+        asked |= {"with_neighbours": [True] * 40, "documents": size, "whole": size <= search.SMALL_SCOPE}
+        for query in (search.NEAREST, search.MATCHED, search.RANKED_BY_MEANING, search.WORDS):
             told = await kept_plan(db, crowd.alice.team_id, query, asked)
             wrong += [f"{size}: {line}" for table in TABLES for line in scans_of(told, table) if line.startswith("Seq")]
 
         asked |= {"dimensions": 2, "types": ["sensitive"]}
         for name, query in queries_of(search).items():
-            if "WANTED" not in name or "BY_INDEX" in name:
+            if "FILTERED" not in name or "BY_INDEX" in name:
                 continue
             told = await plan(db, crowd.alice.team_id, query.text, asked)
             # Of the large one, which is half of the table, a scan may be the shortest way.
             if size <= search.SMALL_SCOPE and re.search(rf"Seq Scan on ({'|'.join(TABLES)})\b", told):
                 wrong.append(f"{size} {name}\n{told}")
-            if name == "MATCHED_WANTED":
+            if name == "MATCHED_FILTERED":
                 by_word = "Bitmap Index Scan on observations_content_search" in told
                 wrong += [] if by_word is (size > search.SMALL_SCOPE) else [f"{size} {name} by word: {by_word}\n{told}"]
             if name.endswith("BY_MEANING"):

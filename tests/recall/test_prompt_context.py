@@ -108,7 +108,7 @@ async def test_a_search_that_takes_too_long_is_given_up_and_the_transaction_goes
 ):
     slow = "SELECT NULL::uuid AS id FROM pg_sleep(60)"
     monkeypatch.setattr(repository, "NEAR_OBSERVATIONS", Query(NearObservation, slow))
-    monkeypatch.setattr(repository, "IN_TIME", Query(str, "SELECT set_config('statement_timeout', '200', true)"))
+    monkeypatch.setattr(repository, "LIMIT_STATEMENTS", Query(str, "SELECT set_config('statement_timeout', '200', true)"))
 
     async with db.tenant(shop.team_id) as conn:
         context = await build_prompt_context(conn, shop.principal, shop.project, ContextRequest(reason="prompt"), REFUND)

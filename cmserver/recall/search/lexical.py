@@ -30,7 +30,7 @@ _MAX_ROWS = 1_500
 _ENTRIES_PER_ROW = 20
 """How many entries of the index are read in the time of one row."""
 _MIN_TOGETHER, _FEWEST_SAMPLED = 300, 3
-"""So many documents with all of the rarest words are looked at before those with one of them, if so many of the sample are."""
+"""Documents with all of the rarest words are looked at first: this many, if at least so many of the sample have them all."""
 
 _Scope = tuple[UUID, frozenset[UUID] | None]
 

@@ -263,7 +263,7 @@ class MatchedWords(msgspec.Struct, frozen=True, kw_only=True):
     deviation: float
 
 
-class JudgedRow(msgspec.Struct, frozen=True, kw_only=True):
+class RankedRow(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate, an observation or a turn: its BM25, the sum of its session neighbours' BM25, its cosine where it has a vector
     and is not near, and its place in the arm where it stands higher (from 1).
 

@@ -21,9 +21,9 @@ from cmserver.observations.model import MEMORY_CONDITIONS
 from cmserver.recall.model import FilePaths
 from cmserver.recall.search.model import (
     Filters,
-    JudgedRow,
     MatchedWords,
     NearText,
+    RankedRow,
     Ranking,
     ScopeStatistics,
     SearchRequest,
@@ -34,23 +34,23 @@ OWNS: set[str] = set()
 
 SAMPLE = 200
 """How many of the newest documents are sampled for word frequencies."""
-JUDGED = 40
-"""So many documents of either arm are in the first tier. More change nothing where the neighbours of the best are there, too."""
-LENDING = 20
-"""The documents beside so many of the first by words are in the first tier: the answer is often next to what has the words."""
-LOOKED_AHEAD = 4
-"""Of so many times as many as are needed the kinds are looked at first."""
+FIRST_TIER = 40
+"""Documents of each arm in the first tier. More change nothing, because the neighbours of the best are there, too."""
+WITH_NEIGHBOURS = 20
+"""The first by words bring their neighbours into the first tier: the answer is often next to what has the words."""
+OVERSAMPLING = 4
+"""By this factor more are found than are needed, because filters take some away."""
 PAGE_EXTRA = 20
 """How many more candidates than a page are scored: some say the same as others."""
 MAX_COUNTED = 60_001
 MAX_TURNS = 1_500
-"""So many of the newest turns that have a word of the query are scored."""
+"""At most this many turns that have a word of the query are scored, the newest."""
 SMALL_SCOPE = 2_000
 """A scope of up to this many documents is read whole: that is quicker than an index of all projects' words."""
 _KNOWN_LANGUAGES = ["english", "german", "french", "spanish", "italian", "portuguese", "dutch"]
 """Languages of queries that are told from each other by their stop words."""
-_JUDGED_CHARS = 1_000
-"""So much of a query is looked at for its language."""
+_LANGUAGE_CHARS = 1_000
+"""The length of a query's beginning whose language is looked at."""
 _MIN_STOP_WORDS, _MIN_LEAD = 3, 2
 """A query is in another language than the projects when it has so many stop words of it, and so many more than of theirs."""
 
@@ -83,7 +83,7 @@ WORDS = Query(
         SELECT DISTINCT search_language AS language FROM projects
          WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR id = ANY(%(project_ids)s::uuid[]))
     ), said AS MATERIALIZED (
-        SELECT DISTINCT lower(word) AS word FROM regexp_split_to_table(left(%(text)s, %(judged_chars)s), '[^[:alpha:]]+') AS word
+        SELECT DISTINCT lower(word) AS word FROM regexp_split_to_table(left(%(text)s, %(language_chars)s), '[^[:alpha:]]+') AS word
          WHERE word <> ''
     ), stop_words AS MATERIALIZED (
         SELECT known.language, array_agg(w.word) AS words, count(*) AS found
@@ -189,7 +189,7 @@ _MARKED: LiteralString = f"""(SELECT array_agg(CASE WHEN numnode(query) > 0 THEN
 _BOUND: LiteralString = f"(%(must)s = '' OR (o.content_search @@ {_MARKED}) IS NOT FALSE)"
 
 # For observations and turns.
-_WANTED_OF_ALL: LiteralString = (
+_FILTERED_OF_ALL: LiteralString = (
     _BOUND
     + """
    AND (%(session_id)s::uuid IS NULL OR o.server_session_id = %(session_id)s::uuid)
@@ -201,11 +201,11 @@ _WANTED_OF_ALL: LiteralString = (
    AND (%(until)s::timestamptz IS NULL OR o.created_at < %(until)s::timestamptz)"""
 )
 
-_WANTED_TURN: LiteralString = _WANTED_OF_ALL + " AND (%(of_users)s::bool IS NOT TRUE OR o.agent_id IS NULL)"
+_FILTERED_TURN: LiteralString = _FILTERED_OF_ALL + " AND (%(of_users)s::bool IS NOT TRUE OR o.agent_id IS NULL)"
 
 # File lists are rarely long, and read only in rows that the index returns.
-_WANTED: LiteralString = (
-    _WANTED_OF_ALL
+_FILTERED: LiteralString = (
+    _FILTERED_OF_ALL
     + """
    AND (%(kinds)s::text[] IS NULL OR o.kind = ANY(%(kinds)s::text[]))
    AND (%(types)s::text[] IS NULL OR (o.kind <> 'summary'
@@ -247,7 +247,7 @@ _BM25: LiteralString = (
 _SUM: LiteralString = "round(sum(t.idf * " + _BM25 + ") * 1e9) / 1e9"
 """Rounded, because sums of floats depend on their order."""
 _IN_SAME_SESSION: LiteralString = """
-               CASE WHEN c.place <= %(judged)s AND o.server_session_id IS NOT NULL THEN ARRAY(
+               CASE WHEN c.place <= %(first_tier)s AND o.server_session_id IS NOT NULL THEN ARRAY(
                     SELECT n.id FROM observations_in_team n
                      WHERE n.project_id = o.project_id AND n.server_session_id = o.server_session_id
                        AND (n.project_id = ANY(%(project_ids)s::uuid[]) OR n.scope = 'team' OR %(project_ids)s::uuid[] IS NULL)"""
@@ -278,13 +278,13 @@ def _shared_rows(columns: LiteralString) -> LiteralString:
                    AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND (o.content_search @@ %(any)s::tsquery) IS TRUE"""
 
 
-def _matched(table: LiteralString, shared: LiteralString, wanted: LiteralString) -> LiteralString:
+def _matched(table: LiteralString, shared: LiteralString, filters: LiteralString) -> LiteralString:
     """The first `limit` of the rows by BM25, and what it is in all of them.
 
     A word without a `known` count is counted in its hits, including those the filters exclude. The mean and deviation come from how
     many documents have each word and what it counts in these, as if words were independent: a sample has no rare words.
     """
-    columns: LiteralString = "o.*" if wanted else "o.id, o.created_at, o.content_words, o.content_search"
+    columns: LiteralString = "o.*" if filters else "o.id, o.created_at, o.content_words, o.content_search"
     rows = _rows(table, columns)
     rows = (
         f"{rows}{_shared_rows(columns)}"
@@ -296,8 +296,8 @@ def _matched(table: LiteralString, shared: LiteralString, wanted: LiteralString)
         SELECT place::int AS place, quoted::tsquery AS word, known, idf
           FROM unnest(%(quoted)s::text[], %(known)s::float8[], %(idfs)s::float8[]) WITH ORDINALITY AS t (quoted, known, idf, place)
     ), parts AS MATERIALIZED (
-        SELECT o.id, o.created_at, o.wanted, t.place, t.share
-          FROM (SELECT o.id, o.created_at, o.content_words, o.content_search, {wanted or "true"} AS wanted
+        SELECT o.id, o.created_at, o.passes, t.place, t.share
+          FROM (SELECT o.id, o.created_at, o.content_words, o.content_search, {filters or "true"} AS passes
                   FROM ({rows}) o OFFSET 0) o
          CROSS JOIN LATERAL (SELECT t.place, {_BM25} AS share FROM terms t CROSS JOIN LATERAL {_RANKS} r
                               WHERE o.content_search @@ t.word OFFSET 0) t
@@ -310,13 +310,13 @@ def _matched(table: LiteralString, shared: LiteralString, wanted: LiteralString)
           FROM terms t LEFT JOIN counted c ON c.place = t.place
          CROSS JOIN LATERAL (SELECT coalesce(t.known, c.documents, 0)::float8 AS documents) d
     ), matched AS MATERIALIZED (
-        SELECT p.id, min(p.created_at) AS created_at, bool_and(p.wanted) AS wanted,
+        SELECT p.id, min(p.created_at) AS created_at, bool_and(p.passes) AS passes,
                round(sum((SELECT array_agg(idf ORDER BY place) FROM words)[p.place] * p.share) * 1e9) / 1e9 AS bm25
           FROM parts p GROUP BY p.id
     )
-    SELECT ARRAY(SELECT id FROM matched WHERE wanted ORDER BY bm25 DESC, created_at DESC, id DESC LIMIT %(limit)s) AS ids,
+    SELECT ARRAY(SELECT id FROM matched WHERE passes ORDER BY bm25 DESC, created_at DESC, id DESC LIMIT %(limit)s) AS ids,
            (SELECT coalesce(max(bm25), 0)::float8 FROM matched) AS best,
-           (SELECT count(*)::int FROM matched WHERE wanted) AS matching,
+           (SELECT count(*)::int FROM matched WHERE passes) AS matching,
            array_agg(documents ORDER BY place) AS found_in, sum(part * idf * mean) AS mean,
            sqrt(greatest(sum(part * idf * idf * square - (part * idf * mean) ^ 2), 0)) AS deviation
       FROM words
@@ -328,39 +328,39 @@ _TURNS: LiteralString = """(SELECT t.*, t.text_search AS content_search, length(
                               FROM turns_in_team t)"""
 
 MATCHED = Query(MatchedWords, _matched("observations_in_team", "shared", ""), prepare=True)
-MATCHED_WANTED = Query(MatchedWords, _matched("observations_in_team", "shared", f"({_WANTED})"), prepare=True)
+MATCHED_FILTERED = Query(MatchedWords, _matched("observations_in_team", "shared", f"({_FILTERED})"), prepare=True)
 MATCHED_TURNS = Query(MatchedWords, _matched(_TURNS, "", ""), prepare=True)
-MATCHED_TURNS_WANTED = Query(MatchedWords, _matched(_TURNS, "", f"({_WANTED_TURN})"), prepare=True)
+MATCHED_TURNS_FILTERED = Query(MatchedWords, _matched(_TURNS, "", f"({_FILTERED_TURN})"), prepare=True)
 
 _TERMS: LiteralString = """terms AS MATERIALIZED (
         SELECT quoted::tsquery AS word, idf FROM unnest(%(quoted)s::text[], %(idfs)s::float8[]) AS t (quoted, idf)
     )"""
-_FOUND: LiteralString = "unnest(%(ids)s::uuid[], %(places)s::int[], %(lending)s::bool[]) AS f (id, place, is_lending)"
+_FOUND: LiteralString = "unnest(%(ids)s::uuid[], %(places)s::int[], %(with_neighbours)s::bool[]) AS f (id, place, has_neighbours)"
 
 # The documents that were found, and the neighbours of the very first, with the BM25 of each and of those beside it in its session.
-_JUDGED: LiteralString = f"""
+_RANKED: LiteralString = f"""
     WITH {_TERMS}, beside AS MATERIALIZED (
-        SELECT c.id, c.place, c.is_lending, o.kind = 'summary' AS is_secondary, o.created_at,{_IN_SAME_SESSION}
+        SELECT c.id, c.place, c.has_neighbours, o.kind = 'summary' AS is_secondary, o.created_at,{_IN_SAME_SESSION}
                        AND (n.created_at, n.id) < (o.created_at, o.id)
                      ORDER BY n.created_at DESC, n.id DESC LIMIT 2) END AS before,{_IN_SAME_SESSION}
                        AND (n.created_at, n.id) > (o.created_at, o.id)
                      ORDER BY n.created_at, n.id LIMIT 2) END AS after
           FROM {_FOUND.replace("AS f ", "AS c ")}
          CROSS JOIN LATERAL (SELECT * FROM observations_in_team o WHERE o.id = c.id OFFSET 0) o
-    ), judged AS MATERIALIZED (
+    ), ranked AS MATERIALIZED (
         SELECT id, place, is_secondary, created_at, before[1] AS before, after[1] AS after FROM beside
          UNION ALL
         SELECT o.id, l.place, o.kind = 'summary', o.created_at, l.before, l.after
           FROM (SELECT DISTINCT ON (id) *
-                  FROM (SELECT before[1] AS id, place, before[2] AS before, id AS after FROM beside WHERE is_lending
-                         UNION ALL SELECT after[1], place, id, after[2] FROM beside WHERE is_lending) lent
+                  FROM (SELECT before[1] AS id, place, before[2] AS before, id AS after FROM beside WHERE has_neighbours
+                         UNION ALL SELECT after[1], place, id, after[2] FROM beside WHERE has_neighbours) lent
                  WHERE NOT id = ANY(%(ids)s::uuid[])
                  ORDER BY id, place) l
          CROSS JOIN LATERAL (SELECT * FROM observations_in_team o WHERE o.id = l.id OFFSET 0) o
-         WHERE <wanted>
+         WHERE <filters>
     ), scored AS MATERIALIZED (
         SELECT n.id, s.bm25
-          FROM (SELECT id FROM judged UNION SELECT before FROM judged UNION SELECT after FROM judged) n
+          FROM (SELECT id FROM ranked UNION SELECT before FROM ranked UNION SELECT after FROM ranked) n
          CROSS JOIN LATERAL (SELECT * FROM observations_in_team o WHERE o.id = n.id OFFSET 0) o
          CROSS JOIN LATERAL (SELECT {_SUM} AS bm25 FROM terms t CROSS JOIN LATERAL {_RANKS} r WHERE o.content_search @@ t.word) s
          WHERE o.content_search @@ %(any)s::tsquery OR o.id = ANY(%(near)s::uuid[])
@@ -368,12 +368,12 @@ _JUDGED: LiteralString = f"""
     SELECT j.id, coalesce(own.bm25, 0) AS bm25, coalesce(before.bm25, 0) + coalesce(after.bm25, 0) AS neighbours,
            num_nonnulls(j.before, j.after) AS neighbour_count, j.place::int AS place, j.is_secondary, j.created_at,
            <cosine>::float8 AS cosine, 0::float8 AS mean, 0::float8 AS deviation, 0::float8 AS background
-      FROM judged j
+      FROM ranked j
       LEFT JOIN scored own ON own.id = j.id
       LEFT JOIN scored before ON before.id = j.before
       LEFT JOIN scored after ON after.id = j.after
 """
-_JUDGED_TURNS: LiteralString = f"""
+_RANKED_TURNS: LiteralString = f"""
     WITH {_TERMS}
     SELECT j.id, coalesce(s.bm25, 0) AS bm25, 0::float8 AS neighbours, 0 AS neighbour_count, f.place,
            (j.reply IS NULL OR j.agent_id IS NOT NULL
@@ -407,8 +407,8 @@ _VECTORS: LiteralString = """observation_embeddings e
                AND e.observation_id IS NOT NULL AND (e.expires_at IS NULL OR e.expires_at > now())"""
 
 
-def _judged(text: LiteralString, wanted: LiteralString = "true", *, by_meaning: bool) -> LiteralString:
-    text = text.replace("<wanted>", wanted)
+def _ranked(text: LiteralString, filters: LiteralString = "true", *, by_meaning: bool) -> LiteralString:
+    text = text.replace("<filters>", filters)
     return (
         text.replace("<cosine>", _COSINE) + _COSINES.replace("<vectors>", _VECTORS)
         if by_meaning
@@ -416,13 +416,13 @@ def _judged(text: LiteralString, wanted: LiteralString = "true", *, by_meaning: 
     )
 
 
-JUDGED_ROWS = Query(JudgedRow, _judged(_JUDGED, by_meaning=False), prepare=True)
-JUDGED_WANTED = Query(JudgedRow, _judged(_JUDGED, _WANTED, by_meaning=False), prepare=True)
-JUDGED_BY_MEANING = Query(JudgedRow, _judged(_JUDGED, by_meaning=True), prepare=True)
-JUDGED_WANTED_BY_MEANING = Query(JudgedRow, _judged(_JUDGED, _WANTED, by_meaning=True), prepare=True)
-JUDGED_TURNS = Query(JudgedRow, _judged(_JUDGED_TURNS, by_meaning=False), prepare=True)
-JUDGED_TURNS_BY_MEANING = Query(
-    JudgedRow, _judged(_JUDGED_TURNS, by_meaning=True).replace("e.observation_id", "e.turn_id"), prepare=True
+RANKED = Query(RankedRow, _ranked(_RANKED, by_meaning=False), prepare=True)
+RANKED_FILTERED = Query(RankedRow, _ranked(_RANKED, _FILTERED, by_meaning=False), prepare=True)
+RANKED_BY_MEANING = Query(RankedRow, _ranked(_RANKED, by_meaning=True), prepare=True)
+RANKED_FILTERED_BY_MEANING = Query(RankedRow, _ranked(_RANKED, _FILTERED, by_meaning=True), prepare=True)
+RANKED_TURNS = Query(RankedRow, _ranked(_RANKED_TURNS, by_meaning=False), prepare=True)
+RANKED_TURNS_BY_MEANING = Query(
+    RankedRow, _ranked(_RANKED_TURNS, by_meaning=True).replace("e.observation_id", "e.turn_id"), prepare=True
 )
 
 _SHARED: LiteralString = f"""UNION ALL
@@ -444,21 +444,21 @@ _COMPARED: LiteralString = f"""(SELECT e.observation_id AS id, e.embedding <=> %
 _NEAREST: LiteralString = f"""
     SELECT id, 1 - distance AS cosine FROM {_COMPARED} near ORDER BY distance, id DESC LIMIT %(limit)s
 """
-_NEAREST_WANTED: LiteralString = """
+_NEAREST_FILTERED: LiteralString = """
     SELECT id, 1 - distance AS cosine
       FROM (SELECT e.observation_id AS id, e.embedding <=> %(vector)s::halfvec AS distance
               FROM observations_in_team o
               JOIN observation_embeddings e ON e.observation_id = o.id AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s
-             WHERE e.embedding IS NOT NULL AND <wanted>) near
+             WHERE e.embedding IS NOT NULL AND <filters>) near
      ORDER BY distance, id DESC LIMIT %(limit)s
 """
 
 # Of the nearest so many those that pass the filters. Where these are as many as the limit, it is exact, too, and reads a few rows
 # in place of the scope's, which takes ten times as long as comparing its vectors.
-_NEAREST_WANTED_AHEAD: LiteralString = f"""
+_NEAREST_OVERSAMPLED: LiteralString = f"""
     SELECT id, 1 - distance AS cosine
       FROM (SELECT id, distance FROM {_COMPARED} compared ORDER BY distance, id DESC LIMIT %(ahead)s) near
-     WHERE (SELECT <wanted> FROM observations_in_team o WHERE o.id = near.id)
+     WHERE (SELECT <filters> FROM observations_in_team o WHERE o.id = near.id)
      ORDER BY distance, id DESC LIMIT %(limit)s
 """
 
@@ -474,38 +474,38 @@ _NEAREST_BY_INDEX: LiteralString = f"""
 """
 
 # The filters are checked row by row during the index scan: a scalar subquery is never turned into a join.
-_NEAREST_WANTED_BY_INDEX: LiteralString = """
+_NEAREST_FILTERED_BY_INDEX: LiteralString = """
     SELECT id, 1 - distance AS cosine
       FROM (SELECT e.observation_id AS id, halfvec(e.embedding, %(dimensions)s::int, true) <=> %(vector)s::halfvec AS distance
               FROM observation_embeddings e
              WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.embedding IS NOT NULL
-               AND (SELECT <wanted> FROM observations_in_team o WHERE o.id = e.observation_id)
+               AND (SELECT <filters> FROM observations_in_team o WHERE o.id = e.observation_id)
              ORDER BY halfvec(e.embedding, %(dimensions)s::int, true) <=> %(vector)s::halfvec LIMIT %(limit)s) near
      ORDER BY distance, id DESC
 """
 
 
 def _find_observations(text: LiteralString) -> LiteralString:
-    return text.replace("<shared>", _SHARED).replace("<wanted>", f"{_IN_SCOPE} AND {_WANTED}")
+    return text.replace("<shared>", _SHARED).replace("<filters>", f"{_IN_SCOPE} AND {_FILTERED}")
 
 
 def _find_turns(text: LiteralString) -> LiteralString:
     """The same of turns, none of which is shared."""
-    wanted = "(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[])) AND " + _WANTED_TURN
-    wanted = wanted.replace("o.content_search", "o.text_search")
+    filters = "(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[])) AND " + _FILTERED_TURN
+    filters = filters.replace("o.content_search", "o.text_search")
     of_turns = text.replace("e.observation_id", "e.turn_id").replace("observations_in_team", "turns_in_team")
-    return of_turns.replace("<shared>", "").replace("<wanted>", wanted)
+    return of_turns.replace("<shared>", "").replace("<filters>", filters)
 
 
 NEAREST = Query(NearText, _find_observations(_NEAREST), prepare=True)
-NEAREST_WANTED = Query(NearText, _find_observations(_NEAREST_WANTED), prepare=True)
-NEAREST_WANTED_AHEAD = Query(NearText, _find_observations(_NEAREST_WANTED_AHEAD), prepare=True)
+NEAREST_FILTERED = Query(NearText, _find_observations(_NEAREST_FILTERED), prepare=True)
+NEAREST_OVERSAMPLED = Query(NearText, _find_observations(_NEAREST_OVERSAMPLED), prepare=True)
 NEAREST_BY_INDEX = Query(NearText, _find_observations(_NEAREST_BY_INDEX), prepare=False)
-NEAREST_WANTED_BY_INDEX = Query(NearText, _find_observations(_NEAREST_WANTED_BY_INDEX), prepare=False)
+NEAREST_FILTERED_BY_INDEX = Query(NearText, _find_observations(_NEAREST_FILTERED_BY_INDEX), prepare=False)
 NEAREST_TURNS = Query(NearText, _find_turns(_NEAREST), prepare=True)
-NEAREST_TURNS_WANTED = Query(NearText, _find_turns(_NEAREST_WANTED), prepare=True)
+NEAREST_TURNS_FILTERED = Query(NearText, _find_turns(_NEAREST_FILTERED), prepare=True)
 NEAREST_TURNS_BY_INDEX = Query(NearText, _find_turns(_NEAREST_BY_INDEX), prepare=False)
-NEAREST_TURNS_WANTED_BY_INDEX = Query(NearText, _find_turns(_NEAREST_WANTED_BY_INDEX), prepare=False)
+NEAREST_TURNS_FILTERED_BY_INDEX = Query(NearText, _find_turns(_NEAREST_FILTERED_BY_INDEX), prepare=False)
 
 # The index scan continues through further lists until enough rows pass the filters. `sorts` = off makes the planner choose the
 # index, whose cost it cannot estimate, and it must know the values to choose it.
@@ -554,7 +554,7 @@ async def words(
     return await WORDS.all(
         conn,
         known_languages=_KNOWN_LANGUAGES,
-        judged_chars=_JUDGED_CHARS,
+        language_chars=_LANGUAGE_CHARS,
         min_stop_words=_MIN_STOP_WORDS,
         min_lead=_MIN_LEAD,
         team_id=team_id,
@@ -603,11 +603,11 @@ async def matched(
     if together:
         all_of_them = " & ".join(quoted[place] for place in together)
         values["any"] = f"({values['any']}) & !({all_of_them})" if apart else all_of_them
-    plain, wanted = (MATCHED_TURNS, MATCHED_TURNS_WANTED) if turns else (MATCHED, MATCHED_WANTED)
-    return await (wanted if request.filters.are_any else plain).one(conn, **values)
+    plain, filtered = (MATCHED_TURNS, MATCHED_TURNS_FILTERED) if turns else (MATCHED, MATCHED_FILTERED)
+    return await (filtered if request.filters.are_any else plain).one(conn, **values)
 
 
-async def judged(
+async def ranked(
     conn: Conn,
     team_id: UUID,
     request: SearchRequest,
@@ -619,31 +619,31 @@ async def judged(
     vector: QueryVector | None,
     *,
     turns: bool = False,
-) -> list[JudgedRow]:
+) -> list[RankedRow]:
     """What was found by words and what is near, each in its order, and the neighbours of the very first, in no order.
 
     With the `vector`, rows that are not near have cosines, and a row without an id says what those of the scope are.
     """
     places = {id_: place for place, id_ in enumerate(near, 1)}
-    lending = set(by_words[:LENDING])
+    with_neighbours = set(by_words[:WITH_NEIGHBOURS])
     for place, id_ in enumerate(by_words, 1):
         places[id_] = min(place, places.get(id_, place))
     values = _values(team_id, request, lexemes, statistics, ranking, turns=turns)
     values |= {
         "ids": list(places),
         "places": list(places.values()),
-        "lending": [id_ in lending for id_ in places],
+        "with_neighbours": [id_ in with_neighbours for id_ in places],
         "near": list(near),
         "idfs": statistics.idfs,
-        "judged": JUDGED if ranking.neighbours else 0,
+        "first_tier": FIRST_TIER if ranking.neighbours else 0,
         "sample": SAMPLE,
         "projects": max(statistics.projects, 1),
     }
-    is_wanted = request.filters.are_any
+    is_filtered = request.filters.are_any
     if vector is None:
-        return await (JUDGED_TURNS if turns else JUDGED_WANTED if is_wanted else JUDGED_ROWS).all(conn, **values)
+        return await (RANKED_TURNS if turns else RANKED_FILTERED if is_filtered else RANKED).all(conn, **values)
     values |= {"model_id": vector.model_id, "vector": vector.vector}
-    by_meaning = JUDGED_TURNS_BY_MEANING if turns else JUDGED_WANTED_BY_MEANING if is_wanted else JUDGED_BY_MEANING
+    by_meaning = RANKED_TURNS_BY_MEANING if turns else RANKED_FILTERED_BY_MEANING if is_filtered else RANKED_BY_MEANING
     return await by_meaning.all(conn, **values)
 
 
@@ -684,7 +684,7 @@ async def nearest(
     if request.filters.are_any:
         values |= _filter_values(request.filters)
         exact, by_index = (
-            (NEAREST_TURNS_WANTED, NEAREST_TURNS_WANTED_BY_INDEX) if turns else (NEAREST_WANTED, NEAREST_WANTED_BY_INDEX)
+            (NEAREST_TURNS_FILTERED, NEAREST_TURNS_FILTERED_BY_INDEX) if turns else (NEAREST_FILTERED, NEAREST_FILTERED_BY_INDEX)
         )
     else:
         exact, by_index = (NEAREST_TURNS, NEAREST_TURNS_BY_INDEX) if turns else (NEAREST, NEAREST_BY_INDEX)
@@ -697,14 +697,14 @@ async def nearest(
 
 
 async def nearest_ahead(conn: Conn, team_id: UUID, request: SearchRequest, vector: QueryVector, limit: int) -> list[NearText]:
-    """Of the nearest `LOOKED_AHEAD` times `limit`, the first `limit` that pass the filters. As many are what `nearest` finds."""
-    return await NEAREST_WANTED_AHEAD.all(
+    """The first `limit` of the nearest `OVERSAMPLING * limit` that pass the filters: if there are as many, what `nearest` finds."""
+    return await NEAREST_OVERSAMPLED.all(
         conn,
         team_id=team_id,
         project_ids=_listed(request.project_ids),
         model_id=vector.model_id,
         vector=vector.vector,
-        ahead=LOOKED_AHEAD * limit,
+        ahead=OVERSAMPLING * limit,
         limit=limit,
         **_filter_values(request.filters),
     )

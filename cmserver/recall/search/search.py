@@ -22,9 +22,9 @@ from cmserver.recall.search.model import (
     Baseline,
     Filters,
     Hit,
-    JudgedRow,
     NearText,
     PagePosition,
+    RankedRow,
     Ranking,
     ScopeStatistics,
     SearchPage,
@@ -141,7 +141,7 @@ async def find_nearest(
     elif (
         filters.are_kinds_alone
         and repository.SMALL_SCOPE < documents <= MAX_FILTERED
-        and limit * repository.LOOKED_AHEAD < documents
+        and limit * repository.OVERSAMPLING < documents
     ):
         nearest = await repository.nearest_ahead(conn, team_id, request, vector, limit)
         if len(nearest) == limit:
@@ -204,7 +204,7 @@ class _Search(msgspec.Struct):
         """How many documents of each arm are scored: the first tier, or the first wider one that the page lies in."""
         seen = self.request.after.seen if self.request.after else 0
         seen = min(seen, max(self.statistics.documents, _MAX_SEEN))  # the client sends it
-        depth = repository.JUDGED
+        depth = repository.FIRST_TIER
         while depth < seen + self.request.limit + repository.PAGE_EXTRA:
             depth *= _TIER_GROWTH
         return depth
@@ -266,12 +266,12 @@ class _Search(msgspec.Struct):
             self.statistics = msgspec.structs.replace(self.statistics, found_in=matched.found_in)
         self.is_cut = self.is_cut or matched.matching > depth or 0 < depth <= len(near)
         cosines = {it.id: it.cosine for it in near}
-        rows: list[JudgedRow] = []
+        rows: list[RankedRow] = []
         if cosines or matched.ids:
             asked = (*scope, self.lexemes, self.statistics, self.ranking)
-            rows = await repository.judged(*asked, matched.ids, list(cosines), self.vector if near else None, turns=turns)
+            rows = await repository.ranked(*asked, matched.ids, list(cosines), self.vector if near else None, turns=turns)
         if self.request.after is None:
-            sample = next((row for row in rows if row.id is None), JudgedRow(id=None, bm25=0))
+            sample = next((row for row in rows if row.id is None), RankedRow(id=None, bm25=0))
             meaning = Spread(mean=sample.mean, deviation=sample.deviation)
             baseline = Baseline(words=words, meaning=meaning, background=sample.background)
             self.statistics = msgspec.structs.replace(self.statistics, **{"turns" if turns else "observations": baseline})
@@ -316,7 +316,7 @@ def _page_start(ordered: Sequence[Candidate], request: SearchRequest) -> int:
 
 def _tier(place: int) -> int:
     """The tier of the document at that place of an arm, from 1."""
-    tier, width = 0, repository.JUDGED
+    tier, width = 0, repository.FIRST_TIER
     while place > width:
         tier, width = tier + 1, width * _TIER_GROWTH
     return tier

@@ -40,7 +40,7 @@ from cmserver.steward.model import STEWARD, Effect, JobContext, ModelCall, NewDe
 _LOOKED_AT = 2_000
 """The newest observations of a project are looked at."""
 _MAX_DERIVED = 3
-"""So many are derived in a run."""
+"""At most this many are derived in a run."""
 _MAX_NOTES, _MAX_NOTE_CHARS = 8, 600
 """What a model is asked about: so many notes, and so much of each."""
 _IMPORTANCE = 0.7

@@ -26,7 +26,7 @@ from cmserver.steward.executors.file_history import PathChange, defined_values, 
 from cmserver.steward.model import Effect, JobContext, Plan, PlanResult
 
 CALLS_AT_ONCE = 2_000
-"""So many tool calls are read in a run; the next one goes on there."""
+"""At most this many tool calls are read in a run; the next run goes on from there."""
 _CLAIMS_AT_ONCE = 5_000
 _MAX_MARKS = 200
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:[._]\d+)*(?![\w])")

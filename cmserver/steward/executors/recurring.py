@@ -14,7 +14,7 @@ from cmserver.consolidation.marks import compared_text, read_marks
 from cmserver.observations.model import Observation
 
 MIN_SESSIONS = 3
-"""So many sessions must say so."""
+"""At least this many sessions must say so."""
 _MIN_WORDS = 3
 """An error or a remedy of fewer words says too little to be recognised."""
 _ERROR = re.compile(

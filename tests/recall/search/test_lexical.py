@@ -14,7 +14,7 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.recall.search import lexical, repository
-from cmserver.recall.search.model import Filters, JudgedRow, MatchedWords, Ranking, SearchPage, SearchRequest
+from cmserver.recall.search.model import Filters, MatchedWords, RankedRow, Ranking, SearchPage, SearchRequest
 from cmserver.recall.search.search import find_page
 from tests.conftest import Cast, Person, bound_to
 from tests.make import Make
@@ -116,7 +116,7 @@ async def filled(make: Make, person: Person, count: int, *, seed: int = 20260305
 
 async def ranked(
     db: Db, person: Person, query: str, ranking: Ranking, *, near: Sequence[UUID] = (), limit: int = 1_000
-) -> tuple[list[JudgedRow], MatchedWords]:
+) -> tuple[list[RankedRow], MatchedWords]:
     """The rows by their BM25, the best first, and what it is in all."""
     request = SearchRequest(query=query, project_ids=[person.project.id])
     async with db.tenant(person.team_id) as conn:
@@ -125,7 +125,7 @@ async def ranked(
         words = await repository.matched(*asked, limit)
         statistics = msgspec.structs.replace(statistics, found_in=words.found_in)
         asked = (conn, person.team_id, request, lexemes, statistics, ranking)
-        rows = await repository.judged(*asked, words.ids, near, None)
+        rows = await repository.ranked(*asked, words.ids, near, None)
     return sorted((row for row in rows if row.id), key=lambda row: row.place), words
 
 
@@ -291,7 +291,7 @@ async def test_of_common_words_those_come_first_that_have_them_together_and_none
     monkeypatch.setattr(repository, "SAMPLE", 100)
     monkeypatch.setattr(lexical, "_MAX_ROWS", 1)
     monkeypatch.setattr(lexical, "_MIN_TOGETHER", 10)
-    monkeypatch.setattr(repository, "JUDGED", 30)
+    monkeypatch.setattr(repository, "FIRST_TIER", 30)
     monkeypatch.setattr(repository, "PAGE_EXTRA", 0)
 
     both = await run_search(db, cast.alice, "wombat numbat", limit=20)
@@ -316,7 +316,7 @@ async def test_of_common_words_pages_of_any_size_have_the_same_hits_in_the_same_
         await make.observation(project=cast.alice.project, title=title, narrative=narrative)
     monkeypatch.setattr(repository, "SMALL_SCOPE", 0)
     monkeypatch.setattr(repository, "SAMPLE", 100)
-    monkeypatch.setattr(repository, "JUDGED", 30)
+    monkeypatch.setattr(repository, "FIRST_TIER", 30)
     monkeypatch.setattr(repository, "PAGE_EXTRA", 5)
     monkeypatch.setattr(lexical, "_MAX_ROWS", 1)
     monkeypatch.setattr(lexical, "_MIN_TOGETHER", 10)

@@ -339,13 +339,13 @@ async def test_a_search_asks_once_for_each_of_its_steps(
         statements.clear()
         return done
 
-    by_words = ["PLANS", "WORDS", "MATCHED", "JUDGED_ROWS", "MATCHED_TURNS", "JUDGED_TURNS", "texts", "texts", "PLANS"]
+    by_words = ["PLANS", "WORDS", "MATCHED", "RANKED", "MATCHED_TURNS", "RANKED_TURNS", "texts", "texts", "PLANS"]
     assert await count(PLAIN, None) == by_words
-    of_turns = ["NEAREST_TURNS", "MATCHED_TURNS", "JUDGED_TURNS_BY_MEANING"]
-    by_meaning = ["PLANS", "WORDS", "NEAREST", "MATCHED", "JUDGED_BY_MEANING", *of_turns, "texts", "texts", "PLANS"]
+    of_turns = ["NEAREST_TURNS", "MATCHED_TURNS", "RANKED_TURNS_BY_MEANING"]
+    by_meaning = ["PLANS", "WORDS", "NEAREST", "MATCHED", "RANKED_BY_MEANING", *of_turns, "texts", "texts", "PLANS"]
     assert await count(Ranking(), vectors.near(1, 0)) == by_meaning
     wanted = await count(Ranking(), vectors.near(1, 0), kinds=["observation"])
-    assert wanted == ["PLANS", "WORDS", "NEAREST_WANTED", "MATCHED_WANTED", "JUDGED_WANTED_BY_MEANING", "texts", "PLANS"]
+    assert wanted == ["PLANS", "WORDS", "NEAREST_FILTERED", "MATCHED_FILTERED", "RANKED_FILTERED_BY_MEANING", "texts", "PLANS"]
     all_kinds = await count(Ranking(), vectors.near(1, 0), kinds=["observation", "summary", "manual"])
     assert all_kinds == [*by_meaning[:5], "texts", "PLANS"]
 
