@@ -310,7 +310,7 @@ async def test_what_is_near_in_a_large_scope_is_found_by_the_index_of_the_team(d
     scope = {"project_ids": None if of_team else [embedded.alice.project.id]}
     tuned: dict[str, object] = {"probes": "10", "sorts": "off", "mode": "force_custom_plan"}
 
-    for query, filters in ((search.NEAREST_BY_INDEX, {}), (search.NEAREST_WANTED_BY_INDEX, {"types": ["sensitive"]})):
+    for query, filters in ((search.NEAREST_BY_INDEX, {}), (search.NEAREST_FILTERED_BY_INDEX, {"types": ["sensitive"]})):
         async with db.tenant(team_id) as conn:
             await search.BY_INDEX.run(conn, **tuned)
             cursor = await conn.execute("EXPLAIN " + query.text, near(embedded, **scope, **filters), prepare=False)
