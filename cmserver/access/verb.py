@@ -28,7 +28,7 @@ from cmserver.access.model import Principal
 from cmserver.access.teams import require_team_key
 from cmserver.base.db import Db
 from cmserver.base.http.operation import Answer, Method, Operation
-from cmserver.base.http.wire import Dependencies, answer, body, caller, convert, query
+from cmserver.base.http.wire import Dependencies, answer, body, caller, convert, public_url, query
 from cmserver.base.json_text import decode_json
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.sql import Conn
@@ -142,7 +142,7 @@ class Verb(Operation):
             require_team_key(principal)
         sent, size = await self._read(request)
         dependencies: Dependencies = request.scope["dependencies"]
-        call = VerbCall(principal=principal, dependencies=dependencies, base_url=str(request.base_url).rstrip("/"), size_bytes=size)
+        call = VerbCall(principal=principal, dependencies=dependencies, base_url=public_url(request), size_bytes=size)
         done = await (self._act(call) if self.given is None else self._act(call, self._join(request, sent)))
         out, is_new = cast("tuple[object, bool | None]", done if isinstance(done, tuple) else (done, None))
         return answer(out, next(iter(self.answers)) if is_new is None else 201 if is_new else 200)

@@ -204,7 +204,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         described(
             "Addresses and networks of the proxies before this server, separated by commas (`10.0.0.0/8, ::1`). "
-            "Their `X-Forwarded-For` or `Forwarded` names the client."
+            "Their `X-Forwarded-For` or `Forwarded` names the client, their `X-Forwarded-Prefix` the path below which they show "
+            "the server."
         ),
     ] = ""
     trusted_proxy_user_header: Annotated[

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from cmserver.access.people.model import IDLE_DAYS
 from cmserver.base.errors import Forbidden
+from cmserver.base.http.wire import base_path, is_https
 
 COOKIE = "cmserver_session"
 BROWSER_COOKIE = "cmserver_browser"
@@ -72,8 +73,8 @@ def set_browser_cookie(request: Request, response: Response, token: str) -> None
         BROWSER_COOKIE,
         token,
         max_age=_BROWSER_DAYS * 86_400,
-        path="/ui/sign-in",
-        secure=_is_https(request),
+        path=f"{cookie_path(request)}/sign-in",
+        secure=is_https(request),
         httponly=True,
         samesite="lax",
     )
@@ -81,16 +82,16 @@ def set_browser_cookie(request: Request, response: Response, token: str) -> None
 
 def set_session_cookie(request: Request, response: Response, token: str) -> None:
     """Set the cookie; remove it for an empty token. Secure where the browser speaks https, also to a proxy before this server."""
-    is_https = _is_https(request)
+    place, is_secure = cookie_path(request), is_https(request)
     if token:
-        response.set_cookie(COOKIE, token, max_age=IDLE_DAYS * 86_400, path="/ui", secure=is_https, httponly=True, samesite="lax")
+        response.set_cookie(COOKIE, token, max_age=IDLE_DAYS * 86_400, path=place, secure=is_secure, httponly=True, samesite="lax")
     else:
-        response.delete_cookie(COOKIE, path="/ui", secure=is_https, httponly=True, samesite="lax")
+        response.delete_cookie(COOKIE, path=place, secure=is_secure, httponly=True, samesite="lax")
 
 
-def _is_https(request: Request) -> bool:
-    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
-    return "https" in (request.url.scheme, forwarded)
+def cookie_path(request: Request) -> str:
+    """The path of the pages as the browser sees it."""
+    return f"{base_path(request)}/ui"
 
 
 def safe_next(path: str) -> str:

@@ -29,6 +29,10 @@ _VISIBLE = "\n\t\u200d\ufe0f"
 _HIDDEN = re.compile(f"(?![{_VISIBLE}])(?:{CONTROL.pattern}|[{INVISIBLE}])")
 
 
+_ADDRESS = re.compile(r' (?:href|src|action|formaction|hx-get|data-live)="(?=/(?!/))')
+"""Where an address on this server begins. Stored text has no quotation marks as such, so that it is never taken for one."""
+
+
 def show_hidden(text: str) -> str:
     """The text with a visible mark for each invisible, control and direction character: `⟨U+202E⟩`."""
     if text.isascii() and text.isprintable():
@@ -209,6 +213,7 @@ def _environment() -> Environment:
     return environment
 
 
-def render_template(name: str, context: Mapping[str, object]) -> str:
-    """The template as HTML."""
-    return _environment().get_template(name).render(context)
+def render_template(name: str, context: Mapping[str, object], *, below: str) -> str:
+    """The template as HTML; all its addresses on this server begin with the path `below`."""
+    html = _environment().get_template(name).render(context)
+    return _ADDRESS.sub(rf"\g<0>{below}", html) if below else html

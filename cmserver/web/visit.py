@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
+import shlex
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TypeVar, cast, get_origin
@@ -30,6 +31,7 @@ from cmserver.web.templates import render_template
 
 T = TypeVar("T")
 
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _NOTICE_COOKIE = "cmserver_notice"
 _NOTICE_SECONDS = 60
 _MAX_NOTICE_CHARS = 500
@@ -105,7 +107,20 @@ class Visit:
 
     @property
     def path(self) -> str:
+        """The page's path, without the one below which a proxy shows the server."""
         return str(self.request.url.path)
+
+    @property
+    def server_url(self) -> str:
+        """The server's address as the visitor sees it."""
+        return wire.public_url(self.request)
+
+    @property
+    def connect_command(self) -> str:
+        """What somebody who sees this page types to connect an agent; with the address, unless the server is on their machine."""
+        words = ["cmserver", "connect", "claude-code"]
+        is_here = self.request.url.hostname in _LOOPBACK
+        return shlex.join(words if is_here else [*words, "--server", self.server_url])
 
     def parameter(self, name: str) -> str:
         """A parameter of the path."""
@@ -180,20 +195,22 @@ class Visit:
             "csrf_token": self.signed_in.csrf_token if self.signed_in else "",
         }
         status = wire_status(self.error) if self.error else status
-        response = Response(render_template(template, context), status, media_type="text/html")
+        response = Response(render_template(template, context, below=wire.base_path(self.request)), status, media_type="text/html")
         if isinstance(self.error, RateLimited):
             response.headers["Retry-After"] = str(max(1, math.ceil(self.error.retry_after_seconds)))
         if notice:
-            response.delete_cookie(_NOTICE_COOKIE, path="/ui")
+            response.delete_cookie(_NOTICE_COOKIE, path=security.cookie_path(self.request))
         return self._secured(response)
 
     def redirect(self, path: str, notice: str = "", **query: object) -> Response:
         """Go to another page after a form (303). `notice` is shown there once."""
         parameters = {name: str(value) for name, value in query.items() if value not in (None, "")}
-        response = RedirectResponse(f"{path}?{urlencode(parameters)}" if parameters else path, 303)
+        target = f"{wire.base_path(self.request)}{path}"
+        response = RedirectResponse(f"{target}?{urlencode(parameters)}" if parameters else target, 303)
         if notice:
             text = base64.urlsafe_b64encode(notice[:_MAX_NOTICE_CHARS].encode()).decode()
-            response.set_cookie(_NOTICE_COOKIE, text, max_age=_NOTICE_SECONDS, path="/ui", httponly=True, samesite="lax")
+            place = security.cookie_path(self.request)
+            response.set_cookie(_NOTICE_COOKIE, text, max_age=_NOTICE_SECONDS, path=place, httponly=True, samesite="lax")
         return self._secured(response)
 
     def download(self, content: bytes, *, name: str, media_type: str) -> Response:

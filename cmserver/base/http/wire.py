@@ -95,6 +95,7 @@ _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"^Object (?P<how>contains unknown|missing required) field `(?P<name>[^`]*)`$")
 _NOT_ALLOWED = "Invalid enum value"
 _WITHOUT_NAME = {"contains unknown": "Unknown field", "missing required": "Missing field"}
+_PREFIX = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*){1,8}")
 _ENCODER = msgspec.json.Encoder()
 _STRING_BYTES = 12
 """Of a character in JSON, at most."""
@@ -342,6 +343,28 @@ def proxied_user(request: Request) -> str:
         return ""
     names = request.headers.getlist(header)
     return names[0].strip() if len(names) == 1 else ""
+
+
+def base_path(request: Request) -> str:
+    """The path below which a trusted proxy shows this server, by `X-Forwarded-Prefix`: `/memory`; empty for the root."""
+    prefixes = request.headers.getlist("x-forwarded-prefix")
+    proxies = dependency(request, Authentication).trusted_proxies
+    if len(prefixes) != 1 or not is_proxy(request.client.host if request.client else "", proxies):
+        return ""
+    prefix = prefixes[0].strip().rstrip("/")
+    return prefix if _PREFIX.fullmatch(prefix) else ""
+
+
+def public_url(request: Request) -> str:
+    """The server's address as the client sees it, before proxies; without a slash at its end."""
+    url = request.base_url.replace(scheme="https") if is_https(request) else request.base_url
+    return f"{str(url).rstrip('/')}{base_path(request)}"
+
+
+def is_https(request: Request) -> bool:
+    """Whether the client speaks https, also to a proxy before this server."""
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    return "https" in (request.url.scheme, forwarded)
 
 
 def path_id(request: Request, no_such: str, parameter: str = "id") -> UUID:

@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.base.http.operation import Operation, TextAnswer, get
-from cmserver.base.http.wire import dependency
+from cmserver.base.http.wire import dependency, public_url
 from cmserver.ops.openapi.document import Document, build_document, encode_document
 from cmserver.ops.openapi.page import SERVER, build_content_security_policy, render_page
 
-_PLAIN_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+")
+_PLAIN_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+[A-Za-z0-9._~/-]*")
 
 
 class Reference:
@@ -44,7 +44,7 @@ async def get_openapi(request: Request) -> Response:
 async def get_docs(request: Request) -> Response:
     """The reference of the HTTP API as one HTML page."""
     headers = {"Content-Security-Policy": build_content_security_policy()}
-    address = str(request.base_url).rstrip("/")
+    address = public_url(request)
     html = dependency(request, Reference).html
     if _PLAIN_ADDRESS.fullmatch(address):
         html = html.replace(SERVER, address)

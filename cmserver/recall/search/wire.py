@@ -18,6 +18,7 @@ from cmserver.recall.search.model import Hit, HitOrder, MatchType, SearchedKind,
 from cmserver.sessions.turns.model import SessionTurn
 
 TITLE_CHARS = 160
+_UNQUOTED = "Nothing has what is in quotes: this is the nearest without it. "
 _PROBABLY_NOT = 0.2
 """Below this confidence the hits are probably only the best of nothing."""
 
@@ -243,11 +244,22 @@ def render_parts(parts: Mapping[str, float]) -> str:
 
 def render_remarks(answer: SearchPage | SearchAnswerOut | ContextOut) -> str:
     """What is said of all hits together; empty where nothing is known."""
-    unquoted = "Nothing has what is in quotes: this is the nearest without it. " if answer.ignores_quotes else ""
+    unquoted = _UNQUOTED if answer.ignores_quotes else ""
     likely = "" if answer.confidence is None else f"The query is about what was searched: {answer.confidence:.0%} likely."
-    if answer.confidence is not None and answer.confidence < _PROBABLY_NOT:
+    if is_doubtful(answer.confidence):
         likely += " Probably nothing here fits."
     return f"{unquoted}{likely}".rstrip()
+
+
+def render_doubts(answer: SearchAnswerOut) -> str:
+    """What people are told of all hits together, without figures: what is unlikely in a small memory may be right all the same."""
+    doubt = "Perhaps nothing here is about the question." if is_doubtful(answer.confidence) else ""
+    return f"{_UNQUOTED if answer.ignores_quotes else ''}{doubt}".rstrip()
+
+
+def is_doubtful(confidence: float | None) -> bool:
+    """Whether the query is probably not about what was searched."""
+    return confidence is not None and confidence < _PROBABLY_NOT
 
 
 def _parts(hit: Hit, *, explain: bool) -> dict[str, float] | UnsetType:

@@ -16,7 +16,7 @@ from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
 from cmserver.access.people.model import MAX_PASSWORD_CHARS, USER_NAME_MOST, Password, UserName
 from cmserver.base.errors import Invalid, NotFound
-from cmserver.base.http.wire import Authentication
+from cmserver.base.http.wire import Authentication, base_path
 from cmserver.base.text import Line
 from cmserver.web import security
 from cmserver.web.page import Page
@@ -143,9 +143,9 @@ async def _start(visit: Visit, token: str, next_path: str, *, name: str = "") ->
     return response
 
 
-async def get_root(_request: Request) -> Response:
+async def get_root(request: Request) -> Response:
     """The address of the server leads to the pages."""
-    return RedirectResponse("/ui", 303)
+    return RedirectResponse(f"{base_path(request)}/ui", 303)
 
 
 routes = [

@@ -22,7 +22,7 @@ from cmserver.observations.read import list_observations, read_batch
 from cmserver.observations.write import delete, expire, promote
 from cmserver.recall.search.model import TURN_KINDS, Hit, SearchedKind
 from cmserver.recall.search.searcher import Searcher, SearchResult
-from cmserver.recall.search.wire import SearchIn
+from cmserver.recall.search.wire import SearchIn, is_doubtful
 from cmserver.sessions.read import find_session
 from cmserver.web.page import Page
 from cmserver.web.pages import memory
@@ -98,6 +98,7 @@ async def get_observations(visit: Visit) -> Response:
         title=f"{words[:60]} \u2013 observations" if words else "Observations",
         rows=rows,
         result=result,
+        is_doubtful=result is not None and is_doubtful(result.page.confidence),
         projects=projects,
         session=session,
         filters=filters,

@@ -32,7 +32,7 @@ async def post_reset(visit: Visit) -> Response:
     principal = visit.principal
     name = visit.parameter("name")
     user, token = await visit.dependency(Accounts).run(lambda conn: manage_people.reset(conn, principal, name))
-    link = f"{str(visit.request.base_url).rstrip('/')}/ui/reset/{token}"
+    link = f"{visit.server_url}/ui/reset/{token}"
     return visit.render("reset_link.html", title="New password", status=201, user=user, link=link)
 
 

@@ -69,7 +69,7 @@ async def post_invitation(visit: Visit) -> Response:
             conn, principal, form.role, note=note, makes_operator=form.operator, invitation_id=visit.form_id(form.once)
         )
     )
-    link = f"{str(visit.request.base_url).rstrip('/')}/ui/join/{new.token}"
+    link = f"{visit.server_url}/ui/join/{new.token}"
     return visit.render("invited.html", title="Invitation", status=201, invitation=new.invitation, link=link)
 
 
