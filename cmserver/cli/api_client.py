@@ -28,6 +28,7 @@ from cmserver.cli.operator import Operator, open_operator_client
 from cmserver.cli.output import as_called, render_json
 from cmserver.client import server_api
 from cmserver.client.client_folder import read_project
+from cmserver.client.connections import describe_other_servers, find_server
 from cmserver.client.server_api import Api, ApiAnswer, MissingKey, ServerUnreachable, UnreadableAnswer
 
 T = TypeVar("T")
@@ -53,6 +54,11 @@ class ApiClient(Api):
         self.as_json = as_json
         self.operator = operator
         """Set with --operator, when the command calls the API in its own process, without a key."""
+
+    @property
+    def address(self) -> str:
+        """The server's address."""
+        return str(self._http.base_url).rstrip("/")
 
     def show(self, answer: ApiAnswer, type_: type[T], render: Callable[[T], str]) -> None:
         """Print the answer: rendered for people, or its JSON with --json and where a server of another version lacks a field."""
@@ -82,7 +88,10 @@ class ApiClient(Api):
 
 _OPTIONS = (
     click.option(
-        "--url", envvar="CMSERVER_URL", show_envvar=True, help="The server's address. [default: from the credentials file]"
+        "--url",
+        envvar="CMSERVER_URL",
+        show_envvar=True,
+        help="The server's address. [default: from the credentials file, else that of the connected agents]",
     ),
     click.option(
         "--key",
@@ -128,7 +137,7 @@ def _command(action: Action, *, needs_team: bool) -> Callable[..., None]:
 
         async def call_server() -> None:
             try:
-                async with server_api.open_http_client(*server_api.resolve_server(settings, url, key)) as http:
+                async with server_api.open_http_client(*find_server(settings, url, key)) as http:
                     await action(ApiClient(http, settings.data_dir, as_json=as_json), **values)
             except (Forbidden, MissingKey, ServerUnreachable) as error:
                 raise _explain(error, settings, key) from error
@@ -156,10 +165,11 @@ def _explain(error: CmserverError, settings: Settings, key: str | None) -> Cmser
     """The error with what to do. A key of the credentials file that is wrong may be of another database."""
     if not isinstance(error, Forbidden):
         return type(error)(f"{error} {_OPERATOR_HINT}")
-    is_of_file = key is None and not os.environ.get("CMSERVER_KEY_FILE")
+    file = settings.data_dir / credentials.FILE_NAME
+    is_of_file = key is None and not os.environ.get("CMSERVER_KEY_FILE") and file.exists()
     if not is_of_file or not str(error).startswith(_WRONG_KEY):
         return error
-    return Forbidden(as_called(f"{error} {_OTHER_DATABASE.format(file=settings.data_dir / credentials.FILE_NAME)}"))
+    return Forbidden(as_called(f"{error} {_OTHER_DATABASE.format(file=file)}"))
 
 
 limit_option = click.option(
@@ -201,6 +211,37 @@ async def in_current_project(call: Callable[[str | None], Awaitable[ApiAnswer]])
         raise NotFound(
             f"Nothing is recorded of {name} yet. `cmserver projects create {shlex.quote(name)}` makes the project."
         ) from None
+
+
+def project_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that `in_chosen_project` takes."""
+    project = click.option("--project", metavar="PROJECT", help="Only in this project. [default: that of the current folder]")
+    all_projects = click.option("--all-projects", is_flag=True, help="In all projects that the key may see.")
+    return project(all_projects(command))
+
+
+async def in_chosen_project(
+    client: ApiClient, call: Callable[[str | None], Awaitable[ApiAnswer]], project: str | None, *, all_projects: bool
+) -> ApiAnswer:
+    """The answer in the project that is named, else in that of the current folder, else in all; says which, on standard error."""
+    if project and all_projects:
+        raise click.UsageError("--project and --all-projects exclude each other.")
+    folder = None if project or all_projects else _find_folder()
+    name = project or (None if folder is None else read_project(folder))
+    place = "In all projects."
+    if name is None:
+        answer = await call(None)
+    else:
+        place = f"In the project {sanitize_line(name)}.{'' if project else ' --all-projects takes all.'}"
+        try:
+            answer = await call(name)
+        except NotFound:
+            if project:
+                raise
+            answer, place = await call(None), f"In all projects: nothing is recorded of {sanitize_line(name)}."
+    if not client.as_json:
+        click.echo(place + ("" if client.operator is not None else describe_other_servers(client.address)), err=True)
+    return answer
 
 
 def _find_folder() -> Path | None:

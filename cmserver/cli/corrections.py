@@ -10,7 +10,15 @@ import click
 
 from cmserver.base.columns import Cell, format_time, render_table
 from cmserver.base.errors import Forbidden
-from cmserver.cli.api_client import ApiClient, api_command, limit_option, path_segment, present
+from cmserver.cli.api_client import (
+    ApiClient,
+    api_command,
+    in_chosen_project,
+    limit_option,
+    path_segment,
+    present,
+    project_options,
+)
 from cmserver.cli.observations import (
     expires_after_option,
     explain_scope,
@@ -27,17 +35,29 @@ from cmserver.sessions.turns.wire import OneTurnOut
 
 
 @click.command("list")
-@click.option("--project", metavar="PROJECT", help="Only of this project.")
+@project_options
 @click.option("--type", "type_", type=click.Choice(get_args(ObservationType)), help="Only of this type.")
 @click.option("--state", type=click.Choice(get_args(ObservationState)), help="Only what is open, done or dropped.")
 @limit_option
 @api_command
 async def list_observations(
-    client: ApiClient, project: str | None, type_: ObservationType | None, state: ObservationState | None, limit: int
+    client: ApiClient,
+    project: str | None,
+    type_: ObservationType | None,
+    state: ObservationState | None,
+    limit: int,
+    *,
+    all_projects: bool,
 ) -> None:
     """List what is remembered, newest first. `--state open` lists what is still to be done, `--type decision` what was decided."""
-    query = {"project": project, "type": type_, "state": state}
-    client.show(await client.pages("/v1/observations", "observations", query, limit=limit), ObservationsOut, _table)
+    query = {"type": type_, "state": state}
+    answer = await in_chosen_project(
+        client,
+        lambda name: client.pages("/v1/observations", "observations", {**query, "project": name}, limit=limit),
+        project,
+        all_projects=all_projects,
+    )
+    client.show(answer, ObservationsOut, _table)
 
 
 def _table(page: ObservationsOut) -> str:
@@ -70,7 +90,7 @@ async def close(client: ApiClient, observation_id: tuple[str, ...], *, dropped: 
     if dropped and is_open:
         raise click.UsageError("--dropped and --open exclude each other.")
     state: ObservationState = "open" if is_open else "dropped" if dropped else "done"
-    await _correct(client, observation_id, {"state": state})
+    await _correct(client, observation_id, {"state": state}, _CLOSED[state])
 
 
 @click.command()
@@ -122,13 +142,17 @@ async def edit(
     await _correct(client, [observation_id], change)
 
 
-async def _correct(client: ApiClient, names: Sequence[str], change: dict[str, object]) -> None:
+_CLOSED: dict[ObservationState, str] = {"done": "Done: ", "dropped": "Dropped: ", "open": "Open again: "}
+
+
+async def _correct(client: ApiClient, names: Sequence[str], change: dict[str, object], done: str = "") -> None:
+    """Make the change of each; prints it with what was done before it."""
     for name in dict.fromkeys(name.removeprefix("#") for name in names):
         try:
             answer = await client.patch(path_of(name), change)
         except Forbidden as error:
             raise explain_scope(error) from error
-        client.show(answer, OneObservationOut, headline_of_answer)
+        client.show(answer, OneObservationOut, lambda result: f"{done}{headline_of_answer(result)}")
 
 
 async def _set_line(client: ApiClient, name: str, line: str | None) -> None:

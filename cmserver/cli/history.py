@@ -142,7 +142,7 @@ async def undo(client: ApiClient, observation_id: str) -> None:
 
 def _render_undo(result: consolidation_wire.UndoOut) -> str:
     restored = ", ".join(f"#{number}" for number in result.restored)
-    return headline(result.observation) + (f"\nShown again: {restored}." if restored else "")
+    return f"Undone: {headline(result.observation)}" + (f"\nShown again: {restored}." if restored else "")
 
 
 @click.command()

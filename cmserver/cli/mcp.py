@@ -10,7 +10,7 @@ import click
 from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
 from cmserver.client.agents import AGENTS
-from cmserver.client.server_api import resolve_server
+from cmserver.client.connections import find_server
 from cmserver.client.stdio_bridge import find_connected_server, serve_stdio
 
 
@@ -35,4 +35,4 @@ def mcp(url: str | None, agent: str | None, project: str | None, folder: str | N
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # nothing has to be closed
     key = os.environ.get("CMSERVER_KEY")
-    serve_stdio(*(find_connected_server(agent) if agent is not None else resolve_server(settings, url, key)), project, folder)
+    serve_stdio(*(find_connected_server(agent) if agent is not None else find_server(settings, url, key)), project, folder)

@@ -9,15 +9,15 @@ import click
 from msgspec import UNSET
 
 from cmserver.base.columns import Cell, format_time, render_table
-from cmserver.cli.api_client import ApiClient, api_command, present
+from cmserver.cli.api_client import ApiClient, api_command, in_chosen_project, present, project_options
 from cmserver.cli.output import TextCommand
 from cmserver.recall.search.model import HitOrder, SearchedKind
-from cmserver.recall.search.wire import HitOut, PromptHitOut, SearchIndexOut, render_parts, render_remarks
+from cmserver.recall.search.wire import HitOut, PromptHitOut, SearchIndexOut, render_doubts, render_parts
 
 
 @click.command(cls=TextCommand)
 @click.argument("query")
-@click.option("--project", metavar="PROJECT", help="Only in this project. [default: all that the key may see]")
+@project_options
 @click.option(
     "--kind",
     "kinds",
@@ -47,6 +47,7 @@ async def search(
     sort: HitOrder,
     limit: int,
     *,
+    all_projects: bool,
     explain: bool,
 ) -> None:
     """Find the observations that match QUERY, the best first.
@@ -56,7 +57,6 @@ async def search(
     """
     body = {
         "query": query,
-        "projectId": project,
         "kinds": list(kinds) or None,
         "types": list(types) or None,
         "filePrefix": _from_here(file_prefix) if file_prefix else None,
@@ -67,7 +67,10 @@ async def search(
         "format": "index",
         "explain": explain,
     }
-    client.show(await client.post("/v1/search", present(body)), SearchIndexOut, lambda page: _table(page, sort))
+    answer = await in_chosen_project(
+        client, lambda name: client.post("/v1/search", present({**body, "projectId": name})), project, all_projects=all_projects
+    )
+    client.show(answer, SearchIndexOut, lambda page: _table(page, sort))
 
 
 def _from_here(path: str) -> str:
@@ -87,9 +90,9 @@ def _table(page: SearchIndexOut, sort: HitOrder) -> str:
         next_cursor=page.next_cursor,
     )
     if not hits:
-        return f"{lines} {render_remarks(page)}".rstrip()
+        return f"{lines} {render_doubts(page)}".rstrip()
     about = "about " if page.total_is_estimate else ""
-    found = f"{about}{page.total} found, {'by words and meaning' if page.by_meaning else 'by words only'}. {render_remarks(page)}"
+    found = f"{about}{page.total} found, {'by words and meaning' if page.by_meaning else 'by words only'}. {render_doubts(page)}"
     return f"{lines}\n\n{found.rstrip()}"
 
 

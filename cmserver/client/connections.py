@@ -12,11 +12,15 @@ from pathlib import Path
 import httpx
 import msgspec
 
+from cmserver.base import credentials
+from cmserver.base.configuration import BadSetting
+from cmserver.base.errors import CmserverError
 from cmserver.base.lookalikes import sanitize_line
+from cmserver.base.settings import Settings
 from cmserver.client.agents import CLAUDE_MEM
 from cmserver.client.claude_mem import ACCEPT_KEYLESS, KEYLESS_ROUTE
-from cmserver.client.client_folder import ClientFolder, Connection, list_connections
-from cmserver.client.server_api import is_distrusted, is_local, make_trust
+from cmserver.client.client_folder import ClientFolder, Connection, clients_folder, list_connections
+from cmserver.client.server_api import MissingKey, is_distrusted, is_local, make_trust, read_key_file, resolve_server
 
 _TIMEOUT_SECONDS = 3.0
 _MAX_CALLS = 32
@@ -168,6 +172,50 @@ def _age(epoch_ms: int | None) -> str:
     if minutes >= 60:
         return f", the oldest for {minutes // 60} h {minutes % 60} min"
     return f", the oldest for {minutes or 'less than 1'} min"
+
+
+# -- the server of a command
+
+
+def find_server(settings: Settings, url: str | None, key: str | None) -> tuple[str, str]:
+    """The server and the key of a command: as named, else of the credentials file, else where the agents are connected.
+
+    An agent's key is only ever sent to the server that it is connected to. Raises `BadSetting` where agents have several.
+    """
+    key = key or read_key_file()
+    if url is None and credentials.read(settings.data_dir) is None:
+        servers = {connection.url: connection.agent for _, connection in _list_keyed()}
+        if len(servers) > 1:
+            known = ", ".join(f"{agent} to {sanitize_line(address)}" for address, agent in servers.items())
+            raise BadSetting(f"Agents are connected to several servers: {known}. Choose one with --url or CMSERVER_URL.")
+        url = next(iter(servers), None)
+    try:
+        return resolve_server(settings, url, key)
+    except MissingKey:
+        agent_key = next((folder.key() for folder, connection in _list_keyed() if url and connection.url == url.rstrip("/")), None)
+        if url is None or agent_key is None:
+            raise
+        return url.rstrip("/"), agent_key
+
+
+def describe_other_servers(url: str) -> str:
+    """A sentence that names the server which was asked, where agents are connected to another one; else nothing."""
+    others = {
+        connection.url: connection.agent
+        for _, connection in _list_keyed()
+        if connection.url != url and not (is_local(connection.url) and is_local(url))
+    }
+    known = ", ".join(f"{agent} is connected to {sanitize_line(address)}" for address, agent in others.items())
+    return f" The server is {sanitize_line(url)}; {known}: --url chooses." if known else ""
+
+
+def _list_keyed() -> list[tuple[ClientFolder, Connection]]:
+    """The connected agents that have a key, those first whose key may write; none where their folders cannot be read."""
+    try:
+        found = list_connections(clients_folder(os.environ))
+    except CmserverError:
+        return []
+    return sorted((pair for pair in found if pair[0].key()), key=lambda pair: not pair[1].allow_writing)
 
 
 # -- the spool: the calls that hook.sh could not deliver yet

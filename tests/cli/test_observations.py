@@ -196,6 +196,7 @@ async def test_what_is_listed_can_be_edited_closed_and_undone(cms: Cms, cast: Ca
     undone = await cms("undo", "2", key=key)
     again = await cms("list", "--state", "open", "--project", ORDERS, key=key)
 
+    assert (closed.out[:8], dropped.out[:11], undone.out[:10]) == ("Done: #2", "Dropped: #1", "Undone: #2")
     assert edited.out == "#1 The pool waits 5 s\n"
     assert (nothing.code, "Nothing to change" in nothing.err) == (2, True)
     assert ["line" in it.out and "Mondays" in it.out for it in lines] == [True, False, False]
