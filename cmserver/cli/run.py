@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Literal
@@ -42,7 +43,7 @@ from cmserver.cli.exit_codes import ResourceInUse
 from cmserver.cli.first_key import FirstKey, echo_first_key, ensure_first_key, make_owner_link, shows_key, update_address
 from cmserver.cli.process import divide_pool, open_connections, run_jobs, run_until_stopped, stop_on_signals
 from cmserver.cli.provider_offer import offer_provider
-from cmserver.embedded.files import SetupError, make_data_dir
+from cmserver.embedded.files import SetupError, list_clusters, make_data_dir
 from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.generation.queue_monitor import QueueMonitor
 from cmserver.observations.embedding.repository import ensure_vectors
@@ -80,6 +81,9 @@ def run(
 def _run(role: Role, config_file: Path | None, options: Mapping[str, str | None], *, background: bool) -> None:
     environ = {**os.environ, **{name: value for name, value in options.items() if value}}
     loaded = load(environ, config_file=config_file)
+    is_watched = is_first_on_terminal(loaded)
+    if is_watched:
+        loaded = _without_details(loaded)
     settings = loaded.settings
     logs.configure(settings.log_format, settings.log_level)
     return_freed_memory()
@@ -100,6 +104,7 @@ def _run(role: Role, config_file: Path | None, options: Mapping[str, str | None]
     is_in_use = settings.database_url is None and state.running(settings.data_dir) is not None  # the start will say so
     if role == "all" and not is_in_use and offer_provider(loaded):
         loaded = load(environ, config_file=config_file)
+        loaded = _without_details(loaded) if is_watched else loaded
     settings, _ = load_providers(loaded, role)
     embedded = _start_embedded(settings)
     with exporting_traces(), counting_together(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -109,6 +114,17 @@ def _run(role: Role, config_file: Path | None, options: Mapping[str, str | None]
             # Before the runner waits for its threads: one may wait for a postgres that is being restarted.
             if embedded is not None:
                 embedded.stop()
+
+
+def is_first_on_terminal(loaded: LoadedSettings) -> bool:
+    """Whether somebody sees the first start of this data folder: what it says stands between no lines of a log then."""
+    is_new = loaded.settings.database_url is None and not list_clusters(loaded.settings.data_dir)
+    return is_new and loaded.sources["log_level"] == "default" and sys.stderr.isatty()
+
+
+def _without_details(loaded: LoadedSettings) -> LoadedSettings:
+    """The settings with a log of what needs somebody only."""
+    return msgspec.structs.replace(loaded, settings=msgspec.structs.replace(loaded.settings, log_level="warning"))
 
 
 async def serve(

@@ -79,6 +79,7 @@ def test_the_first_run_asks_once_and_uses_what_is_chosen(terminal: Open, folder:
     assert second.wait() == 0
     assert _QUESTION not in second.shown
     assert not (folder / "started").exists()
+    assert ("server.started" in first.shown, "server.started" in second.shown) == (False, True)
 
 
 def test_ctrl_c_at_the_question_starts_nothing_and_keeps_nothing(terminal: Open, folder: Path):

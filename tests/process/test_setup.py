@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,22 @@ def test_root_takes_a_python_that_others_can_reach_where_they_can_reach_the_chec
     checkout.chmod(0o700)
     assert set_up(checkout, path).returncode == 0
     assert (checkout / ".venv" / ".python").read_text() == f"{closed}/python3.11\n"
+
+
+def test_it_says_how_far_it_is_and_ends_with_what_pip_says_when_that_fails(checkout: Path, folder: Path):
+    wheel = folder / "demo-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("demo.py", "")
+        archive.writestr("demo-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
+        archive.writestr("demo-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("demo-1.0.dist-info/RECORD", "")
+    lock = f"--no-index\n--find-links {folder}\ndemo==1.0 --hash=sha256:"
+    (checkout / "requirements.lock").write_text(f"{lock}{'0' * 64}\n")
+    refused = set_up(checkout, os.environ["PATH"])
+    (checkout / "requirements.lock").write_text(f"{lock}{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
+
+    made = set_up(checkout, os.environ["PATH"])
+
+    assert (refused.returncode, "pip could not install" in refused.stderr) == (2, True)
+    assert (made.returncode, made.stdout) == (0, "")
+    assert "unpacking 1 packages" in made.stderr
