@@ -106,18 +106,20 @@ class GroupedHooks(msgspec.Struct, frozen=True, kw_only=True):
     additions: tuple[Addition, ...] = ()
 
     def install(self, text: str | None) -> Installation:
+        is_new = text is None
         if self.groups:
             text = json_settings.install_hooks(text, self.path, self.groups, self.is_ours)
         else:
             text = json_settings.uninstall_hooks(text, self.path, self.is_ours)
+        made = [""] if is_new else []
         if not self.additions:
-            return Installation(text=text)
-        added, made = add_values(self.path, text, self.additions)
-        return Installation(text=added, made=made)
+            return Installation(text=text, made=made)
+        added, made_for_values = add_values(self.path, text, self.additions)
+        return Installation(text=added, made=[*dict.fromkeys([*made, *made_for_values])])
 
     def uninstall(self, text: str | None, made: Sequence[str]) -> str | None:
         text = json_settings.uninstall_hooks(text, self.path, self.is_ours)
-        return remove_values(self.path, text, self.additions, made) if self.additions else text
+        return remove_values(self.path, text, self.additions, made)
 
 
 class JsonFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -107,6 +107,11 @@ class ConnectPlan(msgspec.Struct, frozen=True, kw_only=True):
         """What will be done, and the change of the settings."""
         key = self.server.key
         lines = [f"Server: {self.target.url}, team {self.server.team}", *self.find_warnings()]
+        if self.agent.records and not is_local(self.target.url):
+            lines.append(
+                f"Everybody in the team {self.server.team} can read what you ask {self.agent.title} and what it answers. "
+                "--exclude leaves folders out."
+            )
         if key.text is None:
             lines.append(
                 f"Make a key for every project of the team: {hook_key.key_name(self.agent.name, key.scopes)} "

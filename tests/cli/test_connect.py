@@ -325,6 +325,25 @@ async def test_disconnect_takes_all_of_it_away_and_nothing_else(run: Run, cms: C
     assert "is not connected" in (await run("disconnect", agent, "--yes")).out
 
 
+async def test_a_settings_file_that_connect_has_made_goes_and_one_that_somebody_has_written_into_stays(run: Run, home: Path):
+    for words in ([], ["--settings", str(home / "project.json")]):
+        await run("connect", "claude-code", "--yes", *words)
+    (home / "project.json").write_text((home / "project.json").read_text().replace("{", '{"model": "opus",', 1))
+
+    await run("disconnect", "claude-code", "--yes")
+
+    assert not (home / FILES["claude-code"]).exists()
+    assert json.loads((home / "project.json").read_text()) == {"model": "opus"}
+
+
+async def test_who_connects_to_a_server_elsewhere_learns_who_reads_what_is_recorded(run: Run, cast: Cast):
+    said = await run("connect", "claude-code", "--dry-run")
+    here = await run("connect", "claude-code", "--dry-run", "--server", "http://127.0.0.1:37877")
+
+    assert "Everybody in the team blue can read what you ask Claude Code" in said.out
+    assert "can read what you ask" not in here.out
+
+
 async def test_what_waits_to_be_sent_stays_unless_it_is_thrown_away(run: Run, home: Path):
     await run("connect", "claude-code", "--yes")
     waiting = folder(home).path / "spool" / "1"
@@ -364,7 +383,7 @@ async def test_one_of_two_settings_files_can_be_let_go(run: Run, cms: Cms, cast:
     said = await run("disconnect", "claude-code", "--yes", "--settings", str(project))
 
     assert "stays connected" in said.out
-    assert json.loads(project.read_text()) == {}
+    assert not project.exists()
     assert [key_state(key) for key in await hook_keys(cms, cast)] == ["active"]
     assert "Nothing to change" in (await run("connect", "claude-code", "--yes")).out
 
