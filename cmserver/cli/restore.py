@@ -17,6 +17,7 @@ import psycopg
 from cmserver.base import credentials
 from cmserver.base.columns import render_table
 from cmserver.base.credentials import PENDING_NAME, sync_folder
+from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.erasure_journal import FILE_NAME as JOURNAL_NAME
 from cmserver.base.errors import NotFound, Unavailable
 from cmserver.base.migrate import connect_when_ready
@@ -36,6 +37,12 @@ from cmserver.ops.backup.replay import KnownErasures, find_erasures
 from cmserver.ops.backup.repository import is_served
 from cmserver.ops.backup.restore import RestoreReport, check_roles, check_version
 from cmserver.ops.backup.restore import restore as fill
+from cmserver.ops.doctor.database import check_credentials
+
+_WITHOUT_KEY = (
+    "The backup has no credentials file, so commands on this machine have no key: `cmserver keys create --operator --team NAME` "
+    "makes one."
+)
 
 
 @click.command()
@@ -71,6 +78,10 @@ def restore(file: Path, settings: Settings, journal: Path | None, *, replace: bo
         else:
             restored = restore_data_dir(settings.data_dir, reader, erasures, keep_keys=keep_keys, replace=replace)
     _echo_report(reader.manifest, restored)
+    if own is not None:
+        asyncio.run(_echo_useless_key(own, settings.data_dir))
+    elif not (settings.data_dir / credentials.FILE_NAME).exists():
+        click.echo(as_called(_WITHOUT_KEY), err=True)
     if not echo_sums(restored.teams):
         sys.exit(ExitCode.FAILURE)
 
@@ -174,6 +185,13 @@ def _restore_credentials(data_dir: Path, stored: bytes) -> None:
         return
     make_data_dir(data_dir)
     click.echo(f"Written: {credentials.write_bytes(data_dir, stored)}")
+
+
+async def _echo_useless_key(urls: DatabaseUrls, data_dir: Path) -> None:
+    """Say that this machine's commands will be refused, where the restored database does not take the data folder's key."""
+    async with Db(urls, size=1) as db:
+        for finding in await check_credentials(db, data_dir):
+            click.echo(as_called(f"{finding.message}\n    {finding.command}"), err=True)
 
 
 async def _connect(url: str, settings: Settings) -> None:

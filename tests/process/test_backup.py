@@ -345,6 +345,18 @@ def test_a_failed_restore_leaves_ones_own_database_empty(backup: Path, folder: P
     shutil.rmtree(folder / "own")
 
 
+def test_the_end_of_a_restore_says_that_the_key_of_before_is_refused(backup: Path, folder: Path, empty_database: str):
+    own = {"CMSERVER_DATABASE_URL": empty_database, **elsewhere(folder, "own")}
+    (folder / "own").mkdir()
+    other = credentials.Credentials(url="http://127.0.0.1:1", key=f"cms_{'0' * 32}_of_another", team="blue")
+    credentials.write(folder / "own", other)
+
+    said = cmserver(folder, "restore", str(backup), settings=own)
+
+    assert "keys create --operator --team blue" in said
+    shutil.rmtree(folder / "own")
+
+
 def test_a_backup_of_a_server_in_recovery_has_not_seen_what_was_open(nodes: tuple[Node, Node], folder: Path):
     """While it recovers, the text of a snapshot does not name open transactions: an erasure of one would not be repeated."""
     primary, standby = ({"CMSERVER_DATABASE_URL": f"postgresql://cmserver@{node.host}/cmserver"} for node in nodes)

@@ -97,7 +97,7 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
 
 
 async def check_credentials(db: Db, data_dir: Path) -> list[DoctorFinding]:
-    """Whether the database knows the key in the data folder's credentials file, if there is one with a key of ours."""
+    """Whether the database takes the key in the data folder's credentials file, if there is one with a key of ours."""
     try:
         stored = credentials.read(data_dir)
     except credentials.BadCredentials:
@@ -107,15 +107,18 @@ async def check_credentials(db: Db, data_dir: Path) -> list[DoctorFinding]:
         return []
     try:
         async with db.system() as conn:
-            is_known = bool(await access.find_keys(conn, [key_id], []))
+            keys = await access.find_keys(conn, [key_id], [])
     except (Unavailable, psycopg.Error):
         return []  # which is a finding of its own
     file = data_dir / credentials.FILE_NAME
+    if any(key.revoked_at is None and not key.expired for key in keys):
+        return []
+    reason = "revoked or expired" if keys else "not of this database, as after a restore"
     message = (
-        f"The key in {file} is not of this database, as after a restore: the server refuses this machine's commands. Make a new "
-        "one, and write it into that file; agents are connected again with `cmserver connect`."
+        f"The key in {file} is {reason}: the server refuses this machine's commands. Make a new one, and write it into that file; "
+        "agents are connected again with `cmserver connect`."
     )
-    return [] if is_known else [find("credentials.key", message, team=shlex.quote(stored.team))]
+    return [find("credentials.key", message, team=shlex.quote(stored.team))]
 
 
 def _schema_finding(number: int) -> DoctorFinding:

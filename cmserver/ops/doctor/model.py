@@ -169,7 +169,7 @@ CHECKS = [
         "credentials.key",
         "error",
         "database",
-        "The key in the credentials file is not of this database, as after a restore: commands are refused.",
+        "The key in the credentials file is revoked, or not of this database, as after a restore: commands are refused.",
         "cmserver keys create --operator --team TEAM",
     ),
     Check("disk.full", "error", "server", "The disk of the data folder is nearly full.", "df -h FOLDER"),
