@@ -109,15 +109,16 @@ async def test_turns_summaries_and_notes_are_found_shown_and_counted(
     headers = cast.alice.headers
     listed = (await client.get("/v1/observations", params={"project": "/gone/orders"}, headers=headers)).json()["observations"]
     rows = {row["title"]: row for row in listed}
-    assert rows.keys() == {"commit-style", "Debugging the worker", "Bound the cache"}
-    assert (rows["commit-style"]["type"], rows["commit-style"]["callerType"]) == ("decision", "feedback")
+    rule = "Write commits in the imperative."
+    assert rows.keys() == {rule, "Debugging the worker", "Bound the cache"}
+    assert (rows[rule]["type"], rows[rule]["callerType"]) == ("decision", "feedback")
     assert rows["Bound the cache"]["narrative"] is None
     assert "Analysis" not in rows["Bound the cache"]["content"]
     body = {"projectId": "/gone/orders", "query": "where is the log of the worker"}
     found = (await client.post("/v1/search", json=body, headers=headers)).json()
     assert found["observations"][0]["title"] == "Debugging the worker"
     index = await client.get("/v1/context", params={"project": "/gone/orders", "format": "text"}, headers=headers)
-    assert "commit-style" in index.text
+    assert f"decision {rule}" in index.text
     async with db.system() as conn:
         assert all(team.holds for team in [*await ops.CONSERVATION.all(conn), *await ops.NUMBER_SUMS.all(conn)])
 
@@ -180,6 +181,16 @@ def test_neither_links_out_of_the_folder_nor_pipes_are_read(claude: Path, tmp_pa
     assert sorted(refused) == sorted([outside, "link.md", "linked.jsonl", "lost.md", "pipe.jsonl", "pipe.md"])
     assert {"inside.md", "debugging.md"} <= set(taken)
     assert not {"link.md", "private.md", outside} & set(taken)
+
+
+def test_a_transcript_of_which_no_line_can_be_read_is_refused_and_an_empty_one_is_nothing(claude: Path):
+    folder = claude / "projects" / "-gone-orders"
+    (folder / "broken.jsonl").write_text("{broken\n\x00\n")
+    (folder / "empty.jsonl").write_text("")
+
+    refused = [Path(line.place).name for line in ClaudeCodeSource(claude).lines() if isinstance(line, RefusedLine)]
+
+    assert ("broken.jsonl" in refused, "empty.jsonl" in refused) == (True, False)
 
 
 def test_a_folder_of_projects_may_be_a_link_itself(claude: Path, tmp_path_factory: pytest.TempPathFactory):

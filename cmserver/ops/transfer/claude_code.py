@@ -7,8 +7,10 @@ of each session (`<session id>.jsonl`, a JSON object on each line), those of sub
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -26,6 +28,7 @@ from cmserver.observations.tidy import tidy_line, tidy_text
 from cmserver.ops.transfer.ids import derive_id
 from cmserver.ops.transfer.model import DataLine, ObservationLine, ProjectLine, RefusedLine, SessionLine, TurnLine
 from cmserver.providers.model import DraftSummary
+from cmserver.reading.text import first_sentence
 from cmserver.tooluse.model import ToolKind, WorkingFolder
 from cmserver.tooluse.read import read_tool_use
 from cmserver.tooluse.typed_prompt import typed_text
@@ -34,6 +37,7 @@ _NAME = "claude-code"
 _INDEX = "MEMORY.md"
 _YEAR_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_NOTE_BYTES = 1 << 20
+_MAX_TITLE_CHARS = 200
 _MAX_LINE_BYTES = 64 << 20
 _MAX_FILES = 100
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
@@ -176,6 +180,16 @@ class ClaudeCodeSource:
                 if not entry.is_sidechain:
                     yield entry
 
+    def _is_readable(self, file: Path) -> bool:
+        """Whether a line can be read, or there is none."""
+        with file.open("rb") as opened:
+            first = opened.readline(_MAX_LINE_BYTES)
+            for line in itertools.chain([first], opened):
+                with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    self._decoder.decode(line)
+                    return True
+        return not first
+
     def _read_transcript(self, file: Path) -> _Transcript | None:
         """None for a file in which no user has typed anything."""
         times: list[datetime] = []
@@ -197,6 +211,8 @@ class ClaudeCodeSource:
             self._refused.append(_refused("session", file, error))
             return None
         if not times or folder is None or not prompts + len(summaries):
+            if not self._is_readable(file):
+                self._refused.append(_refused("session", file, "No line of it can be read."))
             return None
         return _Transcript(
             file=file,
@@ -327,12 +343,16 @@ def _note_line(file: Path, text: str, changed_at: datetime, project_id: UUID) ->
             return None
     heading = _HEADING.search(body)
     name = _text_field(fields, "name") or (heading[1] if heading else None) or file.stem.replace("_", " ").replace("-", " ")
-    title, subtitle, narrative = tidy_line(name), tidy_text(_text_field(fields, "description")), tidy_text(body)
+    subtitle, narrative = tidy_text(_text_field(fields, "description")), tidy_text(body)
     metadata = fields.get("metadata")
     type_ = _text_field(fields, "type") or (
         _text_field(cast("dict[object, object]", metadata), "type") if isinstance(metadata, dict) else None
     )
     is_instruction = type_ == "feedback"
+    # The line of an instruction is all that sessions are told of it: its name would say nothing.
+    title = tidy_line(
+        (first_sentence(_HEADING.sub("", body).replace("**", ""), _MAX_TITLE_CHARS) if is_instruction else "") or name
+    )
     return ObservationLine(
         id=derive_id(_NAME, f"note {file.parent} {file.name} {hashlib.sha256(text.encode()).hexdigest()}", _YEAR_1970),
         project_id=project_id,
