@@ -235,6 +235,8 @@ def _try_provider(configured: ProviderSettings, settings: Settings) -> ExitCode:
     except Invalid as error:
         result, exit_code = f"{configured.name} cannot be called: {error}", ExitCode.USAGE
     else:
+        limit = f"{settings.provider_timeout_seconds:g} s (CMSERVER_PROVIDER_TIMEOUT_SECONDS)"
+        click.echo(f"Asking {provider.name} ({provider.model}); this may take {limit}.", err=True)
         result, exit_code = asyncio.run(_call_provider(provider, settings.provider_timeout_seconds))
         result = f"{provider.name} ({provider.model}) {result}"
     click.echo(sanitize_line(mask_key(result, configured.api_key)))
@@ -248,8 +250,8 @@ async def _call_provider(provider: Provider, timeout_seconds: float) -> tuple[st
         async with asyncio.timeout(timeout_seconds):
             completion = await provider.complete(PROMPT)
     except TimeoutError:
-        message = f"no answer within {timeout_seconds:g} s (CMSERVER_PROVIDER_TIMEOUT_SECONDS)"
-        return describe_failure(provider.name, ProviderError(FailureKind.TRANSIENT, message)), ExitCode.FAILURE
+        help_text = "raise CMSERVER_PROVIDER_TIMEOUT_SECONDS for a slow model, or look at CMSERVER_BASE_URL and the network"
+        return f"did not answer within {timeout_seconds:g} s. What helps: {help_text}.", ExitCode.FAILURE
     except ProviderError as error:
         return describe_failure(provider.name, error), ExitCode.FAILURE
     call = _describe_call(provider.name, time.monotonic() - started, completion)

@@ -250,6 +250,15 @@ async def test_another_team_finds_none_of_it(app: AsgiFrame, db: Db, cast: Cast)
     assert [page.status_code for page in pages] == [404, 404, 404]
 
 
+async def test_the_preferences_say_what_holds_where_they_say_nothing(app: AsgiFrame, db: Db, cast: Cast):
+    owner = await visit_as(app, db, cast.alice.team_id)
+
+    page = await owner.get(f"{ORDERS}/settings")
+
+    assert "As the team or the server says: normal" in page.text
+    assert "As the team or the server says: burst" in page.text
+
+
 @pytest.mark.parametrize("path", ["/ui/projects", ORDERS, f"{ORDERS}/preview", f"{ORDERS}/settings"])
 async def test_who_is_not_signed_in_is_led_to_the_sign_in(app: AsgiFrame, path: str):
     page = await signed_out(app).get(path)

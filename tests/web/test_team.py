@@ -45,6 +45,15 @@ async def test_an_owner_says_how_long_what_is_kept_and_what_is_merged(
     assert (refused.status_code, forbidden.status_code) == (400, 403)
 
 
+async def test_a_key_is_revoked_only_by_who_may(app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast):
+    made = await client.post("/v1/keys", headers=cast.alice.headers, json={"name": "ci", "scopes": ["observations:read"]})
+    assert made.status_code == 201
+    owner, member = await visit_as(app, db, cast.alice.team_id), await visit_as(app, db, cast.alice.team_id, "member")
+
+    assert "Revoke the key" in (await owner.get("/ui/team/keys")).text
+    assert "Revoke the key" not in (await member.get("/ui/team/keys")).text
+
+
 async def test_an_owner_changes_roles_and_removes_people_but_not_the_last_owner(app: AsgiFrame, db: Db, cast: Cast):
     owner, bob = await visit_as(app, db, cast.alice.team_id), await visit_as(app, db, cast.alice.team_id, "viewer")
     assert owner.user is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from uuid import UUID
 
@@ -264,18 +265,23 @@ def parse(text: str) -> tuple[UUID | None, str]:
     return key_id, hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
+def _own_grant(principal: Principal) -> KeyGrant:
+    """What somebody may do who does not call with a key."""
+    limits = principal.limits
+    return reshape(
+        principal,
+        KeyGrant,
+        scopes=sorted(principal.scopes),
+        expires_at=None,
+        requests_per_minute=limits.requests_per_minute,
+        events_per_month=limits.events_per_month,
+    )
+
+
 async def load_caller_grant(conn: Conn, principal: Principal) -> KeyGrant:
     """What the caller may grant; locks its key. A person's keys are limited as the person is, an operator's are not."""
     if principal.kind in ("operator", "person"):
-        limits = principal.limits
-        return reshape(
-            principal,
-            KeyGrant,
-            scopes=sorted(principal.scopes),
-            expires_at=None,
-            requests_per_minute=limits.requests_per_minute,
-            events_per_month=limits.events_per_month,
-        )
+        return _own_grant(principal)
     if principal.key_id is None:
         raise Forbidden("Only people and keys can manage keys.")
     key = await repository.lock(conn, principal.team_id, principal.key_id)
@@ -310,6 +316,17 @@ def check_reach(principal: Principal, limit: KeyGrant, grant: KeyGrant) -> None:
     is_own = (grant.actor_id, grant.user_id) == (principal.actor_id, principal.user_id)
     if not is_own and not principal.may("admin"):
         raise Forbidden("Only a key with the scope admin may make, rotate or revoke the keys of another actor.")
+
+
+def find_revocable(principal: Principal, keys: Iterable[Key]) -> set[UUID]:
+    """The ids of those keys that the caller may revoke."""
+    limit = _own_grant(principal)
+    found: set[UUID] = set()
+    for key in keys:
+        with suppress(Forbidden):
+            check_reach(principal, limit, read_grant(key))
+            found.add(key.id)
+    return found
 
 
 def _exceeds(value: int | None, limit: int | None) -> bool:

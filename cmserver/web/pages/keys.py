@@ -73,6 +73,7 @@ async def get_keys(visit: Visit) -> Response:
         "keys.html",
         title="Keys",
         keys=keys_of_page,
+        revocable=manage_keys.find_revocable(principal, keys_of_page),
         names=names,
         projects=projects,
         filters=filters,
@@ -101,8 +102,7 @@ async def post_key(visit: Visit) -> Response:
     key_id = visit.form_id(form.once)
     async with visit.tenant() as conn:
         new_key = await manage_keys.create(conn, principal, request, key_id=key_id)
-    url = str(visit.request.base_url).rstrip("/")
-    command = shlex.join(["cmserver", "connect", "claude-code", "--server", url])
+    command = shlex.join(["cmserver", "connect", "claude-code", "--server", visit.server_url])
     return visit.render("key.html", title="New key", status=201, new_key=new_key, command=command)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 from starlette.responses import Response
 
 from cmserver.access import announce, change_project, projects
@@ -20,12 +20,14 @@ from cmserver.base import paging
 from cmserver.base.errors import Invalid
 from cmserver.base.http.wire import convert
 from cmserver.base.notifications import NotificationListener
+from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text
 from cmserver.consolidation import review
 from cmserver.graph.overviews.make import make_overview, read_overview
 from cmserver.graph.overviews.model import Overview
 from cmserver.graph.overviews.writer import OverviewWriter
+from cmserver.ingest.door import resolve_policy
 from cmserver.ops.activity.read import NEWEST, read_activity
 from cmserver.ops.joining.join import join_projects, separate_projects
 from cmserver.recall.context import render_requested_context
@@ -228,9 +230,18 @@ async def get_settings(visit: Visit) -> Response:
         "project_settings.html",
         title=f"Preferences of {project.name}",
         project=project,
+        usual=_find_usual(project, visit.dependency(Settings)),
         path=project_path(project),
         languages=access_model.SEARCH_LANGUAGES,
     )
+
+
+def _find_usual(project: access_model.Project, settings: Settings) -> dict[str, object]:
+    """What holds where the project says nothing."""
+    silent = structs.replace(project, policy=access_model.GenerationPolicy())
+    policy = resolve_policy(silent, settings.generation_debounce_seconds)
+    verbosity = project.team_policy.verbosity or settings.verbosity
+    return {"mode": policy.mode, "debounce_seconds": policy.debounce_seconds, "verbosity": verbosity}
 
 
 class SettingsForm(msgspec.Struct, frozen=True, kw_only=True):
