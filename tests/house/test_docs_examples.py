@@ -221,14 +221,16 @@ def test_the_hooks_of_claude_code_reach_the_server_with_their_key():
     assert all(one.is_served for one in sent)
 
 
-def test_the_readme_shows_first_how_to_start_the_server_and_how_to_test_and_ci_calls_what_it_names():
+def test_the_readme_shows_first_how_to_start_and_attach_and_ci_calls_what_it_names():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     first = [line.partition("#") for line in next(block for block in blocks(readme) if block.language == "sh").text.splitlines()]
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
-    assert [command.strip() for command, _, _ in first[:2]] == ["bin/cmserver run", "bin/test"]
-    assert "`bin/cmserver start`" in first[0][2]
-    assert "`bin/test --all`" in first[1][2]
+    clone, start, attach = [command.strip() for command, _, _ in first]
+    assert clone.startswith("git clone ")
+    assert (start, attach) == ("bin/cmserver start", "bin/cmserver connect claude-code")
+    assert "`bin/cmserver run`" in first[1][2]
+    assert "`bin/test`" in readme
     assert re.findall(r"^timeout .*? (bin/\w+)", ci, re.MULTILINE) == ["bin/check", "bin/test"]
     assert sorted(re.findall(r"\|\| failed\+=\((bin/\w+)\)$", ci, re.MULTILINE)) == ["bin/check", "bin/test"]
     assert all(os.access(ROOT / name, os.X_OK) for name in ("bin/cmserver", "bin/test", ".ci/run"))
