@@ -257,7 +257,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["console", "json"],
         described("Logs for people (console), or one JSON object per line.", {"default": "`console` on a terminal, else `json`"}),
     ] = msgspec.field(default_factory=_log_format_here)
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], described("Lowest level that is logged.")] = "info"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        described("Lowest level that is logged.", {"default": "`info`; `warning` on a first start at a terminal, outside of a container"}),
+    ] = "info"
 
     @property
     def drain_seconds(self) -> float:

@@ -28,7 +28,7 @@ from cmserver.cli.operator import Operator, open_operator_client
 from cmserver.cli.output import as_called, render_json
 from cmserver.client import server_api
 from cmserver.client.client_folder import read_project
-from cmserver.client.connections import describe_other_servers, find_server
+from cmserver.client.connections import describe_other_servers, find_connection_of_key, find_server
 from cmserver.client.server_api import Api, ApiAnswer, MissingKey, ServerUnreachable, UnreadableAnswer
 
 T = TypeVar("T")
@@ -40,6 +40,7 @@ _OTHER_DATABASE = (
     "It is the key in {file}. If the database was restored or replaced, make a new one with `cmserver keys create --operator "
     "--team NAME`, and write it into that file; `cmserver doctor` says more."
 )
+_AGENT_KEY = "It is the key of {agent}. Connect it again: `cmserver connect {agent}{option}`."
 _NO_TEAM = "Name the team: --operator --team NAME. `cmserver teams list --operator` lists all teams."
 _PROJECT_PATHS = {"$.project", "$.projectId"}
 _OTHER_VERSION = "The server is of another version than this command: here is its answer as JSON."
@@ -136,11 +137,13 @@ def _command(action: Action, *, needs_team: bool) -> Callable[..., None]:
             raise click.UsageError(as_called(_NO_TEAM))
 
         async def call_server() -> None:
+            used_key = None
             try:
-                async with server_api.open_http_client(*find_server(settings, url, key)) as http:
+                address, used_key = find_server(settings, url, key)
+                async with server_api.open_http_client(address, used_key) as http:
                     await action(ApiClient(http, settings.data_dir, as_json=as_json), **values)
             except (Forbidden, MissingKey, ServerUnreachable) as error:
-                raise _explain(error, settings, key) from error
+                raise _explain(error, settings, key, used_key) from error
 
         async def call_as_operator(database: DatabaseUrls) -> None:
             async with open_operator_client(settings, database) as (http, principal):
@@ -161,15 +164,18 @@ def _command(action: Action, *, needs_team: bool) -> Callable[..., None]:
     return decorated
 
 
-def _explain(error: CmserverError, settings: Settings, key: str | None) -> CmserverError:
-    """The error with what to do. A key of the credentials file that is wrong may be of another database."""
+def _explain(error: CmserverError, settings: Settings, key: str | None, used_key: str | None) -> CmserverError:
+    """The error with what to do. A key that nobody has named is that of an agent, or of the credentials file."""
     if not isinstance(error, Forbidden):
         return type(error)(f"{error} {_OPERATOR_HINT}")
-    file = settings.data_dir / credentials.FILE_NAME
-    is_of_file = key is None and not os.environ.get("CMSERVER_KEY_FILE") and file.exists()
-    if not is_of_file or not str(error).startswith(_WRONG_KEY):
+    if key is not None or os.environ.get("CMSERVER_KEY_FILE") or not str(error).startswith(_WRONG_KEY):
         return error
-    return Forbidden(as_called(f"{error} {_OTHER_DATABASE.format(file=file)}"))
+    file = settings.data_dir / credentials.FILE_NAME
+    connection = None if used_key is None else find_connection_of_key(used_key)
+    if connection is not None:
+        option = "" if connection.plugin is None else " --plugin"
+        return Forbidden(as_called(f"{error} {_AGENT_KEY.format(agent=connection.agent, option=option)}"))
+    return Forbidden(as_called(f"{error} {_OTHER_DATABASE.format(file=file)}")) if file.exists() else error
 
 
 limit_option = click.option(
@@ -213,9 +219,12 @@ async def in_current_project(call: Callable[[str | None], Awaitable[ApiAnswer]])
         ) from None
 
 
+_PROJECT_HELP = "Only in this project. [default: that of the current folder; with --json all, as with --all-projects]"
+
+
 def project_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that `in_chosen_project` takes."""
-    project = click.option("--project", metavar="PROJECT", help="Only in this project. [default: that of the current folder]")
+    project = click.option("--project", metavar="PROJECT", help=_PROJECT_HELP)
     all_projects = click.option("--all-projects", is_flag=True, help="In all projects that the key may see.")
     return project(all_projects(command))
 
@@ -223,10 +232,13 @@ def project_options(command: Callable[..., None]) -> Callable[..., None]:
 async def in_chosen_project(
     client: ApiClient, call: Callable[[str | None], Awaitable[ApiAnswer]], project: str | None, *, all_projects: bool
 ) -> ApiAnswer:
-    """The answer in the project that is named, else in that of the current folder, else in all; says which, on standard error."""
+    """The answer in the project that is named, else in that of the current folder, else in all; says which, on standard error.
+
+    With --json it is all unless one is named: what programs read does not depend on the folder in which they run.
+    """
     if project and all_projects:
         raise click.UsageError("--project and --all-projects exclude each other.")
-    folder = None if project or all_projects else _find_folder()
+    folder = None if project or all_projects or client.as_json else _find_folder()
     name = project or (None if folder is None else read_project(folder))
     place = "In all projects."
     if name is None:
@@ -235,10 +247,11 @@ async def in_chosen_project(
         place = f"In the project {sanitize_line(name)}.{'' if project else ' --all-projects takes all.'}"
         try:
             answer = await call(name)
-        except NotFound:
-            if project:
+        except (NotFound, Invalid) as error:
+            if project or (isinstance(error, Invalid) and not any(issue.path in _PROJECT_PATHS for issue in error.issues)):
                 raise
-            answer, place = await call(None), f"In all projects: nothing is recorded of {sanitize_line(name)}."
+            why = f"nothing is recorded of {sanitize_line(name)}" if isinstance(error, NotFound) else "this folder names none"
+            answer, place = await call(None), f"In all projects: {why}."
     if not client.as_json:
         click.echo(place + ("" if client.operator is not None else describe_other_servers(client.address)), err=True)
     return answer

@@ -21,7 +21,7 @@ from cmserver.base.process import container_sign
 from cmserver.cli import state
 from cmserver.cli.api_client import is_interactive
 from cmserver.cli.service import read_info
-from cmserver.client.server_api import is_local
+from cmserver.client.server_api import normalize_address
 from cmserver.embedded.files import make_data_dir
 from cmserver.providers.available import AvailableProvider, find_available
 from cmserver.providers.model import Completion
@@ -94,7 +94,7 @@ def offer_to_local_server(loaded: LoadedSettings, url: str) -> None:
     if not is_terminal():
         return
     server = state.running(loaded.settings.data_dir)
-    if server is None or not (server.url == url or (is_local(url) and is_local(server.url) and _port(server.url) == _port(url))):
+    if server is None or normalize_address(server.url) != normalize_address(url):
         return
     info, _ = read_info(loaded.settings, server.url)
     if info is None or info.provider is None or info.provider.name != "offline":
@@ -205,7 +205,3 @@ def _build_values(chosen: AvailableProvider | None) -> dict[str, str]:
     if chosen.base_url is not None:
         values["base_url"] = chosen.base_url
     return values
-
-
-def _port(url: str) -> str:
-    return url.rstrip("/").rpartition(":")[2]

@@ -29,7 +29,7 @@ from cmserver.base.log_files import LOG_NAME, keep_logs_small
 from cmserver.base.logs import get_logger
 from cmserver.base.metrics import counting_together
 from cmserver.base.migrate import connect_when_ready, migrate
-from cmserver.base.process import DOCKER_FILE, container_signs, return_freed_memory
+from cmserver.base.process import DOCKER_FILE, container_sign, container_signs, return_freed_memory
 from cmserver.base.service_manager import READY, STOPPING, keep_watchdog_quiet, notify_service_manager
 from cmserver.base.settings import Settings
 from cmserver.base.tracing import exporting_traces, is_exported
@@ -117,9 +117,12 @@ def _run(role: Role, config_file: Path | None, options: Mapping[str, str | None]
 
 
 def is_first_on_terminal(loaded: LoadedSettings) -> bool:
-    """Whether somebody sees the first start of this data folder: what it says stands between no lines of a log then."""
+    """Whether somebody sees the first start of this data folder: what it says stands between no lines of a log then.
+
+    In a container what is on the terminal is the log, which others read.
+    """
     is_new = loaded.settings.database_url is None and not list_clusters(loaded.settings.data_dir)
-    return is_new and loaded.sources["log_level"] == "default" and sys.stderr.isatty()
+    return is_new and loaded.sources["log_level"] == "default" and sys.stderr.isatty() and container_sign(os.environ) is None
 
 
 def _without_details(loaded: LoadedSettings) -> LoadedSettings:

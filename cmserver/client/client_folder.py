@@ -170,10 +170,14 @@ def clients_folder(environ: Mapping[str, str]) -> Path:
     return folder
 
 
+def list_folders(clients: Path) -> list[ClientFolder]:
+    """The client folders that there can be."""
+    return [ClientFolder(clients, name) for name in (*AGENTS, CLAUDE_MEM)]
+
+
 def list_connections(clients: Path) -> list[tuple[ClientFolder, Connection]]:
     """The connected agents."""
-    folders = [ClientFolder(clients, name) for name in (*AGENTS, CLAUDE_MEM)]
-    return [(folder, connection) for folder in folders if (connection := folder.connection()) is not None]
+    return [(folder, connection) for folder in list_folders(clients) if (connection := folder.connection()) is not None]
 
 
 def build_config(agent: Agent, old: Mapping[str, str], url: str, exclude: Sequence[str], *, has_tools: bool) -> dict[str, str]:

@@ -19,8 +19,8 @@ from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import Settings
 from cmserver.client.agents import CLAUDE_MEM
 from cmserver.client.claude_mem import ACCEPT_KEYLESS, KEYLESS_ROUTE
-from cmserver.client.client_folder import ClientFolder, Connection, clients_folder, list_connections
-from cmserver.client.server_api import MissingKey, is_distrusted, is_local, make_trust, read_key_file, resolve_server
+from cmserver.client.client_folder import ClientFolder, Connection, clients_folder, list_connections, list_folders
+from cmserver.client.server_api import MissingKey, is_distrusted, is_local, make_trust, normalize_address, read_key_file, resolve_server
 
 _TIMEOUT_SECONDS = 3.0
 _MAX_CALLS = 32
@@ -178,44 +178,62 @@ def _age(epoch_ms: int | None) -> str:
 
 
 def find_server(settings: Settings, url: str | None, key: str | None) -> tuple[str, str]:
-    """The server and the key of a command: as named, else of the credentials file, else where the agents are connected.
+    """The server and the key of a command: as named, else of the credentials file, else those of the connected agents.
 
-    An agent's key is only ever sent to the server that it is connected to. Raises `BadSetting` where agents have several.
+    A key that is named goes to no agent's server unless the URL is named, too; an agent's key only to the address that it is
+    connected to. Raises `BadSetting` where agents have several servers, or a connection cannot be read.
     """
     key = key or read_key_file()
-    if url is None and credentials.read(settings.data_dir) is None:
-        servers = {connection.url: connection.agent for _, connection in _list_keyed()}
+    if key is None and url is None and credentials.read(settings.data_dir) is None:
+        agents, problems = _list_keyed()
+        if problems:
+            raise BadSetting(f"{' '.join(problems)} Or choose a server with --url or CMSERVER_URL.")
+        servers = {normalize_address(connection.url): connection for _, connection in agents}
         if len(servers) > 1:
-            known = ", ".join(f"{agent} to {sanitize_line(address)}" for address, agent in servers.items())
+            known = ", ".join(f"{one.agent} to {sanitize_line(one.url)}" for one in servers.values())
             raise BadSetting(f"Agents are connected to several servers: {known}. Choose one with --url or CMSERVER_URL.")
-        url = next(iter(servers), None)
+        url = next((connection.url for connection in servers.values()), None)
     try:
         return resolve_server(settings, url, key)
     except MissingKey:
-        agent_key = next((folder.key() for folder, connection in _list_keyed() if url and connection.url == url.rstrip("/")), None)
-        if url is None or agent_key is None:
-            raise
-        return url.rstrip("/"), agent_key
+        for folder, connection in _list_keyed()[0] if url is not None else []:
+            agent_key = folder.key()
+            if agent_key is not None and normalize_address(connection.url) == normalize_address(url or ""):
+                return connection.url, agent_key
+        raise
 
 
 def describe_other_servers(url: str) -> str:
     """A sentence that names the server which was asked, where agents are connected to another one; else nothing."""
+    agents, problems = _list_keyed()
     others = {
-        connection.url: connection.agent
-        for _, connection in _list_keyed()
-        if connection.url != url and not (is_local(connection.url) and is_local(url))
+        normalize_address(connection.url): connection
+        for _, connection in agents
+        if normalize_address(connection.url) != normalize_address(url)
     }
-    known = ", ".join(f"{agent} is connected to {sanitize_line(address)}" for address, agent in others.items())
-    return f" The server is {sanitize_line(url)}; {known}: --url chooses." if known else ""
+    known = ", ".join(f"{one.agent} is connected to {sanitize_line(one.url)}" for one in others.values())
+    said = [f"The server is {sanitize_line(url)}; {known}: --url chooses."] if known else []
+    return "".join(f" {sentence}" for sentence in [*said, *problems])
 
 
-def _list_keyed() -> list[tuple[ClientFolder, Connection]]:
-    """The connected agents that have a key, those first whose key may write; none where their folders cannot be read."""
-    try:
-        found = list_connections(clients_folder(os.environ))
-    except CmserverError:
-        return []
-    return sorted((pair for pair in found if pair[0].key()), key=lambda pair: not pair[1].allow_writing)
+def find_connection_of_key(key: str) -> Connection | None:
+    """The connection of the agent whose key it is."""
+    return next((connection for folder, connection in _list_keyed()[0] if folder.key() == key), None)
+
+
+def _list_keyed() -> tuple[list[tuple[ClientFolder, Connection]], list[str]]:
+    """The connected agents that have a key, those first whose key may write; and what keeps others from being read."""
+    found: list[tuple[ClientFolder, Connection]] = []
+    problems: list[str] = []
+    with suppress(BadSetting):  # where there is no home folder, there are no agents
+        for folder in list_folders(clients_folder(os.environ)):
+            try:
+                connection = folder.connection() if folder.key() else None
+            except CmserverError as error:
+                problems.append(sanitize_line(str(error)))
+            else:
+                found += [] if connection is None else [(folder, connection)]
+    return sorted(found, key=lambda pair: not pair[1].allow_writing), problems
 
 
 # -- the spool: the calls that hook.sh could not deliver yet

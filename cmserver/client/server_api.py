@@ -175,6 +175,16 @@ def is_local(url: str) -> bool:
     return (httpx.URL(url).host or "") in _LOOPBACK
 
 
+def normalize_address(url: str) -> str:
+    """The address as all ways to write it have it: hosts in lower case, one name for this machine, no usual port, no last slash."""
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, UnicodeEncodeError):
+        return url
+    host = "localhost" if parsed.host in _LOOPBACK else parsed.host
+    return f"{parsed.scheme}://{host}:{parsed.port or ''}{parsed.path.rstrip('/')}"
+
+
 def make_trust() -> ssl.SSLContext | bool:
     """Whom calls trust: the authorities in SSL_CERT_FILE, or else the usual ones."""
     file = os.environ.get("SSL_CERT_FILE")

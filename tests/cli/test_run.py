@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from structlog.testing import capture_logs
 from cmserver.base.configuration import BadSetting, load
 from cmserver.base.db import Db
 from cmserver.base.settings import Settings
+from cmserver.cli import run
 from cmserver.cli.exit_codes import ResourceInUse
 from cmserver.cli.run import load_providers, refuse_trusted_loopback_in_container, serve_status
 
@@ -50,6 +52,21 @@ async def test_a_worker_whose_port_another_process_took_meanwhile_does_not_start
         with pytest.raises(ResourceInUse):
             async with serve_status(settings, db, ours):
                 pass
+
+
+@pytest.mark.parametrize(("sign", "is_quiet"), [(None, True), ("/.dockerenv", False)])
+def test_the_first_start_leaves_out_its_log_on_a_terminal_but_not_in_a_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: str | None, is_quiet: bool
+):
+    def find_sign(_: object) -> str | None:
+        return sign
+
+    monkeypatch.setattr(run, "container_sign", find_sign, raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+    loaded = load({"CMSERVER_DATA_DIR": str(tmp_path)})
+
+    assert run.is_first_on_terminal(loaded) is is_quiet
 
 
 # -- a provider whose key is missing

@@ -15,9 +15,10 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
 from cmserver.ops import repository as ops
 from cmserver.ops.transfer.claude_code import ClaudeCodeSource
-from cmserver.ops.transfer.model import ImportReport, RefusedLine
+from cmserver.ops.transfer.model import ImportReport, ObservationLine, RefusedLine
 from cmserver.ops.transfer.pipeline import Importer
 from tests.conftest import Cast
+from tests.table import try_rows
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
 SESSION = "fb927459-ad56-45c4-b02a-57879f789c4e"
@@ -121,6 +122,57 @@ async def test_turns_summaries_and_notes_are_found_shown_and_counted(
     assert f"decision {rule}" in index.text
     async with db.system() as conn:
         assert all(team.holds for team in [*await ops.CONSERVATION.all(conn), *await ops.NUMBER_SUMS.all(conn)])
+
+
+@try_rows(
+    "body, title",
+    [
+        ("1. Never push to main.\n2. Never force-push to a branch of others.", "Never push to main."),
+        ("- Never push to main\n- Or force", "Never push to main"),
+        ("> Never push\n> to main.", "Never push to main."),
+        ("```sh\n# push to the main branch\ngit push\n```\n\nAsk before you run this.", "Ask before you run this."),
+        ("Use short names, e.g. `db`", "Use short names, e.g. `db`"),
+        (
+            "Never run the migration script against the\nproduction database without a backup. It broke.",
+            "Never run the migration script against the production database without a backup.",
+        ),
+        ("No. Never force-push.", "No. Never force-push."),
+        ("The user said:\n- never force-push\n- ask first", "How pushes go"),
+        ("**Why:** the last one broke production.", "How pushes go"),
+        ("OK.", "How pushes go"),
+        ("# Never force-push\n\nIt broke twice, and took a day.", "Never force-push"),
+        ("# Pushes\n\nNever force-push to main.\n## Why it is so\nIt broke.", "Never force-push to main."),
+    ],
+)
+def test_an_instruction_is_told_by_its_rule(tmp_path: Path, body: str, title: str):
+    memory = tmp_path / "projects" / "-gone-orders" / "memory"
+    memory.mkdir(parents=True, exist_ok=True)
+    write(memory.parent, SESSION, ENTRIES)
+    (memory / "pushes.md").write_text(f"---\nname: pushes\ndescription: How pushes go\ntype: feedback\n---\n{body}\n")
+
+    (note,) = [line for line in ClaudeCodeSource(tmp_path).lines() if isinstance(line, tuple) and line[0].endswith("pushes.md")]
+
+    assert isinstance(note[1], ObservationLine)
+    assert note[1].title == title
+
+
+@try_rows(
+    "fields, body, title",
+    [
+        ("", "# Pushes\n\nOK.", "Pushes"),
+        ("name: pushes-of-others\n", "OK.", "pushes-of-others"),
+    ],
+)
+def test_without_rule_and_description_it_is_its_heading_or_name(tmp_path: Path, fields: str, body: str, title: str):
+    memory = tmp_path / "projects" / "-gone-orders" / "memory"
+    memory.mkdir(parents=True, exist_ok=True)
+    write(memory.parent, SESSION, ENTRIES)
+    (memory / "pushes.md").write_text(f"---\n{fields}type: feedback\n---\n{body}\n")
+
+    (note,) = [line for line in ClaudeCodeSource(tmp_path).lines() if isinstance(line, tuple) and line[0].endswith("pushes.md")]
+
+    assert isinstance(note[1], ObservationLine)
+    assert note[1].title == title
 
 
 async def test_a_later_run_takes_only_what_is_new(cast: Cast, db: Db, claude: Path, database: str):

@@ -94,6 +94,13 @@ async def test_links_that_are_handed_on_begin_with_the_address_of_the_visitor(be
     assert f"https://cmserver{PREFIX}/v1/" in (await below.client.get(f"{PREFIX}/docs")).text
 
 
+async def test_the_document_of_the_api_names_the_path(below: Visitor):
+    told = (await below.client.get(f"{PREFIX}/openapi.json")).json()
+
+    assert told["servers"] == [{"url": PREFIX}]
+    assert "/v1/search" in told["paths"]
+
+
 @try_rows(
     "proxies, prefixes, expected",
     [
@@ -105,6 +112,7 @@ async def test_links_that_are_handed_on_begin_with_the_address_of_the_visitor(be
         ("127.0.0.0/8", ['/"><script>'], "/ui"),
         ("127.0.0.0/8", ["https://evil.example"], "/ui"),
         ("127.0.0.0/8", ["/a", "/b"], "/ui"),
+        ("127.0.0.0/8", ["/a, /b"], "/ui"),
         ("10.0.0.0/8", ["/memory"], "/ui"),
         ("", ["/memory"], "/ui"),
     ],

@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.base.http.operation import Operation, TextAnswer, get
-from cmserver.base.http.wire import dependency, public_url
+from cmserver.base.http.wire import base_path, dependency, public_url
 from cmserver.ops.openapi.document import Document, build_document, encode_document
 from cmserver.ops.openapi.page import SERVER, build_content_security_policy, render_page
 
@@ -31,6 +32,10 @@ class Reference:
     def json(self) -> bytes:
         return encode_document(self._document)
 
+    def encode_below(self, prefix: str) -> bytes:
+        """The document of a server that is shown below a path."""
+        return encode_document(msgspec.structs.replace(self._document, servers=[{"url": prefix}]))
+
     @cached_property
     def html(self) -> str:
         return render_page(self._document)
@@ -38,7 +43,8 @@ class Reference:
 
 async def get_openapi(request: Request) -> Response:
     """The API as an OpenAPI 3.1 document."""
-    return Response(dependency(request, Reference).json, media_type="application/json")
+    reference, prefix = dependency(request, Reference), base_path(request)
+    return Response(reference.encode_below(prefix) if prefix else reference.json, media_type="application/json")
 
 
 async def get_docs(request: Request) -> Response:

@@ -28,7 +28,6 @@ from cmserver.observations.tidy import tidy_line, tidy_text
 from cmserver.ops.transfer.ids import derive_id
 from cmserver.ops.transfer.model import DataLine, ObservationLine, ProjectLine, RefusedLine, SessionLine, TurnLine
 from cmserver.providers.model import DraftSummary
-from cmserver.reading.text import first_sentence
 from cmserver.tooluse.model import ToolKind, WorkingFolder
 from cmserver.tooluse.read import read_tool_use
 from cmserver.tooluse.typed_prompt import typed_text
@@ -37,11 +36,18 @@ _NAME = "claude-code"
 _INDEX = "MEMORY.md"
 _YEAR_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_NOTE_BYTES = 1 << 20
-_MAX_TITLE_CHARS = 200
 _MAX_LINE_BYTES = 64 << 20
 _MAX_FILES = 100
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+)$", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*(```|~~~)[^`\n]*$.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+_QUOTED = re.compile(r"^[ \t]*>[ \t]?", re.MULTILINE)
+_ITEM = re.compile(r"(?:[-*+•]|\d{1,9}[.)])[ \t]+")
+_PARAGRAPH_END = re.compile(rf"\n[ \t]*(?:\n|{_ITEM.pattern})")
+_SENTENCE_END = re.compile(r"(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)\s+(?=[\"'(A-ZÀ-Þ`])")
+_RULE_CHARS = 4000
+"""In so much of a note its rule is looked for."""
+_RULE_WORDS = 3
 _LINKED_NOTE = re.compile(r"^\s*[-*][ \t].*\]\(([^()]+\.md)\).*$", re.MULTILINE)
 _SUMMARY_START = re.compile(r"\A.*?^(?:<summary>|Summary:)\s*", re.DOTALL | re.MULTILINE)
 """What Claude Code writes before the summary of a session whose context was compacted."""
@@ -343,16 +349,16 @@ def _note_line(file: Path, text: str, changed_at: datetime, project_id: UUID) ->
             return None
     heading = _HEADING.search(body)
     name = _text_field(fields, "name") or (heading[1] if heading else None) or file.stem.replace("_", " ").replace("-", " ")
-    subtitle, narrative = tidy_text(_text_field(fields, "description")), tidy_text(body)
+    description = _text_field(fields, "description")
+    subtitle, narrative = tidy_text(description), tidy_text(body)
     metadata = fields.get("metadata")
     type_ = _text_field(fields, "type") or (
         _text_field(cast("dict[object, object]", metadata), "type") if isinstance(metadata, dict) else None
     )
     is_instruction = type_ == "feedback"
     # The line of an instruction is all that sessions are told of it: its name would say nothing.
-    title = tidy_line(
-        (first_sentence(_HEADING.sub("", body).replace("**", ""), _MAX_TITLE_CHARS) if is_instruction else "") or name
-    )
+    rule = (_find_rule(body) or description or (heading[1] if heading else None)) if is_instruction else None
+    title = tidy_line(rule or name)
     return ObservationLine(
         id=derive_id(_NAME, f"note {file.parent} {file.name} {hashlib.sha256(text.encode()).hexdigest()}", _YEAR_1970),
         project_id=project_id,
@@ -369,6 +375,21 @@ def _note_line(file: Path, text: str, changed_at: datetime, project_id: UUID) ->
         created_at=changed_at,
         updated_at=changed_at,
     )
+
+
+def _find_rule(body: str) -> str | None:
+    """What an instruction lays down: its heading, else the beginning of its first paragraph; None where neither is a sentence."""
+    text = _FENCE.sub("", _QUOTED.sub("", body[:_RULE_CHARS].replace("**", ""))).strip()
+    heading = _HEADING.match(text)
+    paragraph = _PARAGRAPH_END.split(_HEADING.sub("", text).strip(), maxsplit=1)[0]
+    sentences = _SENTENCE_END.split(" ".join(_ITEM.sub("", paragraph, count=1).split()))
+    longer = itertools.accumulate(sentences, "{} {}".format)  # "No." alone says nothing
+    return next(filter(_is_rule, [*([heading[1]] if heading else []), *longer]), None)
+
+
+def _is_rule(text: str) -> bool:
+    is_lead = text.endswith(":") or text.lower().startswith("why:")
+    return not is_lead and len(re.findall(r"\w+", text)) >= _RULE_WORDS
 
 
 def _split_front_matter(text: str) -> tuple[dict[object, object], str]:
