@@ -259,7 +259,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = msgspec.field(default_factory=_log_format_here)
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        described("Lowest level that is logged.", {"default": "`info`; `warning` on a first start at a terminal, outside of a container"}),
+        described(
+            "Lowest level that is logged.", {"default": "`info`; `warning` on a first start at a terminal, outside of a container"}
+        ),
     ] = "info"
 
     @property

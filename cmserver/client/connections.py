@@ -20,7 +20,15 @@ from cmserver.base.settings import Settings
 from cmserver.client.agents import CLAUDE_MEM
 from cmserver.client.claude_mem import ACCEPT_KEYLESS, KEYLESS_ROUTE
 from cmserver.client.client_folder import ClientFolder, Connection, clients_folder, list_connections, list_folders
-from cmserver.client.server_api import MissingKey, is_distrusted, is_local, make_trust, normalize_address, read_key_file, resolve_server
+from cmserver.client.server_api import (
+    MissingKey,
+    is_distrusted,
+    is_local,
+    make_trust,
+    normalize_address,
+    read_key_file,
+    resolve_server,
+)
 
 _TIMEOUT_SECONDS = 3.0
 _MAX_CALLS = 32

@@ -110,7 +110,7 @@ async def test_a_folder_whose_name_the_server_refuses_is_all_projects(
 
 
 async def test_a_folder_of_a_blank_name_is_all_projects(cms: Cms, cast: Cast, filled: None, here: Path):
-    (here / ".cmserver.toml").write_text('project = "\\u200b"\n')
+    (here / ".cmserver.toml").write_text('project = "  "\n')
 
     said = await cms("search", "pool", key=cast.alice.key)
 
