@@ -382,9 +382,10 @@ def _find_rule(body: str) -> str | None:
     text = _FENCE.sub("", _QUOTED.sub("", body[:_RULE_CHARS].replace("**", ""))).strip()
     heading = _HEADING.match(text)
     paragraph = _PARAGRAPH_END.split(_HEADING.sub("", text).strip(), maxsplit=1)[0]
-    sentences = _SENTENCE_END.split(" ".join(_ITEM.sub("", paragraph, count=1).split()))
-    longer = itertools.accumulate(sentences, "{} {}".format)  # "No." alone says nothing
-    return next(filter(_is_rule, [*([heading[1]] if heading else []), *longer]), None)
+    sentences: list[str] = _SENTENCE_END.split(" ".join(_ITEM.sub("", paragraph, count=1).split()))
+    longer: list[str] = list(itertools.accumulate(sentences, "{} {}".format))  # "No." alone says nothing
+    candidates: list[str] = [str(heading[1]), *longer] if heading else longer
+    return next(filter(_is_rule, candidates), None)
 
 
 def _is_rule(text: str) -> bool:
