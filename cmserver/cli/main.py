@@ -42,6 +42,7 @@ from cmserver.cli.upgrade import upgrade
 from cmserver.cli.usage import usage
 from cmserver.cli.verbs import add_commands
 from cmserver.cli.verify import verify
+from cmserver.cli.why import why
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -79,6 +80,7 @@ for command in (
     projects,
     sessions,
     search,
+    why,
     list_observations,
     show,
     remember,

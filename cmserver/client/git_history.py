@@ -37,7 +37,7 @@ _SETTINGS = (
     "core.fsmonitor=false", "core.hooksPath=/dev/null", "core.attributesFile=/dev/null", "core.pager=cat",
     "log.showSignature=false", "gpg.program=false", "gpg.ssh.program=false",
     "gpg.x509.program=false", "diff.external=", "i18n.logOutputEncoding=UTF-8",
-    "log.mailmap=false", "mailmap.file=", "mailmap.blob=", "protocol.allow=never",
+    "log.mailmap=false", "mailmap.file=", "mailmap.blob=", "protocol.allow=never", "blame.ignoreRevsFile=",
 )  # fmt: skip
 _LOG = (
     "log", "--no-merges", "--no-show-signature", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-notes", "--no-color",
@@ -57,7 +57,7 @@ class UnreadableRepository(CmserverError):
     """Git cannot read the folder's repository, or there is none."""
 
 
-class _Said:
+class GitOutput:
     """What git says. It is ended when it says nothing for too long."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -110,7 +110,7 @@ def find_repository() -> Path | None:
 
 def count_commits(folder: Path, limit: int) -> int:
     """How many commits `read_commits` looks at. Raises UnreadableRepository."""
-    text = _run(folder, "rev-list", "--count", "--no-merges", f"--max-count={limit}", "HEAD", "--")
+    text = run_git(folder, "rev-list", "--count", "--no-merges", f"--max-count={limit}", "HEAD", "--")
     return int(text) if text.strip().isdigit() else 0
 
 
@@ -121,9 +121,9 @@ def read_commits(folder: Path, limit: int) -> Iterator[CommitText | None]:
     """
     boundary = secrets.token_hex(16)  # no file can be called so
     layout = f"--format={boundary}%x00%H%x00%aN%x00%aE%x00%at%x00%B%x00"
-    with _open(folder, *_LOG, f"--max-count={limit}", layout, "HEAD", "--") as out:
+    with open_git(folder, *_LOG, f"--max-count={limit}", layout, "HEAD", "--") as out:
         fields: list[bytes] = []
-        for token in _split(out):
+        for token in split_fields(out):
             if token.lstrip(b"\n") == boundary.encode():
                 if fields:
                     yield _parse_commit(fields)
@@ -137,8 +137,8 @@ def read_commits(folder: Path, limit: int) -> Iterator[CommitText | None]:
 def list_documents(folder: Path) -> dict[str, str]:
     """README, CONTRIBUTING, AGENTS.md and decision records of the newest commit: blob ids by path."""
     found: dict[str, str] = {}
-    with _open(folder, "ls-tree", "-r", "-z", "--full-tree", "HEAD") as out:
-        for entry in _split(out):
+    with open_git(folder, "ls-tree", "-r", "-z", "--full-tree", "HEAD") as out:
+        for entry in split_fields(out):
             head, _, name = entry.partition(b"\t")
             mode, kind, blob, *_ = [*head.decode(errors="replace").split(), "", "", ""]
             path = name.decode(errors="replace")
@@ -151,7 +151,7 @@ def list_documents(folder: Path) -> dict[str, str]:
 
 def read_document(folder: Path, path: str, blob: str) -> DocumentText | None:
     """The text of a document as it is in the repository, its beginning if it is long; None for one that is empty or no text."""
-    with _open(folder, "cat-file", "blob", blob) as out:
+    with open_git(folder, "cat-file", "blob", blob) as out:
         content = out.read(_MAX_DOCUMENT_BYTES)
     if b"\0" in content:
         return None
@@ -180,7 +180,7 @@ def _parse_commit(fields: list[bytes]) -> CommitText | None:
     )
 
 
-def _split(out: _Said) -> Iterator[bytes]:
+def split_fields(out: GitOutput) -> Iterator[bytes]:
     """What stands between NULs, of each its beginning."""
     rest = b""
     while chunk := out.read(_CHUNK_BYTES):
@@ -211,7 +211,7 @@ def _command(folder: Path, *words: str) -> list[str]:
 
 
 @contextmanager
-def _open(folder: Path, *words: str) -> Generator[_Said]:
+def open_git(folder: Path, *words: str) -> Generator[GitOutput]:
     """What git says; it is ended with the block. Raises UnreadableRepository when it failed."""
     with tempfile.TemporaryFile() as err:
         try:
@@ -221,7 +221,7 @@ def _open(folder: Path, *words: str) -> Generator[_Said]:
         except FileNotFoundError:
             raise UnreadableRepository("There is no git on this machine.") from None
         with process:
-            out = _Said(process)
+            out = GitOutput(process)
             yield out
             if out.read(1):  # enough was read
                 process.kill()
@@ -237,6 +237,7 @@ def _open(folder: Path, *words: str) -> Generator[_Said]:
         raise UnreadableRepository(f"git cannot read the repository of {folder}: {reason}")
 
 
-def _run(folder: Path, *words: str) -> str:
-    with _open(folder, *words) as out:
+def run_git(folder: Path, *words: str) -> str:
+    """The beginning of what git says. Raises UnreadableRepository."""
+    with open_git(folder, *words) as out:
         return out.read(_CHUNK_BYTES).decode(errors="replace")

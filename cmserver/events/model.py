@@ -110,3 +110,13 @@ class ToolUseOfTurn(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None
     root: str | None
     """The root of the repository that the session is in, where its client named it."""
+
+
+class ToolUseWithText(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call of a turn. `root` is that of the repository that its session is in, where its client named it."""
+
+    turn_id: UUID
+    event_type: str
+    payload: object
+    root: str | None
+    at: datetime

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
@@ -18,6 +18,7 @@ from cmserver.events.model import (
     StoredToolUse,
     ToolUseFilter,
     ToolUseOfTurn,
+    ToolUseWithText,
 )
 
 OWNS = {"agent_events"}
@@ -304,4 +305,32 @@ async def platforms(conn: Conn, team_id: UUID) -> list[str]:
     """)
 async def projects_of_events(conn: Conn, team_id: UUID, project_id: UUID | None, limit: int) -> list[UUID]:
     """The project with those that were joined to it, None for the team's newest ones."""
+    ...
+
+
+# Those of each turn, by its session's part of the index; a client's clock may be wrong by some minutes. What has the text at all is
+# read by the caller.
+@unprepared_query("""
+    SELECT t.id AS turn_id, e.event_type, e.payload, s.metadata ->> 'root' AS root, time_of_event(e.occurred_at, e.received_at) AS at
+      FROM turns t
+      JOIN server_sessions s ON s.id = t.server_session_id AND s.team_id = t.team_id
+     CROSS JOIN LATERAL (SELECT min(l.created_at) AS at FROM turns l
+                          WHERE l.server_session_id = t.server_session_id AND l.team_id = t.team_id
+                            AND l.prompt_number = t.prompt_number + 1) following
+     CROSS JOIN LATERAL (
+           SELECT * FROM agent_events e
+            WHERE e.project_id = t.project_id AND e.server_session_id = t.server_session_id AND e.team_id = t.team_id
+              AND e.occurred_at >= t.created_at - interval '10 minutes'
+              AND e.occurred_at <= least(%(until)s, following.at) + interval '10 minutes'
+              AND time_of_event(e.occurred_at, e.received_at) >= t.created_at
+              AND time_of_event(e.occurred_at, e.received_at) <= %(until)s
+              AND time_of_event(e.occurred_at, e.received_at) < coalesce(following.at, 'infinity')
+              AND e.payload ? 'tool_name' AND strpos(e.payload::text, %(text)s) > 0
+            ORDER BY e.occurred_at DESC LIMIT %(limit)s) e
+     WHERE t.id = ANY(%(turn_ids)s) AND t.team_id = %(team_id)s AND t.prompt_number IS NOT NULL
+    """)
+async def tool_uses_with(
+    conn: Conn, team_id: UUID, turn_ids: Collection[UUID], text: str, *, until: datetime, limit: int
+) -> list[ToolUseWithText]:
+    """The tool calls of these turns, up to then, in whose payload the text stands as JSON writes it, `limit` of each turn."""
     ...

@@ -36,3 +36,12 @@ async def documents(conn: Conn, team_id: UUID, project_id: UUID) -> list[StoredD
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND origin = 'git' AND caller_type = 'commit' AND {LIVE}
     """)
 async def counts(conn: Conn, team_id: UUID, project_id: UUID) -> HistoryCounts: ...
+
+
+@query(f"""
+    SELECT number FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND generation_key = %(key)s AND {LIVE}
+    """)
+async def number_of(conn: Conn, team_id: UUID, project_id: UUID, key: str) -> int | None:
+    """The number of the project's commit or document with that generation key."""
+    ...

@@ -32,7 +32,8 @@ from cmserver.recall.search.searcher import Searcher, SearchResult
 from cmserver.recall.search.wire import ContextIn, SearchIn, render_remarks
 from cmserver.recall.timeline.timeline import Timelines, render_timeline
 from cmserver.recall.timeline.wire import TimelineIn
-from cmserver.recall.wire import ContextQuery
+from cmserver.recall.why import find_why, render_why
+from cmserver.recall.wire import ContextQuery, WhyIn, why_question
 
 _WHICH_PROJECT = f'name or path; else this one; "{ANY}": all'
 
@@ -120,6 +121,14 @@ async def observation_get(call: Call, request: BatchReadIn) -> str:
     missing = f"There is no observation {', '.join(map(str, batch.missing))}." if batch.missing else ""
     found = render_observations(batch.observations) if batch.observations else ""
     return found + (render_turns(batch.turns) if batch.turns else "") + missing
+
+
+async def observation_why(call: Call, given: WhyIn) -> str:
+    """The turn that wrote the line, with what was said there and what came later."""
+    question = why_question(given)
+    project = await call.dependency(Projects).named_or_own(call.principal, given.project_id, at="$.projectId")
+    async with call.read() as conn:
+        return render_why(await find_why(conn, call.principal, project.id, question))
 
 
 async def observation_context(call: Call, arguments: ContextArguments) -> str:
@@ -236,6 +245,15 @@ TOOLS: list[Tool] = [
         shown_fields={"ids": "numbers"},
         scope="observations:read",
         handler=handle(BatchReadIn, observation_get),
+    ),
+    Tool(
+        name="observation_why",
+        title="Why a line is as it is",
+        description="Which turn wrote a line of a file, and why.",
+        shown_fields={"file": "", "text": "the line", "commit": "its hash, by git blame", "projectId": ""},
+        scope="observations:read",
+        handler=handle(WhyIn, observation_why),
+        project_field="projectId",
     ),
     Tool(
         name="observation_context",

@@ -20,6 +20,7 @@ _MAX_FILES, _MAX_PLACES = 50, 40
 _MAX_WHOLE = 200_000
 """Characters of a file that is looked through for what an edit has left in it."""
 _MAX_RUNS = 200
+_CONTENTS = ("content", "file_text", "contents", "text", "new_source")
 _SED = re.compile(r"s([/|#,])((?:(?!\1).){2,200})\1((?:(?!\1).){0,200})\1")
 
 
@@ -51,6 +52,39 @@ def read_edit_lines(reading: EventReading) -> list[FileLines]:
     return [FileLines(path=path, places=_read_edit(use))] if path else []
 
 
+def read_added_lines(reading: EventReading) -> dict[str, list[str]]:
+    """The lines that the call put into each file, without the blanks around them, by path."""
+    use = reading.tool_use
+    if use is None or not isinstance(reading.act, FileEdit):
+        return {}
+    if BEGIN_PATCH in use.patch:
+        pieces = PATCH_FILE.split(use.patch)
+        added = {
+            (moved[1] if (moved := PATCH_MOVE.search(body)) else name): [line[1:] for line in body.splitlines() if line[:1] == "+"]
+            for name, body in zip(pieces[2::3], pieces[3::3], strict=True)
+        }
+    elif use.command:
+        line = read_command_line(use.command)
+        added = {
+            command.output_path: (line.heredocs[0] if line.heredocs else " ".join(command.words[1:])).splitlines()
+            for command in line.commands
+            if command.output_path
+        }
+    else:
+        added = {use.path: _read_new_lines(use)}
+    return {
+        reading.folder.relative(path.strip()): [line.strip() for line in lines] for path, lines in added.items() if path.strip()
+    }
+
+
+def _read_new_lines(use: ToolUse) -> list[str]:
+    if hunks := read_hunks(use.fields, use.answer):
+        return [line[1:] for hunk in hunks for line in hunk.lines if line[:1] == "+"]
+    before = {line.strip() for line in field(use.answer, "originalFile").splitlines()}
+    content = field(use.fields, *_CONTENTS).splitlines()
+    return [line for line in content if line.strip() not in before]
+
+
 def _read_edit(use: ToolUse) -> list[EditedPlace]:
     before = field(use.answer, "originalFile")[:_MAX_WHOLE]
     if hunks := read_hunks(use.fields, use.answer):
@@ -58,7 +92,7 @@ def _read_edit(use: ToolUse) -> list[EditedPlace]:
         after = before.replace(old, new, -1 if use.fields.get("replace_all") is True else 1) if old and old in before else ""
         rest = before.replace(old, "", -1 if after else 0) if old and old in before else ""
         return [place for hunk in hunks[:_MAX_PLACES] for place in _read_lines(hunk.lines, before=rest, after=after)]
-    content = field(use.fields, "content", "file_text", "contents", "text", "new_source")
+    content = field(use.fields, *_CONTENTS)
     return [read_place(before.splitlines(), content.splitlines())] if content else []
 
 

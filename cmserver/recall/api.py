@@ -7,6 +7,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from cmserver.access import verb
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base import paging
@@ -37,6 +38,7 @@ from cmserver.recall.search.wire import (
 )
 from cmserver.recall.timeline.timeline import Timelines, render_timeline
 from cmserver.recall.timeline.wire import TimelineIn, TimelineOut, item_out
+from cmserver.recall.why import find_why
 from cmserver.sessions.read import find_session
 
 
@@ -143,6 +145,15 @@ async def post_timeline(request: Request) -> Response:
     return answer(TimelineOut(anchor=anchor, at_epoch=epoch_ms(timeline.at), items=items))
 
 
+@verb.post("/v1/why", "observations:read")
+async def post_why(call: verb.VerbCall, given: wire.WhyIn) -> wire.WhyOut:
+    """Why a line of a file, or the file, is as it is: the turn that wrote it, what was said there, and what came later."""
+    question = wire.why_question(given)
+    project = await call.dependency(Projects).named_or_own(call.principal, given.project_id, at="$.projectId")
+    async with call.read() as conn:
+        return wire.why_out(project.id, await find_why(conn, call.principal, project.id, question))
+
+
 _TIMELINE_LINES = operation.TextAnswer(
     "text/plain", "A line for each, below its day and session, when only text/plain is accepted."
 )
@@ -154,4 +165,5 @@ routes = [
     post("/v1/search", post_search, "observations:read", (SearchOut, SearchIndexOut, _HIT_LINES), body=SearchIn),
     post("/v1/context", post_context, "observations:read", ContextOut, body=ContextIn),
     post("/v1/timeline", post_timeline, "observations:read", (TimelineOut, _TIMELINE_LINES), body=TimelineIn),
+    post_why,
 ]

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
+from cmserver.base.errors import Invalid
 from cmserver.base.ids import epoch_ms
 from cmserver.base.paging import Limit
 from cmserver.base.structs import reshape
-from cmserver.base.text import Key, Text
+from cmserver.base.text import Key, Text, matching
 from cmserver.observations.wire import type_shown
 from cmserver.recall.index.layout import render_title
 from cmserver.recall.model import Index, IndexLine, OmissionReason, Receipt, SessionStart
 from cmserver.recall.readers import Readers
+from cmserver.recall.why import Why, WhyQuestion, read_time
+from cmserver.sessions.turns.wire import TurnOut, turn_out
 
 
 class ContextQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -34,6 +37,46 @@ class ContextQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     explain: bool = False
     limit: Limit | None = None
     format: Literal["json", "text"] | None = None
+
+
+class WhyIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """A line of a file, or without `text` the file. Git is where the file is: it says which commit a line is of.
+
+    `file` is its path, from the project's root or whole; `otherPaths` are what else it is called, as in the commit. `text` is the line
+    as it stands there. `commit` is the hash of its commit, or its first seven digits; without it the line is in none yet.
+    `writtenAtEpoch` is when its commit was written, in milliseconds: what turns did later is not looked at.
+    """
+
+    project_id: Key | None = None
+    file: Annotated[Text, Meta(min_length=1, max_length=4_096)]
+    other_paths: Annotated[list[Annotated[Text, Meta(min_length=1, max_length=4_096)]], Meta(max_length=5)] = []
+    text: Annotated[Text, Meta(max_length=2_000)] | None = None
+    commit: Annotated[str, matching(r"^[0-9a-f]{7,64}$", "A hash of git has 7 to 64 digits of 0-9a-f")] | None = None
+    written_at_epoch: int | None = None
+
+
+class LaterTurnOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A later turn, `how`: it `edited` the file, `changed` what the turn says, or `mentioned` it again. `line` tells it in short."""
+
+    number: int
+    created_at_epoch: int
+    line: str
+    how: Literal["edited", "changed", "mentioned"]
+
+
+class WhyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Why a line is as it is. `how` is what the turn did: it `wrote` the line, or only `committed` it; null without a turn.
+
+    `turn` is null where no agent is known to have written or committed it; `line` tells it in short, with marks of what is over.
+    `later` are the turns that came to it later, oldest first. `history` is the number of the observation that is its commit, or null.
+    """
+
+    project_id: UUID
+    how: Literal["wrote", "committed"] | None
+    turn: TurnOut | None
+    line: str
+    later: list[LaterTurnOut]
+    history: int | None
 
 
 class ReceiptsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -192,3 +235,22 @@ def readers_out(readers: Readers) -> ReadersOut:
         access_count=observation.access_count,
         last_accessed_at_epoch=epoch_ms(observation.last_accessed_at) if observation.last_accessed_at else None,
     )
+
+
+def why_question(sent: WhyIn) -> WhyQuestion:
+    """What is asked. Raises Invalid."""
+    if sent.text is None and sent.commit is None:
+        raise Invalid.at("$.text", "Send the line's text, its commit, or both.")
+    return WhyQuestion(
+        paths=[sent.file, *sent.other_paths],
+        text=sent.text,
+        commit=sent.commit,
+        written_at=read_time(sent.written_at_epoch, "$.writtenAtEpoch"),
+    )
+
+
+def why_out(project_id: UUID, why: Why) -> WhyOut:
+    """The answer."""
+    later = [reshape(it, LaterTurnOut, created_at_epoch=epoch_ms(it.created_at)) for it in why.later]
+    turn = turn_out(why.turn) if why.turn else None
+    return WhyOut(project_id=project_id, how=why.how, turn=turn, line=why.line, later=later, history=why.history)

@@ -37,6 +37,8 @@ ITEMS = [
 
 
 TABS = [
+    NavigationItem("List", "/ui/observations", "observations:read"),
+    NavigationItem("Why a line", "/ui/observations/why", "observations:read"),
     NavigationItem("Jobs", "/ui/jobs", "jobs:read"),
     NavigationItem("Lanes", "/ui/jobs/lanes", "jobs:read"),
     NavigationItem("Providers", "/ui/jobs/providers", "jobs:read"),

@@ -27,12 +27,14 @@ from cmserver.web.pages import (
     steward,
     team,
     today,
+    why,
 )
 
 PAGES: list[BaseRoute] = [
     *today.routes,
     *projects.routes,
     *sessions.routes,
+    *why.routes,
     *observations.routes,
     *observation.routes,
     *review.routes,

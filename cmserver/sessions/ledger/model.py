@@ -11,6 +11,8 @@ import msgspec
 from cmserver.reading.model import CommandResult, EditedPlace
 
 TraceKind = Literal["edit", "check"]
+COMMIT_DIGITS = 7
+"""By so many of its first digits a turn's commit is found."""
 
 
 class CheckRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +83,23 @@ class Trace(NewTrace, frozen=True, kw_only=True):
     """A trace with the commit that has it."""
 
     commit: str | None
+
+
+class FileTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn put into a file, as tokens, with the commit that has it; `number` and `created_at` are the turn's."""
+
+    turn_id: UUID
+    number: int
+    created_at: datetime
+    put_in: list[int]
+    commit: str | None
+
+
+class TurnCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit that a turn made, by the hash that git printed."""
+
+    turn_id: UUID
+    commit: str
 
 
 class TurnRuns(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from cmserver.reading.model import CommandResult, EditedPlace
 from cmserver.rules.failures import FollowedFailures
 from cmserver.sessions.ledger import repository
 from cmserver.sessions.ledger.model import (
+    COMMIT_DIGITS,
     CheckRun,
     EarlierUndo,
     NewEntry,
@@ -60,6 +61,8 @@ async def note_turn(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: 
     changed = await _note_edits(conn, team_id, turn, traces)
     for commit in traces.commits:
         await repository.commit(conn, team_id, turn.id, commit, traces.loose)
+        if len(commit) >= COMMIT_DIGITS:
+            await repository.add_commit(conn, team_id, turn.id, commit[:COMMIT_DIGITS], commit)
     if changed:
         traces_of = _by_name(await repository.of_names(conn, team_id, turn.project_id, "edit", changed, _MAX_TURNS))
         compared = [

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query, query
-from cmserver.sessions.ledger.model import Entry, NewEntry, NewTrace, Scope, Trace, TracedTurn, TraceKind, TurnRuns, UntracedTurn
+from cmserver.sessions.ledger.model import (
+    Entry,
+    FileTrace,
+    NewEntry,
+    NewTrace,
+    Scope,
+    Trace,
+    TracedTurn,
+    TraceKind,
+    TurnCommit,
+    TurnRuns,
+    UntracedTurn,
+)
 
 OWNS = {"turn_traces", "turn_ledger", "untraced_turns"}
 
@@ -187,6 +200,43 @@ async def rename(conn: Conn, team_id: UUID, turn: TracedTurn, old: str, new: str
     """)
 async def commit(conn: Conn, team_id: UUID, turn_id: UUID, commit: str, loose: Collection[str]) -> None:
     """Note that a commit has what its session did until then, but for the `loose` files of the turn itself."""
+    ...
+
+
+@query("""
+    INSERT INTO turn_traces (team_id, project_id, turn_id, kind, name, commit)
+    SELECT t.team_id, t.project_id, t.id, 'commit', %(name)s, %(commit)s FROM turns t
+     WHERE t.id = %(turn_id)s AND t.team_id = %(team_id)s
+    ON CONFLICT (turn_id, kind, name) DO UPDATE SET commit = EXCLUDED.commit
+    """)
+async def add_commit(conn: Conn, team_id: UUID, turn_id: UUID, name: str, commit: str) -> None:
+    """Note a commit that the turn made; `name` is the beginning of its hash."""
+    ...
+
+
+@query("""
+    SELECT r.turn_id, r.commit FROM turn_traces r JOIN turns t ON t.id = r.turn_id AND t.team_id = r.team_id
+     WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = 'commit' AND r.name = %(name)s
+       AND r.commit IS NOT NULL
+     ORDER BY t.created_at DESC, t.number DESC LIMIT %(limit)s
+    """)
+async def commits(conn: Conn, team_id: UUID, project_id: UUID, name: str, limit: int) -> list[TurnCommit]:
+    """The commits of the project's turns whose hash begins so, those of the newest turns first."""
+    ...
+
+
+# Of a turn that calls the file otherwise in another place, each.
+@query("""
+    SELECT r.turn_id, t.number, t.created_at, r.put_in, r.commit
+      FROM turn_traces r JOIN turns t ON t.id = r.turn_id AND t.team_id = r.team_id
+     WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = 'edit' AND r.name = ANY(%(names)s::text[])
+       AND t.created_at <= %(until)s
+     ORDER BY t.created_at DESC, t.number DESC LIMIT %(limit)s
+    """)
+async def of_file(
+    conn: Conn, team_id: UUID, project_id: UUID, names: Collection[str], *, until: datetime, limit: int
+) -> list[FileTrace]:
+    """What turns of the project that had begun by then did to the file of any of these names, the newest first."""
     ...
 
 
