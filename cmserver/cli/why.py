@@ -10,6 +10,7 @@ import msgspec
 
 from cmserver.base.columns import format_time
 from cmserver.base.errors import CmserverError, Invalid, NotFound
+from cmserver.base.http.frame import PATH_NOT_FOUND
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli import api_client
 from cmserver.cli.output import as_called, render_json
@@ -96,7 +97,7 @@ async def _ask(
     try:
         return (await client.post("/v1/why", api_client.present(body))).read(WhyOut)
     except NotFound as error:
-        if "$.projectId" in str(error):
+        if str(error) != PATH_NOT_FOUND:
             raise
         raise CmserverError("The server is older than this command and cannot answer it. Upgrade the server.") from error
 

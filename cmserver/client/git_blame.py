@@ -1,7 +1,7 @@
 """Asks the git repository of a file on this machine which commit a line, or the file, is of.
 
-As with its history, nothing of the repository is run. So git does not look at the work tree, for which it would run filters: the file
-is read here, and its line is looked for in the newest commit.
+As with its history, nothing of the repository is run. So git does not look at the work tree, for which it would run filters: the
+file is read here, and its line is looked for in the newest commit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NoSuchLine(NotFound):
 
 
 class RepositoryFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file in the work tree `top` of a repository. `path` is what git calls it; `blob` is empty where the newest commit lacks it."""
+    """A file in the work tree `top` of a repository. `path` is what git calls it; `blob` is "" where the newest commit lacks it."""
 
     file: Path
     top: Path
@@ -80,7 +80,7 @@ def find_file(file: Path) -> RepositoryFile:
     filtered = run_git(top, "--literal-pathspecs", "check-attr", "-z", "filter", "working-tree-encoding", "--", path)
     if any(value not in {"unspecified", "unset"} for value in filtered.split("\0")[2::3]):
         raise UnreadableRepository(f"{shown} is stored through a filter, which is not run: what git has of it is no text.")
-    is_born = run_git(top, "rev-parse", "--revs-only", "HEAD", "--") != ""
+    is_born = run_git(top, "rev-parse", "--revs-only", "HEAD") != ""
     entry = run_git(top, "--literal-pathspecs", "ls-tree", "-z", "--full-tree", "HEAD", "--", path) if is_born else ""
     mode, kind, blob, *_ = [*entry.partition("\t")[0].split(), "", "", ""]
     return RepositoryFile(file=file, top=top, path=path, blob=blob if kind == "blob" and mode != "120000" else "")
@@ -161,7 +161,18 @@ def _find_committed(found: RepositoryFile, lines: list[bytes], place: int) -> in
 
 
 def _blame(found: RepositoryFile, number: int) -> FileCommit:
-    words = ("--porcelain", "--root", "--no-textconv", "-L", f"{number},{number}", "HEAD", "--", found.path)
+    words = (
+        "--porcelain",
+        "-w",
+        "--root",
+        "--no-textconv",
+        "--no-ignore-revs-file",
+        "-L",
+        f"{number},{number}",
+        "HEAD",
+        "--",
+        found.path,
+    )
     with open_git(found.top, "blame", *words) as out:
         said = _read(out, _MAX_BLAME_BYTES)
     first, *rest = said.split(b"\n")

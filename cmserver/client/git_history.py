@@ -37,7 +37,7 @@ _SETTINGS = (
     "core.fsmonitor=false", "core.hooksPath=/dev/null", "core.attributesFile=/dev/null", "core.pager=cat",
     "log.showSignature=false", "gpg.program=false", "gpg.ssh.program=false",
     "gpg.x509.program=false", "diff.external=", "i18n.logOutputEncoding=UTF-8",
-    "log.mailmap=false", "mailmap.file=", "mailmap.blob=", "protocol.allow=never", "blame.ignoreRevsFile=",
+    "log.mailmap=false", "mailmap.file=", "mailmap.blob=", "protocol.allow=never",
 )  # fmt: skip
 _LOG = (
     "log", "--no-merges", "--no-show-signature", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-notes", "--no-color",

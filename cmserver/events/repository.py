@@ -311,7 +311,8 @@ async def projects_of_events(conn: Conn, team_id: UUID, project_id: UUID | None,
 # Those of each turn, by its session's part of the index; a client's clock may be wrong by some minutes. What has the text at all is
 # read by the caller.
 @unprepared_query("""
-    SELECT t.id AS turn_id, e.event_type, e.payload, s.metadata ->> 'root' AS root, time_of_event(e.occurred_at, e.received_at) AS at
+    SELECT t.id AS turn_id, e.event_type, e.payload, s.metadata ->> 'root' AS root,
+           time_of_event(e.occurred_at, e.received_at) AS at
       FROM turns t
       JOIN server_sessions s ON s.id = t.server_session_id AND s.team_id = t.team_id
      CROSS JOIN LATERAL (SELECT min(l.created_at) AS at FROM turns l

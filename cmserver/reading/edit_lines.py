@@ -53,14 +53,14 @@ def read_edit_lines(reading: EventReading) -> list[FileLines]:
 
 
 def read_added_lines(reading: EventReading) -> dict[str, list[str]]:
-    """The lines that the call put into each file, without the blanks around them, by path."""
+    """The lines that the call put into each file, without the blanks around them, by path. None that it only moved or indented."""
     use = reading.tool_use
     if use is None or not isinstance(reading.act, FileEdit):
         return {}
     if BEGIN_PATCH in use.patch:
         pieces = PATCH_FILE.split(use.patch)
         added = {
-            (moved[1] if (moved := PATCH_MOVE.search(body)) else name): [line[1:] for line in body.splitlines() if line[:1] == "+"]
+            (moved[1] if (moved := PATCH_MOVE.search(body)) else name): _find_new(body.splitlines())
             for name, body in zip(pieces[2::3], pieces[3::3], strict=True)
         }
     elif use.command:
@@ -79,10 +79,14 @@ def read_added_lines(reading: EventReading) -> dict[str, list[str]]:
 
 def _read_new_lines(use: ToolUse) -> list[str]:
     if hunks := read_hunks(use.fields, use.answer):
-        return [line[1:] for hunk in hunks for line in hunk.lines if line[:1] == "+"]
-    before = {line.strip() for line in field(use.answer, "originalFile").splitlines()}
-    content = field(use.fields, *_CONTENTS).splitlines()
-    return [line for line in content if line.strip() not in before]
+        return _find_new([line for hunk in hunks for line in hunk.lines])
+    before = [f"-{line}" for line in field(use.answer, "originalFile").splitlines()]
+    return _find_new([*before, *(f"+{line}" for line in field(use.fields, *_CONTENTS).splitlines())])
+
+
+def _find_new(diff: list[str]) -> list[str]:
+    removed = {line[1:].strip() for line in diff if line[:1] == "-"}
+    return [line[1:] for line in diff if line[:1] == "+" and line[1:].strip() not in removed]
 
 
 def _read_edit(use: ToolUse) -> list[EditedPlace]:

@@ -1,7 +1,7 @@
 """Why a line of a file is as it is: the turn that wrote it, what was said there, and what came later.
 
-Git is on the developer's machine, which says which commit the line is of. Precision goes before recall: a turn wrote a line if it put
-exactly that in, or made the commit and put in most of what stands in the line; else at most it made the commit.
+Git is on the developer's machine, which says which commit the line is of. Precision goes before recall: a turn wrote a line if it
+put exactly that in, or made the commit and put in most of what stands in the line; else at most it made the commit.
 """
 
 from __future__ import annotations
@@ -215,14 +215,13 @@ async def _tell(conn: Conn, team_id: UUID, turn: SessionTurn, names: Collection[
     marked, mark = LaterTurns([], entries).mark(turn)
     line = render_turn(marked, before[0] if before else None, SIDE_CHARS, (), mark)
     edited = await ledger.of_file(conn, team_id, turn.project_id, names, until=datetime.now(UTC), limit=_MAX_TRACES)
-    how: dict[int, Later] = {}
-    for trace in edited:
-        if (trace.created_at, trace.number) > (turn.created_at, turn.number) and len(how) < _MAX_LATER:
-            how[trace.number] = "edited"
+    after = [trace.number for trace in edited if (trace.created_at, trace.number) > (turn.created_at, turn.number)]
     pointed = [pointer.later_number for pointer in await sentences.pointers(conn, team_id, [turn.number])]
-    how = dict.fromkeys(sorted(pointed, reverse=True)[:_MAX_LATER], "mentioned") | how
-    changed = {entry.later_number for entry in entries if entry.kind == "edit"}
-    how |= dict.fromkeys(sorted(changed, reverse=True)[:_MAX_LATER], "changed")
+    changed = [entry.later_number for entry in entries if entry.kind == "edit"]
+    how: dict[int, Later] = {}
+    kinds: Sequence[tuple[Sequence[int], Later]] = ((after, "edited"), (pointed, "mentioned"), (changed, "changed"))
+    for numbers, what in kinds:
+        how |= dict.fromkeys(sorted(set(numbers), reverse=True)[:_MAX_LATER], what)
     rows = [row for row in await turns.by_numbers(conn, team_id, how) if row.project_id == turn.project_id] if how else []
     later = [
         LaterTurn(number=row.number, created_at=row.created_at, line=render_turn(row, None, SHORT_CHARS), how=how[row.number])

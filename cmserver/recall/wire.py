@@ -42,8 +42,8 @@ class ContextQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
 class WhyIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """A line of a file, or without `text` the file. Git is where the file is: it says which commit a line is of.
 
-    `file` is its path, from the project's root or whole; `otherPaths` are what else it is called, as in the commit. `text` is the line
-    as it stands there. `commit` is the hash of its commit, or its first seven digits; without it the line is in none yet.
+    `file` is its path, from the project's root or whole; `otherPaths` are what else it is called, as in the commit. `text` is the
+    line as it stands there. `commit` is the hash of its commit, or its first seven digits; without it the line is in none yet.
     `writtenAtEpoch` is when its commit was written, in milliseconds: what turns did later is not looked at.
     """
 
@@ -56,7 +56,7 @@ class WhyIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=
 
 
 class LaterTurnOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A later turn, `how`: it `edited` the file, `changed` what the turn says, or `mentioned` it again. `line` tells it in short."""
+    """A later turn, `how`: it `edited` the file, `changed` what the turn says, or `mentioned` it again. `line` is it in short."""
 
     number: int
     created_at_epoch: int
@@ -67,8 +67,9 @@ class LaterTurnOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class WhyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Why a line is as it is. `how` is what the turn did: it `wrote` the line, or only `committed` it; null without a turn.
 
-    `turn` is null where no agent is known to have written or committed it; `line` tells it in short, with marks of what is over.
-    `later` are the turns that came to it later, oldest first. `history` is the number of the observation that is its commit, or null.
+    `turn` is null where no agent is known to have written or committed it; `line` is it in short, with marks of what is over.
+    `later` are the turns that came to it later, oldest first. `history` is the number of the observation that is its commit, or
+    null.
     """
 
     project_id: UUID

@@ -33,7 +33,8 @@ HEADERS = [
     (b"cache-control", b"no-store"),
 ]
 """Headers of every answer; a route may give another value (pages do)."""
-_NOT_FOUND = ("NotFound", "Path not found.")
+PATH_NOT_FOUND = "Path not found."
+_NOT_FOUND = ("NotFound", PATH_NOT_FOUND)
 _NOT_ALLOWED = ("MethodNotAllowed", "This path does not allow that method.")
 
 

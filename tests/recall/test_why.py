@@ -1,0 +1,203 @@
+"""Why a line is as it is: hooks of sessions and a repository's commits in, the right turn or none out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from cmserver.base.db import Db
+from tests.conftest import Cast, bound_to
+from tests.generation.test_turns import Agent
+from tests.generation.tools import Outbox
+from tests.table import try_rows
+
+PAY, LOCK = "src/pay.py", "with lock(ledger, timeout=30):"
+FIRST, SECOND, OTHER = ("4c1e2f3" + "a" * 33, "b" * 40, "9" * 40)
+
+
+class Asker:
+    """Works as Claude Code does, and asks why a line is as it is."""
+
+    def __init__(self, client: httpx.AsyncClient, cast: Cast, outbox: Outbox) -> None:
+        self.agent = Agent(client, cast, outbox)
+        self.client = client
+        self.headers = cast.alice.headers
+        self.project = cast.alice.project.canonical_id
+
+    async def turn(self, words: str, *edits: tuple[str, str, str], commit: str = "", reply: str = "It is done.") -> None:
+        await self.agent.prompt(words)
+        for path, old, new in edits:
+            await self.agent.edit(path, old, new)
+        if commit:
+            await self.agent.run("git commit -am change", f"[main {commit[:7]}] change\n 1 file changed")
+        await self.agent.stop(reply)
+
+    async def why(self, text: str | None = LOCK, commit: str | None = None, **fields: Any) -> Any:
+        body = {"projectId": self.project, "file": PAY, "text": text, "commit": commit, **fields}
+        answer = await self.client.post("/v1/why", json=body, headers=self.headers)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def asked(self, text: str | None = LOCK, commit: str | None = None, **fields: Any) -> tuple[str | None, str | None]:
+        """What the turn did, and what was asked in it."""
+        answer = await self.why(text, commit, **fields)
+        return answer["how"], answer["turn"] and answer["turn"]["prompt"]
+
+
+@pytest.fixture
+def asker(client: httpx.AsyncClient, cast: Cast, outbox: Outbox) -> Asker:
+    return Asker(client, cast, outbox)
+
+
+async def age(db: Db, days: int) -> None:
+    """Let all that there is be older."""
+    async with db.system() as conn:
+        for statement in (
+            "UPDATE agent_events SET occurred_at = occurred_at - %s::interval, received_at = received_at - %s::interval",
+            "UPDATE turns SET created_at = created_at - %s::interval, ended_at = ended_at - %s::interval",
+        ):
+            await conn.execute(statement, (f"{days} days", f"{days} days"))
+
+
+async def test_a_line_leads_to_what_was_said_when_it_was_written(asker: Asker):
+    await asker.turn(
+        "Lock the ledger first.", (PAY, "pass", f"    {LOCK}\n        pass"), commit=FIRST, reply="Two writers lost money."
+    )
+    await asker.turn("Wait longer.", (PAY, "a = 1", "a = 2"))
+
+    answer = await asker.why(commit=FIRST)
+
+    assert (answer["how"], answer["turn"]["prompt"]) == ("wrote", "Lock the ledger first.")
+    assert "Two writers lost money." in answer["line"]
+    assert [(turn["how"], "Wait longer." in turn["line"]) for turn in answer["later"]] == [("edited", True)]
+
+
+async def test_the_session_s_own_line_is_found_while_its_turn_goes_on(asker: Asker):
+    await asker.agent.prompt("Lock it.")
+    await asker.agent.edit(PAY, "pass", LOCK)
+
+    assert await asker.asked() == ("wrote", "Lock it.")
+
+
+@try_rows(
+    ("text", "commit", "fields", "found"),
+    [
+        (LOCK, FIRST, {}, ("wrote", "Lock it.")),
+        (LOCK, FIRST[:7], {}, ("wrote", "Lock it.")),
+        (f"\t{LOCK}  ", None, {}, ("wrote", "Lock it.")),
+        (LOCK, OTHER, {}, ("wrote", "Lock it.")),
+        # A formatter came over it, or a person changed it before the agent committed it.
+        ("with lock(ledger,  timeout=30) :", FIRST, {}, ("wrote", "Lock it.")),
+        ("with hold(other, seconds=99):", FIRST, {}, ("committed", "Commit it.")),
+        ("with lock(ledger, timeout=99):", OTHER, {}, (None, None)),
+        # What the turn edited, but did not put in.
+        ("def pay():", OTHER, {}, (None, None)),
+        ("}", OTHER, {}, (None, None)),
+        (LOCK, OTHER, {"file": "src/queue.py"}, (None, None)),
+        (LOCK, None, {"file": "src/queue.py", "otherPaths": ["/src/src/pay.py"]}, ("wrote", "Lock it.")),
+        (LOCK, OTHER, {"file": "src/new.py", "otherPaths": [PAY]}, ("wrote", "Lock it.")),
+        (None, FIRST, {}, ("wrote", "Lock it.")),
+        (None, FIRST, {"file": "src/made.py"}, ("committed", "Commit it.")),
+        (None, OTHER, {}, (None, None)),
+        (LOCK, OTHER, {"writtenAtEpoch": 1_767_225_600_000}, (None, None)),
+        (LOCK, FIRST, {"file": "%_'; \u202e\x1b[31m"}, ("committed", "Commit it.")),
+    ],
+)
+async def test_which_turn_wrote_it(
+    client: httpx.AsyncClient,
+    cast: Cast,
+    outbox: Outbox,
+    text: str | None,
+    commit: str | None,
+    fields: dict[str, Any],
+    found: tuple[str | None, str | None],
+):
+    asker = Asker(client, cast, outbox)
+    async with outbox.db.system() as conn:
+        is_new = await (await conn.execute("SELECT FROM turns LIMIT 1")).fetchone() is None
+    if is_new:
+        await asker.turn("Lock it.", (PAY, "def pay():\n    pass", f"def pay():\n    {LOCK}\n        pass\n}}"))
+        await asker.turn("Commit it.", commit=FIRST)
+        await asker.turn("Now the queue.", ("src/queue.py", "a = 1", "a = 2"), commit=SECOND)
+
+    assert await asker.asked(text, commit, **fields) == found
+
+
+async def test_of_two_turns_that_wrote_the_same_line_the_commit_says_which(asker: Asker, db: Db):
+    await asker.turn("Lock it.", (PAY, "pass", LOCK), commit=FIRST)
+    await asker.turn("No lock.", (PAY, LOCK, "pass"))
+    await age(db, 10)
+    await asker.turn("Lock it again.", (PAY, "pass", f"{LOCK}\n    pass"), commit=SECOND)
+    (then,) = [turn for turn in (await asker.why(commit=FIRST))["later"] if "No lock." in turn["line"]]
+
+    assert (await asker.asked(commit=FIRST), await asker.asked(commit=SECOND)) == (
+        ("wrote", "Lock it."),
+        ("wrote", "Lock it again."),
+    )
+    by_time = [await asker.asked(commit=OTHER, writtenAtEpoch=at) for at in (then["createdAtEpoch"], None)]
+    assert by_time == [("wrote", "Lock it."), ("wrote", "Lock it again.")]
+    assert then["how"] == "changed"
+
+
+async def test_a_commit_that_was_taken_over_is_named(asker: Asker):
+    sent = {"hash": OTHER, "subject": "Lock it", "authoredAtEpoch": 1_767_225_600_000, "files": [PAY]}
+    answer = await asker.client.post("/v1/history", json={"projectId": asker.project, "commits": [sent]}, headers=asker.headers)
+    assert answer.status_code == 200, answer.text
+
+    answer = await asker.why(commit=OTHER)
+
+    assert (answer["how"], answer["turn"], answer["line"], answer["later"]) == (None, None, "", [])
+    shown = await asker.client.get(f"/v1/observations/{answer['history']}", headers=asker.headers)
+    assert shown.json()["observation"]["title"] == "Lock it"
+
+
+async def test_another_project_and_another_team_know_nothing_of_it(asker: Asker, cast: Cast, db: Db):
+    await asker.turn("Lock it.", (PAY, "pass", LOCK), commit=FIRST)
+    other = await bound_to(db, cast.alice, "github.com/acme/other")
+    question = {"file": PAY, "text": LOCK, "commit": FIRST}
+
+    answers = [
+        await asker.client.post("/v1/why", json={**question, **named}, headers=person.headers)
+        for person, named in ((other, {}), (cast.charlie, {"projectId": asker.project}))
+    ]
+    foreign = await asker.client.post("/v1/why", json={**question, "projectId": asker.project}, headers=other.headers)
+
+    assert [(answer.status_code, answer.json()["turn"]) for answer in answers] == [(200, None)] * 2
+    assert foreign.status_code == 404
+
+
+@try_rows(
+    ("fields", "path"),
+    [
+        ({"text": None}, "$.text"),
+        ({"commit": "4c1e2f"}, "$.commit"),
+        ({"commit": "HEAD; rm"}, "$.commit"),
+        ({"commit": "a" * 65}, "$.commit"),
+        ({"text": "a" * 2_001}, "$.text"),
+        ({"text": "a\0"}, "$.text"),
+        ({"file": ""}, "$.file"),
+        ({"file": "a" * 4_097}, "$.file"),
+        ({"otherPaths": ["a"] * 6}, "$.otherPaths"),
+        ({"writtenAtEpoch": 10**17}, "$.writtenAtEpoch"),
+        ({"line": 3}, "$.line"),
+    ],
+)
+async def test_a_wrong_field_is_named(client: httpx.AsyncClient, cast: Cast, fields: dict[str, Any], path: str):
+    body = {"projectId": cast.alice.project.canonical_id, "file": PAY, "text": LOCK, **fields}
+
+    answer = await client.post("/v1/why", json=body, headers=cast.alice.headers)
+
+    assert answer.status_code == 400
+    assert answer.json()["issues"][0]["path"] in {path, "$"}
+
+
+async def test_what_is_read_is_audited_as_turns_are(asker: Asker, db: Db):
+    await asker.turn("Lock it.", (PAY, "pass", LOCK))
+
+    await asker.why()
+
+    async with db.system() as conn:
+        counted = await (await conn.execute("SELECT details FROM audit_log WHERE action = 'prompts.served'")).fetchall()
+    assert len(counted) == 1
