@@ -28,6 +28,7 @@ from cmserver.client.server_api import Api, ApiAnswer, MissingKey, ServerUnreach
 from tests.cli.conftest import Cms, every_command
 from tests.client.hook.recorder import Recorder, Reply
 from tests.conftest import Cast
+from tests.repositories import Repository
 
 NOBODY_LISTENS = "http://127.0.0.1:1"
 
@@ -326,17 +327,21 @@ def placeholders(command: click.Command) -> list[str]:
     return [*words, *(["--yes"] if any(one.name == "yes" for one in command.params) else [])]
 
 
-async def test_every_command_is_refused_without_a_good_key(cms: Cms, cast: Cast):
+async def test_every_command_is_refused_without_a_good_key(cms: Cms, cast: Cast, tmp_path: Path):
+    repository = Repository(tmp_path / "clone")
+    repository.write("a.py", "a = 1\n")
     more = {
         "reindex": ["--project", "x"],
         "teams limits": ["--clear"],
         "review": ["--dismiss"],
         "edit": ["--title", "x"],
         "import git": ["--project", "x", "--undo"],
+        "why": ["--project", "x"],
     }
 
     for path, command in every_command().items():
-        said = await cms(*path.split(), *placeholders(command), *more.get(path, []), key="cms_nobody")
+        words = [f"{repository.folder}/a.py:1"] if path == "why" else placeholders(command)
+        said = await cms(*path.split(), *words, *more.get(path, []), key="cms_nobody")
 
         assert (path, said.code, said.out) == (path, 1, "")
         assert "key is wrong, expired or revoked" in said.err

@@ -16,10 +16,12 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.sql import Jsonb, Query
 from cmserver.calls.repository import budget_statuses
+from cmserver.events.repository import tool_uses_with
 from cmserver.generation.model import End
 from cmserver.generation.operate.repository import COUNT, PAGE, queue_counts
 from cmserver.generation.operate.repository import RUNS as CALLS
 from cmserver.generation.repository import END_JOBS, INSERT_STEWARD_JOBS
+from cmserver.git import repository as history
 from cmserver.graph import repository as graph
 from cmserver.observations.embedding import indexes
 from cmserver.observations.embedding.repository import CLAIM
@@ -31,6 +33,7 @@ from cmserver.recall.receipts.repository import SHOWN_NUMBERS, last_index_at
 from cmserver.recall.search import repository as search
 from cmserver.recall.search.model import Filters
 from cmserver.recall.timeline import repository as timeline
+from cmserver.sessions.ledger import repository as ledger
 from cmserver.sessions.repository import session_and_last_prompt
 from cmserver.sessions.turns import repository as turns
 from tests.conftest import Cast, Server, make_cast
@@ -379,6 +382,37 @@ async def test_prompts_are_read_from_the_end_of_the_index_of_each_project(db: Db
             told = await plan(db, cast.alice.team_id, side.text, beside)
             assert re.search("Index Scan (Backward )?using turns_(project|team) ", told), told
             assert not WHOLE_SORT.search(told)
+
+
+TRACES = """
+INSERT INTO turn_traces (team_id, project_id, turn_id, kind, name, commit)
+SELECT team_id, project_id, id, kind,
+       CASE kind WHEN 'edit' THEN 'src/' || number %% 500 || '.py' ELSE left(md5(number::text), 7) END, md5(number::text)
+  FROM turns, unnest(ARRAY['edit', 'commit']) AS kind
+ WHERE project_id = %(project_id)s
+"""
+
+
+async def test_why_a_line_is_as_it_is_is_found_by_its_file_its_commit_and_the_calls_of_few_turns(db: Db, cast: Cast):
+    async with db.system() as conn:
+        for person in (cast.alice, cast.charlie):
+            ids = {"team_id": person.team_id, "project_id": person.project.id}
+            await conn.execute(PROMPTS, ids)
+            await conn.execute(TRACES, ids)
+        rows = await (await conn.execute("SELECT id FROM turns WHERE number < 20 AND team_id = %(team_id)s", ids)).fetchall()
+    async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
+        await conn.execute("VACUUM ANALYZE turns, turn_traces, agent_events")
+    asked: dict[str, object] = {"team_id": cast.charlie.team_id, "project_id": cast.charlie.project.id, "limit": 20}
+    now = datetime.now(UTC)
+
+    for query, params in (
+        (ledger.of_file, {"names": ["src/7.py", "/src/src/7.py"], "until": now}),
+        (ledger.commits, {"name": "c4ca423"}),
+        (tool_uses_with, {"turn_ids": [row[0] for row in rows], "text": "wombat", "until": now}),
+        (history.number_of, {"key": "git:" + "a" * 40}),
+    ):
+        told = await plan(db, cast.charlie.team_id, query.query.text, {**asked, **params})
+        assert not re.search("Seq Scan on (turns|turn_traces|agent_events|observations)", told), told
 
 
 SESSIONS = """

@@ -17,6 +17,7 @@ from cmserver.ingest import intake
 from cmserver.observations.model import estimate_tokens
 from cmserver.observations.plain import render_observations
 from tests.conftest import Cast, mint
+from tests.generation.test_turns import Agent
 from tests.generation.test_worker import working
 from tests.generation.tools import Outbox, Scripted
 from tests.make import Make
@@ -43,6 +44,27 @@ async def test_a_search_gives_lines_of_what_fits(app: AsgiFrame, cast: Cast, mak
     assert found[0].endswith(f"1 of 1. Whole, these take ~{estimate_tokens(render_observations([wombat]))} tokens.")
     assert not found[1]
     assert nothing == ("Nothing fits.", False)
+
+
+async def test_a_line_says_which_turn_wrote_it(
+    app: AsgiFrame, client: httpx.AsyncClient, cast: Cast, outbox: Outbox, mode: Mode
+):
+    agent = Agent(client, cast, outbox)
+    await agent.prompt("Raise the limit, says the bank.")
+    await agent.edit("src/pay.py", "LIMIT = 10", "LIMIT = 30")
+    await agent.run("git commit -am x", "[main 4c1e2f3] x")
+    await agent.stop("It is 30 now.")
+    project = cast.alice.project.canonical_id
+
+    async with connected(app, cast.alice, mode=mode) as model:
+        asked = {"file": "src/pay.py", "projectId": project}
+        written = await called(model, "observation_why", **asked, text="LIMIT = 30")
+        committed = await called(model, "observation_why", **asked, text="other(line)", commit="4c1e2f3" + "0" * 33)
+        nobody = await called(model, "observation_why", **asked, text="other(line)")
+
+    assert re.search(r"Written in #\d+ \d{4}-\d\d-\d\d .*Raise the limit, says the bank\.", written[0])
+    assert "Who wrote it is not known. Committed in #" in committed[0]
+    assert nobody == ("No turn is known that wrote it.", False)
 
 
 async def test_a_search_takes_what_rest_takes(app: AsgiFrame, cast: Cast, make: Make, mode: Mode):

@@ -44,6 +44,12 @@ PAGES = [
         path="/ui/observations/chosen?number={observation}&number={second}&number={third}",
         empty_path="/ui/observations/chosen",
     ),
+    PageCase(
+        name="why",
+        path="/ui/observations/why?project={project}&file=src%2Forders.py&text=while+order.attempt+%3C+3%3A",
+        heading="Why a line is as it is",
+        empty_path="/ui/observations/why",
+    ),
     PageCase(name="observation", path="/ui/observations/{observation}"),
     PageCase(name="observation-edit", path="/ui/observations/{observation}/edit", heading="Correct"),
     PageCase(name="observation-merged", path="/ui/observations/{merged}"),
