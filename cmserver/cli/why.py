@@ -114,13 +114,16 @@ def _describe(reason: CommitReason) -> list[str]:
         lines = ["In no commit yet."]
     else:
         known = f" (#{answer.history})" if answer.history else ""
-        day = format_time(commit.authored_at_epoch)
-        lines = [f"{commit.hash[:_HASH_CHARS]} {day} {commit.author}: {commit.subject}{known}"]
+        lines = [f"{commit.hash[:_HASH_CHARS]} {_day(commit.authored_at_epoch)} {commit.author}: {commit.subject}{known}"]
         lines += ["The clone is shallow and begins here: the line may be older."] if commit.is_edge else []
     if answer.turn is None:
         return [*lines, "No turn of an agent is known that wrote it."]
     by = f" by {answer.turn.actor_id}" if answer.turn.actor_id else ""
     did = _DID[answer.how or "committed"]
-    lines.append(f"{did} #{answer.turn.number} {format_time(answer.turn.created_at_epoch)}{by}: {answer.line}")
-    lines += [f"Later {_LATER[it.how]} #{it.number} {format_time(it.created_at_epoch)}: {it.line}" for it in answer.later]
+    lines.append(f"{did} #{answer.turn.number} {_day(answer.turn.created_at_epoch)}{by}: {answer.line}")
+    lines += [f"Later {_LATER[it.how]} #{it.number} {_day(it.created_at_epoch)}: {it.line}" for it in answer.later]
     return lines
+
+
+def _day(epoch: int) -> str:
+    return format_time(epoch)[:10]

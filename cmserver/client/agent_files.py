@@ -18,7 +18,7 @@ from cmserver.client.json_edit import Addition, add_values, remove_values
 SERVER_NAME = "cmserver"
 """Of the MCP server in an agent's settings."""
 
-READING_TOOLS = ("observation_search", "observation_timeline", "observation_get", "observation_context")
+READING_TOOLS = ("observation_search", "observation_timeline", "observation_get", "observation_why", "observation_context")
 """Our MCP tools that only read: an agent may call them without asking."""
 
 _BLOCK_START = "<!-- cmserver: begin. `cmserver disconnect` removes this block. -->"

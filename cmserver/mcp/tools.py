@@ -248,9 +248,9 @@ TOOLS: list[Tool] = [
     ),
     Tool(
         name="observation_why",
-        title="Why a line is as it is",
-        description="Which turn wrote a line of a file, and why.",
-        shown_fields={"file": "", "text": "the line", "commit": "its hash, by git blame", "projectId": ""},
+        title="Why a line is so",
+        description="The turn that wrote a line of a file.",
+        shown_fields={"file": "", "text": "the line", "commit": "by git blame"},
         scope="observations:read",
         handler=handle(WhyIn, observation_why),
         project_field="projectId",

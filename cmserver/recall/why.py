@@ -219,7 +219,7 @@ async def _tell(conn: Conn, team_id: UUID, turn: SessionTurn, names: Collection[
     pointed = [pointer.later_number for pointer in await sentences.pointers(conn, team_id, [turn.number])]
     changed = [entry.later_number for entry in entries if entry.kind == "edit"]
     how: dict[int, Later] = {}
-    kinds: Sequence[tuple[Sequence[int], Later]] = ((after, "edited"), (pointed, "mentioned"), (changed, "changed"))
+    kinds: Sequence[tuple[Sequence[int], Later]] = ((pointed, "mentioned"), (after, "edited"), (changed, "changed"))
     for numbers, what in kinds:
         how |= dict.fromkeys(sorted(set(numbers), reverse=True)[:_MAX_LATER], what)
     rows = [row for row in await turns.by_numbers(conn, team_id, how) if row.project_id == turn.project_id] if how else []

@@ -46,9 +46,7 @@ async def test_a_search_gives_lines_of_what_fits(app: AsgiFrame, cast: Cast, mak
     assert nothing == ("Nothing fits.", False)
 
 
-async def test_a_line_says_which_turn_wrote_it(
-    app: AsgiFrame, client: httpx.AsyncClient, cast: Cast, outbox: Outbox, mode: Mode
-):
+async def test_a_line_says_which_turn_wrote_it(app: AsgiFrame, client: httpx.AsyncClient, cast: Cast, outbox: Outbox, mode: Mode):
     agent = Agent(client, cast, outbox)
     await agent.prompt("Raise the limit, says the bank.")
     await agent.edit("src/pay.py", "LIMIT = 10", "LIMIT = 30")

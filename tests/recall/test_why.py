@@ -81,6 +81,19 @@ async def test_the_session_s_own_line_is_found_while_its_turn_goes_on(asker: Ask
     assert await asker.asked() == ("wrote", "Lock it.")
 
 
+async def test_what_was_written_in_a_work_tree_below_the_repository_is_found_in_the_repository(asker: Asker):
+    agent, tree = asker.agent, "/src/.claude/worktrees/side"
+    agent.headers["X-Cmserver-Root"] = "/src"
+    edit = {"file_path": f"{tree}/{PAY}", "old_string": "pass", "new_string": LOCK}
+    await agent.send("SessionStart", source="startup", cwd=tree)
+    await agent.send("UserPromptSubmit", prompt="Lock it.", cwd=tree)
+    await agent.send("PostToolUse", tool_name="Edit", tool_use_id="t1", tool_input=edit, tool_response={}, cwd=tree)
+    await agent.stop("It is done.")
+
+    assert [await asker.asked(commit=OTHER), await asker.asked(file=f"{tree}/{PAY}")] == [("wrote", "Lock it.")] * 2
+    assert await asker.asked(file=f"side/{PAY}") == (None, None)
+
+
 @try_rows(
     ("text", "commit", "fields", "found"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 import httpx
 
 from cmserver.base.db import Db
@@ -25,8 +27,8 @@ async def test_it_leads_to_the_turn_that_wrote_a_line(
     alice = await visit_as(app, db, cast.alice.team_id, "viewer")
     question = {"project": cast.alice.project.canonical_id, "file": "src/a.py", "text": LINE}
 
-    found = await alice.get("/ui/observations/why", params=question)
-    nothing = await alice.get("/ui/observations/why", params={**question, "text": "another = line"})
+    found = await alice.get(f"/ui/observations/why?{urlencode(question)}")
+    nothing = await alice.get(f"/ui/observations/why?{urlencode({**question, 'text': 'another = line'})}")
     asked = await alice.get("/ui/observations/why")
 
     assert [page.status_code for page in (found, nothing, asked)] == [200] * 3
@@ -46,8 +48,8 @@ async def test_a_wrong_question_says_so_and_another_team_sees_nothing(
     charlie = await visit_as(app, db, cast.charlie.team_id, "owner")
     question = {"project": str(cast.alice.project.id), "file": "src/a.py", "text": LINE}
 
-    foreign = await charlie.get("/ui/observations/why", params=question)
-    wrong = await charlie.get("/ui/observations/why", params={"file": "a", "commit": "HEAD"})
+    foreign = await charlie.get(f"/ui/observations/why?{urlencode(question)}")
+    wrong = await charlie.get(f"/ui/observations/why?{urlencode({'file': 'a', 'commit': 'HEAD'})}")
 
     assert foreign.status_code == 404
     assert "Compare them." not in foreign.text
