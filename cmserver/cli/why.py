@@ -126,4 +126,4 @@ def _describe(reason: CommitReason) -> list[str]:
 
 
 def _day(epoch: int) -> str:
-    return format_time(epoch)[:10]
+    return (format_time(epoch) or "")[:10]

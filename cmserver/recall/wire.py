@@ -56,7 +56,9 @@ class WhyIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=
 
 
 class LaterTurnOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A later turn, `how`: it `edited` the file, `changed` what the turn says, or `mentioned` it again. `line` is it in short."""
+    """A later turn. `how` is what it did: it `edited` the file, `changed` what the turn says, or `mentioned` it again. `line` is what
+    was said and done in it, in short.
+    """
 
     number: int
     created_at_epoch: int
@@ -67,9 +69,9 @@ class LaterTurnOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class WhyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Why a line is as it is. `how` is what the turn did: it `wrote` the line, or only `committed` it; null without a turn.
 
-    `turn` is null where no agent is known to have written or committed it; `line` is it in short, with marks of what is over.
-    `later` are the turns that came to it later, oldest first. `history` is the number of the observation that is its commit, or
-    null.
+    `turn` is null where no agent is known to have written or committed it; `line` is what was said and done in it, in short, with
+    marks of what is over. `later` are the turns that came to it later, oldest first. `history` is the number of the observation
+    that is its commit, or null.
     """
 
     project_id: UUID

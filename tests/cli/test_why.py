@@ -71,7 +71,7 @@ async def make_history(work: Work) -> None:
 async def test_five_lines_lead_to_the_right_turn_or_commit_each(work: Work, cms: Cms, cast: Cast):
     await make_history(work)
 
-    told = []
+    told: list[tuple[str | None, str | None, str | None]] = []
     for number in range(1, 7):
         said = await cms(
             "why", f"src/money.py:{number}", "--project", work.agent.headers["X-Cmserver-Project"], "--json", key=cast.alice.key

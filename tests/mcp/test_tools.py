@@ -276,6 +276,7 @@ SCOPES = {
     "observation_search": "observations:read",
     "observation_timeline": "observations:read",
     "observation_get": "observations:read",
+    "observation_why": "observations:read",
     "observation_context": "observations:read",
     "observation_add": "observations:write",
     "observation_correct": "observations:write",

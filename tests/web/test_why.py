@@ -13,7 +13,7 @@ from tests.generation.test_turns import Agent
 from tests.generation.tools import Outbox
 from tests.web.visitor import visit_as
 
-LINE = "if a < b && '<b>':"
+LINE = "if first < second && '<b>':"
 
 
 async def test_it_leads_to_the_turn_that_wrote_a_line(

@@ -215,9 +215,8 @@ async def add_commit(conn: Conn, team_id: UUID, turn_id: UUID, name: str, commit
 
 
 @query("""
-    SELECT r.turn_id, r.commit FROM turn_traces r JOIN turns t ON t.id = r.turn_id AND t.team_id = r.team_id
+    SELECT r.turn_id, coalesce(r.commit, '') AS commit FROM turn_traces r JOIN turns t ON t.id = r.turn_id AND t.team_id = r.team_id
      WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = 'commit' AND r.name = %(name)s
-       AND r.commit IS NOT NULL
      ORDER BY t.created_at DESC, t.number DESC LIMIT %(limit)s
     """)
 async def commits(conn: Conn, team_id: UUID, project_id: UUID, name: str, limit: int) -> list[TurnCommit]:
