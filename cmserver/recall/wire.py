@@ -56,8 +56,8 @@ class WhyIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=
 
 
 class LaterTurnOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A later turn. `how` is what it did: it `edited` the file, `changed` what the turn says, or `mentioned` it again. `line` is what
-    was said and done in it, in short.
+    """A later turn. `how` is what it did: it `edited` the file, `changed` what the turn says, or `mentioned` it again. `line` is
+    what was said and done in it, in short.
     """
 
     number: int
