@@ -149,9 +149,11 @@ BODIES: dict[str, dict[str, object]] = {
     "PATCH /v1/teams/{team}": {"metadata": {"changed": True}},
     "PUT /v1/budgets": {"maxTokens": 5},
     "POST /v1/timeline": {"anchor": 1, "query": None},
+    "POST /v1/why": {"text": "limit = 30"},
     "POST /v1/relations": {"relationship": "CAUSES"},
     "PATCH /v1/suggestions/{id}": {"status": "dismissed"},
     "POST /mcp observation_timeline": {"anchor": 1, "query": None},
+    "POST /mcp observation_why": {"text": "limit = 30"},
     "POST /mcp observation_add": {"title": "added"},
     "POST /mcp observation_correct": {"title": "changed"},
 }
