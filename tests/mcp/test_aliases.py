@@ -22,6 +22,7 @@ NATIVE = [
     "observation_search",
     "observation_timeline",
     "observation_get",
+    "observation_why",
     "observation_context",
     "observation_add",
     "observation_correct",
