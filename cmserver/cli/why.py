@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -16,12 +17,12 @@ from cmserver.cli import api_client
 from cmserver.cli.output import as_called, render_json
 from cmserver.client import git_blame
 from cmserver.client.client_folder import read_project
+from cmserver.recall.why import LATER
 from cmserver.recall.wire import WhyOut
 
 _LINE = re.compile(r"(.+):([0-9]{1,9})", re.DOTALL)
 _HASH_CHARS = 7
 _DID = {"wrote": "Written in", "committed": "Nobody knows who wrote it. Committed in"}
-_LATER = {"changed": "changed by", "mentioned": "taken up in", "edited": "file edited in"}
 
 
 class CommitReason(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -69,7 +70,7 @@ async def why(client: api_client.ApiClient, place: str, project: str | None) -> 
 
 def _parse_place(place: str) -> tuple[Path, int | None]:
     """The file and the line's number. What is a file as a whole has no line in its name."""
-    match = None if Path(place).is_file() else _LINE.fullmatch(place)
+    match = None if os.path.isfile(place) else _LINE.fullmatch(place)  # noqa: PTH113 - no name is an error
     if match is None:
         return Path(place), None
     if int(match[2]) == 0:
@@ -91,6 +92,7 @@ async def _ask(
         "file": found.path,
         "otherPaths": sorted({str(found.top / found.path), *([commit.path] if commit else [])} - {found.path}),
         "text": line.text if line else None,
+        "occurrences": line.occurrences if line else None,
         "commit": commit.hash if commit and (is_known or line is None) else None,
         "writtenAtEpoch": commit.authored_at_epoch if commit else None,
     }
@@ -121,7 +123,7 @@ def _describe(reason: CommitReason) -> list[str]:
     by = f" by {answer.turn.actor_id}" if answer.turn.actor_id else ""
     did = _DID[answer.how or "committed"]
     lines.append(f"{did} #{answer.turn.number} {_day(answer.turn.created_at_epoch)}{by}: {answer.line}")
-    lines += [f"Later {_LATER[it.how]} #{it.number} {_day(it.created_at_epoch)}: {it.line}" for it in answer.later]
+    lines += [f"Later {LATER[it.how]} #{it.number} {_day(it.created_at_epoch)}: {it.line}" for it in answer.later]
     return lines
 
 

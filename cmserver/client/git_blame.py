@@ -15,17 +15,19 @@ import msgspec
 
 from cmserver.base.errors import NotFound
 from cmserver.base.lookalikes import sanitize_line
-from cmserver.base.text import storable
+from cmserver.base.text import shorten, storable
 from cmserver.client.git_history import GitOutput, UnreadableRepository, open_git, run_git, split_fields
 
 MAX_COMMITS = 5
 """How many of the newest commits of a file are told."""
 _MAX_FILE_BYTES = 5_000_000
-_MAX_COMPARED_LINES = 20_000
+_MAX_COMPARED_LINES = 2_000
 _MAX_BLAME_BYTES = 100_000
 _CHUNK_BYTES = 65_536
 _MAX_SHALLOW_BYTES = 1_000_000
 _TEXT_CHARS, _SUBJECT_CHARS, _AUTHOR_CHARS = 2_000, 300, 100
+_NAME_CHARS = 300
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _ESCAPE = re.compile(rb"\\([abfnrtv\\\"]|[0-7]{3})")
 _ESCAPED = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b"\\": 92, b'"': 34}
 
@@ -58,32 +60,46 @@ class FileCommit(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class FileLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a file as it is now, and the commit that it is of; None where it is in no commit yet."""
+    """A line of a file as it is now, and the commit that it is of; None where it is in no commit yet.
+
+    `occurrences` is how often it stands in the file, blanks aside.
+    """
 
     text: str
+    occurrences: int
     commit: FileCommit | None
 
 
 def find_file(file: Path) -> RepositoryFile:
     """The file in its repository. Raises NoSuchLine, NotFound outside of a repository, and UnreadableRepository."""
-    shown = sanitize_line(str(file))
-    if not file.is_file() or file.is_symlink():
-        what = "is a link: name what it points to" if file.is_symlink() else "is a folder" if file.is_dir() else "is not there"
-        raise NoSuchLine(f"{shown} {what}.")
-    folder = file.parent.resolve()
-    if not any((place / ".git").exists() for place in (folder, *folder.parents)):
-        raise NotFound(f"{shown} is in no git repository.")
+    shown = shorten(sanitize_line(str(file)), _NAME_CHARS)
+    try:
+        folder = _find_folder(file, shown)
+    except OSError as error:
+        raise NoSuchLine(f"{shown} cannot be read: {error.strerror or error}.") from error
     top = Path(run_git(folder, "rev-parse", "--show-toplevel").removesuffix("\n"))
     if not folder.is_relative_to(top):
         raise NotFound(f"{shown} is in no work tree of a git repository.")
     path = (folder / file.name).relative_to(top).as_posix()
-    filtered = run_git(top, "--literal-pathspecs", "check-attr", "-z", "filter", "working-tree-encoding", "--", path)
+    filtered = run_git(top, "--literal-pathspecs", "check-attr", "-z", "filter", "ident", "working-tree-encoding", "--", path)
     if any(value not in {"unspecified", "unset"} for value in filtered.split("\0")[2::3]):
         raise UnreadableRepository(f"{shown} is stored through a filter, which is not run: what git has of it is no text.")
     is_born = run_git(top, "rev-parse", "--revs-only", "HEAD") != ""
     entry = run_git(top, "--literal-pathspecs", "ls-tree", "-z", "--full-tree", "HEAD", "--", path) if is_born else ""
     mode, kind, blob, *_ = [*entry.partition("\t")[0].split(), "", "", ""]
     return RepositoryFile(file=file, top=top, path=path, blob=blob if kind == "blob" and mode != "120000" else "")
+
+
+def _find_folder(file: Path, shown: str) -> Path:
+    if not file.is_file() or file.is_symlink():
+        what = "is a link: name what it points to" if file.is_symlink() else "is a folder" if file.is_dir() else "is not there"
+        raise NoSuchLine(f"{shown} {what}.")
+    folder = file.parent.resolve()
+    if storable(name := str(folder / file.name)) != name:
+        raise NoSuchLine(f"{shown} has a name that is no UTF-8.")
+    if not any((place / ".git").exists() for place in (folder, *folder.parents)):
+        raise NotFound(f"{shown} is in no git repository.")
+    return folder
 
 
 def read_line(found: RepositoryFile, number: int) -> FileLine:
@@ -94,32 +110,34 @@ def read_line(found: RepositoryFile, number: int) -> FileLine:
         raise NoSuchLine(f"{sanitize_line(str(found.file))} has {count}, and no line {number}.")
     text = storable(lines[number - 1].decode(errors="replace"))
     committed = _find_committed(found, lines, number - 1) if found.blob else None
-    return FileLine(text=text[:_TEXT_CHARS], commit=None if committed is None else _blame(found, committed + 1))
+    occurrences = [line.strip() for line in lines].count(lines[number - 1].strip())
+    commit = None if committed is None else _blame(found, committed + 1)
+    return FileLine(text=text[:_TEXT_CHARS], occurrences=occurrences, commit=commit)
 
 
 def read_commits(found: RepositoryFile) -> list[FileCommit]:
     """The newest commits of the file, also of its names before, newest first. Raises UnreadableRepository."""
+    edges = _read_edges(found.top)
+    return [
+        _make_commit(fields, next(iter(fields[4:]), found.path), edges)
+        for fields in _read_log(found.top, "--follow", "-M", "--no-merges", f"--max-count={MAX_COMMITS}", "HEAD", "--", found.path)
+    ]
+
+
+def _read_log(top: Path, *words: str) -> list[list[str]]:
+    """Of each commit its hash, author, time, subject and files. Authors are called as the commit says: a `.mailmap` is not read."""
     boundary = secrets.token_hex(16)  # no file can be called so
-    words = ("--follow", "-M", "--no-merges", "--no-show-signature", "--no-ext-diff", "--no-textconv", "--no-notes", "--no-color")
-    layout = f"--format={boundary}%x00%H%x00%aN%x00%at%x00%s%x00"
+    quiet = ("--no-show-signature", "--no-ext-diff", "--no-textconv", "--no-notes", "--no-color", "--no-decorate", "--no-relative")
+    layout = f"--format={boundary}%x00%H%x00%an%x00%at%x00%s%x00"
     commits: list[list[str]] = []
-    with open_git(
-        found.top,
-        "--literal-pathspecs", "log", *words, "--no-decorate", "--no-relative", "--name-only", "-z", f"--max-count={MAX_COMMITS}",
-        layout, "HEAD", "--", found.path,
-    ) as out:  # fmt: skip
+    with open_git(top, "--literal-pathspecs", "log", *quiet, "--name-only", "-z", layout, *words) as out:
         for field in split_fields(out):
             text = storable(field.decode(errors="replace")).lstrip("\n")
             if text == boundary:
                 commits.append([])
             elif commits and (text or len(commits[-1]) < 4):
                 commits[-1].append(text)
-    edges = _read_edges(found.top)
-    return [
-        _make_commit(fields[0], fields[1], fields[2], fields[3], next(iter(fields[4:]), found.path), edges)
-        for fields in commits
-        if len(fields) >= 4
-    ]
+    return [fields for fields in commits if len(fields) >= 4]
 
 
 def _read_lines(file: Path) -> list[bytes]:
@@ -155,7 +173,7 @@ def _find_committed(found: RepositoryFile, lines: list[bytes], place: int) -> in
         return place - len(lines) + len(before)
     old, new = before[head : len(before) - tail], lines[head : len(lines) - tail]
     if max(len(old), len(new)) > _MAX_COMPARED_LINES:
-        raise UnreadableRepository(f"{sanitize_line(str(found.file))} has too many changes that are not committed.")
+        raise UnreadableRepository(f"{sanitize_line(str(found.file))} changed too much since its newest commit to tell.")
     blocks = SequenceMatcher(None, old, new).get_matching_blocks()
     return next((head + it.a + place - head - it.b for it in blocks if it.b <= place - head < it.b + it.size), None)
 
@@ -178,12 +196,10 @@ def _blame(found: RepositoryFile, number: int) -> FileCommit:
     first, *rest = said.split(b"\n")
     fields = {name: value for name, _, value in (line.partition(b" ") for line in rest if not line.startswith(b"\t"))}
 
-    def read(name: bytes) -> str:
-        return storable(fields.get(name, b"").decode(errors="replace"))
-
     path = storable(_unquote(fields.get(b"filename", b"")).decode(errors="replace")) or found.path
     name = first.partition(b" ")[0].decode(errors="replace")
-    return _make_commit(name, read(b"author"), read(b"author-time"), read(b"summary"), path, _read_edges(found.top))
+    told = _read_log(found.top, "--max-count=1", name, "--") if _HASH.fullmatch(name) else []
+    return _make_commit(next(iter(told), [name, "", "", ""]), path, _read_edges(found.top))
 
 
 def _read(out: GitOutput, most: int) -> bytes:
@@ -201,8 +217,9 @@ def _unquote(name: bytes) -> bytes:
     return _ESCAPE.sub(lambda it: bytes([_ESCAPED[it[1]] if it[1] in _ESCAPED else int(it[1], 8) & 255]), name[1:-1])
 
 
-def _make_commit(name: str, author: str, at: str, subject: str, path: str, edges: set[str]) -> FileCommit:
-    if not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name):
+def _make_commit(fields: list[str], path: str, edges: set[str]) -> FileCommit:
+    name, author, at, subject = fields[:4]
+    if not _HASH.fullmatch(name):
         raise UnreadableRepository("git says of no commit what it is.")
     return FileCommit(
         hash=name,

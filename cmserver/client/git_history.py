@@ -120,7 +120,7 @@ def read_commits(folder: Path, limit: int) -> Iterator[CommitText | None]:
     Raises UnreadableRepository, also in the middle of a damaged one.
     """
     boundary = secrets.token_hex(16)  # no file can be called so
-    layout = f"--format={boundary}%x00%H%x00%aN%x00%aE%x00%at%x00%B%x00"
+    layout = f"--format={boundary}%x00%H%x00%an%x00%ae%x00%at%x00%B%x00"
     with open_git(folder, *_LOG, f"--max-count={limit}", layout, "HEAD", "--") as out:
         fields: list[bytes] = []
         for token in split_fields(out):

@@ -308,8 +308,8 @@ async def projects_of_events(conn: Conn, team_id: UUID, project_id: UUID | None,
     ...
 
 
-# Those of each turn, by its session's part of the index; a client's clock may be wrong by some minutes. What has the text at all is
-# read by the caller.
+# Those of each turn, by its session's part of the index; a client's clock may be wrong by some minutes. The newest of each are looked
+# through, so that a session that goes on for weeks costs no more.
 @unprepared_query("""
     SELECT t.id AS turn_id, e.event_type, e.payload, s.metadata ->> 'root' AS root,
            time_of_event(e.occurred_at, e.received_at) AS at
@@ -317,8 +317,9 @@ async def projects_of_events(conn: Conn, team_id: UUID, project_id: UUID | None,
       JOIN server_sessions s ON s.id = t.server_session_id AND s.team_id = t.team_id
      CROSS JOIN LATERAL (SELECT min(l.created_at) AS at FROM turns l
                           WHERE l.server_session_id = t.server_session_id AND l.team_id = t.team_id
-                            AND l.prompt_number = t.prompt_number + 1) following
+                            AND l.prompt_number > t.prompt_number) following
      CROSS JOIN LATERAL (
+           SELECT * FROM (
            SELECT * FROM agent_events e
             WHERE e.project_id = t.project_id AND e.server_session_id = t.server_session_id AND e.team_id = t.team_id
               AND e.occurred_at >= t.created_at - interval '10 minutes'
@@ -326,12 +327,15 @@ async def projects_of_events(conn: Conn, team_id: UUID, project_id: UUID | None,
               AND time_of_event(e.occurred_at, e.received_at) >= t.created_at
               AND time_of_event(e.occurred_at, e.received_at) <= %(until)s
               AND time_of_event(e.occurred_at, e.received_at) < coalesce(following.at, 'infinity')
-              AND e.payload ? 'tool_name' AND strpos(e.payload::text, %(text)s) > 0
-            ORDER BY e.occurred_at DESC LIMIT %(limit)s) e
+              AND e.payload ? 'tool_name'
+            ORDER BY e.occurred_at DESC LIMIT %(most)s) e
+            WHERE strpos(e.payload::text, %(text)s) > 0 LIMIT %(limit)s) e
      WHERE t.id = ANY(%(turn_ids)s) AND t.team_id = %(team_id)s AND t.prompt_number IS NOT NULL
     """)
 async def tool_uses_with(
-    conn: Conn, team_id: UUID, turn_ids: Collection[UUID], text: str, *, until: datetime, limit: int
+    conn: Conn, team_id: UUID, turn_ids: Collection[UUID], text: str, *, until: datetime, most: int, limit: int
 ) -> list[ToolUseWithText]:
-    """The tool calls of these turns, up to then, in whose payload the text stands as JSON writes it, `limit` of each turn."""
+    """The tool calls of these turns, up to then, in whose payload the text stands as JSON writes it: of the newest `most` of each
+    turn the newest `limit`.
+    """
     ...

@@ -45,6 +45,13 @@ class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
     blob: str
 
 
+class KnownCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit that was taken over, by its number."""
+
+    number: int
+    authored_at: datetime
+
+
 class SkippedCommit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A commit that cannot be stored. `hash` is its own; `reason` is a sentence."""
 

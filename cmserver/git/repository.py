@@ -6,7 +6,7 @@ from collections.abc import Collection
 from uuid import UUID
 
 from cmserver.base.sql import Conn, query
-from cmserver.git.model import HistoryCounts, StoredDocument
+from cmserver.git.model import HistoryCounts, KnownCommit, StoredDocument
 from cmserver.observations.model import LIVE
 
 OWNS: set[str] = set()
@@ -39,9 +39,9 @@ async def counts(conn: Conn, team_id: UUID, project_id: UUID) -> HistoryCounts: 
 
 
 @query(f"""
-    SELECT number FROM observations
+    SELECT number, created_at AS authored_at FROM observations
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND generation_key = %(key)s AND {LIVE}
     """)
-async def number_of(conn: Conn, team_id: UUID, project_id: UUID, key: str) -> int | None:
-    """The number of the project's commit or document with that generation key."""
+async def known_commit(conn: Conn, team_id: UUID, project_id: UUID, key: str) -> KnownCommit | None:
+    """The project's commit with that generation key."""
     ...

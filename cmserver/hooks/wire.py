@@ -18,7 +18,7 @@ class CodeChangesIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     """The way of a clone from one commit to another. `cloneId` is the client's own for the clone or the work tree.
 
     `head` is the commit that is checked out; `before` is the one that was told last. `log` is what git says of the way, in base64:
-    `git log --left-right --topo-order --reverse --no-merges --raw -z -M --no-rename-empty --format=%m%x00%H%x00%aN%x00%at%x00
+    `git log --left-right --topo-order --reverse --no-merges --raw -z -M --no-rename-empty --format=%m%x00%H%x00%an%x00%at%x00
     BEFORE...HEAD`. `diff` is what differs between the two, in base64: `git diff-tree -r -z --no-renames --name-status BEFORE HEAD`.
     Both are null where the way is not known, or too long.
     """

@@ -13,7 +13,7 @@ from cmserver.reading.edit_tokens import read_place
 from cmserver.reading.file_changes import PATCH_FILE, PATCH_MOVE, read_hunks
 from cmserver.reading.model import EditedPlace, EventReading, FileEdit
 from cmserver.tooluse.commands import read_command_line
-from cmserver.tooluse.model import SimpleCommand, ToolUse
+from cmserver.tooluse.model import CommandLine, SimpleCommand, ToolUse
 from cmserver.tooluse.read import BEGIN_PATCH
 
 _MAX_FILES, _MAX_PLACES = 50, 40
@@ -22,6 +22,16 @@ _MAX_WHOLE = 200_000
 _MAX_RUNS = 200
 _CONTENTS = ("content", "file_text", "contents", "text", "new_source")
 _SED = re.compile(r"s([/|#,])((?:(?!\1).){2,200})\1((?:(?!\1).){0,200})\1")
+
+
+class AddedLines(msgspec.Struct, frozen=True, kw_only=True):
+    """The lines that one call put into a file, without the blanks around them. `may_be_older` is true of a file that was written
+    as a whole, where it is not known what stood in it before.
+    """
+
+    path: str
+    lines: list[str]
+    may_be_older: bool = False
 
 
 class FileLines(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,36 +62,50 @@ def read_edit_lines(reading: EventReading) -> list[FileLines]:
     return [FileLines(path=path, places=_read_edit(use))] if path else []
 
 
-def read_added_lines(reading: EventReading) -> dict[str, list[str]]:
-    """The lines that the call put into each file, without the blanks around them, by path. None that it only moved or indented."""
+def read_added_lines(reading: EventReading) -> list[AddedLines]:
+    """The lines that the call put into each file; none that it only moved or indented."""
     use = reading.tool_use
     if use is None or not isinstance(reading.act, FileEdit):
-        return {}
+        return []
     if BEGIN_PATCH in use.patch:
         pieces = PATCH_FILE.split(use.patch)
-        added = {
-            (moved[1] if (moved := PATCH_MOVE.search(body)) else name): _find_new(body.splitlines())
+        added = [
+            AddedLines(path=moved[1] if (moved := PATCH_MOVE.search(body)) else name, lines=_find_new(body.splitlines()))
             for name, body in zip(pieces[2::3], pieces[3::3], strict=True)
-        }
+        ]
     elif use.command:
         line = read_command_line(use.command)
-        added = {
-            command.output_path: (line.heredocs[0] if line.heredocs else " ".join(command.words[1:])).splitlines()
+        added = [
+            AddedLines(path=command.output_path, lines=_read_content(line, command), may_be_older=not command.appends)
             for command in line.commands
             if command.output_path
-        }
+        ]
     else:
-        added = {use.path: _read_new_lines(use)}
-    return {
-        reading.folder.relative(path.strip()): [line.strip() for line in lines] for path, lines in added.items() if path.strip()
-    }
+        added = [_read_new_lines(use)]
+    return [
+        msgspec.structs.replace(
+            it, path=reading.folder.relative(it.path.strip()), lines=[line.strip() for line in it.lines if line.strip()]
+        )
+        for it in added
+        if it.path.strip()
+    ]
 
 
-def _read_new_lines(use: ToolUse) -> list[str]:
+def _read_content(line: CommandLine, command: SimpleCommand) -> list[str]:
+    """What the command writes into its file; nothing where it is not known which file a text is for."""
+    if not line.heredocs:
+        return " ".join(command.words[1:]).splitlines()
+    is_one = len(line.heredocs) == 1 and sum(it.output_path is not None for it in line.commands) == 1
+    return line.heredocs[0].splitlines() if is_one else []
+
+
+def _read_new_lines(use: ToolUse) -> AddedLines:
     if hunks := read_hunks(use.fields, use.answer):
-        return _find_new([line for hunk in hunks for line in hunk.lines])
+        return AddedLines(path=use.path, lines=_find_new([line for hunk in hunks for line in hunk.lines]))
     before = [f"-{line}" for line in field(use.answer, "originalFile").splitlines()]
-    return _find_new([*before, *(f"+{line}" for line in field(use.fields, *_CONTENTS).splitlines())])
+    lines = _find_new([*before, *(f"+{line}" for line in field(use.fields, *_CONTENTS).splitlines())])
+    is_known = isinstance(use.answer.get("originalFile"), str) or use.answer.get("type") == "create"
+    return AddedLines(path=use.path, lines=lines, may_be_older=not is_known)
 
 
 def _find_new(diff: list[str]) -> list[str]:
@@ -130,8 +154,8 @@ def _read_commands(reading: EventReading, use: ToolUse) -> Iterator[FileLines]:
         program = command.label.removeprefix("git ")
         paths = [reading.folder.relative(word) for word in _arguments(command)]
         if command.output_path:
-            content = line.heredocs[0] if line.heredocs else " ".join(command.words[1:])
-            yield FileLines(path=reading.folder.relative(command.output_path), places=[read_place([], content.splitlines())])
+            place = read_place([], _read_content(line, command))
+            yield FileLines(path=reading.folder.relative(command.output_path), places=[place])
         elif program == "mv" and len(paths) == 2:
             yield FileLines(path=paths[1], old_path=paths[0])
         elif program == "rm":

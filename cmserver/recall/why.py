@@ -1,12 +1,13 @@
 """Why a line of a file is as it is: the turn that wrote it, what was said there, and what came later.
 
 Git is on the developer's machine, which says which commit the line is of. Precision goes before recall: a turn wrote a line if it
-put exactly that in, or made the commit and put in most of what stands in the line; else at most it made the commit.
+put exactly that in, or if the commit is known to have its edits and only white space differs; else at most it made the commit.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -45,20 +46,27 @@ Later = Literal["edited", "changed", "mentioned"]
 
 _SKEW = timedelta(minutes=1)
 """Clocks of two machines differ by so much."""
-_MAX_TRACES, _MAX_TURNS, _MAX_USES = 200, 20, 20
-"""Turns that touched the file, those whose calls are looked through for the line, and calls of each."""
+_MOST_TRACES, _MAX_TRACES, _MAX_TURNS = 5_000, 200, 20
+"""Edits of the file that are looked at, those of turns of the time, and turns whose calls are looked through for the line."""
+_MOST_USES, _MAX_USES = 500, 20
+"""Calls of each that are looked through, and those of them that may have the line."""
 _RUNNING = 3
 """Of so many of the project's newest turns it may not be noted yet which files they edited."""
 _MAX_LATER = 3
-_MOST_OF_IT = 0.5
+LATER: dict[Later, str] = {"changed": "changed by", "mentioned": "taken up in", "edited": "file edited in"}
+_WORD = re.compile(r"\w+")
 _WORKTREES = "/.claude/worktrees/"
 
 
 class WhyQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a file, or the file where `text` is None, and its commit; None where it is in none, or nobody knows."""
+    """A line of a file, or the file where `text` is None, and its commit; None where it is in none, or nobody knows.
+
+    `occurrences` is how often the line stands in the file; None where nobody counted.
+    """
 
     paths: Sequence[str]
     text: str | None
+    occurrences: int | None
     commit: str | None
     written_at: datetime | None
     """When the line was there at the latest; None for now."""
@@ -95,11 +103,12 @@ def read_time(epoch: int | None, at: str) -> datetime | None:
 async def find_why(conn: Conn, principal: Principal, project_id: UUID, question: WhyQuestion) -> Why:
     """The turn of the project that wrote the line, or committed it, with what came later."""
     team_id, commit = principal.team_id, question.commit
-    number = await history.number_of(conn, team_id, project_id, f"{KEY}:{commit}") if commit else None
+    known = await history.known_commit(conn, team_id, project_id, f"{KEY}:{commit}") if commit else None
+    number = known.number if known else None
     folders = await repository.known_folders(conn, team_id, [project_id], sessions=MAX_SESSIONS)
     names = _spell(question.paths, folders, project_id)
-    until = (question.written_at or datetime.now(UTC)) + _SKEW
-    traces = await ledger.of_file(conn, team_id, project_id, names, until=until, limit=_MAX_TRACES)
+    until = (known.authored_at if known else question.written_at or datetime.now(UTC)) + _SKEW
+    traces = await ledger.of_file(conn, team_id, project_id, names, until=until, most=_MOST_TRACES, limit=_MAX_TRACES)
     turn_id, how = await _find_turn(conn, team_id, project_id, question, names, traces, until)
     found = await turns.by_ids(conn, team_id, [turn_id]) if turn_id else []
     if not found:
@@ -117,16 +126,9 @@ def render_why(why: Why) -> str:
         return f"{told} Its commit is #{why.history}." if why.history else told
     done = "Written in" if why.how == "wrote" else "Who wrote it is not known. Committed in"
     lines = [f"{done} #{why.turn.number} {why.turn.created_at:%Y-%m-%d} {why.line}\n"]
-    lines += [f"{_LATER[it.how]} #{it.number} {it.created_at:%Y-%m-%d} {it.line}\n" for it in why.later]
+    lines += [f"Later {LATER[it.how]} #{it.number} {it.created_at:%Y-%m-%d} {it.line}\n" for it in why.later]
     lines += [f"Its commit is #{why.history}.\n"] if why.history else []
     return fence(lines)
-
-
-_LATER: dict[Later, str] = {
-    "changed": "Changed later by",
-    "mentioned": "Taken up later in",
-    "edited": "The file was edited later in",
-}
 
 
 def _spell(paths: Sequence[str], folders: Sequence[KnownFolder], project_id: UUID) -> list[str]:
@@ -148,29 +150,24 @@ async def _find_turn(
 ) -> tuple[UUID | None, How | None]:
     commit, text = question.commit, (question.text or "").strip()
     committed = [trace for trace in traces if commit and trace.commit and _is_same(trace.commit, commit)]
+    if question.text is None and committed:
+        return committed[0].turn_id, "wrote"
     if text:
-        tokens = find_tokens(text)
-        # What every file has, like a bracket, tells by itself nothing of who wrote it.
-        looked_at = list(dict.fromkeys(trace.turn_id for trace in [*committed, *(traces if tokens else ())]))[:_MAX_TURNS]
-        if tokens:
+        of_commit = list(dict.fromkeys(trace.turn_id for trace in committed))[:_MAX_TURNS]
+        writers = await _find_writers(conn, team_id, of_commit, text, names, until, of_commit=True)
+        # What every file has, like a bracket, and what stands in this one elsewhere, tells by itself nothing of who wrote it.
+        if not writers and find_tokens(text) and question.occurrences in {1, None}:
+            looked_at = list(dict.fromkeys([*of_commit, *(trace.turn_id for trace in traces)]))[:_MAX_TURNS]
             newest = await turns.newest(
                 conn, team_id, project_id=project_id, before=until, before_id=_LAST_ID, limit=_RUNNING, of_users=True
             )
-            looked_at += [turn.id for turn in newest if turn.id not in looked_at]
-        writers = await _find_writers(conn, team_id, looked_at, text, names, until)
-        of_commit = {trace.turn_id for trace in committed}
-        writers = [writer for writer in writers if writer in of_commit] or writers
-        if writers:
+            others = {*looked_at, *(turn.id for turn in newest)} - set(of_commit)
+            writers = await _find_writers(conn, team_id, list(others), text, names, until, of_commit=False)
+        if writers and (len(writers) == 1 or question.occurrences == 1):
             return writers[0], "wrote"
-        for trace in committed:
-            if tokens and len(tokens & set(trace.put_in)) > _MOST_OF_IT * len(tokens):
-                return trace.turn_id, "wrote"
-    elif committed:
-        return committed[0].turn_id, "wrote"
     if commit:
         made = await ledger.commits(conn, team_id, project_id, commit[:COMMIT_DIGITS], _MAX_TURNS)
         by_turn = next((it.turn_id for it in made if _is_same(it.commit, commit)), None)
-        by_turn = by_turn or next((trace.turn_id for trace in committed), None)
         return by_turn, "committed" if by_turn else None
     return None, None
 
@@ -184,19 +181,37 @@ def _is_same(printed: str, commit: str) -> bool:
 
 
 async def _find_writers(
-    conn: Conn, team_id: UUID, turn_ids: Sequence[UUID], text: str, names: Collection[str], until: datetime
+    conn: Conn, team_id: UUID, turn_ids: Sequence[UUID], text: str, names: Collection[str], until: datetime, *, of_commit: bool
 ) -> list[UUID]:
-    """The turns that put exactly this line into the file, the newest first."""
-    escaped = json.dumps(text, ensure_ascii=False)[1:-1]
-    uses = await events.tool_uses_with(conn, team_id, turn_ids, escaped, until=until, limit=_MAX_USES) if turn_ids else []
-    written = sorted((use for use in uses if _writes(use, text, names)), key=lambda use: use.at, reverse=True)
-    return list(dict.fromkeys(use.turn_id for use in written))
+    """The turns that put exactly this line into the file, the newest first. Of those whose edits the line's commit has, a line counts
+    that a formatter came over, and a file that was written as a whole.
+    """
+    tried = [(text, _as_it_is)]
+    tried += [(max(_WORD.findall(text), key=len, default=text), _without_blanks)] if of_commit else []
+    for part, read in tried if turn_ids else ():
+        escaped = json.dumps(part, ensure_ascii=False)[1:-1]
+        uses = await events.tool_uses_with(conn, team_id, turn_ids, escaped, until=until, most=_MOST_USES, limit=_MAX_USES)
+        line = read(text)
+        found = [use for use in uses if line in {read(added) for added in _read_added(use, names, may_be_older=of_commit)}]
+        if found:
+            return list(dict.fromkeys(use.turn_id for use in sorted(found, key=lambda use: use.at, reverse=True)))
+    return []
 
 
-def _writes(use: ToolUseWithText, text: str, names: Collection[str]) -> bool:
+def _as_it_is(line: str) -> str:
+    return line
+
+
+def _without_blanks(line: str) -> str:
+    return "".join(line.split())
+
+
+def _read_added(use: ToolUseWithText, names: Collection[str], *, may_be_older: bool) -> list[str]:
+    """The lines that the call put into the file; with those that it may have found there only where that is wanted."""
     root = find_working_folder(use.root, field(record(use.payload), "cwd")).root
     reading = read_event(use.event_type, use.payload, root)
-    return not reading.has_failed and any(path in names and text in added for path, added in read_added_lines(reading).items())
+    files = [] if reading.has_failed else read_added_lines(reading)
+    return [line for it in files if it.path in names and (may_be_older or not it.may_be_older) for line in it.lines]
 
 
 async def _tell(conn: Conn, team_id: UUID, turn: SessionTurn, names: Collection[str]) -> tuple[str, list[LaterTurn]]:
@@ -214,7 +229,9 @@ async def _tell(conn: Conn, team_id: UUID, turn: SessionTurn, names: Collection[
     entries = await ledger.of_turns(conn, team_id, [turn.number])
     marked, mark = LaterTurns([], entries).mark(turn)
     line = render_turn(marked, before[0] if before else None, SIDE_CHARS, (), mark)
-    edited = await ledger.of_file(conn, team_id, turn.project_id, names, until=datetime.now(UTC), limit=_MAX_TRACES)
+    edited = await ledger.of_file(
+        conn, team_id, turn.project_id, names, until=datetime.now(UTC), most=_MOST_TRACES, limit=_MAX_TRACES
+    )
     after = [trace.number for trace in edited if (trace.created_at, trace.number) > (turn.created_at, turn.number)]
     pointed = [pointer.later_number for pointer in await sentences.pointers(conn, team_id, [turn.number])]
     changed = [entry.later_number for entry in entries if entry.kind == "edit"]

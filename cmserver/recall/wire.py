@@ -17,7 +17,7 @@ from cmserver.observations.wire import type_shown
 from cmserver.recall.index.layout import render_title
 from cmserver.recall.model import Index, IndexLine, OmissionReason, Receipt, SessionStart
 from cmserver.recall.readers import Readers
-from cmserver.recall.why import Why, WhyQuestion, read_time
+from cmserver.recall.why import How, Later, Why, WhyQuestion, read_time
 from cmserver.sessions.turns.wire import TurnOut, turn_out
 
 
@@ -43,7 +43,8 @@ class WhyIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=
     """A line of a file, or without `text` the file. Git is where the file is: it says which commit a line is of.
 
     `file` is its path, from the project's root or whole; `otherPaths` are what else it is called, as in the commit. `text` is the
-    line as it stands there. `commit` is the hash of its commit, or its first seven digits; without it the line is in none yet.
+    line as it stands there; `occurrences` is how often it stands in the file, blanks aside: of one that is there twice the text
+    alone does not tell who wrote it. `commit` is the hash of its commit, or its first seven digits; without it the line is in none yet.
     `writtenAtEpoch` is when its commit was written, in milliseconds: what turns did later is not looked at.
     """
 
@@ -51,6 +52,7 @@ class WhyIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=
     file: Annotated[Text, Meta(min_length=1, max_length=4_096)]
     other_paths: Annotated[list[Annotated[Text, Meta(min_length=1, max_length=4_096)]], Meta(max_length=5)] = []
     text: Annotated[Text, Meta(max_length=2_000)] | None = None
+    occurrences: Annotated[int, Meta(ge=1)] | None = None
     commit: Annotated[str, matching(r"^[0-9a-f]{7,64}$", "A hash of git has 7 to 64 digits of 0-9a-f")] | None = None
     written_at_epoch: int | None = None
 
@@ -63,7 +65,7 @@ class LaterTurnOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     number: int
     created_at_epoch: int
     line: str
-    how: Literal["edited", "changed", "mentioned"]
+    how: Later
 
 
 class WhyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -75,7 +77,7 @@ class WhyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """
 
     project_id: UUID
-    how: Literal["wrote", "committed"] | None
+    how: How | None
     turn: TurnOut | None
     line: str
     later: list[LaterTurnOut]
@@ -247,6 +249,7 @@ def why_question(sent: WhyIn) -> WhyQuestion:
     return WhyQuestion(
         paths=[sent.file, *sent.other_paths],
         text=sent.text,
+        occurrences=sent.occurrences,
         commit=sent.commit,
         written_at=read_time(sent.written_at_epoch, "$.writtenAtEpoch"),
     )

@@ -3,7 +3,7 @@
 -- Each is a trace of its turn, as its edits are, and goes where they go. Its name is the first seven digits of the hash, by which it is
 -- found with the index that there is; `commit` is the hash as git printed it. Turns of before have none: what they edited says its commit.
 --
--- How long: a second, in which turn_traces are read once.
+-- How long: a second, in which turn_traces are read once. Who reads or writes them waits meanwhile.
 
 ALTER TABLE turn_traces
     DROP CONSTRAINT turn_traces_kind_check,

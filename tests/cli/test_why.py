@@ -90,6 +90,19 @@ async def test_five_lines_lead_to_the_right_turn_or_commit_each(work: Work, cms:
     ]
 
 
+async def test_a_person_s_line_that_equals_one_of_an_agent_is_not_the_agent_s(work: Work, cms: Cms, cast: Cast):
+    work.change("", "def pay():\n    pass\ndef log():\n    send()\n")
+    work.commit("Begin", work.at)
+    await work.turn("Stop when closed.", "    pass", "    ledger.release()")
+    work.change("    send()", "    ledger.release()")
+    work.commit("By hand")
+    options = ("--project", work.agent.headers["X-Cmserver-Project"], "--json")
+
+    said = await cms("why", f"{PAY}:4", *options, key=cast.alice.key)
+
+    assert [reason.why.turn for reason in said.read(FileReasons).reasons] == [None]
+
+
 async def test_it_is_told_in_few_lines_without_what_controls_a_terminal(work: Work, cms: Cms, cast: Cast):
     work.change("", "LIMIT = 10\n")
     work.commit("Begin")
@@ -113,6 +126,7 @@ async def test_what_cannot_be_answered_says_why(work: Work, cms: Cms, cast: Cast
     work.commit("Begin")
     work.repository.write("new.py", "a = 1\n")
     work.repository.write("a:12", "a = 1\n")
+    work.repository.write("\udcff.py", "a = 1\n")
     (tmp_path / "outside.py").write_text("a = 1\n", "utf-8")
     known = ("--project", work.agent.headers["X-Cmserver-Project"])
     rows = [
@@ -124,6 +138,8 @@ async def test_what_cannot_be_answered_says_why(work: Work, cms: Cms, cast: Cast
         (("new.py", *known), ExitCode.FAILURE, "is in no commit yet"),
         (("a:12", *known), ExitCode.FAILURE, "is in no commit yet"),
         ((str(tmp_path / "outside.py"), *known), ExitCode.FAILURE, "is in no git repository"),
+        (("a" * 5_000 + ":1", *known), ExitCode.USAGE, "File name too long"),
+        (("\udcff.py:1", *known), ExitCode.USAGE, "name that is no UTF-8"),
         ((PAY + ":1", "--project", "nobody knows it"), ExitCode.FAILURE, "Project not found"),
     ]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from cmserver.base.errors import CmserverError, NotFound
-from cmserver.client import git_blame
 from cmserver.client.git_blame import FileCommit, FileLine, NoSuchLine, find_file, read_commits, read_line
 from cmserver.client.git_history import UnreadableRepository
 from tests.repositories import Repository
@@ -73,8 +74,8 @@ def test_a_file_that_git_does_not_have_yet_is_in_no_commit(repository: Repositor
     unborn = Repository(tmp_path / "unborn")
     unborn.write("a.py", "a = 1\n")
 
-    assert line(repository.folder, "src/new.py", 1) == FileLine(text="n = 1", commit=None)
-    assert line(unborn.folder, "a.py", 1) == FileLine(text="a = 1", commit=None)
+    assert line(repository.folder, "src/new.py", 1) == FileLine(text="n = 1", occurrences=1, commit=None)
+    assert line(unborn.folder, "a.py", 1) == FileLine(text="a = 1", occurrences=1, commit=None)
     assert find_file(unborn.folder / "a.py").blob == ""
 
 
@@ -104,6 +105,19 @@ def test_a_line_of_a_shallow_clone_may_be_older_than_its_first_commit(repository
     assert not commit_of(repository.folder, "src/pay.py", 1).is_edge
 
 
+def test_it_is_counted_how_often_a_line_stands_in_the_file(repository: Repository):
+    repository.write("src/pay.py", "a = 1\n    a = 1\r\nb = 2\n")
+
+    assert [line(repository.folder, "src/pay.py", number).occurrences for number in (1, 2, 3)] == [2, 2, 1]
+
+
+def test_an_author_is_called_as_the_commit_says(repository: Repository):
+    repository.write(".mailmap", "Nobody <nobody@example.com> <ann@example.com>\n")
+
+    assert commit_of(repository.folder, "src/pay.py", 1).author == "Ann"
+    assert [commit.author for commit in read_commits(find_file(repository.folder / "src/pay.py"))] == ["Ann"]
+
+
 @try_rows(
     ("path", "number", "error", "says"),
     [
@@ -116,13 +130,18 @@ def test_a_line_of_a_shallow_clone_may_be_older_than_its_first_commit(repository
         ("bytes.bin", 1, UnreadableRepository, "is no text"),
         ("large.txt", 1, UnreadableRepository, "larger than 5 MB"),
         ("filtered.bin", 1, UnreadableRepository, "through a filter"),
+        ("ident.py", 1, UnreadableRepository, "through a filter"),
+        ("\udcff.py", 1, NoSuchLine, "name that is no UTF-8"),
+        ("a" * 5_000, 1, NoSuchLine, "cannot be read: File name too long"),
     ],
 )
 def test_what_has_no_line_says_so(tmp_path: Path, path: str, number: int, error: type[CmserverError], says: str):
-    folder = tmp_path / path.replace("/", "-")
+    folder = tmp_path / path.replace("/", "-")[:20]
     repository = Repository(folder / "clone")
     repository.write("src/pay.py", "a = 1\nb = 2\nc = 3\n")
-    repository.write(".gitattributes", "filtered.bin filter=lfs\n")
+    repository.write(".gitattributes", "filtered.bin filter=lfs\nident.py ident\n")
+    repository.write("ident.py", "a = '$Id$'\n")
+    repository.write("\udcff.py", "a = 1\n")
     repository.write("filtered.bin", "a\n")
     repository.write("bytes.bin", "a\0\n")
     repository.write("large.txt", "a\n" * 2_500_001)
@@ -154,12 +173,30 @@ def test_what_was_not_fetched_is_not_fetched(repository: Repository, tmp_path: P
         line(tmp_path / "half", "src/pay.py", 1)
 
 
-def test_a_file_with_too_many_changes_is_not_compared(repository: Repository, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(git_blame, "_MAX_COMPARED_LINES", 2)
-    repository.write("src/pay.py", "x\ny\nz\n")
+def test_a_file_with_too_many_changes_is_not_compared(repository: Repository):
+    same = "".join(f"same {number}\n" for number in range(3_000))
+    repository.write("src/pay.py", f"{same}a = 1\n{same}")
+    repository.commit("Lines")
+    for changed, is_told in ((2_000, True), (2_001, False)):
+        new = "".join(f"new {number}\n" for number in range(changed))
+        repository.write("src/pay.py", f"{same}{new}{same}")
+        if is_told:
+            assert line(repository.folder, "src/pay.py", 3_001).commit is None
+        else:
+            with pytest.raises(UnreadableRepository, match=r"changed too much since its newest commit to tell"):
+                line(repository.folder, "src/pay.py", 3_001)
+        assert commit_of(repository.folder, "src/pay.py", 3_000).subject == "Lines"
 
-    with pytest.raises(UnreadableRepository, match="too many changes"):
-        line(repository.folder, "src/pay.py", 2)
+
+def test_a_locked_folder_says_so(repository: Repository, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))  # as for anybody but root
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    monkeypatch.setattr(Path, "lstat", refuse)
+
+    with pytest.raises(NoSuchLine, match="cannot be read: Permission denied"):
+        find_file(repository.folder / "src/pay.py")
 
 
 def test_nothing_of_the_repository_is_run(repository: Repository, tmp_path: Path):
@@ -167,25 +204,26 @@ def test_nothing_of_the_repository_is_run(repository: Repository, tmp_path: Path
     program.write_text(f"#!/bin/sh\necho \"$0 $*\" >>'{trap}'\ncat\n", "utf-8")
     program.chmod(0o755)
     repository.write(".gitattributes", "* diff=trap merge=trap\n")
-    repository.commit("Attributes")
+    repository.write("src/pay.py", "a = 1\nb = 20\nc = 3\n")
+    (tmp_path / "ignored").write_text(repository.commit("Raise b") + "\n", "utf-8")
     for name, value in {
         "diff.trap.textconv": str(program), "diff.trap.command": str(program), "diff.external": str(program),
         "filter.trap.clean": str(program), "filter.trap.smudge": str(program), "filter.trap.process": str(program),
         "core.fsmonitor": str(program), "core.hooksPath": str(tmp_path), "core.pager": str(program), "pager.log": str(program),
         "pager.blame": str(program), "gpg.program": str(program), "log.showSignature": "true", "core.sshCommand": str(program),
         "alias.blame": f"!{program}", "alias.log": f"!{program}", "alias.check-attr": f"!{program}",
-        "blame.ignoreRevsFile": "/dev/zero", "remote.origin.url": f"ext::{program}", "remote.origin.promisor": "true",
+        "blame.ignoreRevsFile": str(tmp_path / "ignored"), "remote.origin.url": f"ext::{program}", "remote.origin.promisor": "true",
         "extensions.partialClone": "origin",
     }.items():  # fmt: skip
         repository.git("config", name, value)
     for hook in ("post-checkout", "pre-auto-gc", "post-index-change", "reference-transaction"):
         shutil.copy(program, tmp_path / hook)
-    repository.write("src/pay.py", "a = 1\nb = 2\nd = 4\n")
+    repository.write("src/pay.py", "a = 1\nb = 20\nd = 4\n")
     (repository.folder / "src/filtered.py").write_text("a = 1\n", "utf-8")
 
-    assert commit_of(repository.folder, "src/pay.py", 2).subject == "Pay"
+    assert commit_of(repository.folder, "src/pay.py", 2).subject == "Raise b"
     assert line(repository.folder, "src/pay.py", 3).commit is None
-    assert len(read_commits(find_file(repository.folder / "src/pay.py"))) == 1
+    assert len(read_commits(find_file(repository.folder / "src/pay.py"))) == 2
     (repository.folder / ".git/info").mkdir(exist_ok=True)
     (repository.folder / ".git/info/attributes").write_text("* filter=trap\n", "utf-8")
     with pytest.raises(UnreadableRepository, match="through a filter"):

@@ -406,10 +406,10 @@ async def test_why_a_line_is_as_it_is_is_found_by_its_file_its_commit_and_the_ca
     now = datetime.now(UTC)
 
     for query, params in (
-        (ledger.of_file, {"names": ["src/7.py", "/src/src/7.py"], "until": now}),
+        (ledger.of_file, {"names": ["src/7.py", "/src/src/7.py"], "until": now, "most": 5_000}),
         (ledger.commits, {"name": "c4ca423"}),
-        (tool_uses_with, {"turn_ids": [row[0] for row in rows], "text": "wombat", "until": now}),
-        (history.number_of, {"key": "git:" + "a" * 40}),
+        (tool_uses_with, {"turn_ids": [row[0] for row in rows], "text": "wombat", "until": now, "most": 500}),
+        (history.known_commit, {"key": "git:" + "a" * 40}),
     ):
         told = await plan(db, cast.charlie.team_id, query.query.text, {**asked, **params})
         assert not re.search("Seq Scan on (turns|turn_traces|agent_events|observations)", told), told

@@ -14,7 +14,7 @@ from tests.generation.tools import Outbox
 from tests.table import try_rows
 
 PAY, LOCK = "src/pay.py", "with lock(ledger, timeout=30):"
-FIRST, SECOND, OTHER = ("4c1e2f3" + "a" * 33, "b" * 40, "9" * 40)
+FIRST, SECOND, THIRD, OTHER = ("4c1e2f3" + "a" * 33, "b" * 40, "c" * 40, "9" * 40)
 
 
 class Asker:
@@ -103,8 +103,21 @@ async def test_what_was_written_in_a_work_tree_below_the_repository_is_found_in_
         (LOCK, OTHER, {}, ("wrote", "Lock it.")),
         # A formatter came over it, or a person changed it before the agent committed it.
         ("with lock(ledger,  timeout=30) :", FIRST, {}, ("wrote", "Lock it.")),
+        ("with lock(ledger,  timeout=30) :", OTHER, {}, (None, None)),
         ("with hold(other, seconds=99):", FIRST, {}, ("committed", "Commit it.")),
+        ("with lock(ledger, timeout=99):", FIRST, {}, ("committed", "Commit it.")),
+        ("ledger.lock()", FIRST, {}, ("committed", "Commit it.")),
+        ("# ledger", FIRST, {}, ("committed", "Commit it.")),
         ("with lock(ledger, timeout=99):", OTHER, {}, (None, None)),
+        # It stands in the file elsewhere, too: the agent's may be that one.
+        (LOCK, FIRST, {"occurrences": 2}, ("wrote", "Lock it.")),
+        (LOCK, OTHER, {"occurrences": 2}, (None, None)),
+        (LOCK, None, {"occurrences": 2}, (None, None)),
+        ("", FIRST, {}, ("committed", "Commit it.")),
+        (" \t", FIRST, {}, ("committed", "Commit it.")),
+        ("", OTHER, {}, (None, None)),
+        # It edited what the commit has, and another turn made it, of which nothing is known.
+        ("other = 1", THIRD, {"file": "src/by_hand.py"}, (None, None)),
         # What the turn edited, but did not put in.
         ("def pay():", OTHER, {}, (None, None)),
         ("}", OTHER, {}, (None, None)),
@@ -134,6 +147,9 @@ async def test_which_turn_wrote_it(
         await asker.turn("Lock it.", (PAY, "def pay():\n    pass", f"def pay():\n    {LOCK}\n        pass\n}}"))
         await asker.turn("Commit it.", commit=FIRST)
         await asker.turn("Now the queue.", ("src/queue.py", "a = 1", "a = 2"), commit=SECOND)
+        await asker.turn("By hand.", ("src/by_hand.py", "a = 1", "a = 2"), commit=THIRD)
+        async with outbox.db.system() as conn:
+            await conn.execute("DELETE FROM turn_traces WHERE kind = 'commit' AND commit = %s", (THIRD[:7],))
 
     assert await asker.asked(text, commit, **fields) == found
 
@@ -149,9 +165,85 @@ async def test_of_two_turns_that_wrote_the_same_line_the_commit_says_which(asker
         ("wrote", "Lock it."),
         ("wrote", "Lock it again."),
     )
-    by_time = [await asker.asked(commit=OTHER, writtenAtEpoch=at) for at in (then["createdAtEpoch"], None)]
+    by_time = [await asker.asked(commit=OTHER, occurrences=1, writtenAtEpoch=at) for at in (then["createdAtEpoch"], None)]
     assert by_time == [("wrote", "Lock it."), ("wrote", "Lock it again.")]
     assert (then["how"], "No lock." in then["line"]) == ("changed", True)
+
+
+@try_rows(
+    ("commit", "fields", "found"),
+    [
+        (FIRST, {"occurrences": 2}, ("committed", "Log it.")),
+        (FIRST, {}, ("committed", "Log it.")),
+        (FIRST, {"occurrences": 1}, ("wrote", "Log it.")),
+        (None, {}, (None, None)),
+    ],
+)
+async def test_of_two_turns_that_wrote_it_at_two_places_none_is_named(
+    client: httpx.AsyncClient,
+    cast: Cast,
+    outbox: Outbox,
+    commit: str | None,
+    fields: dict[str, Any],
+    found: tuple[str | None, str | None],
+):
+    asker = Asker(client, cast, outbox)
+    async with outbox.db.system() as conn:
+        is_new = await (await conn.execute("SELECT FROM turns LIMIT 1")).fetchone() is None
+    if is_new:
+        await asker.turn("Return when closed.", (PAY, "x", "if closed:\n    release(ledger)"))
+        await asker.turn("Log it.", (PAY, "y", "log()\nrelease(ledger)"), commit=FIRST)
+
+    assert await asker.asked("release(ledger)", commit, **fields) == found
+
+
+@try_rows(
+    ("call", "commit", "found"),
+    [
+        ({"type": "update"}, OTHER, (None, None)),
+        ({"type": "update"}, FIRST, ("wrote", "Write it.")),
+        ({"type": "create", "originalFile": None}, OTHER, ("wrote", "Write it.")),
+        ({"type": "update", "originalFile": "a = 1\n"}, OTHER, ("wrote", "Write it.")),
+        ({"type": "update", "originalFile": f"{LOCK}\n"}, FIRST, ("committed", "Write it.")),
+        (f"cat > {PAY} <<'EOF'\n{LOCK}\nEOF", OTHER, (None, None)),
+        (f"cat > {PAY} <<'EOF'\n{LOCK}\nEOF", FIRST, ("wrote", "Write it.")),
+        (f"cat >> {PAY} <<'EOF'\n{LOCK}\nEOF", OTHER, ("wrote", "Write it.")),
+    ],
+)
+async def test_a_file_that_is_written_whole_has_lines_of_others(
+    client: httpx.AsyncClient,
+    cast: Cast,
+    outbox: Outbox,
+    call: dict[str, object] | str,
+    commit: str,
+    found: tuple[str | None, str | None],
+):
+    asker = Asker(client, cast, outbox)
+    asker.agent.session = f"s-{call}"
+    async with outbox.db.system() as conn:
+        await conn.execute("DELETE FROM turns")
+        await conn.execute("DELETE FROM agent_events")
+    await asker.agent.prompt("Write it.")
+    if isinstance(call, str):
+        await asker.agent.run(call, "")
+    else:
+        path = f"/src/{PAY}"
+        given = {"file_path": path, "content": f"{LOCK}\n    pass\n"}
+        answer = {"filePath": path, "structuredPatch": [], **call}
+        await asker.agent.send("PostToolUse", tool_name="Write", tool_use_id=str(call), tool_input=given, tool_response=answer)
+    await asker.agent.run("git commit -am change", f"[main {FIRST[:7]}] change\n 1 file changed")
+    await asker.agent.stop("It is done.")
+
+    assert await asker.asked(commit=commit) == found
+
+
+async def test_the_time_of_a_commit_that_was_taken_over_is_known(asker: Asker):
+    sent = {"hash": OTHER, "subject": "Lock it", "authoredAtEpoch": 1_767_225_600_000, "files": [PAY]}
+    await asker.client.post("/v1/history", json={"projectId": asker.project, "commits": [sent]}, headers=asker.headers)
+    await asker.turn("Lock it.", (PAY, "pass", LOCK))
+
+    assert await asker.asked(commit=OTHER) == (None, None)
+    assert await asker.asked(commit=SECOND) == ("wrote", "Lock it.")
 
 
 async def test_a_commit_that_was_taken_over_is_named(asker: Asker):
@@ -194,6 +286,7 @@ async def test_another_project_and_another_team_know_nothing_of_it(asker: Asker,
         ({"file": "a" * 4_097}, "$.file"),
         ({"otherPaths": ["a"] * 6}, "$.otherPaths"),
         ({"writtenAtEpoch": 10**17}, "$.writtenAtEpoch"),
+        ({"occurrences": 0}, "$.occurrences"),
         ({"line": 3}, "$.line"),
     ],
 )

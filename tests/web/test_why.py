@@ -30,8 +30,9 @@ async def test_it_leads_to_the_turn_that_wrote_a_line(
     found = await alice.get(f"/ui/observations/why?{urlencode(question)}")
     nothing = await alice.get(f"/ui/observations/why?{urlencode({**question, 'text': 'another = line'})}")
     asked = await alice.get("/ui/observations/why")
+    empty = await alice.get(f"/ui/observations/why?{urlencode({**question, 'text': ''})}")
 
-    assert [page.status_code for page in (found, nothing, asked)] == [200] * 3
+    assert [page.status_code for page in (found, nothing, asked, empty)] == [200, 200, 200, 400]
     assert "Compare &lt;b&gt;them&lt;/b&gt; first." in found.text
     assert "Say less." in found.text
     assert "No turn of an agent is known" in nothing.text

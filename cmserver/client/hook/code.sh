@@ -64,7 +64,7 @@ read_code() {
     if command -v git >/dev/null && command -v base64 >/dev/null &&
         git_code log --left-right --topo-order --reverse --max-count="$CODE_COMMITS" --no-merges --no-show-signature --no-ext-diff \
             --no-textconv --no-notes --no-color --no-relative --ignore-submodules=all --raw -z -M --no-rename-empty \
-            '--format=%m%x00%H%x00%aN%x00%at%x00' "$before...$commit" --; then
+            '--format=%m%x00%H%x00%an%x00%at%x00' "$before...$commit" --; then
         log=$text
         if git_code diff-tree -r -z --no-renames --name-status --no-ext-diff --no-textconv --no-relative --ignore-submodules=all \
             "$before" "$commit" --; then

@@ -15,7 +15,7 @@ _TIME = re.compile(r"-?[0-9]{1,15}")
 
 
 def read_log(text: bytes) -> list[CommitChanges] | None:
-    """The commits of `git log --raw -z --left-right --format=%m%x00%H%x00%aN%x00%at%x00`, in their order; None for another text.
+    """The commits of `git log --raw -z --left-right --format=%m%x00%H%x00%an%x00%at%x00`, in their order; None for another text.
 
     A file's name can be anything but NUL. So it is never looked for where a commit begins: each entry says how many names follow.
     """

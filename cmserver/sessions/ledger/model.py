@@ -86,12 +86,11 @@ class Trace(NewTrace, frozen=True, kw_only=True):
 
 
 class FileTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn put into a file, as tokens, with the commit that has it; `number` and `created_at` are the turn's."""
+    """That a turn edited a file, with the commit that has it; `number` and `created_at` are the turn's."""
 
     turn_id: UUID
     number: int
     created_at: datetime
-    put_in: list[int]
     commit: str | None
 
 

@@ -224,18 +224,21 @@ async def commits(conn: Conn, team_id: UUID, project_id: UUID, name: str, limit:
     ...
 
 
-# Of a turn that calls the file otherwise in another place, each.
+# Of a turn that calls the file otherwise in another place, each. A turn's id begins with the time at which it was stored: of a file that
+# everybody edits, the last ones are joined.
 @query("""
-    SELECT r.turn_id, t.number, t.created_at, r.put_in, r.commit
-      FROM turn_traces r JOIN turns t ON t.id = r.turn_id AND t.team_id = r.team_id
-     WHERE r.project_id = %(project_id)s AND r.team_id = %(team_id)s AND r.kind = 'edit' AND r.name = ANY(%(names)s::text[])
-       AND t.created_at <= %(until)s
+    SELECT r.turn_id, t.number, t.created_at, r.commit
+      FROM (SELECT turn_id, team_id, commit FROM turn_traces
+             WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND kind = 'edit' AND name = ANY(%(names)s::text[])
+             ORDER BY turn_id DESC LIMIT %(most)s) r
+      JOIN turns t ON t.id = r.turn_id AND t.team_id = r.team_id
+     WHERE t.created_at <= %(until)s
      ORDER BY t.created_at DESC, t.number DESC LIMIT %(limit)s
     """)
 async def of_file(
-    conn: Conn, team_id: UUID, project_id: UUID, names: Collection[str], *, until: datetime, limit: int
+    conn: Conn, team_id: UUID, project_id: UUID, names: Collection[str], *, until: datetime, most: int, limit: int
 ) -> list[FileTrace]:
-    """What turns of the project that had begun by then did to the file of any of these names, the newest first."""
+    """The edits of the file of any of these names by turns of the project that had begun by then, the newest first, of the last `most`."""
     ...
 
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from cmserver.access.projects import Projects
 from cmserver.base.http.wire import convert
 from cmserver.base.text import Text
-from cmserver.recall.why import find_why
+from cmserver.recall.why import LATER, find_why
 from cmserver.recall.wire import WhyIn, why_question
 from cmserver.web.page import Page
 from cmserver.web.pages import memory
@@ -32,7 +32,7 @@ async def get_why(visit: Visit) -> Response:
         body = {
             "file": given,
             "projectId": asked.project,
-            "text": asked.text,
+            "text": asked.text or None,
             "commit": (asked.commit or "").strip().lower() or None,
         }
         question = why_question(convert(body, WhyIn))
@@ -41,7 +41,7 @@ async def get_why(visit: Visit) -> Response:
             why = await find_why(conn, visit.principal, project.id, question)
     async with visit.tenant() as conn:
         projects = await memory.list_projects(conn, visit.principal)
-    return visit.render("why.html", title="Why a line is as it is", asked=asked, why=why, projects=projects)
+    return visit.render("why.html", title="Why a line is as it is", asked=asked, why=why, later=LATER, projects=projects)
 
 
 routes = [Page("GET", "/ui/observations/why", get_why, scope="observations:read")]
