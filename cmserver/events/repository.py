@@ -308,8 +308,8 @@ async def projects_of_events(conn: Conn, team_id: UUID, project_id: UUID | None,
     ...
 
 
-# Those of each turn, by its session's part of the index; a client's clock may be wrong by some minutes. The newest of each are looked
-# through, so that a session that goes on for weeks costs no more.
+# Those of each turn, by its session's part of the index; a client's clock may be wrong by some minutes. The newest of each are
+# looked through, so that a long turn costs no more.
 @unprepared_query("""
     SELECT t.id AS turn_id, e.event_type, e.payload, s.metadata ->> 'root' AS root,
            time_of_event(e.occurred_at, e.received_at) AS at

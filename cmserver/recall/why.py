@@ -183,8 +183,8 @@ def _is_same(printed: str, commit: str) -> bool:
 async def _find_writers(
     conn: Conn, team_id: UUID, turn_ids: Sequence[UUID], text: str, names: Collection[str], until: datetime, *, of_commit: bool
 ) -> list[UUID]:
-    """The turns that put exactly this line into the file, the newest first. Of those whose edits the line's commit has, a line counts
-    that a formatter came over, and a file that was written as a whole.
+    """The turns that put exactly this line into the file, the newest first. Of those whose edits the line's commit has, a line
+    counts that a formatter came over, and a file that was written as a whole.
     """
     tried = [(text, _as_it_is)]
     tried += [(max(_WORD.findall(text), key=len, default=text), _without_blanks)] if of_commit else []

@@ -44,7 +44,8 @@ class WhyIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=
 
     `file` is its path, from the project's root or whole; `otherPaths` are what else it is called, as in the commit. `text` is the
     line as it stands there; `occurrences` is how often it stands in the file, blanks aside: of one that is there twice the text
-    alone does not tell who wrote it. `commit` is the hash of its commit, or its first seven digits; without it the line is in none yet.
+    alone does not tell who wrote it. `commit` is the hash of its commit, or its first seven digits; without it the line is in none
+    yet.
     `writtenAtEpoch` is when its commit was written, in milliseconds: what turns did later is not looked at.
     """
 

@@ -224,8 +224,8 @@ async def commits(conn: Conn, team_id: UUID, project_id: UUID, name: str, limit:
     ...
 
 
-# Of a turn that calls the file otherwise in another place, each. A turn's id begins with the time at which it was stored: of a file that
-# everybody edits, the last ones are joined.
+# Of a turn that calls the file otherwise in another place, each. A turn's id begins with the time at which it was stored: of a file
+# that everybody edits, the last ones are joined.
 @query("""
     SELECT r.turn_id, t.number, t.created_at, r.commit
       FROM (SELECT turn_id, team_id, commit FROM turn_traces
@@ -238,7 +238,7 @@ async def commits(conn: Conn, team_id: UUID, project_id: UUID, name: str, limit:
 async def of_file(
     conn: Conn, team_id: UUID, project_id: UUID, names: Collection[str], *, until: datetime, most: int, limit: int
 ) -> list[FileTrace]:
-    """The edits of the file of any of these names by turns of the project that had begun by then, the newest first, of the last `most`."""
+    """The edits of the file of any of these names, by turns that had begun by then, of the last `most`, newest first."""
     ...
 
 
