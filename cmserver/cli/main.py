@@ -30,6 +30,7 @@ from cmserver.cli.reindex import reindex
 from cmserver.cli.request import api
 from cmserver.cli.restore import restore
 from cmserver.cli.retention import retention
+from cmserver.cli.rules import rules_group
 from cmserver.cli.run import run
 from cmserver.cli.search import search
 from cmserver.cli.service import restart, start, status, stop
@@ -95,6 +96,7 @@ for command in (
     undo,
     acts,
     review,
+    rules_group,
     context,
     jobs,
     steward,

@@ -35,7 +35,7 @@ _SILENT_SECONDS = 120.0
 """Git is ended when it says nothing for so long."""
 _SETTINGS = (
     "core.fsmonitor=false", "core.hooksPath=/dev/null", "core.attributesFile=/dev/null", "core.pager=cat",
-    "log.showSignature=false", "gpg.program=false", "gpg.ssh.program=false",
+    "log.showSignature=false", "log.diffMerges=off", "gpg.program=false", "gpg.ssh.program=false",
     "gpg.x509.program=false", "diff.external=", "i18n.logOutputEncoding=UTF-8",
     "log.mailmap=false", "mailmap.file=", "mailmap.blob=", "protocol.allow=never",
 )  # fmt: skip
@@ -46,6 +46,11 @@ _LOG = (
 _BOT = re.compile(
     r"\[bot\]|^(?:dependabot|renovate|greenkeeper|snyk|github-actions|pre-commit-ci|allcontributors)\b|-bot$", re.IGNORECASE
 )
+_PATCH = (
+    "log", "--patch", "--unified=0", "--text", "--no-show-signature", "--no-ext-diff", "--no-textconv", "--no-renames",
+    "--no-follow", "--no-notes", "--no-color", "--no-decorate", "--no-relative", "--ignore-submodules=all",
+)  # fmt: skip
+_MAX_PATCH_COMMITS, _MAX_PATCH_BYTES = 1_000, 16_000_000
 _DOCUMENT = re.compile(
     r"(?:README|CONTRIBUTING|AGENTS)(?:\.(?:md|rst|txt|adoc))?|(?:docs?|\.github)/CONTRIBUTING(?:\.(?:md|rst|txt|adoc))?"
     r"|(?:[^/]+/){0,4}(?:adrs?|decisions|architecture-decisions)/[^/]+\.(?:md|rst|txt|adoc)",
@@ -99,10 +104,32 @@ class DocumentText(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     text: str
 
 
-def find_repository() -> Path | None:
-    """The top of the work tree in which the command runs; None outside of one."""
+class FileCommit(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A commit that touched a file."""
+
+    hash: str
+    author: str
+    committed_at: int
+    """In seconds since 1970."""
+
+    @property
+    def name(self) -> str:
+        """Who speaks by it: `commit 4c1e2f3 (Ann)`."""
+        return f"commit {self.hash[:7]} ({self.author})"
+
+
+class LineChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that a commit took into a file, or out of it."""
+
+    commit: FileCommit
+    is_added: bool
+    text: str
+
+
+def find_repository(folder: Path | None = None) -> Path | None:
+    """The top of the work tree around the folder, or else around the working folder; None outside of one."""
     try:
-        folder = Path.cwd()
+        folder = (folder or Path.cwd()).resolve()
     except FileNotFoundError:
         return None
     return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
@@ -157,6 +184,56 @@ def read_document(folder: Path, path: str, blob: str) -> DocumentText | None:
         return None
     text = storable(content.decode(errors="replace"))[:FIELD_MOST].strip()
     return DocumentText(path=path, blob=blob, text=text) if text else None
+
+
+def find_head(folder: Path) -> str | None:
+    """The commit that is checked out; None when there is none yet. Raises UnreadableRepository."""
+    return _run(folder, "rev-parse", "--revs-only", "HEAD").strip() or None
+
+
+def read_committed(folder: Path, path: str, max_bytes: int) -> bytes | None:
+    """A file as it is in HEAD, at most one byte more than `max_bytes`; None when it is not there as a file (a link is none)."""
+    with _open(folder, "ls-tree", "-z", "--full-tree", "HEAD", path) as out:
+        head, _, _ = next(_split(out), b"").partition(b"\t")
+    mode, kind, blob, *_ = [*head.decode(errors="replace").split(), "", "", ""]
+    if kind != "blob" or mode == "120000":
+        return None
+    with _open(folder, "cat-file", "blob", blob) as out:
+        return out.read(max_bytes + 1)
+
+
+def read_line_changes(folder: Path, path: str) -> tuple[list[FileCommit], list[LineChange]]:
+    """The commits that touched the file, newest first, and the lines that they took in and out; of a merge none.
+
+    Of a long history the newest part. Raises UnreadableRepository.
+    """
+    boundary = secrets.token_hex(16)  # no line begins so
+    layout = f"--format={boundary}%x00%H%x00%aN%x00%ct"
+    commits: list[FileCommit] = []
+    changes: list[LineChange] = []
+    is_hunk = False
+    with _open(folder, *_PATCH, f"--max-count={_MAX_PATCH_COMMITS}", layout, "HEAD", "--", f":(top,literal){path}") as out:
+        for line in _read_lines(out):
+            if line.startswith(f"{boundary}\0"):
+                _, commit, author, at = [*line.split("\0"), "", "", ""][:4]
+                name = sanitize_line(author).strip()[:_AUTHOR_CHARS]
+                commits.append(FileCommit(hash=commit, author=name, committed_at=int(at) if re.fullmatch(r"\d{1,12}", at) else 0))
+                is_hunk = False
+            elif line.startswith(("diff --git ", "@@")):
+                is_hunk = line.startswith("@@")
+            elif is_hunk and commits and line[:1] in {"+", "-"}:
+                changes.append(LineChange(commit=commits[-1], is_added=line[0] == "+", text=line[1:].rstrip("\r")))
+    return commits, changes
+
+
+def _read_lines(out: _Said) -> Iterator[str]:
+    """The lines, as far as they are within the bound."""
+    rest, size = b"", 0
+    while size < _MAX_PATCH_BYTES and (chunk := out.read(_CHUNK_BYTES)):
+        size += len(chunk)
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (line.decode(errors="replace") for line in lines)
+    yield rest.decode(errors="replace")
 
 
 def _parse_commit(fields: list[bytes]) -> CommitText | None:

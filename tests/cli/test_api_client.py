@@ -337,6 +337,8 @@ async def test_every_command_is_refused_without_a_good_key(cms: Cms, cast: Cast,
         "edit": ["--title", "x"],
         "import git": ["--project", "x", "--undo"],
         "why": ["--project", "x"],
+        "rules write": ["--project", "x"],
+        "rules read": ["--project", "x"],
     }
 
     for path, command in every_command().items():
@@ -349,7 +351,8 @@ async def test_every_command_is_refused_without_a_good_key(cms: Cms, cast: Cast,
 
 async def test_what_cannot_be_undone_is_not_done_when_nobody_can_be_asked(cms: Cms, cast: Cast):
     final = {path: one for path, one in every_command().items() if any(param.name == "yes" for param in one.params)}
-    for path in ("jobs retry", "jobs cancel"):  # these ask only where many are chosen: tests/cli/test_jobs.py
+    # These ask only where many are chosen (tests/cli/test_jobs.py), or where there is something to take (tests/cli/test_rules.py).
+    for path in ("jobs retry", "jobs cancel", "rules read"):
         del final[path]
 
     for path, command in final.items():
