@@ -100,7 +100,7 @@ async def test_rules_and_open_decisions_are_written_and_again_give_the_same_byte
     await tell("POST", "", **body, importance=0.9, narrative="Of the whole team", scope="team")
     dropped = await tell("POST", "", **body, importance=0.9, narrative="No longer so")
     await tell("PATCH", f"/{dropped['number']}", state="dropped")
-failing = await tell("POST", "", projectId=ORDERS, narrative="The build fails")
+    failing = await tell("POST", "", projectId=ORDERS, narrative="The build fails")
     await tell("PATCH", f"/{failing['number']}", state="open")
     message = {"hash": "a" * 40, "subject": "From now on always squash. TODO: decide who merges", "author": "Ann"}
     commits = [{**message, "authoredAtEpoch": 1_767_225_600_000}]
@@ -329,9 +329,13 @@ async def test_nothing_is_taken_without_a_yes_nor_with_a_key_that_may_not_write(
 
 
 async def test_what_changes_between_the_question_and_the_yes_stops_it(
-    run: Run, clone: Repository, client: httpx.AsyncClient, cast: Cast, numbers: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch,
-    db: Db,
-):  # fmt: skip
+    run: Run,
+    clone: Repository,
+    client: httpx.AsyncClient,
+    cast: Cast,
+    numbers: tuple[int, int, int],
+    monkeypatch: pytest.MonkeyPatch,
+):
     change(clone, "frozen on Fridays", "frozen on Mondays")
     clone.commit("Review", at=LATER)
     fetch = rules_command._fetch  # pyright: ignore[reportPrivateUsage]

@@ -26,7 +26,7 @@ NAMING = {
     *("observation_id", "target", "source", "suggestion_id", "into", "invitation"),
 }
 """Parameters that name something which is there."""
-GIVING = {"name", "alias", "canonical_id", "language", "query", "title", "text", "fields"}
+GIVING = {"name", "alias", "canonical_id", "language", "query", "title", "text", "fields", "folder"}
 """Arguments that give something: a name, a word."""
 OF_THE_SERVER = {"provider", "choice", "role", "mode", "method", "path"}
 """Parameters that name something which is nobody's, and which everybody may know."""
