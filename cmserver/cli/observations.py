@@ -123,6 +123,7 @@ def _render(observation: observations_wire.ObservationOut, project: str) -> str:
         ("expires", format_time(observation.expires_at_epoch)),
         ("origin", observation.origin),
         ("by", observation.actor_id),
+        ("author", observation.agent),
         ("turn", f"#{observation.turn_number}" if observation.turn_number is not None else None),
         ("sources", _sources(observation.sources or [])),
         ("concepts", ", ".join(observation.concepts)),

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from cmserver.access.projects import canonical_id
 from cmserver.base.atomic_file import write_file
 from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound
 from cmserver.base.lookalikes import sanitize_line
@@ -48,6 +49,11 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
     observations: Mapping[int, ObservationOut]
     taken: Mapping[tuple[str, str], int]
 
+    @property
+    def title(self) -> str:
+        """The project's name as people see it, without credentials of an address."""
+        return canonical_id(self.project)
+
     def render(self) -> bytes:
         entries = [
             (rules_file.Entry(section=rule.section, text=rule.text, number=rule.number), rule.author)
@@ -56,7 +62,7 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
         text = rules_file.render_file(entries).encode()
         if len(text) > rules_file.MAX_BYTES:
             raise Invalid(
-                f"The rules of {self.project} are larger than {rules_file.MAX_BYTES // 1_000} kB together. Close some of them."
+                f"The rules of {self.title} are larger than {rules_file.MAX_BYTES // 1_000} kB together. Close some of them."
             )
         return text
 
@@ -93,17 +99,17 @@ async def write_rules(client: api_client.ApiClient, folder: Path, project: str |
         target.parent.mkdir(exist_ok=True)
         write_file(target, new, mode=0o644)
     counts = [sum(rule.section == section for rule in memory.rules.values()) for section in _LABELS]
-    report = RulesReport(project=memory.project, rules=counts[0], open=counts[1], changed=not is_same)
+    report = RulesReport(project=memory.title, rules=counts[0], open=counts[1], changed=not is_same)
     if client.as_json:
         click.echo(render_json(msgspec.json.encode(report)))
     elif check:
-        click.echo("\n".join(_diff(old or b"", new)) if not is_same else f"{rules_file.PATH} says what {memory.project} has.")
+        click.echo("\n".join(_diff(old or b"", new)) if not is_same else f"{rules_file.PATH} says what {memory.title} has.")
     else:
         done = "Nothing to change in" if is_same else "Wrote"
         rest = "" if is_same else " Commit it."
-        click.echo(f"{done} {rules_file.PATH}: {report.rules} rules and {report.open} open decisions of {memory.project}.{rest}")
+        click.echo(f"{done} {rules_file.PATH}: {report.rules} rules and {report.open} open decisions of {memory.title}.{rest}")
     if check and not is_same:
-        raise Conflict(f"{rules_file.PATH} and {memory.project} differ.")
+        raise Conflict(f"{rules_file.PATH} and {memory.title} differ.")
 
 
 @rules_group.command("read")
@@ -130,7 +136,7 @@ async def read_rules(client: api_client.ApiClient, folder: Path, project: str | 
             click.echo(line)
     if plan.changes:
         count = f"{len(plan.changes)} change{'s' if len(plan.changes) > 1 else ''}"
-        api_client.confirm(f"Take {count} into the memory of {sanitize_line(name)}?", yes=yes)
+        api_client.confirm(f"Take {count} into the memory of {memory.title}?", yes=yes)
         memory = await _fetch(client, name)
         if _plan(memory, raw, history) != plan:
             raise Conflict("What is remembered has changed meanwhile. Nothing was taken: run it again.")
@@ -156,7 +162,7 @@ def _name_project(folder: Path, project: str | None) -> str:
         raise Invalid("The project of this folder has no name. Name it with --project.")
     if project is None and (top := git_history.find_repository(folder)) is not None and (of_top := read_project(top)) != name:
         raise Invalid(
-            f"{sanitize_line(name)} is a folder of the repository {sanitize_line(of_top or str(top))}, whose file this is. "
+            f"{canonical_id(name)} is a folder of the repository {sanitize_line(str(top))}, whose file this is. "
             "Run it there, or name the project with --project."
         )
     return name
@@ -231,10 +237,10 @@ async def _fetch(client: api_client.ApiClient, project: str) -> _Memory:
         query = {"project": project, "type": "decision"}
         answer = await client.pages("/v1/observations", "observations", query, limit=_MAX_DECISIONS)
     except NotFound:
-        raise NotFound(f"The server has no project {sanitize_line(project)}. `cmserver projects create` makes it.") from None
+        raise NotFound(f"The server has no project {canonical_id(project)}. `cmserver projects create` makes it.") from None
     page = answer.read(ObservationsOut)
     if page.next_cursor is not None:
-        raise Invalid(f"{sanitize_line(project)} has more than {_MAX_DECISIONS:,} decisions, which no file holds.")
+        raise Invalid(f"{canonical_id(project)} has more than {_MAX_DECISIONS:,} decisions, which no file holds.")
     taken = {row.number: found for row in page.observations if (found := _read_taken(row)) is not None}
     rules = {
         row.number: _read_rule(row, section, taken.get(row.number))
@@ -242,7 +248,7 @@ async def _fetch(client: api_client.ApiClient, project: str) -> _Memory:
         if (section := _find_section(row)) is not None
     }
     return _Memory(
-        project=sanitize_line(project),
+        project=project,
         rules=rules,
         observations={row.number: row for row in page.observations},
         taken={(change.commit, change.mark): number for number, change in taken.items()},
@@ -353,7 +359,11 @@ def _describe(plan: rules_plan.RulesPlan) -> Iterator[str]:
             case "removed":
                 yield f"#{change.number} is gone, by {author}:\n  - {before}"
     for conflict in plan.conflicts:
-        in_file = "is gone" if conflict.in_file is None else f"says: {sanitize_line(conflict.in_file)}"
+        in_file = (
+            "no longer has it (`rules write` puts it back)"
+            if conflict.in_file is None
+            else f"says: {sanitize_line(conflict.in_file)}"
+        )
         on_server = (
             "is no rule of the project, or no longer"
             if conflict.on_server is None

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from cmserver.client import git_history
-from cmserver.client.git_history import CommitText, UnreadableRepository, count_commits, list_documents, read_commits, read_document
+from cmserver.client.git_history import (
+    CommitText,
+    UnreadableRepository,
+    count_commits,
+    find_head,
+    list_documents,
+    read_commits,
+    read_committed,
+    read_document,
+    read_line_changes,
+)
 from tests.repositories import Repository
 
 
@@ -133,11 +143,42 @@ def test_nothing_of_the_repository_is_run(repository: Repository, tmp_path: Path
     commits = read(repository.folder)
     documents = list_documents(repository.folder)
     text = read_document(repository.folder, "README.md", documents["README.md"])
+    file = read_committed(repository.folder, "src/pay.py", 100)
+    _, lines = read_line_changes(repository.folder, "src/pay.py")
 
+    assert file == b"a = 1\n"
+    assert [(line.is_added, line.text) for line in lines] == [(True, "a = 1")]
     assert [commit.subject for commit in commits] == ["Signed", "First"]
     assert text is not None
     assert text.text == "# Read"
     assert not trap.exists()
+
+
+def test_the_lines_of_a_file_are_told_with_the_commits_that_took_them_in_and_out(repository: Repository):
+    assert find_head(repository.folder) is None
+    repository.write("a.md", "one\n--- two\n+++ three\n")
+    first = repository.commit("First")
+    repository.git("checkout", "-q", "-b", "side")
+    repository.write("a.md", "one\n+++ three\n")
+    second = repository.commit("Second", author="Bob\x1b[31m")
+    repository.git("checkout", "-q", "main")
+    repository.write("other", "x")
+    repository.commit("Of another file")
+    repository.git("merge", "-q", "--no-ff", "-m", "Merge", "side")
+    repository.git("config", "log.diffMerges", "on")
+    repository.git("config", "log.follow", "true")
+
+    commits, lines = read_line_changes(repository.folder / ".git" / "..", "a.md")
+
+    assert [(commit.hash, commit.author) for commit in commits] == [(second, "Bob"), (first, "Ann")]
+    assert [(line.commit.hash, line.is_added, line.text) for line in lines] == [
+        (second, False, "--- two"),
+        (first, True, "one"),
+        (first, True, "--- two"),
+        (first, True, "+++ three"),
+    ]
+    assert read_committed(repository.folder, "a.md", 3) == b"one\n"
+    assert read_committed(repository.folder, "none.md", 3) is None
 
 
 def test_documents_are_those_for_readers_as_they_stand_in_the_newest_commit(repository: Repository):
