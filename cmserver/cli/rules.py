@@ -12,7 +12,7 @@ import msgspec
 
 from cmserver.access.projects import canonical_id
 from cmserver.base.atomic_file import write_file
-from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound
+from cmserver.base.errors import CmserverError, Conflict, Forbidden, Invalid, NotFound
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli import api_client
 from cmserver.cli.observations import explain_scope, path_of
@@ -21,6 +21,7 @@ from cmserver.client import git_history, rules_file, rules_plan
 from cmserver.client.client_folder import read_project
 from cmserver.consolidation.wire import StoredObservationOut
 from cmserver.observations.model import INSTRUCTION_IMPORTANCE, LISTS, MIN_INSTRUCTION_IMPORTANCE
+from cmserver.observations.plain import one_line
 from cmserver.observations.wire import ObservationOut, ObservationsOut
 
 _MAX_DECISIONS = 20_000
@@ -127,7 +128,8 @@ async def read_rules(client: api_client.ApiClient, folder: Path, project: str | 
     memory = await _fetch(client, name)
     top = _find_top(folder)
     raw = _read_head(top)
-    if _read_work_tree(top) not in {None, raw}:
+    work_tree = _read_work_tree(top)
+    if work_tree is not None and _split(work_tree) != _split(raw):
         click.echo(f"{rules_file.PATH} differs from what is committed: what is committed counts.", err=True)
     history = _read_history(top)
     plan = _plan(memory, raw, history)
@@ -160,7 +162,7 @@ def _name_project(folder: Path, project: str | None) -> str:
     name = project or read_project(folder)
     if name is None:
         raise Invalid("The project of this folder has no name. Name it with --project.")
-    if project is None and (top := git_history.find_repository(folder)) is not None and (of_top := read_project(top)) != name:
+    if project is None and (top := git_history.find_repository(folder)) is not None and read_project(top) != name:
         raise Invalid(
             f"{canonical_id(name)} is a folder of the repository {sanitize_line(str(top))}, whose file this is. "
             "Run it there, or name the project with --project."
@@ -245,7 +247,7 @@ async def _fetch(client: api_client.ApiClient, project: str) -> _Memory:
     rules = {
         row.number: _read_rule(row, section, taken.get(row.number))
         for row in page.observations
-        if (section := _find_section(row)) is not None
+        if (section := _find_section(row)) is not None and _read_text(row)
     }
     return _Memory(
         project=project,
@@ -265,7 +267,7 @@ def _find_section(row: ObservationOut) -> rules_file.Section | None:
 
 
 def _read_rule(row: ObservationOut, section: rules_file.Section, taken: rules_plan.TakenChange | None) -> rules_plan.ServerRule:
-    text = rules_file.tidy(row.title or row.content)
+    text = _read_text(row)
     author = row.agent or row.actor_id or row.origin
     if taken is not None and taken.mark == rules_file.find_mark(section, text):
         author = git_history.FileCommit(hash=taken.commit, author=taken.author, committed_at=0).name
@@ -280,6 +282,11 @@ def _read_rule(row: ObservationOut, section: rules_file.Section, taken: rules_pl
     )
 
 
+def _read_text(row: ObservationOut) -> str:
+    """What a session's index tells of it, whole."""
+    return rules_file.tidy(row.title or row.content)
+
+
 def _read_taken(row: ObservationOut) -> rules_plan.TakenChange | None:
     try:
         return msgspec.convert(row.metadata[_TAKEN], rules_plan.TakenChange)
@@ -288,14 +295,17 @@ def _read_taken(row: ObservationOut) -> rules_plan.TakenChange | None:
 
 
 async def _take(client: api_client.ApiClient, memory: _Memory, changes: Sequence[rules_plan.RuleChange]) -> None:
-    try:
-        for change in changes:
+    for place, change in enumerate(changes):
+        try:
             if change.number is None:
                 await _lay_down(client, memory.project, change)
             else:
                 await client.patch(path_of(str(change.number)), _correction(memory.observations[change.number], change))
-    except Forbidden as error:
-        raise explain_scope(error) from error
+        except Forbidden as error:
+            raise explain_scope(error) from error
+        except CmserverError as error:
+            subject = one_line(change.after or change.before or "", 60) if change.number is None else f"#{change.number}"
+            raise type(error)(f"{sanitize_line(subject)}: {error} Taken before: {place}; run it again for the rest.") from error
 
 
 async def _lay_down(client: api_client.ApiClient, project: str, change: rules_plan.RuleChange) -> None:
@@ -359,16 +369,11 @@ def _describe(plan: rules_plan.RulesPlan) -> Iterator[str]:
             case "removed":
                 yield f"#{change.number} is gone, by {author}:\n  - {before}"
     for conflict in plan.conflicts:
-        in_file = (
-            "no longer has it (`rules write` puts it back)"
-            if conflict.in_file is None
-            else f"says: {sanitize_line(conflict.in_file)}"
-        )
-        on_server = (
-            "is no rule of the project, or no longer"
-            if conflict.on_server is None
-            else f"says: {sanitize_line(conflict.on_server)}"
-        )
+        in_file, on_server = "no longer has it (`rules write` puts it back)", "has no such rule of the project (any more)"
+        if conflict.in_file is not None:
+            in_file = f"says {_shown(conflict.in_file, conflict.section_in_file)}"
+        if conflict.on_server is not None:
+            on_server = f"says {_shown(conflict.on_server, conflict.section_on_server)}"
         yield f"#{conflict.number} is in conflict:\n  the file {in_file}\n  the server {on_server}"
 
 

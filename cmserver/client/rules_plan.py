@@ -57,8 +57,10 @@ class RuleConflict(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """An entry that file and server have changed both; None is for one that is not there."""
 
     number: int
-    in_file: str | None
-    on_server: str | None
+    in_file: str | None = None
+    on_server: str | None = None
+    section_in_file: Section | None = None
+    section_on_server: Section | None = None
 
 
 class RulesPlan(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -110,12 +112,15 @@ def plan_rules(
     changes: list[RuleChange] = []
     conflicts: list[RuleConflict] = []
     behind = 0
-    known = {(rule.section, rule.text) for rule in rules.values()}
+    by_text = {rule.text: rule for rule in rules.values()}
     for entry in entries:
         commit = origins.find(lines[entry.line - 1])
         rule = rules.get(entry.number) if entry.number is not None else None
         if entry.number is None:
-            if (entry.section, entry.text) in known or (commit.hash, entry.own_mark) in taken:
+            same = by_text.get(entry.text)
+            if same is not None and same.section != entry.section:
+                conflicts.append(_conflict(same.number, entry, same))
+            elif same is not None or (commit.hash, entry.own_mark) in taken:
                 behind += 1
             else:
                 changes.append(_change("new", None, entry, commit))
@@ -126,12 +131,12 @@ def plan_rules(
         elif rule is not None and rule.mark == entry.mark:
             changes.append(_change("edited", rule, entry, commit))
         else:
-            conflicts.append(RuleConflict(number=entry.number, in_file=entry.text, on_server=rule.text if rule else None))
+            conflicts.append(_conflict(entry.number, entry, rule))
     for rule, commit, is_unchanged in _find_removed(entries, rules, origins):
         if is_unchanged:
             changes.append(_change("removed", rule, None, commit))
         else:
-            conflicts.append(RuleConflict(number=rule.number, in_file=None, on_server=rule.text))
+            conflicts.append(_conflict(rule.number, None, rule))
     return RulesPlan(changes=changes, conflicts=conflicts, behind=behind)
 
 
@@ -163,6 +168,16 @@ def _change(
         section_after=entry.section if entry else None,
         commit=commit,
         details=rule.details if rule else 0,
+    )
+
+
+def _conflict(number: int, entry: Entry | None, rule: ServerRule | None) -> RuleConflict:
+    return RuleConflict(
+        number=number,
+        in_file=entry.text if entry else None,
+        on_server=rule.text if rule else None,
+        section_in_file=entry.section if entry else None,
+        section_on_server=rule.section if rule else None,
     )
 
 

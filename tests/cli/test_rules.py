@@ -480,3 +480,35 @@ async def test_json_has_what_is_taken(run: Run, clone: Repository, numbers: tupl
 
     assert [(change["kind"], change["number"], change["after"]) for change in taken["changes"]] == [("removed", numbers[1], None)]
     assert (written["rules"], written["open"]) == (1, 1)
+
+
+async def test_a_rule_that_stands_below_open_again_without_its_number_is_a_conflict(
+    run: Run, clone: Repository, client: httpx.AsyncClient, cast: Cast, numbers: tuple[int, int, int]
+):
+    change(clone, "## Open\n", "## Open\n\nDeploys are frozen on Fridays\n")
+    clone.commit("Twice", at=LATER)
+    before = await held(client, cast)
+
+    said = await run("read", "--yes")
+
+    assert said.code == ExitCode.FAILURE
+    assert f"#{numbers[0]} is in conflict" in said.out
+    assert await held(client, cast) == before
+
+
+async def test_a_text_that_the_server_refuses_is_named_and_the_rest_is_taken_the_next_time(
+    run: Run, clone: Repository, client: httpx.AsyncClient, cast: Cast, numbers: tuple[int, int, int]
+):
+    long = "Too long " * 3_000
+    change(clone, "frozen on Fridays", "frozen on Mondays")
+    change(clone, "## Open\n", f"{long}\n\nShort enough\n\n## Open\n")
+    clone.commit("Review", at=LATER)
+
+    refused = await run("read", "--yes")
+    drop(clone, "Too long")
+    clone.commit("Shorter", at=LATER)
+    taken = await run("read", "--yes")
+
+    assert (refused.code, taken.code) == (ExitCode.FAILURE, 0)
+    assert "Too long" in refused.err
+    assert {"Deploys are frozen on Mondays", "Short enough"} <= {text for text, _ in (await held(client, cast)).values()}
