@@ -512,3 +512,19 @@ async def test_a_text_that_the_server_refuses_is_named_and_the_rest_is_taken_the
     assert (refused.code, taken.code) == (ExitCode.FAILURE, 0)
     assert "Too long" in refused.err
     assert {"Deploys are frozen on Mondays", "Short enough"} <= {text for text, _ in (await held(client, cast)).values()}
+
+
+async def test_what_was_taken_and_changed_again_on_the_server_is_of_before_and_no_conflict(
+    run: Run, clone: Repository, client: httpx.AsyncClient, cast: Cast, tell: Any, numbers: tuple[int, int, int]
+):
+    change(clone, "frozen on Fridays", "frozen on Mondays")
+    clone.commit("Review", at=LATER)
+    assert (await run("read", "--yes")).code == 0
+    await tell("PATCH", f"/{numbers[0]}", narrative="Deploys are free", content="Deploys are free")
+
+    said = await run("read", "--yes")
+
+    assert said.code == 0, said.err
+    assert (await held(client, cast))[numbers[0]] == ("Deploys are free", None)
+    assert (await run("write")).code == 0
+    assert "Deploys are free (#" in text(clone)
