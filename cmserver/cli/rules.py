@@ -57,7 +57,7 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     def render(self) -> bytes:
         entries = [
-            (rules_file.Entry(section=rule.section, text=rule.text, number=rule.number), rule.author)
+            (rules_file.RuleEntry(section=rule.section, text=rule.text, number=rule.number), rule.author)
             for rule in self.rules.values()
         ]
         text = rules_file.render_file(entries).encode()

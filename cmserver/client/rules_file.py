@@ -43,7 +43,7 @@ _NAME_SIGNS = re.compile(r"[#<>`\\\[\]]")
 _MAX_ISSUES = 10
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class RuleEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A paragraph of the file. `mark` stands for what the server said when the file was written; a new one has none."""
 
     section: Section
@@ -68,7 +68,7 @@ def find_mark(section: Section, text: str) -> str:
     return sha256(f"{section}\n{text}".encode()).hexdigest()[:8]
 
 
-def render_file(entries: Iterable[tuple[Entry, str]]) -> str:
+def render_file(entries: Iterable[tuple[RuleEntry, str]]) -> str:
     """The file of these entries, each with a number and with who said it. The same entries give the same bytes."""
     ordered = sorted(entries, key=lambda pair: pair[0].number or 0)
     parts = [_HEAD]
@@ -78,20 +78,20 @@ def render_file(entries: Iterable[tuple[Entry, str]]) -> str:
     return "\n".join(parts)
 
 
-def render_entry(entry: Entry, author: str) -> str:
+def render_entry(entry: RuleEntry, author: str) -> str:
     """A paragraph, which is one line."""
     name = _NAME_SIGNS.sub(" ", clean_name(author))[:_NAME_CHARS].strip() or "unknown"
     return f"{_escape(entry.text)} (#{entry.number}, {name}, {entry.own_mark})"
 
 
-def parse_file(raw: bytes) -> list[Entry]:
+def parse_file(raw: bytes) -> list[RuleEntry]:
     """The entries of a file. Invalid, with lines, for one that is too large, has a conflict of git, or is no such file."""
     if len(raw) > MAX_BYTES:
         raise Invalid(f"{PATH} is larger than {MAX_BYTES // 1_000} kB. A file of rules is not.")
     lines = raw.decode(errors="replace").replace("\r\n", "\n").split("\n")
     if conflicts := [place for place, line in enumerate(lines, 1) if _CONFLICT.match(line)]:
         raise Invalid(f"{PATH} has a conflict of git that is not resolved, in {_name_lines(conflicts)}.")
-    entries: list[Entry] = []
+    entries: list[RuleEntry] = []
     problems: list[str] = []
     for section, place, text in _read_paragraphs(lines, problems):
         try:
@@ -108,7 +108,7 @@ def parse_file(raw: bytes) -> list[Entry]:
     return entries
 
 
-def parse_entry(section: Section, paragraph: str, line: int = 0) -> Entry:
+def parse_entry(section: Section, paragraph: str, line: int = 0) -> RuleEntry:
     """The entry that a paragraph is. Invalid for one that hides something, or whose reference is damaged."""
     reference = _REFERENCE.search(paragraph)
     raw = paragraph[: reference.start()] if reference else paragraph
@@ -120,10 +120,10 @@ def parse_entry(section: Section, paragraph: str, line: int = 0) -> Entry:
     if not text:
         raise Invalid(f"Line {line} has no text. Remove the whole paragraph for what no longer holds.")
     number, mark = (int(reference[1]), reference[3]) if reference else (None, None)
-    return Entry(section=section, text=text, number=number, mark=mark, line=line)
+    return RuleEntry(section=section, text=text, number=number, mark=mark, line=line)
 
 
-def parse_line(line: str) -> Entry | None:
+def parse_line(line: str) -> RuleEntry | None:
     """The numbered entry that a line of a former version was, as if it were a rule; None for anything else."""
     try:
         entry = parse_entry("rule", line)

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from cmserver.client.git_history import FileCommit, LineChange
-from cmserver.client.rules_file import Entry, Section, find_mark, parse_line
+from cmserver.client.rules_file import RuleEntry, Section, find_mark, parse_line
 
 
 class TakenChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class _Origins:
     def __init__(self, history: FileHistory) -> None:
         self._newest = history.commits[0]
         self._added: dict[str, FileCommit] = {}
-        self.removed: dict[int, tuple[FileCommit, Entry]] = {}
+        self.removed: dict[int, tuple[FileCommit, RuleEntry]] = {}
         """By number: where a line of it was taken out last, and what that said."""
         for change in history.lines:
             if change.is_added:
@@ -98,7 +98,7 @@ class _Origins:
 
 
 def plan_rules(
-    entries: Sequence[Entry],
+    entries: Sequence[RuleEntry],
     lines: Sequence[str],
     rules: Mapping[int, ServerRule],
     history: FileHistory,
@@ -141,7 +141,7 @@ def plan_rules(
 
 
 def _find_removed(
-    entries: Sequence[Entry], rules: Mapping[int, ServerRule], origins: _Origins
+    entries: Sequence[RuleEntry], rules: Mapping[int, ServerRule], origins: _Origins
 ) -> Iterator[tuple[ServerRule, FileCommit, bool]]:
     """What a commit took out of the file, and whether the server has left it as it was there.
 
@@ -157,7 +157,7 @@ def _find_removed(
 
 
 def _change(
-    kind: Literal["new", "edited", "removed"], rule: ServerRule | None, entry: Entry | None, commit: FileCommit
+    kind: Literal["new", "edited", "removed"], rule: ServerRule | None, entry: RuleEntry | None, commit: FileCommit
 ) -> RuleChange:
     return RuleChange(
         kind=kind,
@@ -171,7 +171,7 @@ def _change(
     )
 
 
-def _conflict(number: int, entry: Entry | None, rule: ServerRule | None) -> RuleConflict:
+def _conflict(number: int, entry: RuleEntry | None, rule: ServerRule | None) -> RuleConflict:
     return RuleConflict(
         number=number,
         in_file=entry.text if entry else None,

@@ -7,14 +7,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cmserver.base.errors import Invalid
-from cmserver.client.rules_file import PATH, Entry, find_mark, parse_file, render_entry, render_file, tidy
+from cmserver.client.rules_file import PATH, RuleEntry, find_mark, parse_file, render_entry, render_file, tidy
 from tests.table import try_rows
 
 HEAD = "# What this project laid down\n\n"
 
 
-def rule(number: int, text: str) -> Entry:
-    return Entry(section="rule", text=text, number=number)
+def rule(number: int, text: str) -> RuleEntry:
+    return RuleEntry(section="rule", text=text, number=number)
 
 
 def read(text: str) -> list[tuple[str, str, int | None]]:
@@ -23,7 +23,7 @@ def read(text: str) -> list[tuple[str, str, int | None]]:
 
 def test_the_file_is_a_paragraph_an_entry_by_number_with_who_said_it_and_a_mark():
     entries = [(rule(12, "Deploys are frozen on Fridays"), "ann"), (rule(3, "Use `task ship`"), "bob")]
-    entries.append((Entry(section="open", text="Which queue?", number=7), "ann"))
+    entries.append((RuleEntry(section="open", text="Which queue?", number=7), "ann"))
 
     text = render_file(entries)
 
