@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from difflib import unified_diff
 from pathlib import Path
 
@@ -20,13 +20,13 @@ from cmserver.cli.output import as_called, render_json
 from cmserver.client import git_history, rules_file, rules_plan
 from cmserver.client.client_folder import read_project
 from cmserver.consolidation.wire import StoredObservationOut
-from cmserver.observations.model import INSTRUCTION_IMPORTANCE, LISTS, MIN_INSTRUCTION_IMPORTANCE
+from cmserver.observations.model import INSTRUCTION_IMPORTANCE, LISTS, MIN_INSTRUCTION_IMPORTANCE, compose
 from cmserver.observations.plain import one_line
-from cmserver.observations.wire import ObservationOut, ObservationsOut
+from cmserver.observations.wire import ObservationOut, ObservationsOut, OneObservationOut
 
 _MAX_DECISIONS = 20_000
-_TAKEN = "rulesFile"
-"""In the metadata of what came from a file: a TakenChange."""
+_SOURCE = "rulesFile"
+"""In the metadata of what came from a file: a RuleSource."""
 _OPEN_IMPORTANCE = 0.5
 _ADDED_TO_METADATA = {"title", "subtitle", "narrative", *LISTS}
 """What the API shows in the metadata of generated observations, and does not store there."""
@@ -43,12 +43,12 @@ class RulesReport(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class _Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """A project's rules and open decisions, by number; and what came from a file, whatever became of it, by commit and mark."""
+    """A project's rules and open decisions, all its decisions, each by number; and commit and mark of those from a file."""
 
     project: str
     rules: Mapping[int, rules_plan.ServerRule]
     observations: Mapping[int, ObservationOut]
-    taken: Mapping[tuple[str, str], int]
+    sources: Set[tuple[str, str]]
 
     @property
     def title(self) -> str:
@@ -60,7 +60,7 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
             (rules_file.RuleEntry(section=rule.section, text=rule.text, number=rule.number), rule.author)
             for rule in self.rules.values()
         ]
-        text = rules_file.render_file(entries).encode()
+        text = rules_file.render_file(self.title, entries).encode()
         if len(text) > rules_file.MAX_BYTES:
             raise Invalid(
                 f"The rules of {self.title} are larger than {rules_file.MAX_BYTES // 1_000} kB together. Close some of them."
@@ -85,27 +85,29 @@ def rules_group() -> None:
 async def write_rules(client: api_client.ApiClient, folder: Path, project: str | None, *, check: bool) -> None:
     """Write the file from what the server has. The same rules give the same file.
 
-    FOLDER is a clone on this machine. [default: the working folder] What was changed in the file by hand and not read yet is not
+    FOLDER is a clone on this machine. [default: the working folder] What was changed in the file and not read yet is not
     overwritten: the command says so. The key needs the scope observations:read.
     """
     memory = await _fetch(client, _name_project(folder, project))
     top = _find_top(folder)
     old = _read_work_tree(top)
+    _require_project(memory, old)
     new = memory.render()
     is_same = old is not None and old.replace(b"\r\n", b"\n") == new
-    if not check and old is not None and not is_same:
-        _refuse_unread(memory, top, old)
-    if not check and not is_same:
+    if not is_same and not check:
+        if old is not None:
+            _require_read(memory, top, old)
         target = top / rules_file.PATH
         target.parent.mkdir(exist_ok=True)
         write_file(target, new, mode=0o644)
+    if not is_same:
+        for line in _diff(old or b"", new):
+            click.echo(line, err=client.as_json)
     counts = [sum(rule.section == section for rule in memory.rules.values()) for section in _LABELS]
     report = RulesReport(project=memory.title, rules=counts[0], open=counts[1], changed=not is_same)
     if client.as_json:
         click.echo(render_json(msgspec.json.encode(report)))
-    elif check:
-        click.echo("\n".join(_diff(old or b"", new)) if not is_same else f"{rules_file.PATH} says what {memory.title} has.")
-    else:
+    elif is_same or not check:
         done = "Nothing to change in" if is_same else "Wrote"
         rest = "" if is_same else " Commit it."
         click.echo(f"{done} {rules_file.PATH}: {report.rules} rules and {report.open} open decisions of {memory.title}.{rest}")
@@ -122,20 +124,21 @@ async def read_rules(client: api_client.ApiClient, folder: Path, project: str | 
     """Take what was committed to the file: new entries, changed texts, and entries that are gone. Shows the changes, and asks.
 
     FOLDER is a clone on this machine, of whose HEAD the file is read. [default: the working folder] What the server has changed
-    since, too, is shown and not taken. Each change can be undone (`cmserver undo`). The key needs the scope observations:write.
+    since, too, is shown and not taken. `cmserver undo` takes a change back, `cmserver close --dropped` a new rule. The key needs
+    the scope observations:write.
     """
     name = _name_project(folder, project)
     memory = await _fetch(client, name)
     top = _find_top(folder)
     raw = _read_head(top)
+    _require_project(memory, raw)
     work_tree = _read_work_tree(top)
     if work_tree is not None and _split(work_tree) != _split(raw):
         click.echo(f"{rules_file.PATH} differs from what is committed: what is committed counts.", err=True)
     history = _read_history(top)
     plan = _plan(memory, raw, history)
-    if not client.as_json:
-        for line in _describe(plan):
-            click.echo(line)
+    for line in _describe(plan):
+        click.echo(line, err=client.as_json)
     if plan.changes:
         count = f"{len(plan.changes)} change{'s' if len(plan.changes) > 1 else ''}"
         api_client.confirm(f"Take {count} into the memory of {memory.title}?", yes=yes)
@@ -146,7 +149,7 @@ async def read_rules(client: api_client.ApiClient, folder: Path, project: str | 
     if client.as_json:
         click.echo(render_json(msgspec.json.encode(plan)))
     else:
-        click.echo(as_called(_conclude(plan, history.commits[0])))
+        click.echo(as_called(_render_result(plan, history.commits[0])))
     if plan.conflicts:
         numbers = ", ".join(f"#{conflict.number}" for conflict in plan.conflicts)
         raise Conflict(
@@ -173,7 +176,7 @@ def _name_project(folder: Path, project: str | None) -> str:
 def _find_top(folder: Path) -> Path:
     top = git_history.find_repository(folder)
     if top is None:
-        raise Invalid(f"{folder.resolve()} is in no git repository. The file is kept in one.")
+        raise Invalid(f"{sanitize_line(str(folder.resolve()))} is in no git repository. The file is kept in one.")
     return top
 
 
@@ -182,13 +185,13 @@ def _read_work_tree(top: Path) -> bytes | None:
     target = top / rules_file.PATH
     for path in (target.parent, target):
         if path.is_symlink():
-            raise Invalid(f"{path} is a symbolic link, which may lead out of the repository. Remove it.")
+            raise Invalid(f"{sanitize_line(str(path))} is a symbolic link, which may lead out of the repository. Remove it.")
     if not target.exists():
         if target.parent.exists() and not target.parent.is_dir():
-            raise Invalid(f"{target.parent} is no folder.")
+            raise Invalid(f"{sanitize_line(str(target.parent))} is no folder.")
         return None
     if not target.is_file():
-        raise Invalid(f"{target} is no file.")
+        raise Invalid(f"{sanitize_line(str(target))} is no file.")
     with target.open("rb") as file:
         return file.read(rules_file.MAX_BYTES + 1)
 
@@ -203,12 +206,31 @@ def _read_head(top: Path) -> bytes:
 
 
 def _read_history(top: Path) -> rules_plan.FileHistory:
+    if git_history.is_shallow(top):
+        raise Invalid("The clone is shallow: who wrote a line is not known in it. Run `git fetch --unshallow` first.")
     commits, lines = git_history.read_line_changes(top, rules_file.PATH)
     return rules_plan.FileHistory(commits=commits, lines=lines)
 
 
-def _refuse_unread(memory: _Memory, top: Path, raw: bytes) -> None:
-    """Raise Conflict when the file says something that was not read yet."""
+def _require_project(memory: _Memory, raw: bytes | None) -> None:
+    """Raise Conflict for a file that says it is of another project."""
+    named = rules_file.find_project(raw) if raw is not None else None
+    if named is not None and named != rules_file.render_project(memory.title):
+        raise Conflict(
+            f"{rules_file.PATH} is of the project {sanitize_line(named)}, not of {memory.title}. Name the project with --project, "
+            "or remove the file to begin anew."
+        )
+
+
+def _require_read(memory: _Memory, top: Path, raw: bytes) -> None:
+    """Raise Conflict when the file says something that was not read yet, or was written by another server."""
+    entries = rules_file.parse_file(raw)
+    numbers = {entry.number for entry in entries if entry.number is not None}
+    if numbers and not numbers & memory.observations.keys():
+        raise Conflict(
+            f"No number in {rules_file.PATH} is one of {memory.title} on this server: another server wrote it, or for another team. "
+            "Nothing was written. Remove the file to begin anew."
+        )
     now = git_history.FileCommit(hash="", author="", committed_at=int(time.time()))
     commits: list[git_history.FileCommit] = [now]
     lines: list[git_history.LineChange] = []
@@ -219,9 +241,7 @@ def _refuse_unread(memory: _Memory, top: Path, raw: bytes) -> None:
         earlier = _read_history(top)
         commits, lines = [now, *earlier.commits], [*lines, *earlier.lines]
     plan = _plan(memory, raw, rules_plan.FileHistory(commits=commits, lines=lines))
-    unread = rules_plan.RulesPlan(
-        changes=plan.changes, conflicts=[conflict for conflict in plan.conflicts if conflict.in_file is not None], behind=0
-    )
+    unread = msgspec.structs.replace(plan, conflicts=[conflict for conflict in plan.conflicts if not conflict.is_back])
     if unread.changes or unread.conflicts:
         for line in _describe(unread):
             click.echo(line, err=True)
@@ -229,6 +249,8 @@ def _refuse_unread(memory: _Memory, top: Path, raw: bytes) -> None:
             f"{rules_file.PATH} says what was not read yet, and was not written. Commit it and run `cmserver rules read`, or take "
             f"it back: `git checkout -- {rules_file.PATH}`."
         )
+    for conflict in plan.conflicts:
+        click.echo(f"#{conflict.number} was taken out of the file, and the server has it again. It is put back.", err=True)
 
 
 # -- the server
@@ -243,9 +265,9 @@ async def _fetch(client: api_client.ApiClient, project: str) -> _Memory:
     page = answer.read(ObservationsOut)
     if page.next_cursor is not None:
         raise Invalid(f"{canonical_id(project)} has more than {_MAX_DECISIONS:,} decisions, which no file holds.")
-    taken = {row.number: found for row in page.observations if (found := _read_taken(row)) is not None}
+    sources = {row.number: found for row in page.observations if (found := _read_source(row)) is not None}
     rules = {
-        row.number: _read_rule(row, section, taken.get(row.number))
+        row.number: _read_rule(row, section, sources.get(row.number))
         for row in page.observations
         if (section := _find_section(row)) is not None and _read_text(row)
     }
@@ -253,7 +275,7 @@ async def _fetch(client: api_client.ApiClient, project: str) -> _Memory:
         project=project,
         rules=rules,
         observations={row.number: row for row in page.observations},
-        taken={(change.commit, change.mark): number for number, change in taken.items()},
+        sources={(source.commit, source.mark) for source in sources.values()},
     )
 
 
@@ -266,19 +288,19 @@ def _find_section(row: ObservationOut) -> rules_file.Section | None:
     return "rule" if row.state is None and row.importance > MIN_INSTRUCTION_IMPORTANCE else None
 
 
-def _read_rule(row: ObservationOut, section: rules_file.Section, taken: rules_plan.TakenChange | None) -> rules_plan.ServerRule:
+def _read_rule(row: ObservationOut, section: rules_file.Section, source: rules_plan.RuleSource | None) -> rules_plan.ServerRule:
     text = _read_text(row)
     author = row.agent or row.actor_id or row.origin
-    if taken is not None and taken.mark == rules_file.find_mark(section, text):
-        author = git_history.FileCommit(hash=taken.commit, author=taken.author, committed_at=0).name
+    if source is not None and source.mark == rules_file.find_mark(section, text):
+        author = git_history.FileCommit(hash=source.commit, author=source.author, committed_at=0).name
     return rules_plan.ServerRule(
         number=row.number,
         section=section,
         text=text,
         author=author,
         changed_at=row.updated_at_epoch // 1_000,
-        details=max(0, len(row.content) - len(row.title)) if row.title else 0,
-        taken=taken,
+        details=_count_details(row, text),
+        source=source,
     )
 
 
@@ -287,9 +309,17 @@ def _read_text(row: ObservationOut) -> str:
     return rules_file.tidy(row.title or row.content)
 
 
-def _read_taken(row: ObservationOut) -> rules_plan.TakenChange | None:
+def _count_details(row: ObservationOut, text: str) -> int:
+    """How many characters the observation has beside its text, which an edit does not keep."""
+    details = [row.subtitle or "", row.narrative or "", *row.facts]
+    if row.content != compose(row.title, row.subtitle, row.narrative, row.facts):
+        details.append(row.content)
+    return sum(len(detail) for detail in details if rules_file.tidy(detail) != text)
+
+
+def _read_source(row: ObservationOut) -> rules_plan.RuleSource | None:
     try:
-        return msgspec.convert(row.metadata[_TAKEN], rules_plan.TakenChange)
+        return msgspec.convert(row.metadata[_SOURCE], rules_plan.RuleSource)
     except (KeyError, msgspec.ValidationError):
         return None
 
@@ -298,9 +328,9 @@ async def _take(client: api_client.ApiClient, memory: _Memory, changes: Sequence
     for place, change in enumerate(changes):
         try:
             if change.number is None:
-                await _lay_down(client, memory.project, change)
+                await _lay_down(client, memory, change)
             else:
-                await client.patch(path_of(str(change.number)), _correction(memory.observations[change.number], change))
+                await _correct(client, memory.observations[change.number], change)
         except Forbidden as error:
             raise explain_scope(error) from error
         except CmserverError as error:
@@ -308,28 +338,46 @@ async def _take(client: api_client.ApiClient, memory: _Memory, changes: Sequence
             raise type(error)(f"{sanitize_line(subject)}: {error} Taken before: {place}; run it again for the rest.") from error
 
 
-async def _lay_down(client: api_client.ApiClient, project: str, change: rules_plan.RuleChange) -> None:
+async def _lay_down(client: api_client.ApiClient, memory: _Memory, change: rules_plan.RuleChange) -> None:
     is_rule = change.section_after == "rule"
-    body = {
-        "projectId": project,
-        "type": "decision",
-        "narrative": change.after,
-        "importance": INSTRUCTION_IMPORTANCE if is_rule else _OPEN_IMPORTANCE,
-        "agent": change.commit.name,
-        "metadata": _taken_metadata(change),
-        "onDuplicate": "suggest",
-    }
-    answer = await client.post("/v1/observations", body)
+    number = None if is_rule else _find_unfinished(memory, change)
+    if number is None:
+        body = {
+            "projectId": memory.project,
+            "type": "decision",
+            "narrative": change.after,
+            "importance": INSTRUCTION_IMPORTANCE if is_rule else _OPEN_IMPORTANCE,
+            "agent": change.commit.name,
+            "metadata": _source_metadata(change) if is_rule else {},
+            "onDuplicate": "keep",
+        }
+        number = (await client.post("/v1/observations", body)).read(StoredObservationOut).observation.number
     if not is_rule:
-        number = answer.read(StoredObservationOut).observation.number
-        await client.patch(path_of(str(number)), {"state": "open"})
+        await client.patch(path_of(str(number)), {"state": "open", "metadata": _source_metadata(change)})
+
+
+def _find_unfinished(memory: _Memory, change: rules_plan.RuleChange) -> int | None:
+    """The number of what an interrupted `read` stored of this open decision, without opening it."""
+    for row in memory.observations.values():
+        is_untouched = (row.version, row.state, row.metadata) == (1, None, {})
+        if is_untouched and row.agent == change.commit.name and _read_text(row) == change.after:
+            return row.number
+    return None
+
+
+async def _correct(client: api_client.ApiClient, row: ObservationOut, change: rules_plan.RuleChange) -> None:
+    """Change the observation, unless it was changed since it was shown."""
+    path = path_of(str(row.number))
+    if (await client.get(path)).read(OneObservationOut).observation.version != row.version:
+        raise Conflict("It has changed meanwhile.")
+    await client.patch(path, _correction(row, change))
 
 
 def _correction(row: ObservationOut, change: rules_plan.RuleChange) -> dict[str, object]:
     stored = row.metadata
     if row.observation_kind != "manual":
         stored = {name: value for name, value in stored.items() if name not in _ADDED_TO_METADATA}
-    correction: dict[str, object] = {"metadata": {**stored, **_taken_metadata(change)}}
+    correction: dict[str, object] = {"metadata": {**stored, **_source_metadata(change)}}
     if change.after is None:
         return {**correction, "state": "dropped" if change.section_before == "rule" else "done"}
     if change.after != change.before:
@@ -340,16 +388,17 @@ def _correction(row: ObservationOut, change: rules_plan.RuleChange) -> dict[str,
     return correction
 
 
-def _taken_metadata(change: rules_plan.RuleChange) -> dict[str, object]:
+def _source_metadata(change: rules_plan.RuleChange) -> dict[str, object]:
     mark = rules_file.find_mark(change.section_after, change.after) if change.section_after and change.after else ""
-    return {_TAKEN: rules_plan.TakenChange(commit=change.commit.hash, author=change.commit.author, mark=mark)}
+    commit = change.commit
+    return {_SOURCE: rules_plan.RuleSource(commit=commit.hash, author=commit.author, mark=mark, mark_before=change.mark or "")}
 
 
 # -- what is shown
 
 
 def _plan(memory: _Memory, raw: bytes, history: rules_plan.FileHistory) -> rules_plan.RulesPlan:
-    return rules_plan.plan_rules(rules_file.parse_file(raw), _split(raw), memory.rules, history, memory.taken)
+    return rules_plan.plan_rules(rules_file.parse_file(raw), _split(raw), memory.rules, history, memory.sources)
 
 
 def _split(raw: bytes) -> list[str]:
@@ -359,33 +408,34 @@ def _split(raw: bytes) -> list[str]:
 def _describe(plan: rules_plan.RulesPlan) -> Iterator[str]:
     for change in plan.changes:
         author = sanitize_line(change.commit.name) if change.commit.hash else "not committed"
-        before, after = _shown(change.before, change.section_before), _shown(change.after, change.section_after)
+        before, after = _render_entry(change.before, change.section_before), _render_entry(change.after, change.section_after)
         match change.kind:
             case "new":
                 yield f"New, by {author}:\n  + {after}"
             case "edited":
-                details = f"\n  (with it go {change.details:,} characters of details)" if change.details else ""
+                details = f"\n  - and {change.details:,} characters of details beside it" if change.details else ""
                 yield f"#{change.number}, by {author}:\n  - {before}\n  + {after}{details}"
             case "removed":
                 yield f"#{change.number} is gone, by {author}:\n  - {before}"
     for conflict in plan.conflicts:
-        in_file, on_server = "no longer has it (`rules write` puts it back)", "has no such rule of the project (any more)"
+        rest = " (`rules write` puts it back)" if conflict.is_back else ""
+        in_file, on_server = f"no longer has it{rest}", "has no such rule of the project (any more)"
         if conflict.in_file is not None:
-            in_file = f"says {_shown(conflict.in_file, conflict.section_in_file)}"
+            in_file = f"says {_render_entry(conflict.in_file, conflict.section_in_file)}"
         if conflict.on_server is not None:
-            on_server = f"says {_shown(conflict.on_server, conflict.section_on_server)}"
+            on_server = f"says {_render_entry(conflict.on_server, conflict.section_on_server)}"
         yield f"#{conflict.number} is in conflict:\n  the file {in_file}\n  the server {on_server}"
 
 
-def _shown(text: str | None, section: rules_file.Section | None) -> str:
+def _render_entry(text: str | None, section: rules_file.Section | None) -> str:
     return f"{_LABELS[section]}: {sanitize_line(text)}" if text is not None and section is not None else ""
 
 
-def _conclude(plan: rules_plan.RulesPlan, commit: git_history.FileCommit) -> str:
+def _render_result(plan: rules_plan.RulesPlan, commit: git_history.FileCommit) -> str:
     taken = f"Taken: {len(plan.changes)}." if plan.changes else f"Nothing to take of {rules_file.PATH} of {commit.hash[:7]}."
-    behind = f" Older than what the server has: {plan.behind} of its entries." if plan.behind else ""
-    rest = " `cmserver rules write` brings the file up to date." if plan.changes or plan.behind else ""
-    return f"{taken}{behind}{rest}"
+    outdated = f" Older than what the server has: {plan.outdated} of its entries." if plan.outdated else ""
+    rest = " `cmserver rules write` brings the file up to date." if plan.changes or plan.outdated else ""
+    return f"{taken}{outdated}{rest}"
 
 
 def _diff(old: bytes, new: bytes) -> Iterator[str]:

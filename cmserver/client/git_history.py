@@ -35,7 +35,7 @@ _SILENT_SECONDS = 120.0
 """Git is ended when it says nothing for so long."""
 _SETTINGS = (
     "core.fsmonitor=false", "core.hooksPath=/dev/null", "core.attributesFile=/dev/null", "core.pager=cat",
-    "log.showSignature=false", "log.diffMerges=off", "gpg.program=false", "gpg.ssh.program=false",
+    "log.showSignature=false", "log.diffMerges=off", "log.showRoot=true", "gpg.program=false", "gpg.ssh.program=false",
     "gpg.x509.program=false", "diff.external=", "i18n.logOutputEncoding=UTF-8",
     "log.mailmap=false", "mailmap.file=", "mailmap.blob=", "protocol.allow=never",
 )  # fmt: skip
@@ -189,6 +189,11 @@ def read_document(folder: Path, path: str, blob: str) -> DocumentText | None:
 def find_head(folder: Path) -> str | None:
     """The commit that is checked out; None when there is none yet. Raises UnreadableRepository."""
     return _run(folder, "rev-parse", "--revs-only", "HEAD").strip() or None
+
+
+def is_shallow(folder: Path) -> bool:
+    """Whether a part of the history is not in this clone. Raises UnreadableRepository."""
+    return _run(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
 
 
 def read_committed(folder: Path, path: str, max_bytes: int) -> bytes | None:

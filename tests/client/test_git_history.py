@@ -167,6 +167,7 @@ def test_the_lines_of_a_file_are_told_with_the_commits_that_took_them_in_and_out
     repository.git("merge", "-q", "--no-ff", "-m", "Merge", "side")
     repository.git("config", "log.diffMerges", "on")
     repository.git("config", "log.follow", "true")
+    repository.git("config", "log.showRoot", "false")
 
     commits, lines = read_line_changes(repository.folder / ".git" / "..", "a.md")
 

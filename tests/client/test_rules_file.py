@@ -25,9 +25,9 @@ def test_the_file_is_a_paragraph_an_entry_by_number_with_who_said_it_and_a_mark(
     entries = [(rule(12, "Deploys are frozen on Fridays"), "ann"), (rule(3, "Use `task ship`"), "bob")]
     entries.append((RuleEntry(section="open", text="Which queue?", number=7), "ann"))
 
-    text = render_file(entries)
+    text = render_file("p", entries)
 
-    assert text == render_file(reversed(entries))
+    assert text == render_file("p", reversed(entries))
     assert [line for line in text.splitlines() if line and not line.startswith("<!--")] == [
         "# What this project laid down",
         "## Rules",
@@ -46,6 +46,9 @@ def test_the_file_is_a_paragraph_an_entry_by_number_with_who_said_it_and_a_mark(
 @example("=======", "<<<<<<< HEAD")
 @example("a (#99, Bob, 12345678)", "x")
 @example("[x]: http://example.com", "x")
+@example("1.[x]: y", "x")
+@example("_ _ _", "x")
+@example("`<b>` ``<i>`` \\`<u>", "x")
 @example("see &lt;b&gt; in C:\\new\\*.py", "x")
 def test_whatever_is_written_reads_back_to_the_same_text(text: str, author: str):
     wanted = tidy(text)
@@ -54,7 +57,7 @@ def test_whatever_is_written_reads_back_to_the_same_text(text: str, author: str)
     entry = rule(5, wanted)
 
     paragraph = render_entry(entry, author)
-    (back,) = parse_file(render_file([(entry, author)]).encode())
+    (back,) = parse_file(render_file("p", [(entry, author)]).encode())
 
     assert "\n" not in paragraph
     assert (back.text, back.number, back.mark) == (wanted, 5, entry.own_mark)
@@ -71,6 +74,8 @@ def test_whatever_is_written_reads_back_to_the_same_text(text: str, author: str)
         ("## Rules\nSee the ticket (#34)\n", [("rule", "See the ticket (#34)", None)]),
         ("## Rules\nZero\u200b width\x1b[2J\n", [("rule", "Zero width", None)]),
         ("## Rules\n\n## Open\n", []),
+        ("## Rules\nNever `<!-- x -->`\n", [("rule", "Never `<!-- x -->`", None)]),
+        (f"## Rules\nA{' ' * 20_000}B\n", [("rule", f"A{' ' * 20_000}B", None)]),
     ],
 )
 def test_what_people_write_is_read(body: str, entries: list[tuple[str, str, int | None]]):
@@ -81,6 +86,17 @@ REFUSED: dict[str, tuple[str, str]] = {
     "conflict of git": ("## Rules\n<<<<<<< HEAD\nA\n=======\nB\n>>>>>>> other\n", "lines 4, 6, 8"),
     "a comment that hides": ("## Rules\nNever <!-- delete all --> on a Friday\n", "Line 4"),
     "a line that is a comment": ("## Rules\n<!-- Delete all -->\n", "Line 4"),
+    "a comment beside code": ("## Rules\nNever `x` <!-- hide --> `y`\n", "Line 4"),
+    "a comment after code of two backticks": ("## Rules\nNever ``a ` b`` <!-- hide --> ` c\n", "Line 4"),
+    "a comment after an escaped backtick": ("## Rules\nNever \\` <!-- hide --> `\n", "Line 4"),
+    "a tag": ("## Rules\n<details>Delete all</details>\n", "Line 4"),
+    "a fence": ("## Rules\nNever\n```\nhide\n```\n", "Line 4"),
+    "a fence of tildes": ("## Rules\n- ~~~ hide\n", "Line 4"),
+    "the target of a link": ("## Rules\n[//]: # (Delete all)\n", "Line 4"),
+    "the target of a link over two lines": ("## Rules\n[a\nb]: # (Delete all)\n", "Line 4"),
+    "the target of a link in a quotation": ("## Rules\nNever\n> 1. [a]: # (Delete all)\n", "Line 4"),
+    "a rule between paragraphs": ("## Rules\n* * *\n", "Line 4"),
+    "the same text twice": ("## Rules\nA\n\nB\n\n## Open\n\nA\n", "Lines 4 and 10"),
     "another heading": ("## Rules\nA\n### Notes\nB\n", "Line 5"),
     "a text before": ("Read this first.\n## Rules\n", "Line 3"),
     "no section": ("", "neither"),
