@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from difflib import unified_diff
 from pathlib import Path
 
@@ -48,7 +49,7 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
     project: str
     rules: Mapping[int, rules_plan.ServerRule]
     observations: Mapping[int, ObservationOut]
-    sources: Set[tuple[str, str]]
+    sources: AbstractSet[tuple[str, str]]
 
     @property
     def title(self) -> str:
@@ -228,7 +229,7 @@ def _require_read(memory: _Memory, top: Path, raw: bytes) -> None:
     numbers = {entry.number for entry in entries if entry.number is not None}
     if numbers and not numbers & memory.observations.keys():
         raise Conflict(
-            f"No number in {rules_file.PATH} is one of {memory.title} on this server: another server wrote it, or for another team. "
+            f"No number in {rules_file.PATH} is one of {memory.title} on this server: another server or team wrote it. "
             "Nothing was written. Remove the file to begin anew."
         )
     now = git_history.FileCommit(hash="", author="", committed_at=int(time.time()))
@@ -311,9 +312,9 @@ def _read_text(row: ObservationOut) -> str:
 
 def _count_details(row: ObservationOut, text: str) -> int:
     """How many characters the observation has beside its text, which an edit does not keep."""
-    details = [row.subtitle or "", row.narrative or "", *row.facts]
+    details = {row.subtitle or "", row.narrative or "", *row.facts}
     if row.content != compose(row.title, row.subtitle, row.narrative, row.facts):
-        details.append(row.content)
+        details.add(row.content)
     return sum(len(detail) for detail in details if rules_file.tidy(detail) != text)
 
 

@@ -5,7 +5,8 @@ The mark of an entry stands for what the server said when the file was written. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Literal
 
 import msgspec
@@ -43,7 +44,7 @@ class ServerRule(msgspec.Struct, frozen=True, kw_only=True):
     def mark(self) -> str:
         return find_mark(self.section, self.text)
 
-    def is_of(self, entry: RuleEntry, commits: Set[str]) -> bool:
+    def is_of(self, entry: RuleEntry, commits: AbstractSet[str]) -> bool:
         """Whether it is as the file had it when the entry was written, or as one of these commits made it since."""
         if self.mark == entry.mark:
             return True
@@ -124,7 +125,7 @@ def plan_rules(
     lines: Sequence[str],
     rules: Mapping[int, ServerRule],
     history: FileHistory,
-    sources: Set[tuple[str, str]],
+    sources: AbstractSet[tuple[str, str]],
 ) -> RulesPlan:
     """What the file's entries, which stand in these lines, change of the rules.
 
