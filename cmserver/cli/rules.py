@@ -218,7 +218,7 @@ def _require_project(memory: _Memory, raw: bytes | None) -> None:
     named = rules_file.find_project(raw) if raw is not None else None
     if named is not None and named != rules_file.render_project(memory.title):
         raise Conflict(
-            f"{rules_file.PATH} is of the project {sanitize_line(named)}, not of {memory.title}. Name the project with --project, "
+            f"{rules_file.PATH} is of the project {sanitize_line(named[:200])}, not of {memory.title}. Name it with --project, "
             "or remove the file to begin anew."
         )
 
