@@ -188,22 +188,22 @@ def read_document(folder: Path, path: str, blob: str) -> DocumentText | None:
 
 def find_head(folder: Path) -> str | None:
     """The commit that is checked out; None when there is none yet. Raises UnreadableRepository."""
-    return _run(folder, "rev-parse", "--revs-only", "HEAD").strip() or None
+    return run_git(folder, "rev-parse", "--revs-only", "HEAD").strip() or None
 
 
 def is_shallow(folder: Path) -> bool:
     """Whether a part of the history is not in this clone. Raises UnreadableRepository."""
-    return _run(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
+    return run_git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
 
 
 def read_committed(folder: Path, path: str, max_bytes: int) -> bytes | None:
     """A file as it is in HEAD, at most one byte more than `max_bytes`; None when it is not there as a file (a link is none)."""
-    with _open(folder, "ls-tree", "-z", "--full-tree", "HEAD", path) as out:
-        head, _, _ = next(_split(out), b"").partition(b"\t")
+    with open_git(folder, "ls-tree", "-z", "--full-tree", "HEAD", path) as out:
+        head, _, _ = next(split_fields(out), b"").partition(b"\t")
     mode, kind, blob, *_ = [*head.decode(errors="replace").split(), "", "", ""]
     if kind != "blob" or mode == "120000":
         return None
-    with _open(folder, "cat-file", "blob", blob) as out:
+    with open_git(folder, "cat-file", "blob", blob) as out:
         return out.read(max_bytes + 1)
 
 
@@ -217,7 +217,7 @@ def read_line_changes(folder: Path, path: str) -> tuple[list[FileCommit], list[L
     commits: list[FileCommit] = []
     changes: list[LineChange] = []
     is_hunk = False
-    with _open(folder, *_PATCH, f"--max-count={_MAX_PATCH_COMMITS}", layout, "HEAD", "--", f":(top,literal){path}") as out:
+    with open_git(folder, *_PATCH, f"--max-count={_MAX_PATCH_COMMITS}", layout, "HEAD", "--", f":(top,literal){path}") as out:
         for line in _read_lines(out):
             if line.startswith(f"{boundary}\0"):
                 _, commit, author, at = [*line.split("\0"), "", "", ""][:4]
@@ -231,7 +231,7 @@ def read_line_changes(folder: Path, path: str) -> tuple[list[FileCommit], list[L
     return commits, changes
 
 
-def _read_lines(out: _Said) -> Iterator[str]:
+def _read_lines(out: GitOutput) -> Iterator[str]:
     """The lines, as far as they are within the bound."""
     rest, size = b"", 0
     while size < _MAX_PATCH_BYTES and (chunk := out.read(_CHUNK_BYTES)):
