@@ -229,7 +229,8 @@ async def test_a_file_that_is_written_whole_has_lines_of_others(
     else:
         path = f"/src/{PAY}"
         given = {"file_path": path, "content": f"{LOCK}\n    pass\n"}
-        answer = {"filePath": path, "structuredPatch": [], **call}
+        no_patch: list[object] = []
+        answer: dict[str, object] = {"filePath": path, "structuredPatch": no_patch, **call}
         await asker.agent.send("PostToolUse", tool_name="Write", tool_use_id=str(call), tool_input=given, tool_response=answer)
     await asker.agent.run("git commit -am change", f"[main {FIRST[:7]}] change\n 1 file changed")
     await asker.agent.stop("It is done.")
