@@ -232,8 +232,8 @@ def _require_read(memory: _Memory, top: Path, raw: bytes) -> None:
             f"No number in {rules_file.PATH} is one of {memory.title} on this server: another server or team wrote it. "
             "Nothing was written. Remove the file to begin anew."
         )
-    now = git_history.FileCommit(hash="", author="", committed_at=int(time.time()))
-    commits: list[git_history.FileCommit] = [now]
+    now = git_history.FileRevision(hash="", author="", committed_at=int(time.time()))
+    commits: list[git_history.FileRevision] = [now]
     lines: list[git_history.LineChange] = []
     if git_history.find_head(top) is not None:
         committed = git_history.read_committed(top, rules_file.PATH, rules_file.MAX_BYTES) or b""
@@ -293,7 +293,7 @@ def _read_rule(row: ObservationOut, section: rules_file.Section, source: rules_p
     text = _read_text(row)
     author = row.agent or row.actor_id or row.origin
     if source is not None and source.mark == rules_file.find_mark(section, text):
-        author = git_history.FileCommit(hash=source.commit, author=source.author, committed_at=0).name
+        author = git_history.FileRevision(hash=source.commit, author=source.author, committed_at=0).name
     return rules_plan.ServerRule(
         number=row.number,
         section=section,
@@ -432,7 +432,7 @@ def _render_entry(text: str | None, section: rules_file.Section | None) -> str:
     return f"{_LABELS[section]}: {sanitize_line(text)}" if text is not None and section is not None else ""
 
 
-def _render_result(plan: rules_plan.RulesPlan, commit: git_history.FileCommit) -> str:
+def _render_result(plan: rules_plan.RulesPlan, commit: git_history.FileRevision) -> str:
     taken = f"Taken: {len(plan.changes)}." if plan.changes else f"Nothing to take of {rules_file.PATH} of {commit.hash[:7]}."
     outdated = f" Older than what the server has: {plan.outdated} of its entries." if plan.outdated else ""
     rest = " `cmserver rules write` brings the file up to date." if plan.changes or plan.outdated else ""

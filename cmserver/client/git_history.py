@@ -104,7 +104,7 @@ class DocumentText(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     text: str
 
 
-class FileCommit(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class FileRevision(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A commit that touched a file."""
 
     hash: str
@@ -121,7 +121,7 @@ class FileCommit(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class LineChange(msgspec.Struct, frozen=True, kw_only=True):
     """A line that a commit took into a file, or out of it."""
 
-    commit: FileCommit
+    commit: FileRevision
     is_added: bool
     text: str
 
@@ -207,14 +207,14 @@ def read_committed(folder: Path, path: str, max_bytes: int) -> bytes | None:
         return out.read(max_bytes + 1)
 
 
-def read_line_changes(folder: Path, path: str) -> tuple[list[FileCommit], list[LineChange]]:
+def read_line_changes(folder: Path, path: str) -> tuple[list[FileRevision], list[LineChange]]:
     """The commits that touched the file, newest first, and the lines that they took in and out; of a merge none.
 
     Of a long history the newest part. Raises UnreadableRepository.
     """
     boundary = secrets.token_hex(16)  # no line begins so
     layout = f"--format={boundary}%x00%H%x00%aN%x00%ct"
-    commits: list[FileCommit] = []
+    commits: list[FileRevision] = []
     changes: list[LineChange] = []
     is_hunk = False
     with open_git(folder, *_PATCH, f"--max-count={_MAX_PATCH_COMMITS}", layout, "HEAD", "--", f":(top,literal){path}") as out:
@@ -222,7 +222,7 @@ def read_line_changes(folder: Path, path: str) -> tuple[list[FileCommit], list[L
             if line.startswith(f"{boundary}\0"):
                 _, commit, author, at = [*line.split("\0"), "", "", ""][:4]
                 name = sanitize_line(author).strip()[:_AUTHOR_CHARS]
-                commits.append(FileCommit(hash=commit, author=name, committed_at=int(at) if re.fullmatch(r"\d{1,12}", at) else 0))
+                commits.append(FileRevision(hash=commit, author=name, committed_at=int(at) if re.fullmatch(r"\d{1,12}", at) else 0))
                 is_hunk = False
             elif line.startswith(("diff --git ", "@@")):
                 is_hunk = line.startswith("@@")

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from cmserver.client.git_history import FileCommit, LineChange
+from cmserver.client.git_history import FileRevision, LineChange
 from cmserver.client.rules_file import RuleEntry, Section, find_mark, parse_line
 
 
@@ -64,7 +64,7 @@ class RuleChange(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     after: str | None
     section_before: Section | None
     section_after: Section | None
-    commit: FileCommit
+    commit: FileRevision
     mark: str | None = None
     details: int = 0
 
@@ -94,7 +94,7 @@ class RulesPlan(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class FileHistory(msgspec.Struct, frozen=True, kw_only=True):
     """The commits that touched the file, newest first, at least one; and the lines that they took in and out."""
 
-    commits: Sequence[FileCommit]
+    commits: Sequence[FileRevision]
     lines: Sequence[LineChange]
 
 
@@ -105,8 +105,8 @@ class _Origins:
         self._commits = history.commits
         self.places = {commit.hash: place for place, commit in enumerate(history.commits)}
         """By hash, the newest first."""
-        self._added: dict[str, FileCommit] = {}
-        self.removed: dict[int, tuple[FileCommit, RuleEntry]] = {}
+        self._added: dict[str, FileRevision] = {}
+        self.removed: dict[int, tuple[FileRevision, RuleEntry]] = {}
         """By number: where a line of it was taken out last, and what that said."""
         for change in history.lines:
             if change.is_added:
@@ -114,7 +114,7 @@ class _Origins:
             elif (entry := parse_line(change.text.strip())) is not None and entry.number is not None:
                 self.removed.setdefault(entry.number, (change.commit, entry))
 
-    def find(self, lines: Sequence[str]) -> FileCommit:
+    def find(self, lines: Sequence[str]) -> FileRevision:
         """The newest commit that one of the lines came with; of a line that a merge made, the newest of all."""
         found = (self._added.get(_squeeze(line), self._commits[0]) for line in lines)
         return min(found, key=lambda commit: self.places[commit.hash])
@@ -172,7 +172,7 @@ def _plan_removed(rule: ServerRule, origins: _Origins) -> RuleChange | RuleConfl
 
 
 def _change(
-    kind: Literal["new", "edited", "removed"], rule: ServerRule | None, entry: RuleEntry | None, commit: FileCommit
+    kind: Literal["new", "edited", "removed"], rule: ServerRule | None, entry: RuleEntry | None, commit: FileRevision
 ) -> RuleChange:
     return RuleChange(
         kind=kind,

@@ -22,7 +22,7 @@ from cmserver.base.sql import Conn
 from cmserver.base.tolerant_json import field, record
 from cmserver.events import repository as events
 from cmserver.events.model import ToolUseWithText
-from cmserver.git import repository as history
+from cmserver.git import repository as git_rows
 from cmserver.git.model import KEY
 from cmserver.observations.plain import fence
 from cmserver.reading.edit_lines import read_added_lines
@@ -103,7 +103,7 @@ def read_time(epoch: int | None, at: str) -> datetime | None:
 async def find_why(conn: Conn, principal: Principal, project_id: UUID, question: WhyQuestion) -> Why:
     """The turn of the project that wrote the line, or committed it, with what came later."""
     team_id, commit = principal.team_id, question.commit
-    known = await history.known_commit(conn, team_id, project_id, f"{KEY}:{commit}") if commit else None
+    known = await git_rows.known_commit(conn, team_id, project_id, f"{KEY}:{commit}") if commit else None
     number = known.number if known else None
     folders = await repository.known_folders(conn, team_id, [project_id], sessions=MAX_SESSIONS)
     names = _spell(question.paths, folders, project_id)
