@@ -125,6 +125,7 @@ ROUTED: dict[str, list[Answer]] = {
 TOLD: dict[str, Answer] = {
     "observation_search": _tool("observation_search", query="wombat", projectId="PROJECT", limit=100),
     "observation_timeline": _tool("observation_timeline", anchor=1, after=50),
+    "observation_why": _tool("observation_why", projectId="PROJECT", file="src/wombat.py", text="feed(wombat)"),
     "observation_get": _tool("observation_get", ids=list(range(1, 51))),
     "observation_context": _tool("observation_context", query="wombat", projectId="PROJECT", limit=50),
     "session_start_context": _tool("session_start_context", project="PROJECT"),
@@ -195,6 +196,14 @@ async def attacked(client: httpx.AsyncClient, db: Db, cast: Cast, request: pytes
         "tool_input": {"command": texts[0]},
     }
     await client.post("/v1/hooks/claude-code", json={**payload, **used, "tool_response": "\n".join(texts)}, headers=who.headers)
+    edited = {
+        "hook_event_name": "PostToolUse",
+        "tool_name": "Edit",
+        "tool_use_id": "toolu_edit",
+        "tool_input": {"file_path": "/wombat/src/wombat.py", "old_string": "pass", "new_string": "feed(wombat)"},
+        "tool_response": {},
+    }
+    await client.post("/v1/hooks/claude-code", json={**payload, **edited}, headers=who.headers)
     return project
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from inspect import Parameter, signature
 from types import NoneType
-from typing import Any, Generic, LiteralString, NewType, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, LiteralString, NewType, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from psycopg import AsyncConnection, AsyncCursor
@@ -102,23 +102,21 @@ class QueryFunction(Generic[P, Answer]):
         return self._read[0]
 
     @cached_property
-    def _read(self) -> tuple[Query[Any], Callable[..., Coroutine[Any, Any, Any]]]:
+    def _read(self) -> tuple[Query[Any], Literal["all", "first", "one", "run"]]:
         answer: Any = get_type_hints(self._function)["return"]
         if answer is NoneType or answer is RowCount:
-            made = Query(object, self._text, self._prepare)
-            return made, made.run
+            return Query(object, self._text, self._prepare), "run"
         if get_origin(answer) is list:
-            made = Query(_class_of(get_args(answer)[0]), self._text, self._prepare)
-            return made, made.all
+            return Query(_class_of(get_args(answer)[0]), self._text, self._prepare), "all"
         rows = [one for one in get_args(answer) if one is not NoneType]
-        made = Query(_class_of(rows[0] if rows else answer), self._text, self._prepare)
-        return made, made.first if rows else made.one
+        return Query(_class_of(rows[0] if rows else answer), self._text, self._prepare), "first" if rows else "one"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Answer]:
         conn, *values = args
         given: dict[str, Any] = self._defaults | dict(zip(self._names, values, strict=False)) | kwargs
         params = {name: _sent(value) for name, value in given.items()}
-        return self._read[1](conn, **params)
+        query, how = self._read
+        return getattr(query, how)(conn, **params)
 
 
 _SENT_AS_ARRAY: tuple[type[Any], ...] = (set, frozenset, tuple, dict, KeysView, ValuesView)

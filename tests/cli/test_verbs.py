@@ -52,6 +52,15 @@ GIVEN: dict[str, Mapping[str, object]] = {
     "POST /v1/history": {"project_id": PROJECT, "commits": [], "documents": [], "gone_documents": []},
     "GET /v1/history": {"project": PROJECT},
     "DELETE /v1/history": {"project": PROJECT},
+    "POST /v1/why": {
+        "project_id": PROJECT,
+        "file": "src/pay.py",
+        "other_paths": ["src/old.py"],
+        "text": "lock(ledger)",
+        "occurrences": 1,
+        "commit": "4c1e2f3",
+        "written_at_epoch": 1_700_000_000_000,
+    },
     "GET /v1/analytics": {"project": PROJECT, "days": 3},
     "GET /v1/server": {},
     "GET /v1/providers": {},
@@ -77,6 +86,11 @@ WRONG: dict[str, object] = {
     "commits": "x",
     "documents": "x",
     "gone_documents": "x",
+    "file": "",
+    "other_paths": "x",
+    "text": "x" * 2_001,
+    "commit": "x",
+    "written_at_epoch": "x",
 }
 """What a text must not be; numbers, words and truth values are made wrong by their types."""
 NAMES_A_PROJECT = {"project", "project_id"}
@@ -294,6 +308,6 @@ def _wrong(field: str, hint: object) -> object:
         return "wombat" if "wombat" not in get_args(type_) else ""
     if type_ is bool:
         return "wombat"
-    if type_ is int:
+    if type_ is int and field not in WRONG:
         return next(int(meta.ge) for meta in metas if meta.ge is not None) - 1
     return WRONG[field]

@@ -88,7 +88,7 @@ async def test_an_old_database_gets_what_it_would_have_had(db: Db, agent: Agent,
     told = await agent.send("SessionStart", source="startup")
     assert "(changed in #" in str(told)
     assert "(passes since #" in str(told)
-    assert {row["name"] for row in live["traces"]} == {"limits.py", "rows.py", "cells.py", "npm"}
+    assert {row["name"] for row in live["traces"]} == {"limits.py", "rows.py", "cells.py", "npm", "3f9c2ab"}
 
     await make_old(db)
     agent.session = "fourth"
