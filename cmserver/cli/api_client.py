@@ -17,6 +17,7 @@ import click
 import httpx
 from msgspec import structs
 
+from cmserver.access.projects import canonical_id
 from cmserver.base import credentials, logs
 from cmserver.base.db import DatabaseUrls
 from cmserver.base.errors import CmserverError, Forbidden, Invalid, NotFound
@@ -244,17 +245,26 @@ async def in_chosen_project(
     if name is None:
         answer = await call(None)
     else:
-        place = f"In the project {sanitize_line(name)}.{'' if project else ' --all-projects takes all.'}"
+        called = _name_as_shown(name)
+        place = f"In the project {called}.{'' if project else ' --all-projects takes all.'}"
         try:
             answer = await call(name)
         except (NotFound, Invalid) as error:
             if project or (isinstance(error, Invalid) and not any(issue.path in _PROJECT_PATHS for issue in error.issues)):
                 raise
-            why = f"nothing is recorded of {sanitize_line(name)}" if isinstance(error, NotFound) else "this folder names none"
+            why = f"nothing is recorded of {called}" if isinstance(error, NotFound) else "this folder names none"
             answer, place = await call(None), f"In all projects: {why}."
     if not client.as_json:
         click.echo(place + ("" if client.operator is not None else describe_other_servers(client.address)), err=True)
     return answer
+
+
+def _name_as_shown(project: str) -> str:
+    """The project's canonical id, without credentials of an address; what is none stays as it is."""
+    try:
+        return canonical_id(project)
+    except Invalid:
+        return sanitize_line(project)
 
 
 def _find_folder() -> Path | None:

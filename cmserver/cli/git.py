@@ -10,6 +10,7 @@ from typing import TypeVar
 import click
 import msgspec
 
+from cmserver.access.projects import canonical_id
 from cmserver.base.errors import Invalid, NotFound
 from cmserver.cli import api_client
 from cmserver.cli.output import render_json
@@ -62,7 +63,7 @@ async def import_git(client: api_client.ApiClient, folder: Path, limit: int, pro
         answer = await client.delete("/v1/history", {"project": name})
         client.show(answer, git_wire.RemovedHistoryOut, lambda removed: f"Removed: {removed.removed} commits and documents.")
         return
-    report = HistoryReport(project=name)
+    report = HistoryReport(project=canonical_id(name))
     total = git_history.count_commits(folder, limit) if limit else 0
     interrupted = "Interrupted. What was taken stays; run it again, and it takes the rest."
     with Progress("Importing", total, "commits", interrupted=interrupted) as progress:

@@ -21,16 +21,14 @@ from cmserver.cli.output import as_called, render_json
 from cmserver.client import git_history, rules_file, rules_plan
 from cmserver.client.client_folder import read_project
 from cmserver.consolidation.wire import StoredObservationOut
-from cmserver.observations.model import INSTRUCTION_IMPORTANCE, LISTS, MIN_INSTRUCTION_IMPORTANCE, compose
+from cmserver.observations.model import INSTRUCTION_IMPORTANCE, MIN_INSTRUCTION_IMPORTANCE, compose
 from cmserver.observations.plain import one_line
-from cmserver.observations.wire import ObservationOut, ObservationsOut, OneObservationOut
+from cmserver.observations.wire import IN_METADATA, ObservationOut, ObservationsOut, OneObservationOut
 
 _MAX_DECISIONS = 20_000
 _SOURCE = "rulesFile"
 """In the metadata of what came from a file: a RuleSource."""
 _OPEN_IMPORTANCE = 0.5
-_ADDED_TO_METADATA = {"title", "subtitle", "narrative", *LISTS}
-"""What the API shows in the metadata of generated observations, and does not store there."""
 _LABELS: dict[rules_file.Section, str] = {"rule": "rule", "open": "open decision"}
 
 
@@ -377,7 +375,7 @@ async def _correct(client: api_client.ApiClient, row: ObservationOut, change: ru
 def _correction(row: ObservationOut, change: rules_plan.RuleChange) -> dict[str, object]:
     stored = row.metadata
     if row.observation_kind != "manual":
-        stored = {name: value for name, value in stored.items() if name not in _ADDED_TO_METADATA}
+        stored = {name: value for name, value in stored.items() if name not in IN_METADATA}
     correction: dict[str, object] = {"metadata": {**stored, **_source_metadata(change)}}
     if change.after is None:
         return {**correction, "state": "dropped" if change.section_before == "rule" else "done"}

@@ -16,7 +16,7 @@ import msgspec
 from cmserver.base.errors import NotFound
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.text import shorten, storable
-from cmserver.client.git_history import GitOutput, UnreadableRepository, open_git, run_git, split_fields
+from cmserver.client.git_history import GitOutput, UnreadableRepository, find_committed, find_head, open_git, run_git, split_fields
 
 MAX_COMMITS = 5
 """How many of the newest commits of a file are told."""
@@ -37,12 +37,12 @@ class NoSuchLine(NotFound):
 
 
 class RepositoryFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file in the work tree `top` of a repository. `path` is what git calls it; `blob` is "" where the newest commit lacks it."""
+    """A file in the work tree `top` of a repository. `path` is what git calls it; `blob` is None if HEAD lacks it."""
 
     file: Path
     top: Path
     path: str
-    blob: str
+    blob: str | None
 
 
 class FileCommit(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -84,10 +84,8 @@ def find_file(file: Path) -> RepositoryFile:
     filtered = run_git(top, "--literal-pathspecs", "check-attr", "-z", "filter", "ident", "working-tree-encoding", "--", path)
     if any(value not in {"unspecified", "unset"} for value in filtered.split("\0")[2::3]):
         raise UnreadableRepository(f"{shown} is stored through a filter, which is not run: what git has of it is no text.")
-    is_born = run_git(top, "rev-parse", "--revs-only", "HEAD") != ""
-    entry = run_git(top, "--literal-pathspecs", "ls-tree", "-z", "--full-tree", "HEAD", "--", path) if is_born else ""
-    mode, kind, blob, *_ = [*entry.partition("\t")[0].split(), "", "", ""]
-    return RepositoryFile(file=file, top=top, path=path, blob=blob if kind == "blob" and mode != "120000" else "")
+    blob = None if find_head(top) is None else find_committed(top, path)
+    return RepositoryFile(file=file, top=top, path=path, blob=blob)
 
 
 def _find_folder(file: Path, shown: str) -> Path:
@@ -109,7 +107,7 @@ def read_line(found: RepositoryFile, number: int) -> FileLine:
         count = f"{len(lines)} {'line' if len(lines) == 1 else 'lines'}"
         raise NoSuchLine(f"{sanitize_line(str(found.file))} has {count}, and no line {number}.")
     text = storable(lines[number - 1].decode(errors="replace"))
-    committed = _find_committed(found, lines, number - 1) if found.blob else None
+    committed = _find_committed_line(found, lines, number - 1)
     occurrences = [line.strip() for line in lines].count(lines[number - 1].strip())
     commit = None if committed is None else _blame(found, committed + 1)
     return FileLine(text=text[:_TEXT_CHARS], occurrences=occurrences, commit=commit)
@@ -157,8 +155,10 @@ def _split_lines(content: bytes, file: Path) -> list[bytes]:
     return [line.removesuffix(b"\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
-def _find_committed(found: RepositoryFile, lines: list[bytes], place: int) -> int | None:
+def _find_committed_line(found: RepositoryFile, lines: list[bytes], place: int) -> int | None:
     """Where the newest commit has the line that is in this place now; None where it has it not."""
+    if found.blob is None:
+        return None
     with open_git(found.top, "cat-file", "blob", found.blob) as out:
         before = _split_lines(_read(out, _MAX_FILE_BYTES + 1), found.file)
     head, shorter = 0, min(len(before), len(lines))

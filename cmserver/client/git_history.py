@@ -196,12 +196,18 @@ def is_shallow(folder: Path) -> bool:
     return run_git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
 
 
-def read_committed(folder: Path, path: str, max_bytes: int) -> bytes | None:
-    """A file as it is in HEAD, at most one byte more than `max_bytes`; None when it is not there as a file (a link is none)."""
-    with open_git(folder, "ls-tree", "-z", "--full-tree", "HEAD", path) as out:
+def find_committed(folder: Path, path: str) -> str | None:
+    """The blob id of a file in HEAD, by its path from the top; None when it is not there as a file (a link is none)."""
+    with open_git(folder, "--literal-pathspecs", "ls-tree", "-z", "--full-tree", "HEAD", "--", path) as out:
         head, _, _ = next(split_fields(out), b"").partition(b"\t")
     mode, kind, blob, *_ = [*head.decode(errors="replace").split(), "", "", ""]
-    if kind != "blob" or mode == "120000":
+    return blob if kind == "blob" and mode != "120000" else None
+
+
+def read_committed(folder: Path, path: str, max_bytes: int) -> bytes | None:
+    """A file as it is in HEAD, at most one byte more than `max_bytes`; None when it is not there as a file."""
+    blob = find_committed(folder, path)
+    if blob is None:
         return None
     with open_git(folder, "cat-file", "blob", blob) as out:
         return out.read(max_bytes + 1)
@@ -210,10 +216,10 @@ def read_committed(folder: Path, path: str, max_bytes: int) -> bytes | None:
 def read_line_changes(folder: Path, path: str) -> tuple[list[FileRevision], list[LineChange]]:
     """The commits that touched the file, newest first, and the lines that they took in and out; of a merge none.
 
-    Of a long history the newest part. Raises UnreadableRepository.
+    Authors are called as the commit says: a `.mailmap` is not read. Of a long history the newest part. Raises UnreadableRepository.
     """
     boundary = secrets.token_hex(16)  # no line begins so
-    layout = f"--format={boundary}%x00%H%x00%aN%x00%ct"
+    layout = f"--format={boundary}%x00%H%x00%an%x00%ct"
     commits: list[FileRevision] = []
     changes: list[LineChange] = []
     is_hunk = False

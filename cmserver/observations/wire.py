@@ -30,8 +30,8 @@ Importance = Annotated[float, Meta(ge=0, le=1)]
 LifetimeSeconds = Annotated[int, Meta(ge=1, le=3_155_760_000)]
 Items = Annotated[list[Annotated[str, Meta(max_length=model.ITEM_MOST)]], Meta(max_length=model.ITEMS_MOST)]
 
-# Clients of claude-mem look for these in the metadata of a generated observation.
-_IN_METADATA = ("title", "subtitle", "facts", "narrative", "concepts", "files_read", "files_modified")
+IN_METADATA = ("title", "subtitle", "facts", "narrative", "concepts", "files_read", "files_modified")
+"""Clients of claude-mem look for these in the metadata of a generated observation, where they are shown and not stored."""
 
 
 class ObservationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -333,6 +333,6 @@ def _metadata_out(observation: model.Observation) -> dict[str, object]:
     """The metadata with the structured fields added; a stored key wins. Metadata written by hand comes back as it was sent."""
     if observation.kind == "manual":
         return observation.metadata
-    structured: dict[str, object] = {name: getattr(observation, name) for name in _IN_METADATA}
-    missing_lists = {name: list[str]() for name in _IN_METADATA if name in model.LISTS and structured[name] is None}
+    structured: dict[str, object] = {name: getattr(observation, name) for name in IN_METADATA}
+    missing_lists = {name: list[str]() for name in IN_METADATA if name in model.LISTS and structured[name] is None}
     return structured | missing_lists | observation.metadata

@@ -66,6 +66,17 @@ async def test_the_project_of_the_folder_is_looked_in_and_named(
     assert (await cms(*words, "--all-projects", "--project", ORDERS, key=cast.alice.key)).code == ExitCode.USAGE
 
 
+async def test_a_project_is_called_by_its_name_and_not_by_the_address_of_its_remote(cms: Cms, cast: Cast, filled: None, here: Path):
+    (here / ".git").mkdir()
+    (here / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (here / ".git" / "config").write_text('[remote "origin"]\n\turl = https://ann:hidden@GitHub.com/acme/orders.git\n')
+
+    said = await cms("list", key=cast.alice.key)
+
+    assert "of orders" in said.out
+    assert said.err.startswith(f"In the project {ORDERS}. ")
+
+
 @pytest.mark.parametrize("words", COMMANDS)
 async def test_outside_of_any_known_project_it_is_all_projects(
     cms: Cms, cast: Cast, filled: None, here: Path, words: tuple[str, ...]

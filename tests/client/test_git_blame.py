@@ -76,7 +76,7 @@ def test_a_file_that_git_does_not_have_yet_is_in_no_commit(repository: Repositor
 
     assert line(repository.folder, "src/new.py", 1) == FileLine(text="n = 1", occurrences=1, commit=None)
     assert line(unborn.folder, "a.py", 1) == FileLine(text="a = 1", occurrences=1, commit=None)
-    assert find_file(unborn.folder / "a.py").blob == ""
+    assert find_file(unborn.folder / "a.py").blob is None
 
 
 def test_a_work_tree_and_a_submodule_have_their_own_commits(repository: Repository, tmp_path: Path):

@@ -84,6 +84,16 @@ def test_names_of_another_file_are_not_read(repository: Repository, tmp_path: Pa
         assert [commit.author for commit in read(repository.folder)] == ["Ann"]
 
 
+def test_a_file_of_names_in_the_work_tree_is_not_read(repository: Repository):
+    repository.write("a.md", "one\n")
+    repository.commit()
+    repository.write(".mailmap", "Somebody Else <ann@example.com>\n")
+
+    commits, _ = read_line_changes(repository.folder, "a.md")
+
+    assert [commit.author for commit in commits] == ["Ann"]
+
+
 def test_a_git_that_says_nothing_is_ended(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "git").write_text("#!/bin/sh\nexec sleep 20\n", "utf-8")
