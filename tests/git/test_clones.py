@@ -99,6 +99,23 @@ def test_a_file_that_was_moved_is_followed_through_all_its_moves(repository: Rep
     assert marks.describe(["src/pay.py"], "", NOTED) == mark
 
 
+def test_a_merged_branch_that_went_on_with_a_file_does_not_bring_it_back(repository: Repository, clone: Clone):
+    repository.git("branch", "maintained")
+    repository.git("mv", "src/pay.py", "src/paying.py")
+    moved = repository.commit("Move it")
+    mark = f" (src/pay.py was moved to src/paying.py in {moved[:7]}, by Ann)"
+    assert clone.start().describe(["src/pay.py"], "", NOTED) == mark
+    repository.git("checkout", "-q", "maintained")
+    (repository.folder / "src/pay.py").write_text("".join(f"pay_{line} = {line}\n" for line in range(31)), "utf-8")
+    repository.commit("Mend it where it was", author="Bob")
+    repository.git("checkout", "-q", "main")
+
+    repository.git("merge", "-q", "--no-edit", "maintained")
+
+    assert not (repository.folder / "src/pay.py").exists()
+    assert clone.start().describe(["src/pay.py"], "", NOTED) == mark
+
+
 def test_a_file_that_comes_back_is_marked_no_longer(repository: Repository, clone: Clone):
     (repository.folder / "src/pay.py").unlink()
     repository.commit("Remove it")

@@ -58,7 +58,9 @@ def apply_commits(
     for path, added in new.items():
         done = changes.pop(path, [])  # the files that were changed last stand last
         known = {change.commit for change in done}
-        changes[path] = [*done, *(change for change in added if change.commit not in known)][-EVENTS_MOST:]
+        is_still_gone = is_gone(done) and path not in diff  # a merged branch may have gone on with a file that is gone here
+        more = [] if is_still_gone else [change for change in added if change.commit not in known]
+        changes[path] = [*done, *more][-EVENTS_MOST:]
     kept = {path: done for path, done in changes.items() if done and _agrees(path, done, before, new.get(path, ()), diff)}
     return dict(list(kept.items())[-PATHS_MOST:])
 
