@@ -18,9 +18,16 @@ from cmserver.base.http.wire import Authenticate, Authentication, Dependencies
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.token_cipher import InstallationSecret
-from cmserver.compat.api import routes as compat_routes
 from cmserver.consolidation.api import routes as consolidation_routes
 from cmserver.consolidation.wording import MergeWriter
+from cmserver.doors.claude_mem import routes as claude_mem_routes
+from cmserver.doors.contextify import routes as contextify_routes
+from cmserver.doors.hooks.api import routes as hook_routes
+from cmserver.doors.hooks.take import HookTaker
+from cmserver.doors.mcp.allowed_hosts import AllowedHosts
+from cmserver.doors.mcp.api import routes as mcp_routes
+from cmserver.doors.memory_service import routes as memory_service_routes
+from cmserver.doors.web.routes import routes as web_routes
 from cmserver.events.api import routes as event_routes
 from cmserver.generation.api import routes as generation_routes
 from cmserver.generation.job_notifier import JobNotifier
@@ -29,14 +36,10 @@ from cmserver.git.api import routes as git_routes
 from cmserver.graph.api import routes as graph_routes
 from cmserver.graph.overviews.api import routes as overview_routes
 from cmserver.graph.overviews.writer import OverviewWriter
-from cmserver.hooks.api import routes as hook_routes
-from cmserver.hooks.take import HookTaker
 from cmserver.ingest.api import routes as ingest_routes
 from cmserver.ingest.door import gather_seconds, gathers_turns
 from cmserver.ingest.intake import EventIntake
 from cmserver.ingest.record import EventRecorder
-from cmserver.mcp.allowed_hosts import AllowedHosts
-from cmserver.mcp.api import routes as mcp_routes
 from cmserver.memories.memories import Memories
 from cmserver.observations.api import routes as observation_routes
 from cmserver.observations.calibration.api import routes as calibration_routes
@@ -64,7 +67,6 @@ from cmserver.redaction.redact import Identifiers, redact
 from cmserver.sessions.api import routes as session_routes
 from cmserver.sessions.turns.api import routes as turn_routes
 from cmserver.steward.api import routes as steward_routes
-from cmserver.web.routes import routes as web_routes
 
 ROUTES: list[Operation] = [  # looked through in this order: what comes most often first
     *ingest_routes,
@@ -83,7 +85,9 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *session_routes,
     *turn_routes,
     *generation_routes,
-    *compat_routes,
+    *claude_mem_routes,
+    *contextify_routes,
+    *memory_service_routes,
     *joining_routes,  # before those of a project alone, whose name may end in the same way
     *activity_routes,  # as these
     *overview_routes,  # as these

@@ -19,14 +19,14 @@ from cmserver.base.db import Db
 from cmserver.base.http import operation
 from cmserver.base.lookalikes import clean_name, remove_invisible, sanitize_line
 from cmserver.cli import context as cli
-from cmserver.compat.api.worker.search import ContentOut
-from cmserver.hooks.model import HookOutput
-from cmserver.mcp.aliases import list_tools
+from cmserver.doors.claude_mem.search import ContentOut
+from cmserver.doors.hooks.model import HookOutput
+from cmserver.doors.mcp.aliases import list_tools
 from cmserver.observations.plain import block, defuse_tags, one_line
 from cmserver.recall.wire import IndexOut
 from tests.conftest import Cast, Person
+from tests.doors.mcp.tools import call, rpc
 from tests.lookalikes import LEGIBLE, SPELLINGS, UNSEEN, is_unseen, reads_as
-from tests.mcp.tools import call, rpc
 from tests.table import try_rows
 
 TAGS = ("cmserver-context", "system-reminder")

@@ -17,8 +17,8 @@ from cmserver.base.errors import Conflict
 from cmserver.base.http.frame import AsgiFrame
 from tests.access.tools import Api
 from tests.conftest import Cast, mint
+from tests.doors.web.visitor import join, make_user, sign_in, visit_as
 from tests.rows import rows
-from tests.web.visitor import join, make_user, sign_in, visit_as
 
 MEMBERS = "/teams/blue/members"
 

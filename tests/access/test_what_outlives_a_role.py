@@ -23,8 +23,8 @@ from cmserver.base.errors import NotFound
 from cmserver.base.http.frame import AsgiFrame
 from tests.access.tools import Api, audited
 from tests.conftest import Cast
+from tests.doors.web.visitor import join, make_user
 from tests.table import try_rows
-from tests.web.visitor import join, make_user
 
 MEMBER = SCOPES_BY_ROLE["member"]
 

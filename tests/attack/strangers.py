@@ -20,11 +20,11 @@ from cmserver.access.keys import manage as manage_keys
 from cmserver.access.model import SCOPES
 from cmserver.app import ROUTES
 from cmserver.base.db import Db
-from cmserver.mcp.resources import CONTEXT, OBSERVATION, SUMMARY
+from cmserver.doors.mcp.resources import CONTEXT, OBSERVATION, SUMMARY
 from tests.conftest import mint
+from tests.doors.mcp.tools import SENT
 from tests.house import walk
 from tests.house.walk import Answered, Kind, Slot, Stop, Things, Walker, Way
-from tests.mcp.tools import SENT
 
 REFUSED = {401, 403, 429}
 MADE_KINDS = {"project", "user"}

@@ -18,8 +18,8 @@ from cmserver.providers.model import Prompt
 from cmserver.redaction.named_values import classify_name
 from cmserver.redaction.redact import Identifiers
 from tests.conftest import Cast
+from tests.doors.mcp.test_aliases import rpc
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
-from tests.mcp.test_aliases import rpc
 from tests.redaction.shapes import LETTERS, LOWER_HEX, SHAPES, Shape, made
 from tests.redaction.test_shapes import LEFT
 

@@ -13,8 +13,8 @@ import pytest
 from msgspec import inspect
 
 from cmserver.app import ROUTES
-from cmserver.mcp.tools import TOOLS
-from cmserver.web.visit import MAX_FORM_BYTES
+from cmserver.doors.mcp.tools import TOOLS
+from cmserver.doors.web.visit import MAX_FORM_BYTES
 from tests.bench.stalls import longest_answer
 from tests.house import walk
 from tests.house.web_page import page_routes

@@ -8,8 +8,8 @@ from typing import LiteralString
 import httpx
 import psycopg
 
-from cmserver.web.page import Page
-from cmserver.web.routes import PAGES
+from cmserver.doors.web.page import Page
+from cmserver.doors.web.routes import PAGES
 from tests.bench.crowd import Crowd, crowded
 from tests.bench.measure import Aim, Figure, percentile, spread
 from tests.bench.scale import Scale

@@ -21,7 +21,7 @@ from cmserver.client.hook_key import CALLS_PER_MINUTE, SCOPES, WRITING_SCOPE
 from tests.cli.attaching import FILES, OTHERS, everything, folder, hook_keys, mode
 from tests.cli.conftest import URL, Cms, Run
 from tests.conftest import Cast, mint
-from tests.mcp.tools import connected
+from tests.doors.mcp.tools import connected
 from tests.rows import rows
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cmserver.client.agent_files import READING_TOOLS, AgentPlace
 from cmserver.client.agents import AGENTS
-from cmserver.mcp.tools import TOOLS
+from cmserver.doors.mcp.tools import TOOLS
 from tests.cli.attaching import folder
 from tests.cli.conftest import Run
 

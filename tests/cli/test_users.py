@@ -16,7 +16,7 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from tests.cli.conftest import URL, Cms
 from tests.conftest import Cast
-from tests.web.visitor import ORIGIN, Visitor, signed_out, visit_as
+from tests.doors.web.visitor import ORIGIN, Visitor, signed_out, visit_as
 
 PASSWORD = "correct horse battery"
 

@@ -24,8 +24,8 @@ from cmserver.client.server_api import Api, ApiAnswer
 from tests.access.tools import everything
 from tests.cli.conftest import Cms, Said
 from tests.conftest import Cast, bound_to, mint
+from tests.doors.web.visitor import visit_as
 from tests.rows import rows
-from tests.web.visitor import visit_as
 
 VERBS = [route for route in ROUTES if isinstance(route, Verb)]
 PROJECT = "github.com/acme/orders"

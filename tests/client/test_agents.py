@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cmserver.client.agents import AGENTS, RULES, Agent
-from cmserver.hooks.api import ADAPTERS
+from cmserver.doors.hooks.api import ADAPTERS
 from cmserver.tooluse.own_tool_use import reads_own_memory
 from cmserver.tooluse.read import read_tool_use
 from tests.table import try_rows

@@ -15,7 +15,7 @@ from mcp import MCPError
 
 from tests.cluster.conftest import Site
 from tests.cluster.test_cluster import FAILOVER, FEW, check, load
-from tests.mcp.tools import MODES, Mode, called, client_at
+from tests.doors.mcp.tools import MODES, Mode, called, client_at
 from tests.process.program import measured, rows, wait_for
 from tests.process.streams import Stream
 

@@ -16,8 +16,8 @@ from cmserver.ingest.model import EventSubmission
 from cmserver.ops.doctor.database import check_database
 from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Rules, Skip
 from tests.conftest import Cast
+from tests.doors.web.visitor import visit_as
 from tests.generation.tools import Outbox, Scripted, completion
-from tests.web.visitor import visit_as
 
 EDIT = {"tool_name": "Edit", "tool_input": {"file_path": "/w/src/retry.py", "old_string": "TRIES = 3", "new_string": "TRIES = 5"}}
 FAILURE = {

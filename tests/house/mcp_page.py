@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from cmserver.mcp.aliases import list_tools
-from cmserver.mcp.call import Tool
-from cmserver.mcp.contextify import CONTEXTIFY
-from cmserver.mcp.prompts import NAME as PROMPT
-from cmserver.mcp.resources import TEMPLATES
-from cmserver.mcp.server import HOW_TO_WRITE, INSTRUCTIONS, describe_tool
-from cmserver.mcp.tools import TOOLS
+from cmserver.doors.mcp.aliases import list_tools
+from cmserver.doors.mcp.call import Tool
+from cmserver.doors.mcp.contextify import CONTEXTIFY
+from cmserver.doors.mcp.prompts import NAME as PROMPT
+from cmserver.doors.mcp.resources import TEMPLATES
+from cmserver.doors.mcp.server import HOW_TO_WRITE, INSTRUCTIONS, describe_tool
+from cmserver.doors.mcp.tools import TOOLS
 from cmserver.observations.model import estimate_tokens
 
 
@@ -62,7 +62,7 @@ def _contextify(one: Tool) -> str:
 _PAGE = """\
 # MCP
 
-<!-- Generated from cmserver/mcp by tests/house/mcp_page.py. -->
+<!-- Generated from cmserver/doors/mcp by tests/house/mcp_page.py. -->
 
 The Model Context Protocol is served at `/mcp`, and the same at `/v1/mcp`, as Streamable HTTP: each message is a POST with the key
 of the caller, and is answered in JSON. Both eras of the protocol are understood, that of 2026-07-28 and those that begin with

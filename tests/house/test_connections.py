@@ -88,7 +88,7 @@ OWNERS_DOOR = {
     "cli.run._begin": "makes the column of vectors one, at the start",
     "cli.verify._sums": "an operator's command: the sums of every team",
     "generation.api.get_workers": "workers are of the whole server, and shown to its operator",
-    "web.pages.queue.get_workers": "as above",
+    "doors.web.pages.queue.get_workers": "as above",
     "ops.doctor.database.check_credentials": "asks whether a key is of this database, whatever its team",
     "ops.doctor.database.check_database": "looks at the database as a whole, for its operator",
     "ops.doctor.database._is_notified": "a bare NOTIFY, which reads no table",

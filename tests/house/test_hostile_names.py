@@ -16,10 +16,10 @@ import structlog.testing
 from cmserver.app import ROUTES
 from cmserver.base.http.operation import Operation
 from cmserver.base.ids import new_id
-from cmserver.mcp.tools import TOOLS
+from cmserver.doors.mcp.tools import TOOLS
 from tests.conftest import Cast
+from tests.doors.mcp.tools import SENT
 from tests.house.walk import BODIES, ENDLESS, FIXED, QUERIES
-from tests.mcp.tools import SENT
 
 NAMES = {
     "NUL": "%00",

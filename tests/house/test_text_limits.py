@@ -9,7 +9,7 @@ from msgspec import inspect
 
 from cmserver.app import ROUTES
 from cmserver.base.text import STORABLE_PATTERN, Key, Text
-from cmserver.mcp.tools import TOOLS
+from cmserver.doors.mcp.tools import TOOLS
 
 STORED = ("content", "narrative", "title", "subtitle", "kind", "type", "memorySessionId")
 LISTS = ("facts[]", "concepts[]", "filesRead[]", "filesModified[]")

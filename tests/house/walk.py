@@ -27,8 +27,8 @@ from cmserver.app import ROUTES
 from cmserver.base.db import Db
 from cmserver.base.http.operation import Operation
 from cmserver.base.ids import new_id
-from cmserver.mcp.call import Tool
-from cmserver.mcp.tools import TOOLS
+from cmserver.doors.mcp.call import Tool
+from cmserver.doors.mcp.tools import TOOLS
 from cmserver.ops.openapi.document import build_document
 from cmserver.ops.openapi.page import make_example, resolve_reference
 from cmserver.ops.openapi.schemas import PREFIX, Schema, strip_null
@@ -113,7 +113,7 @@ WHAT: dict[str, Kind] = {
 
 NAMES_NOTHING: dict[str, str] = {
     "cloneId": "the hook client's own id of a clone, looked up in the caller's project only",
-    "invitation": "the id of an invitation, which only its own team can withdraw; tests/web tries it",
+    "invitation": "the id of an invitation, which only its own team can withdraw; tests/doors/web tries it",
     "externalSessionId": "the agent's own id, looked up in the caller's project only",
     "externalId": "the client's own id, looked up in the caller's team only",
     "contentSessionId": "the agent's own id, looked up in the caller's project only",
@@ -173,7 +173,7 @@ FOR_WHOLE_TEAMS = {"GET /v1/server", "GET /v1/users", "GET /v1/users/accounts", 
 
 UNREAD: dict[str, str] = {
     "GET /v1/stream": "it does not end; tests/ops/test_stream.py listens to it",
-    "GET /stream": "it does not end; tests/compat/test_worker_stream.py listens to it",
+    "GET /stream": "it does not end; tests/doors/claude_mem/test_worker_stream.py listens to it",
     "GET /api/stats": "it tells how long the server runs",
     "GET /v1/server": "it counts the whole server, for its operator, who has the scope * and no project",
     "GET /v1/analytics": "it counts what the caller was shown, by this walk too",
@@ -192,7 +192,7 @@ UNREAD: dict[str, str] = {
 ENDLESS = {"/v1/stream", "/stream"}
 """Paths whose answer does not end."""
 OF_ONE_NAME = {"/sessions/by-external/{externalId}"}
-"""Paths of one thing by a name of the client's own, which are no lists; tests/compat/test_service.py."""
+"""Paths of one thing by a name of the client's own, which are no lists; tests/doors/memory_service/test_service.py."""
 NO_KEY_OPENS = {"/metrics"}
 """Paths with a token of their own; tests/ops/test_metrics.py."""
 

@@ -1,4 +1,4 @@
-"""The reference of the web interface: every page and form, and who may open it. tests/web/test_page_walk.py tries it."""
+"""The reference of the web interface: every page and form, and who may open it. tests/doors/web/test_page_walk.py tries it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import inspect
 from typing import Literal
 
 from cmserver.access.model import SCOPES_BY_ROLE, Role
-from cmserver.web.page import Page
-from cmserver.web.routes import PAGES
+from cmserver.doors.web.page import Page
+from cmserver.doors.web.routes import PAGES
 
 Outcome = Literal["yes", "no", "sign in"]
 ROLES: tuple[Role, ...] = ("viewer", "member", "owner")
@@ -52,7 +52,7 @@ def _who(page: Page) -> str:
 _PAGE = """\
 # Pages of the web interface
 
-<!-- Generated from cmserver/web/routes.py. -->
+<!-- Generated from cmserver/doors/web/routes.py. -->
 
 [How to use it](../howto/use-the-web-interface.md). Whatever a page shows or does, the [HTTP API](http.md) and the
 [commands](cli.md) can, too. Everybody sees their own teams only: what belongs to another team is `Not found`.

@@ -27,11 +27,11 @@ from cmserver.ops.doctor.model import BY_CODE, CHECKS, DoctorFinding, find
 from cmserver.ops.doctor.server import check_server
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, Server, mint
+from tests.doors.web.visitor import visit_as
 from tests.generation.tools import Outbox, Scripted
 from tests.house.house import ROOT
 from tests.make import Make
 from tests.observations.embedding.test_without_vectors import superuser
-from tests.web.visitor import visit_as
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from cmserver.client.client_folder import ClientFolder, Connection
 from tests.cli.conftest import URL
 from tests.client.hook.recorder import Recorder, Reply
 from tests.conftest import Cast
+from tests.doors.mcp.tools import MODES, Mode, serving
 from tests.make import Make
-from tests.mcp.tools import MODES, Mode, serving
 from tests.timeouts import ENOUGH_SECONDS
 
 

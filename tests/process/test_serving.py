@@ -100,7 +100,7 @@ def test_a_recorded_hook_of_each_agent_is_stored(run: Run, database: str):
 
     with program.http() as client:
         for agent, sample in HOOKS.items():
-            payload = (ROOT / "tests" / "hooks" / "samples" / f"{sample}.json").read_bytes()
+            payload = (ROOT / "tests" / "doors" / "hooks" / "samples" / f"{sample}.json").read_bytes()
             assert client.post(f"/v1/hooks/{agent}", content=payload).status_code == 200, agent
 
     assert [

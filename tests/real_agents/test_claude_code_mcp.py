@@ -15,7 +15,7 @@ from typing import cast
 
 import pytest
 
-from cmserver.mcp.server import HOW_TO_WRITE, INSTRUCTIONS
+from cmserver.doors.mcp.server import HOW_TO_WRITE, INSTRUCTIONS
 from cmserver.observations.model import estimate_tokens
 from tests.process.conftest import passable_folder
 from tests.process.program import Program

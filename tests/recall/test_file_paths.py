@@ -17,7 +17,7 @@ import pytest
 from cmserver.recall.file_paths import spell_path
 from cmserver.recall.model import KnownFolder
 from tests.conftest import Cast, Person
-from tests.mcp import tools
+from tests.doors.mcp import tools
 from tests.table import try_rows
 
 LABELS = Path(__file__).parent / "labels"

@@ -12,8 +12,8 @@ from cmserver.base.db import Db
 from cmserver.recall.file_context import find_file_matches
 from cmserver.recall.search import lexical
 from cmserver.sessions import repository as sessions
-from tests.compat.worker import prompt, session
 from tests.conftest import Cast, Person, mint
+from tests.doors.claude_mem.worker import prompt, session
 from tests.make import Make
 
 ORDERS = "/v1/projects/github.com%2Facme%2Forders"

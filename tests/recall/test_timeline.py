@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
-from tests.compat.worker import prompt
 from tests.conftest import Cast, Person, bound_to
+from tests.doors.claude_mem.worker import prompt
 from tests.make import Make
 from tests.table import try_rows
 

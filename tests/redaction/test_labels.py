@@ -9,8 +9,8 @@ from cmserver.access.people import manage, repository
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from tests.conftest import Cast
+from tests.doors.web.visitor import ORIGIN, signed_out
 from tests.redaction.shapes import made
-from tests.web.visitor import ORIGIN, signed_out
 
 TOKEN = "ghp_" + made(36)
 

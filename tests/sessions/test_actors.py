@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 
 from tests.conftest import Cast
+from tests.doors.mcp.tools import call
 from tests.generation.tools import Outbox, Scripted
-from tests.mcp.tools import call
 from tests.sessions.test_turns import hook, list_turns, tool
 
 

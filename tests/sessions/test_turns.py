@@ -7,8 +7,8 @@ import httpx
 from cmserver.providers.model import Rules
 from cmserver.sessions.turns.model import MAX_SIDE_CHARS, cut_side
 from tests.conftest import Cast
+from tests.doors.mcp.tools import call
 from tests.generation.tools import Outbox, Scripted
-from tests.mcp.tools import call
 
 
 async def hook(client: httpx.AsyncClient, cast: Cast, name: str, **fields: object) -> None:

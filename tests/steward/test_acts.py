@@ -10,10 +10,10 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.observations import repository as observations
 from tests.conftest import Cast
+from tests.doors.web.visitor import visit_as
 from tests.make import Make
 from tests.steward.test_runs import plant_pair
 from tests.steward.tools import Keeper
-from tests.web.visitor import visit_as
 
 
 async def list_acts(client: httpx.AsyncClient, cast: Cast, **query: str) -> list[Any]:

@@ -23,8 +23,8 @@ Memory for coding agents. Times are epoch milliseconds, ids are text, lists are 
 canonical id (`github.com/user/repo`, a name, a path), a URL form of it, or an alias. What belongs to another team, or to a
 project outside the key's, answers as if it did not exist. `X-Request-Id` is accepted or generated, and returned."""
 
-_COMPATIBLE = {"contextify": "contextify", "service": "memory-service"}
-"""Groups of the packages of `cmserver.compat.api`; all other modules there are for claude-mem."""
+_COMPATIBLE = {"claude_mem": "claude-mem", "contextify": "contextify", "memory_service": "memory-service"}
+"""Groups of the doors in `cmserver.doors` that are for clients of other systems."""
 _GROUPS = {
     "server": "The server itself: whether it runs, its numbers, this reference, and MCP.",
     "claude-mem": "Paths of claude-mem's worker and server, for its clients and viewer.",
@@ -362,9 +362,9 @@ def _format_path(operation: Operation) -> str:
 
 def _find_tag(operation: Operation) -> str:
     """Return the group: the system whose paths these are, the first word of a path below /v1, or `server`."""
-    package, _, module = operation.endpoint.__module__.partition(".compat.api.")
-    if package != operation.endpoint.__module__:
-        return _COMPATIBLE.get(module.partition(".")[0], "claude-mem")
+    door = operation.endpoint.__module__.removeprefix("cmserver.doors.").partition(".")[0]
+    if door in _COMPATIBLE:
+        return _COMPATIBLE[door]
     word = operation.path.removeprefix("/v1/").partition("/")[0]
     return {"entity-relations": "entities"}.get(word, word) if operation.path.startswith("/v1/") else "server"
 

@@ -11,8 +11,8 @@ import msgspec
 
 from cmserver.base.structs import reshape
 from cmserver.base.tolerant_json import field, record
-from cmserver.hooks import claude_code, codex, gemini
-from cmserver.hooks.model import HookEvent
+from cmserver.doors.hooks import claude_code, codex, gemini
+from cmserver.doors.hooks.model import HookEvent
 from cmserver.ingest.door import JOB, Arrival, find_rule
 from cmserver.providers.model import PriorObservation
 from cmserver.reading.model import REPLY_TYPE, EventReading

@@ -10,8 +10,8 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.ids import epoch_ms
 from cmserver.observations.plain import FIRST_LINE, LAST_LINE
-from tests.compat.worker import prompt, session
 from tests.conftest import Cast, bound_to
+from tests.doors.claude_mem.worker import prompt, session
 from tests.make import Make
 from tests.recall.search.tools import NOON, post, post_search, search_numbers
 

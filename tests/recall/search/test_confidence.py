@@ -16,8 +16,8 @@ from cmserver.recall.search.confidence import (
 )
 from cmserver.recall.search.searcher import Searcher
 from tests.conftest import Cast
+from tests.doors.mcp.tools import call
 from tests.make import Make
-from tests.mcp.tools import call
 from tests.recall.search.test_filters import FakeEmbedder
 from tests.recall.search.tools import Vectors, post_search
 

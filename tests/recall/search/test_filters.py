@@ -18,8 +18,8 @@ from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
 from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.recall.search.searcher import Searcher
-from tests.compat.worker import prompt, session
 from tests.conftest import Cast, bound_to
+from tests.doors.claude_mem.worker import prompt, session
 from tests.make import Make
 from tests.recall.search.tools import NOON, Vectors, post, post_search
 from tests.table import try_rows

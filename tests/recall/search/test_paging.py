@@ -17,8 +17,8 @@ from cmserver.observations.model import Observation
 from cmserver.recall.search.model import SearchRequest
 from cmserver.recall.search.search import find_page
 from cmserver.recall.search.searcher import Searcher
-from tests.compat.worker import prompt, session
 from tests.conftest import Cast
+from tests.doors.claude_mem.worker import prompt, session
 from tests.make import Make
 from tests.recall.search.test_filters import FakeEmbedder
 from tests.recall.search.tools import NOON, PLAIN, Vectors, post, post_search

@@ -14,8 +14,8 @@ from cmserver.base.text import PROMPT_MOST, QUERY_MOST
 from cmserver.recall.search import search
 from cmserver.recall.search.model import Filters, SearchRequest
 from tests.conftest import Cast
+from tests.doors.mcp.tools import call
 from tests.make import Make
-from tests.mcp.tools import call
 from tests.table import Failures
 
 LONGEST = ("queue " * QUERY_MOST)[:QUERY_MOST]

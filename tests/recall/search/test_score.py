@@ -23,11 +23,11 @@ from cmserver.recall.search.model import Baseline, Filters, MatchType, Ranking, 
 from cmserver.recall.search.score import Candidate, score_candidate, score_of
 from cmserver.recall.search.search import find_page
 from cmserver.recall.search.searcher import Searcher
-from tests.compat.worker import session
 from tests.conftest import Cast, bound_to
+from tests.doors.claude_mem.worker import session
+from tests.doors.mcp.tools import call
 from tests.house.house import queries_of
 from tests.make import Make
-from tests.mcp.tools import call
 from tests.recall.search.test_filters import FakeEmbedder
 from tests.recall.search.tools import MEANT, PLAIN, Vectors, hit_of, numbers, post_search, run_search, search_numbers
 

@@ -12,8 +12,8 @@ from cmserver.base.http.frame import AsgiFrame
 from cmserver.recall.search.model import SearchRequest
 from cmserver.recall.search.search import find_page
 from cmserver.recall.search.searcher import Searcher
-from tests.compat.worker import prompt, session
 from tests.conftest import Cast, Person, bound_to
+from tests.doors.claude_mem.worker import prompt, session
 from tests.make import Make
 from tests.recall.search.test_filters import FakeEmbedder
 from tests.recall.search.tools import PLAIN, Vectors, numbers, post, post_search, search_numbers

@@ -11,8 +11,8 @@ from cmserver.base.db import Db
 from cmserver.base.text import UNSEGMENTED
 from cmserver.recall.file_context import find_file_matches
 from cmserver.recall.search.lexical import MAX_BINDING_WORDS, parse_query, read_words
-from tests.compat.worker import prompt, session
 from tests.conftest import Cast
+from tests.doors.claude_mem.worker import prompt, session
 from tests.make import Make
 from tests.recall.search.tools import numbers, post_search, run_search
 from tests.table import try_rows

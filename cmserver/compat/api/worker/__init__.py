@@ -1,1 +1,0 @@
-"""The routes of claude-mem's worker, which its hooks, its tools and its viewer call."""

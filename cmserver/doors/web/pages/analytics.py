@@ -1,0 +1,52 @@
+"""Analytics: what was stored, what of it agents were shown, and what they opened."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from cmserver.doors.web.page import Page
+from cmserver.doors.web.pages.memory import list_projects
+from cmserver.doors.web.visit import Visit
+from cmserver.ops.analytics.analyse import MAX_DAYS, USUAL_DAYS, analyse
+
+_PERIODS = (7, 30, 90)
+
+
+class AnalyticsFilters(msgspec.Struct, frozen=True, kw_only=True):
+    """How many days, with today, and of which project."""
+
+    days: Annotated[int, Meta(ge=1, le=MAX_DAYS)] = USUAL_DAYS
+    project: str | None = None
+
+
+async def get_analytics(visit: Visit) -> Response:
+    """How much was stored in the memory, what of it agents were shown, and what they opened."""
+    query = visit.query(AnalyticsFilters)
+    principal = visit.principal
+    async with visit.tenant() as conn:
+        report = await analyse(conn, principal, project=query.project, days=query.days)
+        projects = await list_projects(conn, principal)
+    stored = {row.day: row.stored for row in report.by_day}
+    lines = {row.day: row.lines for row in report.by_day}
+    today = datetime.now(UTC).date()
+    days = [today - timedelta(days=back) for back in range(query.days - 1, -1, -1)]
+    return visit.render(
+        "analytics.html",
+        title="Analytics",
+        report=report,
+        query=query,
+        projects=projects,
+        periods=_PERIODS,
+        stored_bars=[(day.isoformat(), stored.get(day, 0), f"{stored.get(day, 0):,} stored") for day in days],
+        shown_bars=[(day.isoformat(), lines.get(day, 0), f"{lines.get(day, 0):,} lines shown") for day in days],
+    )
+
+
+routes = [
+    Page("GET", "/ui/analytics", get_analytics, scope="observations:read"),
+]

@@ -1,0 +1,54 @@
+"""The server as a whole, for its operators: versions, sizes, growth, accounts, and the commands that check and back up."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from cmserver.access.people import manage as manage_people
+from cmserver.access.people import repository as people
+from cmserver.access.people.accounts import Accounts
+from cmserver.base.settings import Settings
+from cmserver.doors.web.page import Page
+from cmserver.doors.web.visit import Visit
+from cmserver.ops.deployment import read_deployment
+
+_MAX_ACCOUNTS = 500
+
+
+class OperatorForm(msgspec.Struct, frozen=True):
+    operator: bool = False
+
+
+async def get_server(visit: Visit) -> Response:
+    """Versions, database, sizes, growth and accounts of the server."""
+    deployment = await read_deployment(visit.db, visit.dependency(Settings))
+    accounts = await visit.dependency(Accounts).run(lambda conn: people.users(conn, limit=_MAX_ACCOUNTS))
+    return visit.render("server.html", title="Server", deployment=deployment, accounts=accounts)
+
+
+async def post_reset(visit: Visit) -> Response:
+    """Make a link for a new password; it shows once."""
+    principal = visit.principal
+    name = visit.parameter("name")
+    user, token = await visit.dependency(Accounts).run(lambda conn: manage_people.reset(conn, principal, name))
+    link = f"{visit.server_url}/ui/reset/{token}"
+    return visit.render("reset_link.html", title="New password", status=201, user=user, link=link)
+
+
+async def post_operator(visit: Visit) -> Response:
+    """Make a person an operator of the server, or no more."""
+    principal = visit.principal
+    form = await visit.form(OperatorForm)
+    name = visit.parameter("name")
+    user = await visit.dependency(Accounts).run(
+        lambda conn: manage_people.set_operator(conn, principal, name, is_operator=form.operator)
+    )
+    return visit.redirect("/ui/server", f"{user.name} is {'an' if user.is_operator else 'no'} operator now.")
+
+
+routes = [
+    Page("GET", "/ui/server", get_server, scope="*", is_for_operators=True),
+    Page("POST", "/ui/server/accounts/{name}/reset", post_reset, scope="*", is_for_operators=True, form_of=get_server),
+    Page("POST", "/ui/server/accounts/{name}/operator", post_operator, scope="*", is_for_operators=True, form_of=get_server),
+]

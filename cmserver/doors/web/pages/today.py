@@ -1,0 +1,195 @@
+"""Today: what agents did in the last hours, by project, what waits for somebody, and a note to remember."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from cmserver.access.projects import Projects
+from cmserver.base.settings import Settings
+from cmserver.calls import repository as calls
+from cmserver.consolidation import repository as consolidation
+from cmserver.consolidation.store import store_observations
+from cmserver.doors.web.page import Page
+from cmserver.doors.web.pages.memory import SessionItem, list_projects, list_sessions
+from cmserver.doors.web.templates import plural, project_names
+from cmserver.doors.web.visit import Visit
+from cmserver.generation.operate import repository as queue
+from cmserver.generation.operate.model import JobFilter
+from cmserver.observations.model import INSTRUCTION_IMPORTANCE, Observation
+from cmserver.observations.plain import one_line
+from cmserver.observations.query_embedder import QueryEmbedder
+from cmserver.observations.read import list_summaries
+from cmserver.observations.wire import ObservationIn
+from cmserver.ops.provider_pauses import list_providers
+from cmserver.steward import repository as steward
+
+_HOURS = 24
+_MAX_COUNTED = 100
+_MAX_ACTS = 50
+_SUMMARY_CHARS = 280
+_PARTS = ("completed", "learned", "investigated", "request")
+"""Of a summary, the one that says most first."""
+
+
+class TodayFilters(msgspec.Struct, frozen=True):
+    """The filter in the address."""
+
+    project: str | None = None
+    running: bool = False
+    cursor: str | None = None
+
+
+class NoteForm(msgspec.Struct, frozen=True):
+    """Something to remember."""
+
+    project: str
+    text: Annotated[str, Meta(min_length=1, max_length=20_000)]
+
+
+class TodayItem(SessionItem, frozen=True, kw_only=True):
+    """A session, and the newest summary of what was done in it."""
+
+    summary: str | None
+    summary_number: int | None
+
+
+class ProjectDay(msgspec.Struct, frozen=True, kw_only=True):
+    """The sessions of a project, newest first."""
+
+    id: UUID
+    name: str
+    sessions: list[TodayItem]
+
+    @property
+    def running(self) -> int:
+        """How many of them have not ended."""
+        return sum(item.session.ended_at is None for item in self.sessions)
+
+
+class WaitingWork(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that somebody should look at, and where."""
+
+    text: str
+    path: str
+
+
+async def get_today(visit: Visit) -> Response:
+    """What agents did in the last 24 hours, and what waits for you."""
+    filters = visit.query(TodayFilters)
+    principal = visit.principal
+    project_id = await visit.dependency(Projects).within(principal, filters.project)
+    since = datetime.now(UTC) - timedelta(hours=_HOURS)
+    async with visit.tenant() as conn:
+        projects = await list_projects(conn, principal)
+        page, next_cursor = await list_sessions(
+            conn, principal, project_id=project_id, running=filters.running, cursor=filters.cursor
+        )
+        if page and page[-1].session.started_at < since:
+            next_cursor = None
+        page = [item for item in page if item.session.started_at >= since or item.session.ended_at is None]
+        summaries = await list_summaries(conn, principal, [item.session for item in page])
+        acts = await steward.automatic_acts(conn, principal.team_id, project_id, _MAX_ACTS)
+    waiting = await _find_waiting(visit, project_id)
+    return visit.render(
+        "today.html",
+        title="Today",
+        days=_by_project([_today_item(item, summaries.get(item.session.id)) for item in page], project_names(projects)),
+        waiting=waiting,
+        acts=acts,
+        projects=projects,
+        filters=filters,
+        parameters=msgspec.structs.asdict(filters),
+        next_cursor=next_cursor,
+    )
+
+
+def _today_item(item: SessionItem, summary: Observation | None) -> TodayItem:
+    """The session with the part of its summary that says most."""
+    parts = (summary.summary or {}) if summary else {}
+    text = next((text for name in _PARTS if (text := parts.get(name))), summary.content if summary else None)
+    return TodayItem(
+        session=item.session,
+        label=item.label,
+        project=item.project,
+        summary=one_line(text, _SUMMARY_CHARS) if text else None,
+        summary_number=summary.number if summary else None,
+    )
+
+
+def _by_project(items: Sequence[TodayItem], names: dict[UUID, str]) -> list[ProjectDay]:
+    """The project with the newest session first."""
+    days: dict[UUID, list[TodayItem]] = {}
+    for item in items:
+        days.setdefault(item.session.project_id, []).append(item)
+    return [
+        ProjectDay(id=project_id, name=names.get(project_id, of_project[0].project), sessions=of_project)
+        for project_id, of_project in days.items()
+    ]
+
+
+async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWork]:
+    """What somebody should look at, in the project or the whole team."""
+    principal, found = visit.principal, list[WaitingWork]()
+    sees_jobs = principal.may("jobs:read")
+    async with visit.tenant() as conn:
+        suggestions = await consolidation.suggestions(
+            conn, principal.team_id, project_id=project_id, status="open", limit=_MAX_COUNTED + 1
+        )
+        failed = held = 0
+        if sees_jobs:
+            criteria = JobFilter(project_id=project_id, status="failed")
+            failed = await queue.count(conn, principal.team_id, criteria, _MAX_COUNTED + 1)
+            held = len(await queue.lanes(conn, principal.team_id, project_id=project_id, state="held", limit=_MAX_COUNTED + 1))
+        answers = await calls.answer_counts(conn, principal.team_id, project_id)
+        budgets = await calls.budget_statuses(conn, principal.team_id, project_id=project_id)
+    for count, noun, what, path in (
+        (len(suggestions), "suggestion", "to merge", "/ui/review"),
+        (failed, "job", "failed", "/ui/jobs?status=failed"),
+        (held, "session", "held by a pause, a back-off or a budget", "/ui/jobs/lanes?state=held"),
+    ):
+        if count:
+            more = "more than " if count > _MAX_COUNTED else ""
+            found.append(WaitingWork(text=f"{more}{plural(min(count, _MAX_COUNTED), noun)} {what}", path=path))
+    if sees_jobs:
+        providers = await list_providers(visit.db, principal, visit.dependency(Settings))
+        paused = [provider.name for provider in providers if provider.pause]
+        found += [WaitingWork(text=f"The provider {name} is paused", path="/ui/jobs/providers") for name in paused]
+        if answers.unusable:
+            total = answers.usable + answers.unusable
+            text = f"{answers.unusable} of {plural(total, 'answer')} of models in 24 hours could not be used"
+            found.append(WaitingWork(text=text, path="/ui/jobs/providers"))
+    found += [
+        WaitingWork(text=f"The budget of the {budget.period} is {budget.state}", path="/ui/costs/budgets")
+        for budget in budgets
+        if budget.state != "open"
+    ]
+    return found
+
+
+async def post_note(visit: Visit) -> Response:
+    """Store something to remember: it stands with what users laid down."""
+    form = await visit.form(NoteForm)
+    (result,) = await store_observations(
+        visit.db,
+        visit.dependency(Projects),
+        visit.dependency(QueryEmbedder),
+        visit.principal,
+        [ObservationIn(project_id=form.project, content=form.text, type="decision", importance=INSTRUCTION_IMPORTANCE)],
+        size_bytes=len(form.text),
+    )
+    number = result.observation.number
+    notice = f"Stored as {number}." if result.action == "created" else f"{number} says that already."
+    return visit.redirect("/ui", notice, project=form.project)
+
+
+routes = [
+    Page("GET", "/ui", get_today, scope="observations:read"),
+    Page("POST", "/ui/notes", post_note, scope="observations:write", form_of=get_today),
+]

@@ -1,0 +1,393 @@
+"""The pages of observations: searched, chosen, read whole, corrected, merged, ended and undone."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.base.http.frame import AsgiFrame
+from tests.conftest import Cast
+from tests.doors.web.clicks import parse
+from tests.doors.web.visitor import Visitor, signed_out, visit_as
+from tests.make import Make
+from tests.sessions.test_turns import hook
+from tests.table import try_rows
+
+HOSTILE = "<script>alert(1)</script> \u202egnp.exe " + "x" * 5_000
+
+
+@pytest.fixture
+async def alice(app: AsgiFrame, db: Db, cast: Cast) -> Visitor:
+    return await visit_as(app, db, cast.alice.team_id, "member")
+
+
+@pytest.fixture
+async def viewer(app: AsgiFrame, db: Db, cast: Cast) -> Visitor:
+    return await visit_as(app, db, cast.alice.team_id, "viewer")
+
+
+def forms(page: httpx.Response) -> list[str]:
+    """Where the forms of the page's own content go."""
+    (main,) = parse(page.text).find_all("main")
+    return [form.attributes["action"] for form in main.find_all("form") if form.attributes.get("method") == "post"]
+
+
+async def test_an_empty_list_says_the_next_command(app: AsgiFrame, db: Db, cast: Cast, alice: Visitor):
+    page = await alice.get("/ui/observations")
+
+    assert page.status_code == 200
+    assert "cmserver remember" in page.text
+
+
+async def test_a_list_has_each_observation_and_its_filters_stand_in_the_address(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project, title="Chose Postgres for the queue", type="decision")
+    await make.observation(project=cast.alice.project, title="Renamed a variable")
+
+    everything = await alice.get("/ui/observations")
+    decisions = await alice.get("/ui/observations?type=decision")
+
+    assert "Chose Postgres" in everything.text
+    assert "Renamed a variable" in everything.text
+    assert "Chose Postgres" in decisions.text
+    assert "Renamed a variable" not in decisions.text
+    assert '<option value="decision" selected>' in decisions.text
+
+
+async def test_a_sub_agent_s_turn_is_marked(client: httpx.AsyncClient, cast: Cast, alice: Visitor):
+    await hook(client, cast, "UserPromptSubmit", prompt="Why?")
+    await hook(client, cast, "SubagentStop", agent_id="a1", agent_type="Explore", last_assistant_message="The wombat is slow.")
+
+    page = await alice.get("/ui/observations?q=wombat")
+
+    assert "turn of sub-agent a1" in page.text
+
+
+async def test_the_number_of_a_turn_leads_to_its_session(app: AsgiFrame, db: Db, cast: Cast, make: Make, alice: Visitor):
+    turn = await make.turn(project=cast.alice.project)
+    stranger = await visit_as(app, db, cast.charlie.team_id, "member")
+
+    found = await alice.get(f"/ui/observations/{turn.number}")
+
+    assert (found.status_code, found.url.path) == (200, f"/ui/sessions/{turn.server_session_id}")
+    assert (await stranger.get(f"/ui/observations/{turn.number}")).status_code == 404
+
+
+async def test_a_long_list_has_a_next_page(cast: Cast, make: Make, alice: Visitor):
+    for number in range(51):
+        await make.observation(project=cast.alice.project, title=f"Observation number {number}.")
+
+    first = await alice.get("/ui/observations")
+    (link,) = [link for link in parse(first.text).find_all("a") if link.attributes.get("rel") == "next"]
+    second = await alice.get(link.attributes["href"])
+
+    assert "Observation number 0." not in first.text
+    assert "Observation number 0." in second.text
+    assert len(first.content) < 100_000
+
+
+async def test_words_find_it_and_the_score_is_explained_on_demand(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project, title="Chose Postgres for the queue", narrative="Kafka was too much.")
+
+    found = await alice.get("/ui/observations?q=kafka")
+    explained = await alice.get("/ui/observations?q=kafka&explain=true")
+    nothing = await alice.get("/ui/observations?q=wombat")
+
+    assert "Chose Postgres" in found.text
+    assert "<dt>match</dt>" not in found.text
+    assert "<dt>match</dt>" in explained.text
+    assert "Nothing fits" in nothing.text
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("q=retry&concept=queues", True),
+        ("q=retry&concept=other", False),
+        ("q=retry&file=src/a.py", True),
+        ("q=retry&file_prefix=lib/", False),
+        ("q=retry&since=2020-01-01", True),
+        ("q=retry&until=2020-01-01", False),
+        ("q=retry&kind=summary", False),
+        ("q=retry&type=change", True),
+        ("q=retry&min_score=0.999", False),
+        ("q=retry&meaning=0", True),
+        ("scope=team", False),
+        ("kind=observation", True),
+    ],
+)
+async def test_every_filter_of_the_api_is_in_the_address(cast: Cast, make: Make, alice: Visitor, query: str, found: bool):
+    await make.observation(project=cast.alice.project, concepts=["queues"], files_modified=["src/a.py"])
+
+    page = await alice.get(f"/ui/observations?{query}")
+
+    assert page.status_code == 200
+    assert ('href="/ui/observations/1"' in page.text) == found
+
+
+@try_rows("query", ["type=nonsense", "kind=nonsense", "q=x&since=yesterday", "cursor=wrong", "session=7"])
+async def test_a_wrong_filter_is_refused_with_a_sentence(alice: Visitor, query: str):
+    page = await alice.get(f"/ui/observations?{query}")
+
+    assert page.status_code == 400
+    assert alice.title(page) == "Not valid"
+
+
+async def test_a_filter_that_needs_words_says_so(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project)
+
+    page = await alice.get("/ui/observations?concept=queues")
+
+    assert "need words to search for: concept" in page.text
+
+
+async def test_hostile_text_stays_text(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project, title=HOSTILE[:200], narrative=HOSTILE, facts=[HOSTILE], concepts=[HOSTILE])
+
+    for path in ("/ui/observations", "/ui/observations?q=alert&explain=true", "/ui/observations/1", "/ui/observations/1/edit"):
+        page = await alice.get(path)
+        assert page.status_code == 200
+        assert "<script>alert" not in page.text
+
+
+async def test_one_shows_its_text_its_project_and_where_it_came_from(
+    client: httpx.AsyncClient, cast: Cast, make: Make, alice: Visitor
+):
+    event = {
+        "projectId": str(cast.alice.project.id),
+        "eventType": "tool_use",
+        "sourceType": "api",
+        "payload": {"tool_name": "Edit"},
+    }
+    recorded = await client.post("/v1/events?generate=false", json=event, headers=cast.alice.headers)
+    event_id = recorded.json()["event"]["id"]
+    await make.observation(
+        project=cast.alice.project, narrative="The client gave up too early.", facts=["3 tries"], from_event=event_id
+    )
+
+    page = await alice.get("/ui/observations/1")
+
+    for shown in ("The client gave up too early.", "3 tries", cast.alice.project.canonical_id, f"/ui/events/{event_id}"):
+        assert shown in page.text
+
+
+async def test_a_correction_is_kept_as_a_version_and_can_be_undone(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project, title="The limit is 10", narrative="It was measured.")
+
+    corrected = await alice.post(
+        "/ui/observations/1/edit",
+        version=1,
+        type="discovery",
+        title="The limit is 20",
+        narrative="It was measured.",
+        importance=0.5,
+    )
+    undone = await alice.post("/ui/observations/1/undo")
+
+    assert alice.title(corrected) == "The limit is 20"
+    assert "<del>10</del>" in corrected.text
+    assert "<ins>20</ins>" in corrected.text
+    assert alice.title(undone) == "The limit is 10"
+    assert "undone" in undone.text
+
+
+async def test_only_what_changed_is_sent(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project, title="Same", narrative="Two\nlines", facts=["a", "b"])
+
+    page = await alice.post(
+        "/ui/observations/1/edit", version=1, type="change", title="Same", narrative="Two\r\nlines", facts="a\r\nb", importance=0.5
+    )
+
+    assert "Nothing was changed." in page.text
+    assert "It was never changed." in page.text
+
+
+async def test_hidden_characters_that_the_form_shows_as_marks_are_not_stored_as_such(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project, title="Same", narrative="zero\u200bwidth", facts=["x\u202ey"])
+
+    page = await alice.post(
+        "/ui/observations/1/edit",
+        version=1,
+        type="change",
+        title="Same",
+        narrative="zero\u27e8U+200B\u27e9width",
+        facts="x\u27e8U+202E\u27e9y",
+        importance=0.5,
+    )
+
+    assert "Nothing was changed." in page.text
+
+
+async def test_a_form_from_before_another_correction_is_refused_and_keeps_what_was_typed(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project)
+    await alice.post("/ui/observations/1/edit", version=1, type="change", title="First", importance=0.5)
+
+    page = await alice.post("/ui/observations/1/edit", version=1, type="change", title="Second", importance=0.5)
+
+    assert page.status_code == 409
+    assert 'value="Second"' in page.text
+
+
+async def test_a_wrong_field_of_a_correction_is_named(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project)
+
+    page = await alice.post("/ui/observations/1/edit", version=1, type="change", title="x", importance=7)
+
+    assert page.status_code == 400
+    assert 'id="importance-problem"' in page.text
+
+
+async def test_what_is_expired_can_be_brought_back(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project)
+
+    await alice.post("/ui/observations/1/expire")
+    gone = await alice.get("/ui/observations/1")
+    listed = await alice.get("/ui/observations")
+    back = await alice.post("/ui/observations/1/undo")
+
+    assert gone.status_code == 410
+    assert "Bring it back" in gone.text
+    assert 'href="/ui/observations/1"' not in listed.text
+    assert back.status_code == 200
+    assert "The last change is undone" in back.text
+
+
+async def test_what_is_forgotten_is_gone(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project)
+
+    page = await alice.post("/ui/observations/1/forget")
+
+    assert "#1 is forgotten." in page.text
+    assert (await alice.get("/ui/observations/1")).status_code == 404
+
+
+async def test_two_are_merged_and_the_merge_is_undone(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project, title="Retries three times")
+    await make.observation(project=cast.alice.project, title="Backs off for a second")
+
+    merged = await alice.post("/ui/observations/1/merge", sources="#2")
+    gone = await alice.get("/ui/observations/2")
+    undone = await alice.post("/ui/observations/1/undo")
+
+    assert "Merged #2 into this one." in merged.text
+    assert (gone.status_code, 'href="/ui/observations/1"' in gone.text) == (410, True)
+    assert "Shown again: #2." in undone.text
+
+
+async def test_a_merge_of_nothing_says_why(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project)
+
+    page = await alice.post("/ui/observations/1/merge", sources="99")
+
+    assert page.status_code == 409
+    assert "99 is not there" in page.text
+
+
+async def test_two_are_related_and_separated(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project, title="The cause")
+    await make.observation(project=cast.alice.project, title="The effect")
+
+    related = await alice.post("/ui/observations/1/relations", to="2", relationship="CAUSES", context="seen in the log")
+    (path,) = [path for path in forms(related) if path.endswith("/delete")]
+    separated = await alice.post(path)
+
+    assert "The effect" in related.text
+    assert "<code>CAUSES</code>" in related.text
+    assert "It is related to nothing." in separated.text
+
+
+async def test_several_are_acted_on_at_once_after_their_count(cast: Cast, make: Make, alice: Visitor):
+    for title in ("One", "Two", "Three"):
+        await make.observation(project=cast.alice.project, title=title)
+
+    chosen = await alice.get("/ui/observations/chosen?number=1&number=2")
+    unconfirmed = await alice.client.post(
+        "/ui/observations/chosen/forget",
+        data={"token": await alice.token(), "number": ["1", "2"], "confirm": "no"},
+        headers={"Origin": "http://cmserver"},
+    )
+    forgotten = await alice.client.post(
+        "/ui/observations/chosen/forget",
+        data={"token": await alice.token(), "number": ["1", "2"], "confirm": "forget 2"},
+        headers={"Origin": "http://cmserver"},
+        follow_redirects=True,
+    )
+
+    assert alice.title(chosen) == "2 chosen observations"
+    assert (unconfirmed.status_code, "2 chosen observations" in unconfirmed.text) == (400, True)
+    assert "Forgotten: 2 (#1, #2)." in forgotten.text
+    assert "Three" in forgotten.text
+
+
+async def test_an_act_on_several_happens_to_all_or_to_none(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project)
+
+    refused = await alice.client.post(
+        "/ui/observations/chosen/expire",
+        data={"token": await alice.token(), "number": ["1", "99"]},
+        headers={"Origin": "http://cmserver"},
+    )
+
+    assert refused.status_code == 404
+    assert (await alice.get("/ui/observations/1")).status_code == 200
+
+
+async def test_none_chosen_says_what_to_do(alice: Visitor):
+    page = await alice.get("/ui/observations/chosen")
+
+    assert "None is chosen" in page.text
+
+
+async def test_a_viewer_sees_all_and_no_form_that_he_cannot_send(cast: Cast, make: Make, viewer: Visitor):
+    await make.observation(project=cast.alice.project)
+
+    listed, shown = await viewer.get("/ui/observations"), await viewer.get("/ui/observations/1")
+
+    assert (forms(listed), forms(shown)) == ([], [])
+    assert 'type="checkbox" name="number"' not in listed.text
+    assert "/edit" not in shown.text
+
+
+@pytest.mark.parametrize("act", ["edit", "promote", "expire", "forget", "undo", "merge", "relations"])
+async def test_a_viewer_and_another_team_change_nothing(app: AsgiFrame, db: Db, cast: Cast, make: Make, viewer: Visitor, act: str):
+    observation = await make.observation(project=cast.alice.project)
+    charlie = await visit_as(app, db, cast.charlie.team_id, "owner")
+    fields = {"version": 1, "type": "change", "sources": "2", "to": "2"}
+
+    by_viewer = await viewer.post(f"/ui/observations/1/{act}", token=None, follow=True, **fields)
+    by_stranger = await charlie.post(f"/ui/observations/{observation.id}/{act}", token=None, follow=True, **fields)
+
+    assert (by_viewer.status_code, by_stranger.status_code) == (403, 404)
+
+
+async def test_another_team_finds_nothing(app: AsgiFrame, db: Db, cast: Cast, make: Make):
+    observation = await make.observation(project=cast.alice.project, title="A secret of blue")
+    charlie = await visit_as(app, db, cast.charlie.team_id)
+
+    listed = await charlie.get("/ui/observations")
+    found = await charlie.get("/ui/observations?q=secret")
+    shown = [await charlie.get(f"/ui/observations/{name}") for name in (1, observation.id)]
+
+    assert "A secret of blue" not in listed.text + found.text
+    assert [page.status_code for page in shown] == [404, 404]
+
+
+@pytest.mark.parametrize("path", ["/ui/observations", "/ui/observations/1", "/ui/observations/1/edit", "/ui/observations/chosen"])
+async def test_who_is_not_signed_in_is_led_to_the_sign_in(app: AsgiFrame, path: str):
+    page = await signed_out(app).get(path)
+
+    assert page.url.path == "/ui/sign-in"
+
+
+async def test_the_owner_sees_who_read_it_and_a_member_is_told_where_it_stands(
+    app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast, make: Make, alice: Visitor
+):
+    await make.observation(project=cast.alice.project)
+    await client.get("/v1/observations/1", headers=cast.bob.headers)
+    owner = await visit_as(app, db, cast.alice.team_id, "owner")
+
+    for_owner, for_member = await owner.get("/ui/observations/1"), await alice.get("/ui/observations/1")
+
+    assert "<td>bob</td>" in for_owner.text
+    assert "<td>bob</td>" not in for_member.text
+    assert "owners of the team can read" in for_member.text

@@ -1,0 +1,94 @@
+"""The pages of a team: people and invitations, keys, and the audit log with its export."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+import httpx
+
+from cmserver.base.db import Db
+from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.ids import new_id
+from tests.conftest import Cast
+from tests.doors.web.visitor import visit_as
+
+
+async def test_an_invitation_shows_its_link_once_and_is_withdrawn(app: AsgiFrame, db: Db, cast: Cast):
+    owner = await visit_as(app, db, cast.alice.team_id)
+
+    made = await owner.post("/ui/team/invitations", once=new_id(), role="viewer", note="Bob from support")
+    listed = await owner.get("/ui/team")
+    withdraw = re.findall(r'action="(/ui/team/invitations/[^"]+/withdraw)"', listed.text)
+    withdrawn = await owner.post(withdraw[0])
+
+    assert made.status_code == 201
+    assert re.search(r"/ui/join/\S+", made.text)
+    assert "Bob from support" in listed.text
+    assert "/ui/join/" not in listed.text
+    assert "Bob from support" not in withdrawn.text
+
+
+async def test_an_owner_says_how_long_what_is_kept_and_what_is_merged(
+    app: AsgiFrame, db: Db, cast: Cast, client: httpx.AsyncClient
+):
+    owner, member = await visit_as(app, db, cast.alice.team_id), await visit_as(app, db, cast.alice.team_id, "member")
+
+    await owner.post("/ui/team/retention", events_days=30, auto_merge_above=0.92, merge_strategy="append")
+    refused = await owner.post("/ui/team/retention", auto_merge_above=92)
+    forbidden = await member.post("/ui/team/retention", events_days=1)
+
+    team = (await client.get(f"/v1/teams/{cast.alice.team_id}", headers=cast.alice.headers)).json()["team"]
+    assert team["retention"] == {"eventsDays": 30, "autoMergeAbove": 0.92, "mergeStrategy": "append"}
+    assert 'value="0.92"' in (await owner.get("/ui/team")).text
+    assert (refused.status_code, forbidden.status_code) == (400, 403)
+
+
+async def test_a_key_is_revoked_only_by_who_may(app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast):
+    made = await client.post("/v1/keys", headers=cast.alice.headers, json={"name": "ci", "scopes": ["observations:read"]})
+    assert made.status_code == 201
+    owner, member = await visit_as(app, db, cast.alice.team_id), await visit_as(app, db, cast.alice.team_id, "member")
+
+    assert "Revoke the key" in (await owner.get("/ui/team/keys")).text
+    assert "Revoke the key" not in (await member.get("/ui/team/keys")).text
+
+
+async def test_an_owner_changes_roles_and_removes_people_but_not_the_last_owner(app: AsgiFrame, db: Db, cast: Cast):
+    owner, bob = await visit_as(app, db, cast.alice.team_id), await visit_as(app, db, cast.alice.team_id, "viewer")
+    assert owner.user is not None
+    assert bob.user is not None
+
+    await owner.post(f"/ui/team/people/{bob.user.id}/role", role="member")
+    may_write = await bob.post("/ui/notes", project=cast.alice.project.id, text="Deploys happen on Tuesdays.")
+    last = await owner.post(f"/ui/team/people/{owner.user.id}/role", role="viewer")
+    await owner.post(f"/ui/team/people/{bob.user.id}/remove")
+
+    assert may_write.status_code == 200
+    assert last.status_code == 409
+    assert (await bob.client.get("/ui")).status_code == 401
+
+
+async def test_the_audit_log_names_things_and_is_filtered(app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast):
+    owner = await visit_as(app, db, cast.alice.team_id, name="Ann")
+    await owner.post("/ui/notes", project=cast.alice.project.id, text="Deploys happen on Tuesdays.")
+
+    page = await owner.get("/ui/team/audit?action=observations.created")
+    others = await owner.get("/ui/team/audit?action=observations.created&actor=nobody")
+
+    assert "github.com/acme/orders" in page.text
+    assert not re.search(f">{cast.alice.project.id}<", page.text)
+    assert "Ann" in page.text
+    assert "No entry fits the filter." in others.text
+
+
+async def test_the_audit_log_is_exported_without_formulas(app: AsgiFrame, db: Db, cast: Cast):
+    owner = await visit_as(app, db, cast.alice.team_id, name="=1+1")
+    await owner.post("/ui/notes", project=cast.alice.project.id, text="Deploys happen on Tuesdays.")
+
+    export = await owner.get("/ui/team/audit.csv?action=observations.created")
+    head, *rows = csv.reader(io.StringIO(export.text))
+
+    assert export.headers["content-disposition"] == 'attachment; filename="audit.csv"'
+    assert head[:4] == ["when", "who", "action", "of"]
+    assert [row[1:3] for row in rows] == [["'=1+1", "observations.created"]]
