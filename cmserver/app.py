@@ -28,6 +28,9 @@ from cmserver.doors.mcp.allowed_hosts import AllowedHosts
 from cmserver.doors.mcp.api import routes as mcp_routes
 from cmserver.doors.memory_service import routes as memory_service_routes
 from cmserver.doors.web.routes import routes as web_routes
+from cmserver.embeddings.api import routes as embedding_routes
+from cmserver.embeddings.calibration.api import routes as calibration_routes
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.events.api import routes as event_routes
 from cmserver.generation.api import routes as generation_routes
 from cmserver.generation.job_notifier import JobNotifier
@@ -42,9 +45,6 @@ from cmserver.ingest.intake import EventIntake
 from cmserver.ingest.record import EventRecorder
 from cmserver.memories.memories import Memories
 from cmserver.observations.api import routes as observation_routes
-from cmserver.observations.calibration.api import routes as calibration_routes
-from cmserver.observations.embedding.api import routes as embedding_routes
-from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.ops.activity.api import routes as activity_routes
 from cmserver.ops.analytics.api import routes as analytics_routes
 from cmserver.ops.api import routes as ops_routes

@@ -22,6 +22,8 @@ from cmserver.base.settings import Settings
 from cmserver.base.waiting import run_periodically, run_unless_stopped, wait_any
 from cmserver.calls import repository as calls
 from cmserver.consolidation.comparison.compare import compare_new
+from cmserver.embeddings.calibration import jobs as calibration_jobs
+from cmserver.embeddings.embedding_worker import EmbeddingWorker, keep_indexed
 from cmserver.generation import jobs
 from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import DONE, JOBS, JobNotifier
@@ -34,8 +36,6 @@ from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.ingest import jobs as ingest_jobs
 from cmserver.observations.accesses import jobs as access_jobs
-from cmserver.observations.calibration import jobs as calibration_jobs
-from cmserver.observations.embedding.embedding_worker import EmbeddingWorker, keep_indexed
 from cmserver.ops.backup.scheduled import back_up_when_due
 from cmserver.ops.joining.join import move_strays
 from cmserver.ops.joining.normalise import normalise_all

@@ -11,8 +11,8 @@ from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command
 from cmserver.cli.progress import POLL_SECONDS, Progress
 from cmserver.client.server_api import ApiAnswer
-from cmserver.observations.calibration.wire import CalibrationOut
-from cmserver.observations.embedding.wire import EmbeddingStateOut, NextModelOut, RetriedEmbeddingsOut
+from cmserver.embeddings.calibration.wire import CalibrationOut
+from cmserver.embeddings.wire import EmbeddingStateOut, NextModelOut, RetriedEmbeddingsOut
 from cmserver.providers.failures import FAILURE_HELP
 
 

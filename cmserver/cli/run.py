@@ -45,8 +45,8 @@ from cmserver.cli.process import divide_pool, open_connections, run_jobs, run_un
 from cmserver.cli.provider_offer import offer_provider
 from cmserver.embedded.files import SetupError, list_clusters, make_data_dir
 from cmserver.embedded.postgres import EmbeddedPostgres
+from cmserver.embeddings.repository import ensure_vectors
 from cmserver.generation.queue_monitor import QueueMonitor
-from cmserver.observations.embedding.repository import ensure_vectors
 from cmserver.ops.backup.journal import begin_journal
 from cmserver.ops.backup.restore import check_restore_ended
 from cmserver.providers import registry

@@ -30,7 +30,7 @@ from cmserver.cli.state import ServerState
 from cmserver.client.client_folder import clients_folder
 from cmserver.client.connections import render_unsent_calls
 from cmserver.embedded.files import make_data_dir
-from cmserver.observations.embedding.wire import EmbeddingsOut
+from cmserver.embeddings.wire import EmbeddingsOut
 from cmserver.ops.spending.wire import BudgetOut, BudgetsOut
 from cmserver.ops.wire import AnswersOut, ProviderOut, QueueOut, StewardOut
 

@@ -46,8 +46,8 @@ from cmserver.consolidation.wire import (
     version_out,
 )
 from cmserver.consolidation.wording import MergeWriter
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.observations.plain import render_observations
-from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import NO_SUCH, read_batch
 from cmserver.observations.wire import (
     BATCH_MOST,

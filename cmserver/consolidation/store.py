@@ -23,14 +23,14 @@ from cmserver.consolidation.difference import differs_in_form
 from cmserver.consolidation.marks import compared_text, read_marks
 from cmserver.consolidation.model import Suggestion
 from cmserver.consolidation.similarity import TextComparison, compare_texts, find_thresholds
+from cmserver.embeddings import repository as embeddings
+from cmserver.embeddings.model import ObservationText, QueryVector, document_text
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.events.model import Origin
 from cmserver.observations import repository as observations
-from cmserver.observations.embedding import repository as embeddings
-from cmserver.observations.embedding.model import ObservationText, QueryVector, document_text
 from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import SYSTEM, Change, Measure, MergeStrategy
 from cmserver.observations.model import TYPE_FAMILIES, Correction, ManualObservation, Observation, Scope
-from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.wire import ObservationIn, OnDuplicate
 from cmserver.observations.write import clean_observation, correct, write
 

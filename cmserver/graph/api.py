@@ -11,9 +11,9 @@ from cmserver.access.projects import Projects
 from cmserver.base.http.operation import delete, get, patch, post
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read
 from cmserver.base.structs import reshape
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.graph import entities, wire
 from cmserver.graph.model import EntityName
-from cmserver.observations.query_embedder import QueryEmbedder
 
 
 async def get_entities(request: Request) -> Response:

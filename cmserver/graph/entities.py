@@ -15,6 +15,7 @@ from cmserver.base.errors import Conflict, Invalid, Issue, NotFound
 from cmserver.base.follow import hold_off
 from cmserver.base.ids import named_id, new_id
 from cmserver.base.sql import Conn
+from cmserver.embeddings.model import QueryVector
 from cmserver.graph import repository
 from cmserver.graph.find_names import is_ignored
 from cmserver.graph.model import (
@@ -29,7 +30,6 @@ from cmserver.graph.model import (
     fold_name,
 )
 from cmserver.observations import repository as observations
-from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.read import audit_read
 from cmserver.redaction.redact import redact
 

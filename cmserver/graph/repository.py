@@ -8,6 +8,7 @@ from uuid import UUID
 
 from cmserver.access.model import IN_REACH, IN_REACH_O
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
+from cmserver.embeddings.model import QueryVector
 from cmserver.graph.model import (
     ENTITY_COLUMNS,
     Entity,
@@ -21,7 +22,6 @@ from cmserver.graph.model import (
     ReadableText,
     TypeCount,
 )
-from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import LIVE_O, TEAMS_BEHIND
 
 OWNS = {"entities", "entity_mentions", "entity_relations", "entity_relation_evidence", "entity_rereads"}

@@ -16,11 +16,11 @@ from cmserver.consolidation.comparison import repository as comparison
 from cmserver.consolidation.marks import read_marks
 from cmserver.consolidation.similarity import lexical_similarity
 from cmserver.consolidation.store import compared_text
+from cmserver.embeddings.model import ObservationText, QueryVector, document_text
 from cmserver.memories import repository, wire
 from cmserver.memories.memories import Memories, MemoryCaller, memories_out, record
 from cmserver.memories.model import MemoryFilters, TelemetryEvent, labels_of
 from cmserver.observations import repository as observations
-from cmserver.observations.embedding.model import ObservationText, QueryVector, document_text
 from cmserver.observations.model import TYPE_FAMILIES, ManualObservation, Observation
 from cmserver.observations.read import audit_read, find_observation
 from cmserver.recall.search.model import OBSERVATION_KINDS, Filters, Hit, MatchType, SearchRequest

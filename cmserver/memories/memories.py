@@ -16,13 +16,13 @@ from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.ids import named_id, request_id
 from cmserver.base.sql import Conn
 from cmserver.consolidation.wording import MergeWriter
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.events.model import Origin
 from cmserver.memories import repository
 from cmserver.memories.model import NO_PROJECT, TelemetryEvent
 from cmserver.memories.wire import MemoryRecordOut, memory_out
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
-from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import may_read, sees_shared_observations
 from cmserver.recall.search.model import Ranking
 from cmserver.redaction.redact import redact

@@ -25,13 +25,13 @@ from cmserver.base.process import resident_bytes
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.calls import repository as calls
+from cmserver.embeddings.status import read_status
+from cmserver.embeddings.wire import EmbeddingsOut
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import JOB_FOR_EVENT, JOB_FOR_REINDEX, JOB_FOR_SUMMARY, JOB_FOR_TURN
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import KindCount, QueueCounts
 from cmserver.generation.queue_monitor import QueueMonitor
-from cmserver.observations.embedding.status import read_status
-from cmserver.observations.embedding.wire import EmbeddingsOut
 from cmserver.ops import repository, wire
 from cmserver.ops.deployment import Deployment, read_deployment
 from cmserver.ops.provider_pauses import list_providers, resume_paused_provider

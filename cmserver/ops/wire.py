@@ -12,7 +12,7 @@ from cmserver.access.model import Principal
 from cmserver.base.ids import epoch_ms
 from cmserver.base.structs import reshape
 from cmserver.calls.model import Pause
-from cmserver.observations.embedding.wire import EmbeddingsOut
+from cmserver.embeddings.wire import EmbeddingsOut
 from cmserver.providers.failures import FAILURE_HELP
 from cmserver.steward.model import Mode
 

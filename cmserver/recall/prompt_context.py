@@ -23,10 +23,10 @@ from cmserver.access.model import Principal, Project
 from cmserver.base.sentences import split_sentences
 from cmserver.base.sql import Conn
 from cmserver.base.text import PROMPT_MOST, UNSEGMENTED
+from cmserver.embeddings.model import QueryVector
 from cmserver.git.clones.marks import CodeMarks
 from cmserver.git.clones.read_marks import read_marks
 from cmserver.observations import repository as observations
-from cmserver.observations.embedding.model import QueryVector
 from cmserver.recall import repository
 from cmserver.recall.index.over import LaterTurns
 from cmserver.recall.inline_context import InlineLine, observation_line, render_inline_context

@@ -22,8 +22,8 @@ import psycopg
 from psycopg import sql
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding import repository as embeddings
-from cmserver.observations.embedding.indexes import lists_for
+from cmserver.embeddings import repository as embeddings
+from cmserver.embeddings.indexes import lists_for
 from cmserver.providers.embedding import local
 from tests.bench.recall.corpora.history import HERE
 from tests.bench.world import Place, World

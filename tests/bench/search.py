@@ -16,8 +16,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding import repository as embeddings
-from cmserver.observations.embedding.model import QueryVector
+from cmserver.embeddings import repository as embeddings
+from cmserver.embeddings.model import QueryVector
 from cmserver.providers.embedding.local import LocalEmbedder
 from cmserver.recall.search import repository
 from cmserver.recall.search.model import Filters, NearText, SearchRequest

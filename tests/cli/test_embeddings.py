@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from cmserver.base.db import Db
-from cmserver.observations.calibration.calibrate import MIN_TITLES
-from cmserver.observations.calibration.model import BUILT_IN
-from cmserver.observations.calibration.wire import CalibrationOut
-from cmserver.observations.embedding.wire import EmbeddingStateOut, RetriedEmbeddingsOut
+from cmserver.embeddings.calibration.calibrate import MIN_TITLES
+from cmserver.embeddings.calibration.model import BUILT_IN
+from cmserver.embeddings.calibration.wire import CalibrationOut
+from cmserver.embeddings.wire import EmbeddingStateOut, RetriedEmbeddingsOut
 from tests.cli.conftest import Cms
 from tests.conftest import Cast, mint
+from tests.embeddings.calibration.conftest import Calibrated, calibrated, room, vectors
+from tests.embeddings.calibration.test_calibrate import make_local
 from tests.make import Make
-from tests.observations.calibration.conftest import Calibrated, calibrated, room, vectors
-from tests.observations.calibration.test_calibrate import make_local
 
 __all__ = ["calibrated", "room", "vectors"]  # fixtures
 

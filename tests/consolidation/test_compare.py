@@ -15,8 +15,8 @@ from cmserver.consolidation.comparison import compare
 from cmserver.consolidation.comparison.compare import COMPARED, compare_new
 from cmserver.observations.model import Observation
 from tests.conftest import Cast, bound_to
+from tests.embeddings.conftest import has_vectors
 from tests.make import Make
-from tests.observations.embedding.conftest import has_vectors
 from tests.recall.search.tools import Vectors
 
 TEXT = "The refund job retries three times with a doubling pause."

@@ -13,9 +13,9 @@ from cmserver.base.db import Db
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
+from cmserver.embeddings.embedding_worker import EmbeddingWorker
 from cmserver.generation.job_notifier import CHANNELS, JobNotifier, wait_for_jobs
 from cmserver.generation.manager import check_contract
-from cmserver.observations.embedding.embedding_worker import EmbeddingWorker
 from cmserver.providers.model import Completion, Prompt
 from cmserver.worker import run_worker
 from tests.generation.tools import Outbox, Scripted, completion, each_observed

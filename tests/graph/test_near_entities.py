@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding import repository as embeddings
-from cmserver.observations.embedding.model import QueryVector
-from cmserver.observations.query_embedder import QueryEmbedder
+from cmserver.embeddings import repository as embeddings
+from cmserver.embeddings.model import QueryVector
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from tests.conftest import Cast, Person, bound_to
 from tests.graph.test_api import Api
 from tests.recall.search.conftest import vectors

@@ -66,7 +66,7 @@ ALL_ROWS = {
     "cmserver.ops.transfer.repository.LINK": "of rows that the import has just written",
     "cmserver.ops.transfer.repository.numbers_of": "of what the import, or one before it, has written",
     "cmserver.ops.transfer.repository.point_to_turns": "as the one above",
-    "cmserver.observations.embedding.repository.TEXTS": "of rows of observation_embeddings; what is superseded has none",
+    "cmserver.embeddings.repository.TEXTS": "of rows of observation_embeddings; what is superseded has none",
 }
 
 

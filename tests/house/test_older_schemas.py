@@ -19,7 +19,7 @@ from cmserver.base.db import Db
 from cmserver.base.migrate import migrate, migrations
 from cmserver.base.sql import Conn
 from cmserver.embedded.tools import VECTOR_TABLES, find_tools
-from cmserver.observations.embedding.repository import ensure_vectors
+from cmserver.embeddings.repository import ensure_vectors
 from cmserver.ops.backup import repository
 from cmserver.ops.backup.archive import Manifest, open_backup
 from cmserver.ops.backup.restore import RestoreReport, restore

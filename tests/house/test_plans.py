@@ -16,6 +16,8 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.sql import Jsonb, Query
 from cmserver.calls.repository import budget_statuses
+from cmserver.embeddings import indexes
+from cmserver.embeddings.repository import CLAIM
 from cmserver.events.repository import tool_uses_with
 from cmserver.generation.model import End
 from cmserver.generation.operate.repository import COUNT, PAGE, queue_counts
@@ -23,8 +25,6 @@ from cmserver.generation.operate.repository import RUNS as CALLS
 from cmserver.generation.repository import END_JOBS, INSERT_STEWARD_JOBS
 from cmserver.git import repository as history
 from cmserver.graph import repository as graph
-from cmserver.observations.embedding import indexes
-from cmserver.observations.embedding.repository import CLAIM
 from cmserver.observations.repository import NEWEST, SUMMARIES_OF_SESSIONS, by_numbers
 from cmserver.ops.doctor.repository import FACTS
 from cmserver.ops.metrics.repository import JOB_COUNTS

@@ -208,12 +208,12 @@ WITHOUT_TEAM = {
         "generation.repository.ADD_EVENT",
     ],
     "a model's vectors, of all teams": [
-        "observations.embedding.repository.BACKFILL",
-        "observations.embedding.repository.CLEAR",
-        "observations.embedding.repository.ENTITY_TEXTS",
-        "observations.embedding.repository.FORGET",
-        "observations.embedding.repository.TEXTS",
-        "observations.embedding.repository.TURN_TEXTS",
+        "embeddings.repository.BACKFILL",
+        "embeddings.repository.CLEAR",
+        "embeddings.repository.ENTITY_TEXTS",
+        "embeddings.repository.FORGET",
+        "embeddings.repository.TEXTS",
+        "embeddings.repository.TURN_TEXTS",
     ],
     "what the stream hands to each team its own": ["ops.stream.repository.previews", "ops.stream.repository.valid_keys"],
     "a project that the team was asked for before": [

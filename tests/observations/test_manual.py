@@ -13,10 +13,10 @@ from cmserver.base.errors import NotFound
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.consolidation.store import store_observations
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.events.model import Origin
 from cmserver.observations import read
 from cmserver.observations.model import Observation
-from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.wire import ObservationIn
 from tests.conftest import Cast
 

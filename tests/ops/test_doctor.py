@@ -28,10 +28,10 @@ from cmserver.ops.doctor.server import check_server
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, Server, mint
 from tests.doors.web.visitor import visit_as
+from tests.embeddings.test_without_vectors import superuser
 from tests.generation.tools import Outbox, Scripted
 from tests.house.house import ROOT
 from tests.make import Make
-from tests.observations.embedding.test_without_vectors import superuser
 
 
 @pytest.fixture

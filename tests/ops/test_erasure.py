@@ -20,6 +20,7 @@ from cmserver.base.errors import NotFound
 from cmserver.base.ids import new_id
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
+from cmserver.embeddings.turn_sentences import write_due_sentences
 from cmserver.events import repository as events
 from cmserver.events.model import StoredEvent
 from cmserver.generation import reindex
@@ -28,7 +29,6 @@ from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.ingest import record
-from cmserver.observations.embedding.turn_sentences import write_due_sentences
 from cmserver.observations.model import ManualObservation
 from cmserver.observations.write import write
 from cmserver.ops.erasure import erase

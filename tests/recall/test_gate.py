@@ -13,8 +13,8 @@ import numpy as np
 
 from cmserver.access.model import Project
 from cmserver.base.db import Db
-from cmserver.observations.embedding.model import QueryVector, TurnText, turn_document
-from cmserver.observations.embedding.turn_sentences import write_due_sentences
+from cmserver.embeddings.model import QueryVector, TurnText, turn_document
+from cmserver.embeddings.turn_sentences import write_due_sentences
 from cmserver.providers.embedding.model import EmbedderSettings
 from cmserver.providers.embedding.registry import make as make_embedder
 from cmserver.recall.prompt_context import BY_MEANING, find_near, select_told, threshold

@@ -11,8 +11,8 @@ import pytest
 from httpx import AsyncClient
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding.model import QueryVector, TurnText, turn_document
-from cmserver.observations.embedding.turn_sentences import write_due_sentences
+from cmserver.embeddings.model import QueryVector, TurnText, turn_document
+from cmserver.embeddings.turn_sentences import write_due_sentences
 from cmserver.providers.embedding.model import EmbedderSettings
 from cmserver.providers.embedding.registry import make as make_embedder
 from cmserver.recall.search.later import name_later, put_later_first

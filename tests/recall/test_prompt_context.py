@@ -9,8 +9,8 @@ import pytest
 from cmserver.access.model import Project
 from cmserver.base.db import Db
 from cmserver.base.sql import Conn, Query
+from cmserver.embeddings.model import QueryVector
 from cmserver.observations import repository as observations
-from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import ObservationFilter
 from cmserver.recall import repository
 from cmserver.recall.model import Context, ContextReason, ContextRequest, NearObservation, NewReceipt

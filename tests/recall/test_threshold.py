@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.embeddings.model import QueryVector, document_text
 from cmserver.observations import repository as observations
-from cmserver.observations.embedding.model import QueryVector, document_text
 from cmserver.observations.model import ObservationFilter
 from cmserver.providers.embedding.model import EmbedderSettings
 from cmserver.providers.embedding.registry import make

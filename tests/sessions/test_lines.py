@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding.turn_sentences import write_due_sentences
+from cmserver.embeddings.turn_sentences import write_due_sentences
 from cmserver.recall.model import ContextRequest
 from cmserver.recall.prompt_context import build_prompt_context
 from cmserver.sessions.turns.choose_sentences import drop_borrowed, find_borrowed

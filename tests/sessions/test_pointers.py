@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding import turn_sentences
-from cmserver.observations.embedding.turn_sentences import write_due_sentences
+from cmserver.embeddings import turn_sentences
+from cmserver.embeddings.turn_sentences import write_due_sentences
 from cmserver.sessions.turns.sentences import pointers, repository
 from cmserver.sessions.turns.sentences.model import LaterWords, PlacedTurn, Pointer
 from cmserver.sessions.turns.sentences.pointers import point

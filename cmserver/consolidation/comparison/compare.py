@@ -22,9 +22,9 @@ from cmserver.consolidation.comparison.model import NearPair, NewRow
 from cmserver.consolidation.marks import TextMarks, compared_text, read_marks
 from cmserver.consolidation.model import NewSuggestion
 from cmserver.consolidation.similarity import TextComparison, Thresholds, compare_texts, find_thresholds
+from cmserver.embeddings import repository as embeddings
+from cmserver.embeddings.model import EmbeddingModel
 from cmserver.observations import repository as observations
-from cmserver.observations.embedding import repository as embeddings
-from cmserver.observations.embedding.model import EmbeddingModel
 from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import SYSTEM, Change
 from cmserver.observations.model import Observation

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from cmserver.base.sql import Conn, Query, unprepared_query
 from cmserver.consolidation.comparison.model import NewRow, StoredVector, TextHash
-from cmserver.observations.embedding.model import QueryVector
+from cmserver.embeddings.model import QueryVector
 from cmserver.observations.model import LIVE_O, ManualObservation, Scope
 from cmserver.recall.search.model import NearText
 

@@ -16,7 +16,7 @@ from cmserver.base.text import PROMPT_MOST, storable
 from cmserver.doors.claude_mem import session_events
 from cmserver.doors.claude_mem.rows import platform
 from cmserver.doors.guest import admit_caller
-from cmserver.observations.query_embedder import QueryEmbedder
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.recall.context import build_context
 from cmserver.recall.index.layout import MAX_CHARS
 from cmserver.recall.model import ContextBudget, ContextRequest

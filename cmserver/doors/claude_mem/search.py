@@ -23,11 +23,11 @@ from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text, cut_query, split_commas
 from cmserver.doors.claude_mem import rows as worker_rows
 from cmserver.doors.guest import admit_caller
+from cmserver.embeddings.model import QueryVector
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.observations import repository as observations
-from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation, ObservationFilter
 from cmserver.observations.plain import fence, one_line
-from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import audit_read
 from cmserver.observations.wire import type_shown
 from cmserver.recall.file_paths import resolve_paths

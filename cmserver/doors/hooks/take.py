@@ -27,12 +27,12 @@ from cmserver.base.structs import reshape
 from cmserver.doors.hooks import payload as hook_payload
 from cmserver.doors.hooks.model import HookCall, HookEvent, HookHeaders, HookReply
 from cmserver.doors.hooks.tool_ends import build_tool_end
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.ingest import session_lifecycle
 from cmserver.ingest.door import STORED, Arrival, find_rule, read_object
 from cmserver.ingest.model import EventSubmission
 from cmserver.ingest.record import EventRecorder
-from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.ops.joining.follow import follow_name
 from cmserver.reading.model import REPLY_TYPE
 from cmserver.recall.context import build_context

@@ -17,12 +17,12 @@ from cmserver.consolidation.model import list_others
 from cmserver.consolidation.store import store_observations
 from cmserver.doors.mcp.call import Call, Tool, handle
 from cmserver.doors.mcp.project import ANY, NOTHING_YET, render_context
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.generation.operate.manage import find_job_status, render_job_status
 from cmserver.ingest.intake import EventIntake
 from cmserver.ingest.wire import EventIn, RecordOptions
 from cmserver.observations.model import TYPES, Correction, estimate_tokens
 from cmserver.observations.plain import fence, index_line, render_observations, render_turns
-from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import read_batch
 from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.wire import BatchReadIn, CorrectionIn, ObservationIn

@@ -17,10 +17,10 @@ from cmserver.base.http.wire import answer, db, dependency, query, read
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text, cut_query
 from cmserver.doors.memory_service.frame import DeletionOut, ServicePageQuery, Words, admit, find_project, find_reserved_id, iso
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.graph import entities
 from cmserver.graph import repository as graph
 from cmserver.graph.model import ENTITY_TYPES, LABEL_MOST, NAME_MOST, NOTES_MOST, Entity, EntityName, EntityRelation, EntityType
-from cmserver.observations.query_embedder import QueryEmbedder
 
 _SEARCHED = 1_000
 """How many of those that a search finds can be read."""

@@ -19,10 +19,10 @@ from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key, cut_query
 from cmserver.doors.memory_service import frame
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.turn_names import request_turn_names
 from cmserver.observations import repository as observations
-from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.recall.search.model import Filters, Ranking, SearchRequest
 from cmserver.recall.search.search import find_page
 from cmserver.redaction.clean import clean_aside

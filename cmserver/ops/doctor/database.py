@@ -20,10 +20,10 @@ from cmserver.base.migrate import IS_BEFORE_SQUASH, knows_letters, newest
 from cmserver.base.settings import Settings
 from cmserver.base.tenant_role import UnsafeConnection
 from cmserver.calls import repository as calls
+from cmserver.embeddings import repository as embeddings
+from cmserver.embeddings.model import EmbeddingModel
+from cmserver.embeddings.model_choice import is_same
 from cmserver.generation.queue_monitor import WARNING_SECONDS
-from cmserver.observations.embedding import repository as embeddings
-from cmserver.observations.embedding.model import EmbeddingModel
-from cmserver.observations.embedding.model_choice import is_same
 from cmserver.ops.doctor import repository
 from cmserver.ops.doctor.backups import check_backups
 from cmserver.ops.doctor.model import (

@@ -10,8 +10,8 @@ from math import exp
 
 import msgspec
 
-from cmserver.observations.calibration.model import CALIBRATED_EMBEDDER
-from cmserver.observations.embedding.model import Calibration, QueryVector
+from cmserver.embeddings.calibration.model import CALIBRATED_EMBEDDER
+from cmserver.embeddings.model import Calibration, QueryVector
 
 _FULL_WORDS = 12
 

@@ -16,7 +16,7 @@ import msgspec
 
 from cmserver.base.sql import Conn, Query
 from cmserver.base.text import quote_lexeme
-from cmserver.observations.embedding.model import QueryVector
+from cmserver.embeddings.model import QueryVector
 from cmserver.observations.model import MEMORY_CONDITIONS
 from cmserver.recall.model import FilePaths
 from cmserver.recall.search.model import (
@@ -462,7 +462,7 @@ _NEAREST_OVERSAMPLED: LiteralString = f"""
      ORDER BY distance, id DESC LIMIT %(limit)s
 """
 
-# By the index of the team's vectors (observations/embedding/indexes.py), nearest first up to the limit. PostgreSQL uses it only
+# By the index of the team's vectors (embeddings/indexes.py), nearest first up to the limit. PostgreSQL uses it only
 # for the index's own expression: the vectors' dimensions, its team and its model. Shared observations are compared exactly.
 _NEAREST_BY_INDEX: LiteralString = f"""
     SELECT id, 1 - distance AS cosine

@@ -11,9 +11,9 @@ import msgspec
 from cmserver.access.model import Principal
 from cmserver.access.projects import projects_found_together
 from cmserver.base.sql import Conn
+from cmserver.embeddings import repository as embeddings
+from cmserver.embeddings.model import QueryVector
 from cmserver.observations import repository as observations
-from cmserver.observations.embedding import repository as embeddings
-from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
 from cmserver.recall.search import lexical, repository
 from cmserver.recall.search.confidence import estimate_confidence, find_coefficients, share_of_words

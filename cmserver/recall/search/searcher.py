@@ -19,11 +19,11 @@ from cmserver.base.errors import Invalid
 from cmserver.base.ids import from_epoch_ms, from_iso
 from cmserver.base.paging import no_cursor
 from cmserver.base.sql import Conn
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.graph import repository as graph
 from cmserver.graph.model import fold_name
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import index_line, observation_lines, one_line, turn_line, turn_lines
-from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import audit_read
 from cmserver.recall.file_paths import resolve_paths
 from cmserver.recall.search.later import name_changes, name_later, put_later_first

@@ -19,10 +19,10 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.ids import from_iso, named_id
 from cmserver.base.sql import Conn
-from cmserver.observations.embedding.model import QueryVector
+from cmserver.embeddings.model import QueryVector
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import fence, observation_lines, one_line, source_shown, turn_kind, turn_sides
-from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import NO_SUCH, audit_read, find_observation, parse_name, parse_number
 from cmserver.recall.search.model import Ranking
 from cmserver.recall.search.search import find_best

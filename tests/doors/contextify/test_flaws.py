@@ -12,7 +12,7 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
-from cmserver.observations.query_embedder import QueryEmbedder
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from tests.conftest import Cast, bound_to, mint
 from tests.doors.contextify.situations import API, Contextify
 from tests.make import Make

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from cmserver.base.settings import Settings
-from cmserver.observations.embedding.turn_sentences import write_due_sentences
+from cmserver.embeddings.turn_sentences import write_due_sentences
 from cmserver.providers.model import Rules
 from tests.conftest import Cast
 from tests.evaluation.usefulness.corpus import HookCall, LabelledSession, load_projects, session_hooks

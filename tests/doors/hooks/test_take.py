@@ -11,8 +11,8 @@ from cmserver.base.settings import Settings
 from cmserver.doors.hooks.claude_code import ADAPTER
 from cmserver.doors.hooks.model import HookHeaders, HookReply
 from cmserver.doors.hooks.take import HookDelivery, HookTaker
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.generation.job_notifier import JobNotifier
-from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.recall.model import ContextBudget
 from cmserver.redaction.redact import Identifiers
 from tests.conftest import Cast

@@ -15,8 +15,8 @@ import msgspec
 from cmserver.access.model import Principal, Project
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
+from cmserver.embeddings.model import QueryVector
 from cmserver.observations import repository as observations
-from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import NewObservation, compose, estimate_tokens
 from cmserver.providers.model import DraftSummary
 from cmserver.recall.model import ContextRequest

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from cmserver.base.http.frame import AsgiFrame
-from cmserver.observations.embedding.model import Calibration, QueryVector
+from cmserver.embeddings.model import Calibration, QueryVector
 from cmserver.recall.search.confidence import (
     LOCAL,
     LOCAL_CALIBRATION,

@@ -14,9 +14,9 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import epoch_ms
-from cmserver.observations.embedding.model import QueryVector
+from cmserver.embeddings.model import QueryVector
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.observations.model import Observation
-from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.recall.search.searcher import Searcher
 from tests.conftest import Cast, bound_to
 from tests.doors.claude_mem.worker import prompt, session

@@ -8,7 +8,7 @@ import httpx
 from msgspec import structs
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding.turn_sentences import write_due_sentences
+from cmserver.embeddings.turn_sentences import write_due_sentences
 from cmserver.reading.edit_tokens import find_tokens
 from cmserver.recall.model import ContextRequest
 from cmserver.recall.prompt_context import build_prompt_context

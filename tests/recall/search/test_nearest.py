@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding import indexes
-from cmserver.observations.embedding.model import QueryVector
+from cmserver.embeddings import indexes
+from cmserver.embeddings.model import QueryVector
 from cmserver.recall.search import repository, search
 from cmserver.recall.search.model import Filters, NearText, Ranking, SearchRequest
 from tests.conftest import Cast

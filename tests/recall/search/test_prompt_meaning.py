@@ -10,8 +10,8 @@ import pytest
 from psycopg import errors
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding.model import Calibration, QueryVector
-from cmserver.observations.embedding.turn_sentences import write_due_sentences
+from cmserver.embeddings.model import Calibration, QueryVector
+from cmserver.embeddings.turn_sentences import write_due_sentences
 from cmserver.observations.model import Observation
 from cmserver.providers.embedding.model import Purpose
 from cmserver.recall import prompt_context
@@ -23,8 +23,8 @@ from cmserver.sessions.model import NewSession
 from cmserver.sessions.turns.model import SessionTurn
 from cmserver.sessions.write import find_or_make
 from tests.conftest import Cast, Person
+from tests.embeddings.fake import Fake
 from tests.make import Make
-from tests.observations.embedding.fake import Fake
 from tests.recall.search.tools import Vectors
 
 PROMPT = "the mailbox does not exist any more, bury the address"

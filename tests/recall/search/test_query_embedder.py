@@ -14,15 +14,14 @@ from cmserver.base.errors import Invalid
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.settings import Settings
 from cmserver.base.text import QUERY_MOST
-from cmserver.observations import query_embedder
-from cmserver.observations.embedding import model_choice
-from cmserver.observations.query_embedder import QueryEmbedder
+from cmserver.embeddings import model_choice, query_embedder
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings
 from cmserver.providers.model import FailureKind, ProviderError
 from cmserver.recall.search.searcher import Searcher
 from tests.conftest import Cast
+from tests.embeddings.fake import DIMENSIONS, Fake, Makers, vector_of
 from tests.make import Make
-from tests.observations.embedding.fake import DIMENSIONS, Fake, Makers, vector_of
 from tests.recall.search.tools import Vectors, post_search
 
 DOWN = ProviderError(FailureKind.TRANSIENT, "No connection", out_of_reach=True)

@@ -16,7 +16,7 @@ from psycopg import AsyncCursor
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.sql import Query
-from cmserver.observations.embedding.model import QueryVector
+from cmserver.embeddings.model import QueryVector
 from cmserver.observations.model import Observation
 from cmserver.recall.search import repository
 from cmserver.recall.search.model import Baseline, Filters, MatchType, Ranking, ScopeStatistics, SearchPage, SearchRequest, Spread

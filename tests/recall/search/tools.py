@@ -11,7 +11,7 @@ import httpx
 import psycopg
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding.model import QueryVector
+from cmserver.embeddings.model import QueryVector
 from cmserver.observations.model import Observation
 from cmserver.recall.search.model import Filters, Hit, Ranking, SearchPage, SearchRequest
 from cmserver.recall.search.search import find_page

@@ -15,12 +15,12 @@ from cmserver.base.text import Text
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import TITLE_CHARS, list_projects, names_of_projects
 from cmserver.doors.web.visit import Visit
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.graph import entities
 from cmserver.graph import repository as graph
 from cmserver.graph.model import LABEL_MOST, NAME_MOST, NOTES_MOST, EntityName, EntityType, Neighbour
 from cmserver.graph.wire import decode_place, encode_place
 from cmserver.observations.plain import one_line
-from cmserver.observations.query_embedder import QueryEmbedder
 
 _PAGE = 50
 _DRAWN = 12

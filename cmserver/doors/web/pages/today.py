@@ -20,11 +20,11 @@ from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import SessionItem, list_projects, list_sessions
 from cmserver.doors.web.templates import plural, project_names
 from cmserver.doors.web.visit import Visit
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import JobFilter
 from cmserver.observations.model import INSTRUCTION_IMPORTANCE, Observation
 from cmserver.observations.plain import one_line
-from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import list_summaries
 from cmserver.observations.wire import ObservationIn
 from cmserver.ops.provider_pauses import list_providers

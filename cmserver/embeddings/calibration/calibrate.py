@@ -15,13 +15,13 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Invalid, Unavailable
 from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
-from cmserver.observations.calibration import repository
-from cmserver.observations.calibration.fit import fit
-from cmserver.observations.calibration.model import StoredCalibration, TitledText, is_built_in
-from cmserver.observations.calibration.stranger_titles import STRANGER_TITLES
-from cmserver.observations.embedding import repository as embeddings
-from cmserver.observations.embedding.model import EmbeddingModel, document_text
-from cmserver.observations.embedding.model_choice import settings_of_model
+from cmserver.embeddings import repository as embeddings
+from cmserver.embeddings.calibration import repository
+from cmserver.embeddings.calibration.fit import fit
+from cmserver.embeddings.calibration.model import StoredCalibration, TitledText, is_built_in
+from cmserver.embeddings.calibration.stranger_titles import STRANGER_TITLES
+from cmserver.embeddings.model import EmbeddingModel, document_text
+from cmserver.embeddings.model_choice import settings_of_model
 from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings, Purpose
 from cmserver.providers.model import ProviderError

@@ -10,11 +10,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from cmserver.base.settings import Settings
-from cmserver.observations.embedding import model_pull
-from cmserver.observations.embedding.embedding_worker import EmbeddingWorker
+from cmserver.embeddings import model_pull
+from cmserver.embeddings.embedding_worker import EmbeddingWorker
 from tests.conftest import Cast
+from tests.embeddings.conftest import Room
 from tests.make import Make
-from tests.observations.embedding.conftest import Room
 from tests.providers.fake import embedding as said
 from tests.providers.fake.server import Asked, FakeProvider, Reply, fake_provider, json_reply
 from tests.timeouts import ENOUGH_SECONDS

@@ -18,13 +18,13 @@ from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.waiting import run_periodically, run_unless_stopped, wait_any
-from cmserver.observations.embedding import repository
-from cmserver.observations.embedding.indexes import ensure_index
-from cmserver.observations.embedding.model import ClaimedEmbedding, EmbeddingModel, NewVector
-from cmserver.observations.embedding.model_choice import ModelsInUseError, apply_choice, settings_of_model, switch
-from cmserver.observations.embedding.model_pull import ModelPull
-from cmserver.observations.embedding.status import explain_missing
-from cmserver.observations.embedding.turn_sentences import write_due_sentences
+from cmserver.embeddings import repository
+from cmserver.embeddings.indexes import ensure_index
+from cmserver.embeddings.model import ClaimedEmbedding, EmbeddingModel, NewVector
+from cmserver.embeddings.model_choice import ModelsInUseError, apply_choice, settings_of_model, switch
+from cmserver.embeddings.model_pull import ModelPull
+from cmserver.embeddings.status import explain_missing
+from cmserver.embeddings.turn_sentences import write_due_sentences
 from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings, PullingEmbedder
 from cmserver.providers.model import MAX_WAIT_SECONDS, FailureKind, ProviderError

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.observations.embedding.model import Calibration, ObservationText
+from cmserver.embeddings.model import Calibration, ObservationText
 
 CALIBRATED_EMBEDDER = "local"
 """The embedder whose coefficients come with the program; of others they follow from a calibration."""

@@ -9,14 +9,14 @@ from uuid import uuid4
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding.turn_sentences import write_due_sentences
+from cmserver.embeddings.turn_sentences import write_due_sentences
 from cmserver.providers.embedding.model import Purpose
 from cmserver.providers.model import FailureKind, ProviderError
 from cmserver.sessions.turns.sentences.repository import DUE
 from cmserver.sessions.turns.sentences.vectors import compare, pack
 from tests.conftest import Cast
+from tests.embeddings.fake import DIMENSIONS, Fake, vector_of
 from tests.make import Make
-from tests.observations.embedding.fake import DIMENSIONS, Fake, vector_of
 
 PROMPT = "Never deploy on Fridays."
 REPLY = "Understood: `deploy.sh` asks for the day now. Shall I commit?"

@@ -13,8 +13,8 @@ from uuid import UUID
 from cmserver.base.db import Db
 from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
-from cmserver.observations.embedding import repository
-from cmserver.observations.embedding.model import EmbeddingModel
+from cmserver.embeddings import repository
+from cmserver.embeddings.model import EmbeddingModel
 
 log = get_logger(__name__)
 

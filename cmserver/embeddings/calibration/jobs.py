@@ -8,10 +8,10 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Unavailable
 from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
-from cmserver.observations.calibration import repository
-from cmserver.observations.calibration.calibrate import MIN_TITLES, calibrate_team
-from cmserver.observations.calibration.model import is_built_in
-from cmserver.observations.embedding import repository as embeddings
+from cmserver.embeddings import repository as embeddings
+from cmserver.embeddings.calibration import repository
+from cmserver.embeddings.calibration.calibrate import MIN_TITLES, calibrate_team
+from cmserver.embeddings.calibration.model import is_built_in
 from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings
 

@@ -12,10 +12,10 @@ from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
-from cmserver.observations.embedding import repository
-from cmserver.observations.embedding.model import EmbeddingModel, WaitingCount
-from cmserver.observations.embedding.model_choice import settings_of_model
-from cmserver.observations.embedding.wire import EmbeddingsOut, NextModelOut
+from cmserver.embeddings import repository
+from cmserver.embeddings.model import EmbeddingModel, WaitingCount
+from cmserver.embeddings.model_choice import settings_of_model
+from cmserver.embeddings.wire import EmbeddingsOut, NextModelOut
 from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import EmbedderSettings
 

@@ -11,8 +11,8 @@ from cmserver.base.errors import Invalid, Unavailable
 from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.observations.embedding import repository
-from cmserver.observations.embedding.model import EmbeddingModel
+from cmserver.embeddings import repository
+from cmserver.embeddings.model import EmbeddingModel
 from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings
 from cmserver.providers.embedding.prompt_styles import choose_style

@@ -10,9 +10,9 @@ from cmserver.base.http.operation import get, post
 from cmserver.base.http.wire import answer, caller, db, dependency
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
-from cmserver.observations.embedding import repository
-from cmserver.observations.embedding.status import read_status, retry_failed
-from cmserver.observations.embedding.wire import EmbeddingStateOut, ReasonOut, RetriedEmbeddingsOut
+from cmserver.embeddings import repository
+from cmserver.embeddings.status import read_status, retry_failed
+from cmserver.embeddings.wire import EmbeddingStateOut, ReasonOut, RetriedEmbeddingsOut
 
 
 async def get_embeddings(request: Request) -> Response:

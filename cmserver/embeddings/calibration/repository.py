@@ -6,8 +6,8 @@ from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query, query, unprepared_query
-from cmserver.observations.calibration.model import StoredCalibration, TitledText, UncalibratedTeam
-from cmserver.observations.embedding.model import Calibration
+from cmserver.embeddings.calibration.model import StoredCalibration, TitledText, UncalibratedTeam
+from cmserver.embeddings.model import Calibration
 from cmserver.observations.model import LIVE_O
 
 OWNS = {"embedding_calibrations"}

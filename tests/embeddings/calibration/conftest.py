@@ -5,14 +5,14 @@ import pytest
 from cmserver.access.model import Project
 from cmserver.base.db import Db
 from cmserver.base.settings import Settings
-from cmserver.observations.embedding import repository as embeddings
-from cmserver.observations.embedding.embedding_worker import embed_pending
-from cmserver.observations.embedding.model import EmbeddingModel
+from cmserver.embeddings import repository as embeddings
+from cmserver.embeddings.embedding_worker import embed_pending
+from cmserver.embeddings.model import EmbeddingModel
 from cmserver.providers.embedding.model import Embedder
 from tests.bench.recall.corpora import history
 from tests.bench.recall.corpus import Document
+from tests.embeddings.conftest import Room, room, vectors
 from tests.make import Make
-from tests.observations.embedding.conftest import Room, room, vectors
 
 __all__ = ["room", "vectors"]
 

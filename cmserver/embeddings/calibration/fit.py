@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import exp, sqrt
 from statistics import fmean, pstdev
 
-from cmserver.observations.embedding.model import Calibration
+from cmserver.embeddings.model import Calibration
 
 _STEPS = 50
 _RIDGE = 0.01

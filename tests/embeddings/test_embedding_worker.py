@@ -6,14 +6,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from cmserver.base.errors import Invalid
-from cmserver.observations.embedding import embedding_worker, model_choice, repository
-from cmserver.observations.embedding.embedding_worker import EmbeddingWorker
+from cmserver.embeddings import embedding_worker, model_choice, repository
+from cmserver.embeddings.embedding_worker import EmbeddingWorker
 from cmserver.providers.embedding.model import EmbedderSettings
 from cmserver.providers.model import FailureKind, ProviderError
 from tests.conftest import Cast
+from tests.embeddings.conftest import Room
+from tests.embeddings.fake import Fake
 from tests.make import Make
-from tests.observations.embedding.conftest import Room
-from tests.observations.embedding.fake import Fake
 from tests.timeouts import until
 
 DOWN = ProviderError(FailureKind.TRANSIENT, "No connection", out_of_reach=True)
@@ -37,7 +37,7 @@ def keeper(room: Room) -> EmbeddingWorker:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("cmserver.observations.embedding.embedding_worker.monotonic", clock.time)
+    monkeypatch.setattr("cmserver.embeddings.embedding_worker.monotonic", clock.time)
     return clock
 
 
@@ -251,8 +251,8 @@ async def test_the_loop_outlives_a_bug_and_says_it(room: Room, keeper: Embedding
             again.set()
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("cmserver.observations.embedding.embedding_worker.apply_choice", broken)
-    monkeypatch.setattr("cmserver.observations.embedding.embedding_worker.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("cmserver.embeddings.embedding_worker.apply_choice", broken)
+    monkeypatch.setattr("cmserver.embeddings.embedding_worker.POLL_SECONDS", 0.01)
     stop = asyncio.Event()
     with capture_logs() as logs:
         running = asyncio.create_task(keeper.run(asyncio.Event(), stop))

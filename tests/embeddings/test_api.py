@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import httpx
 
-from cmserver.observations.embedding import repository
-from cmserver.observations.embedding.embedding_worker import embed_pending
+from cmserver.embeddings import repository
+from cmserver.embeddings.embedding_worker import embed_pending
 from tests.conftest import Cast, bound_to, mint
+from tests.embeddings.conftest import Room
 from tests.make import Make
-from tests.observations.embedding.conftest import Room
 
 
 async def state(client: httpx.AsyncClient, headers: dict[str, str]) -> dict[str, object]:

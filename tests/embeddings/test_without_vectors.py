@@ -13,13 +13,13 @@ from psycopg.conninfo import conninfo_to_dict
 from cmserver.base.db import Db
 from cmserver.base.migrate import migrate
 from cmserver.base.settings import Settings
-from cmserver.observations.embedding import repository
-from cmserver.observations.embedding.embedding_worker import EmbeddingWorker
-from cmserver.observations.embedding.indexes import ensure_index
+from cmserver.embeddings import repository
+from cmserver.embeddings.embedding_worker import EmbeddingWorker
+from cmserver.embeddings.indexes import ensure_index
 from tests.conftest import Cast, Server
+from tests.embeddings.conftest import Room
+from tests.embeddings.fake import Makers
 from tests.make import Make
-from tests.observations.embedding.conftest import Room
-from tests.observations.embedding.fake import Makers
 
 
 def superuser(server: Server, database: str) -> psycopg.Connection:

@@ -10,10 +10,10 @@ from psycopg.rows import dict_row
 
 from cmserver.base.db import Db
 from cmserver.base.settings import Settings
-from cmserver.observations.embedding import model_choice, repository
-from cmserver.observations.embedding.model import EmbeddingModel
+from cmserver.embeddings import model_choice, repository
+from cmserver.embeddings.model import EmbeddingModel
 from tests.conftest import Server
-from tests.observations.embedding.fake import Fake, Makers
+from tests.embeddings.fake import Fake, Makers
 
 
 def has_vectors(url: str) -> bool:

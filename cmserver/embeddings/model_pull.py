@@ -10,8 +10,8 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.logs import get_logger
 from cmserver.base.waiting import backoff
-from cmserver.observations.embedding import repository
-from cmserver.observations.embedding.model import EmbeddingModel
+from cmserver.embeddings import repository
+from cmserver.embeddings.model import EmbeddingModel
 from cmserver.providers.embedding.model import PullingEmbedder
 from cmserver.providers.model import ProviderError
 

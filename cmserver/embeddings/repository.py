@@ -13,7 +13,7 @@ from uuid import UUID
 from psycopg import sql
 
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
-from cmserver.observations.embedding import model as embedding_model
+from cmserver.embeddings import model as embedding_model
 from cmserver.observations.model import LIVE, LIVE_O
 
 OWNS = {"embedding_models", "observation_embeddings"}

@@ -9,13 +9,13 @@ import httpx
 import pytest
 
 from cmserver.base.errors import Conflict, Unavailable
-from cmserver.observations.calibration import repository
-from cmserver.observations.calibration.calibrate import MIN_TITLES, calibrate, calibrate_team
-from cmserver.observations.calibration.jobs import calibrate_teams
-from cmserver.observations.calibration.model import BUILT_IN, StoredCalibration
-from cmserver.observations.calibration.stranger_titles import STRANGER_TITLES
-from cmserver.observations.embedding.model import Calibration, EmbeddingModel
-from cmserver.observations.query_embedder import QueryEmbedder
+from cmserver.embeddings.calibration import repository
+from cmserver.embeddings.calibration.calibrate import MIN_TITLES, calibrate, calibrate_team
+from cmserver.embeddings.calibration.jobs import calibrate_teams
+from cmserver.embeddings.calibration.model import BUILT_IN, StoredCalibration
+from cmserver.embeddings.calibration.stranger_titles import STRANGER_TITLES
+from cmserver.embeddings.model import Calibration, EmbeddingModel
+from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.providers.embedding import registry
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings, Purpose
 from cmserver.providers.model import FailureKind, ProviderError
@@ -23,8 +23,8 @@ from cmserver.recall.search.confidence import LOCAL_CALIBRATION
 from cmserver.recall.search.model import Ranking
 from tests.bench.recall.corpora import history
 from tests.conftest import Cast, bound_to
-from tests.observations.calibration.conftest import Calibrated, list_documents
-from tests.observations.embedding.fake import Fake
+from tests.embeddings.calibration.conftest import Calibrated, list_documents
+from tests.embeddings.fake import Fake
 from tests.recall.search.tools import run_search
 
 

@@ -7,13 +7,13 @@ import pytest
 
 from cmserver.base.errors import Unavailable
 from cmserver.base.settings import Settings
-from cmserver.observations.embedding import model_choice, repository
-from cmserver.observations.embedding.embedding_worker import EmbeddingWorker, embed_pending
-from cmserver.observations.embedding.model import EmbeddingModel
+from cmserver.embeddings import model_choice, repository
+from cmserver.embeddings.embedding_worker import EmbeddingWorker, embed_pending
+from cmserver.embeddings.model import EmbeddingModel
 from tests.conftest import Cast
+from tests.embeddings.conftest import Room
+from tests.embeddings.fake import vector_of
 from tests.make import Make
-from tests.observations.embedding.conftest import Room
-from tests.observations.embedding.fake import vector_of
 from tests.timeouts import until
 
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from cmserver.observations.calibration.fit import fit
-from cmserver.observations.embedding.model import Calibration
+from cmserver.embeddings.calibration.fit import fit
+from cmserver.embeddings.model import Calibration
 
 
 def draw(mean: float, deviation: float, count: int, seed: int) -> list[float]:

@@ -11,8 +11,8 @@ from cmserver.base.errors import Forbidden
 from cmserver.base.http.operation import post
 from cmserver.base.http.wire import answer, caller, db, dependency
 from cmserver.base.settings import Settings
-from cmserver.observations.calibration.calibrate import calibrate_team
-from cmserver.observations.calibration.wire import CalibrationOut
+from cmserver.embeddings.calibration.calibrate import calibrate_team
+from cmserver.embeddings.calibration.wire import CalibrationOut
 
 
 async def post_calibrate(request: Request) -> Response:

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
+from cmserver.embeddings import repository
+from cmserver.embeddings.embedding_worker import GIVEN_UP_AFTER, embed_pending
+from cmserver.embeddings.model import document_text
 from cmserver.observations import repository as observations
-from cmserver.observations.embedding import repository
-from cmserver.observations.embedding.embedding_worker import GIVEN_UP_AFTER, embed_pending
-from cmserver.observations.embedding.model import document_text
 from cmserver.providers.model import FailureKind, ProviderError
 from tests.conftest import Cast
+from tests.embeddings.conftest import Room
+from tests.embeddings.fake import Fake, vector_of
 from tests.make import Make
-from tests.observations.embedding.conftest import Room
-from tests.observations.embedding.fake import Fake, vector_of
 from tests.timeouts import until
 
 DOWN = ProviderError(FailureKind.TRANSIENT, "No connection", out_of_reach=True)

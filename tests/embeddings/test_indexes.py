@@ -6,12 +6,12 @@ from uuid import UUID
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding import indexes, repository
-from cmserver.observations.embedding.embedding_worker import embed_pending
+from cmserver.embeddings import indexes, repository
+from cmserver.embeddings.embedding_worker import embed_pending
 from tests.conftest import Cast
+from tests.embeddings.conftest import Room
+from tests.embeddings.fake import Fake
 from tests.make import Make
-from tests.observations.embedding.conftest import Room
-from tests.observations.embedding.fake import Fake
 from tests.timeouts import until
 
 

@@ -14,11 +14,11 @@ from cmserver.base.errors import CmserverError
 from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.text import QUERY_MOST
-from cmserver.observations.calibration import repository as calibrations
-from cmserver.observations.calibration.model import CALIBRATED_EMBEDDER, is_built_in
-from cmserver.observations.embedding import repository as embeddings
-from cmserver.observations.embedding.model import Calibration, EmbeddingModel, QueryVector
-from cmserver.observations.embedding.model_choice import settings_of_model
+from cmserver.embeddings import repository as embeddings
+from cmserver.embeddings.calibration import repository as calibrations
+from cmserver.embeddings.calibration.model import CALIBRATED_EMBEDDER, is_built_in
+from cmserver.embeddings.model import Calibration, EmbeddingModel, QueryVector
+from cmserver.embeddings.model_choice import settings_of_model
 from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings, Purpose
 from cmserver.providers.model import FailureKind, ProviderError
