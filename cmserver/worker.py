@@ -20,7 +20,6 @@ from cmserver.base.logs import get_logger
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.waiting import run_periodically, run_unless_stopped, wait_any
-from cmserver.calls import repository as calls
 from cmserver.consolidation.comparison.compare import compare_new
 from cmserver.embeddings.calibration import jobs as calibration_jobs
 from cmserver.embeddings.embedding_worker import EmbeddingWorker, keep_indexed
@@ -35,11 +34,12 @@ from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.ingest import jobs as ingest_jobs
+from cmserver.models.calls import repository as calls
+from cmserver.models.providers.model import ProviderChain
 from cmserver.observations.accesses import jobs as access_jobs
 from cmserver.ops.backup.scheduled import back_up_when_due
 from cmserver.ops.joining.join import move_strays
 from cmserver.ops.joining.normalise import normalise_all
-from cmserver.providers.model import ProviderChain
 from cmserver.retention.sweep import sweep
 from cmserver.steward.plan import plan_all
 from cmserver.steward.run_job import StewardRunner

@@ -11,7 +11,7 @@ from cmserver.answers.text_fields import build_observation, has_event_reference,
 from cmserver.answers.tolerant_xml import scan_tags
 from cmserver.answers.vocabulary import LIST_FIELDS, OBSERVATION_FIELDS, canonical_name, unquote_tags
 from cmserver.answers.xml_answer import read_xml_answer
-from cmserver.providers.model import SUMMARY_FIELDS, DraftObservation, DraftSummary, Skip
+from cmserver.models.providers.model import SUMMARY_FIELDS, DraftObservation, DraftSummary, Skip
 
 _MAX_DEPTH = 4
 _OBSERVATIONS = {"observation", "observations"}

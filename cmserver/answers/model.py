@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cmserver.providers.model import DraftObservation, DraftSummary, Skip
+from cmserver.models.providers.model import DraftObservation, DraftSummary, Skip
 
 
 class ParsedAnswer(msgspec.Struct, kw_only=True):

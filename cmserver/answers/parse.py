@@ -11,8 +11,8 @@ from cmserver.answers.damaged_json import find_json_values
 from cmserver.answers.model import ParsedAnswer
 from cmserver.answers.text_fields import parse_event_references
 from cmserver.answers.tolerant_xml import scan_tags
+from cmserver.models.providers.model import Answer, FailureKind, ProviderError, Skip, event_tag
 from cmserver.observations.normalise import merge_summaries, normalise_line
-from cmserver.providers.model import Answer, FailureKind, ProviderError, Skip, event_tag
 
 
 def parse(text: str, event_count: int) -> Answer:

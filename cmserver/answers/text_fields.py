@@ -9,7 +9,7 @@ from typing import Literal
 
 from cmserver.answers.vocabulary import LIST_FIELDS
 from cmserver.base.text import BULLET, strip_bullet
-from cmserver.providers.model import DraftObservation
+from cmserver.models.providers.model import DraftObservation
 
 _NUMBER = r"(?:e(?:vents?)?[\s_#:-]{0,3})?(\d{1,9})"
 _REFERENCE = re.compile(

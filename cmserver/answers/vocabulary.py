@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Final, Literal
 
-from cmserver.providers.model import SUMMARY_FIELDS
+from cmserver.models.providers.model import SUMMARY_FIELDS
 
 TagRole = Literal["root", "skip", "field", "list", "item", "summary", "events", "reason", "wrap", "think"]
 """What a tag is for."""

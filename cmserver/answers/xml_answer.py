@@ -15,7 +15,7 @@ from cmserver.answers.model import ParsedAnswer
 from cmserver.answers.text_fields import build_observation, has_event_reference, join_distinct, split_items, split_skip_mark
 from cmserver.answers.tolerant_xml import Tag, TagScan, decode_text, parse_attributes
 from cmserver.answers.vocabulary import DISTINCTIVE_NAMES, LIST_FIELDS, TAG_ROLES, canonical_name
-from cmserver.providers.model import SUMMARY_FIELDS, DraftSummary, Skip
+from cmserver.models.providers.model import SUMMARY_FIELDS, DraftSummary, Skip
 
 _ENVELOPE = re.compile(r"<([A-Za-z][\w-]*+)[^<>]*+>(.*)</\1\s*+>", re.DOTALL)
 _ANY_TAG = re.compile(r"</?[A-Za-z][^<>]*+>")

@@ -233,7 +233,7 @@ def _add_foreign(environ: Mapping[str, str], raw_values: dict[str, _RawValue], w
         if not environ.get(name):
             continue
         if name == "VOYAGE_API_KEY" and not _embeds_with_voyage(raw_values):
-            continue  # never sent to another address: providers/embedding/registry.py
+            continue  # never sent to another address: models/providers/embedding/registry.py
         if field_name in raw_values:
             warnings.append(f"{name} is ignored, because {raw_values[field_name].description} is set.")
         elif field_name == "model" and not (len(providers) == 1 and providers[0].strip() in _CLAUDE_PROVIDERS):

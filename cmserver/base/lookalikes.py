@@ -1,8 +1,8 @@
 """Removes invisible characters from texts, and replaces tags and their look-alikes.
 
-Prompts (providers/prompts) and answers (observations/plain.py) put stored text between tags. A model reads more than one spelling
-of a tag: other brackets and hyphens, letters of other scripts, entities, escapes of JSON, Python and URLs, and names with invisible
-characters in them. Many models also know words that end a turn: `<|im_end|>`, `[INST]`.
+Prompts (models/providers/prompts) and answers (observations/plain.py) put stored text between tags. A model reads more than one
+spelling of a tag: other brackets and hyphens, letters of other scripts, entities, escapes of JSON, Python and URLs, and names with
+invisible characters in them. Many models also know words that end a turn: `<|im_end|>`, `[INST]`.
 """
 
 from __future__ import annotations

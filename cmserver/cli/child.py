@@ -29,8 +29,8 @@ from cmserver.base.settings import Settings
 from cmserver.base.tracing import exporting_traces
 from cmserver.cli import process
 from cmserver.cli.exit_codes import exit_code
-from cmserver.providers import registry
-from cmserver.providers.model import ProviderChain
+from cmserver.models.providers import registry
+from cmserver.models.providers.model import ProviderChain
 
 log = get_logger(__name__)
 

@@ -30,18 +30,18 @@ from cmserver.cli.service_unit import find_left_behind
 from cmserver.client.client_folder import clients_folder
 from cmserver.client.connections import check_connections
 from cmserver.embedded.files import SetupError, list_clusters
+from cmserver.models.providers import registry
+from cmserver.models.providers.embedding import registry as embedders
+from cmserver.models.providers.embedding.model import Embedder
+from cmserver.models.providers.failures import FAILURE_HELP, find_error_in_prose
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError, ProviderSettings, Rules
+from cmserver.models.providers.prices import compute_cost
 from cmserver.observations.normalise import normalise_answer
 from cmserver.ops.doctor.database import check_credentials, check_database
 from cmserver.ops.doctor.machine import check_agents, check_port
 from cmserver.ops.doctor.model import DoctorFinding, find
 from cmserver.ops.doctor.server import check_server
 from cmserver.ops.doctor.wire import DiagnosisOut, diagnosis_out
-from cmserver.providers import registry
-from cmserver.providers.embedding import registry as embedders
-from cmserver.providers.embedding.model import Embedder
-from cmserver.providers.failures import FAILURE_HELP, find_error_in_prose
-from cmserver.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError, ProviderSettings, Rules
-from cmserver.providers.prices import compute_cost
 from cmserver.reading.read import read_event
 from cmserver.rules.batch import observe
 from cmserver.rules.model import SessionRecord

@@ -13,7 +13,7 @@ from cmserver.cli.progress import POLL_SECONDS, Progress
 from cmserver.client.server_api import ApiAnswer
 from cmserver.embeddings.calibration.wire import CalibrationOut
 from cmserver.embeddings.wire import EmbeddingStateOut, NextModelOut, RetriedEmbeddingsOut
-from cmserver.providers.failures import FAILURE_HELP
+from cmserver.models.providers.failures import FAILURE_HELP
 
 
 @click.group()

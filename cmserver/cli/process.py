@@ -18,7 +18,7 @@ from cmserver.base.notifications import PROBE, NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.waiting import run_beside, wait_any
 from cmserver.generation.job_notifier import CHANNELS, JobNotifier
-from cmserver.providers.model import ProviderChain
+from cmserver.models.providers.model import ProviderChain
 
 
 class DatabaseConnections(msgspec.Struct, frozen=True):

@@ -23,10 +23,10 @@ from cmserver.cli.api_client import is_interactive
 from cmserver.cli.service import read_info
 from cmserver.client.server_api import normalize_address
 from cmserver.embedded.files import make_data_dir
-from cmserver.providers.available import AvailableProvider, find_available
-from cmserver.providers.model import Completion
-from cmserver.providers.prices import compute_list_price
-from cmserver.providers.registry import DEFAULT_MODELS
+from cmserver.models.providers.available import AvailableProvider, find_available
+from cmserver.models.providers.model import Completion
+from cmserver.models.providers.prices import compute_list_price
+from cmserver.models.providers.registry import DEFAULT_MODELS
 
 DAY_SESSIONS = 5
 """A day of ordinary work, as the offer assumes it."""

@@ -47,11 +47,11 @@ from cmserver.embedded.files import SetupError, list_clusters, make_data_dir
 from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.embeddings.repository import ensure_vectors
 from cmserver.generation.queue_monitor import QueueMonitor
+from cmserver.models.providers import registry
+from cmserver.models.providers.http_client import MissingKey
+from cmserver.models.providers.model import ProviderChain
 from cmserver.ops.backup.journal import begin_journal
 from cmserver.ops.backup.restore import check_restore_ended
-from cmserver.providers import registry
-from cmserver.providers.http_client import MissingKey
-from cmserver.providers.model import ProviderChain
 
 log = get_logger(__name__)
 

@@ -15,16 +15,16 @@ from cmserver.base.errors import Invalid
 from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.calls.recorded_call import RecordedCaller
 from cmserver.consolidation.combine import MergeWording, find_mergeable, text_of
 from cmserver.consolidation.merge import MergeableText, MergeTooLong, merge_texts
 from cmserver.consolidation.model import ModelRefusal
 from cmserver.consolidation.review import find_suggestion
 from cmserver.consolidation.wording_check import find_refusal, list_exact_units
+from cmserver.models.calls.recorded_call import RecordedCaller
+from cmserver.models.providers.model import FailureKind, Prompt, ProviderError
 from cmserver.observations.history.model import MergeStrategy
 from cmserver.observations.model import Observation
 from cmserver.observations.normalise import normalise_answer
-from cmserver.providers.model import FailureKind, Prompt, ProviderError
 
 log = get_logger(__name__)
 

@@ -25,9 +25,9 @@ from cmserver.embeddings.model_choice import ModelsInUseError, apply_choice, set
 from cmserver.embeddings.model_pull import ModelPull
 from cmserver.embeddings.status import explain_missing
 from cmserver.embeddings.turn_sentences import write_due_sentences
-from cmserver.providers.embedding import registry as embedders
-from cmserver.providers.embedding.model import Embedder, EmbedderSettings, PullingEmbedder
-from cmserver.providers.model import MAX_WAIT_SECONDS, FailureKind, ProviderError
+from cmserver.models.providers.embedding import registry as embedders
+from cmserver.models.providers.embedding.model import Embedder, EmbedderSettings, PullingEmbedder
+from cmserver.models.providers.model import MAX_WAIT_SECONDS, FailureKind, ProviderError
 
 log = get_logger(__name__)
 

@@ -13,9 +13,9 @@ from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.embeddings import repository
 from cmserver.embeddings.model import EmbeddingModel
-from cmserver.providers.embedding import registry as embedders
-from cmserver.providers.embedding.model import Embedder, EmbedderSettings
-from cmserver.providers.embedding.prompt_styles import choose_style
+from cmserver.models.providers.embedding import registry as embedders
+from cmserver.models.providers.embedding.model import Embedder, EmbedderSettings
+from cmserver.models.providers.embedding.prompt_styles import choose_style
 
 log = get_logger(__name__)
 

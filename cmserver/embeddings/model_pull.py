@@ -12,8 +12,8 @@ from cmserver.base.logs import get_logger
 from cmserver.base.waiting import backoff
 from cmserver.embeddings import repository
 from cmserver.embeddings.model import EmbeddingModel
-from cmserver.providers.embedding.model import PullingEmbedder
-from cmserver.providers.model import ProviderError
+from cmserver.models.providers.embedding.model import PullingEmbedder
+from cmserver.models.providers.model import ProviderError
 
 log = get_logger(__name__)
 

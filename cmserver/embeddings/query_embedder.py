@@ -19,9 +19,9 @@ from cmserver.embeddings.calibration import repository as calibrations
 from cmserver.embeddings.calibration.model import CALIBRATED_EMBEDDER, is_built_in
 from cmserver.embeddings.model import Calibration, EmbeddingModel, QueryVector
 from cmserver.embeddings.model_choice import settings_of_model
-from cmserver.providers.embedding import registry as embedders
-from cmserver.providers.embedding.model import Embedder, EmbedderSettings, Purpose
-from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.models.providers.embedding import registry as embedders
+from cmserver.models.providers.embedding.model import Embedder, EmbedderSettings, Purpose
+from cmserver.models.providers.model import FailureKind, ProviderError
 
 log = get_logger(__name__)
 

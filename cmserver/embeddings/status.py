@@ -16,8 +16,8 @@ from cmserver.embeddings import repository
 from cmserver.embeddings.model import EmbeddingModel, WaitingCount
 from cmserver.embeddings.model_choice import settings_of_model
 from cmserver.embeddings.wire import EmbeddingsOut, NextModelOut
-from cmserver.providers.embedding import registry as embedders
-from cmserver.providers.embedding.model import EmbedderSettings
+from cmserver.models.providers.embedding import registry as embedders
+from cmserver.models.providers.embedding.model import EmbedderSettings
 
 
 async def read_status(conn: Conn, team_id: UUID, project_id: UUID | None, settings: Settings) -> EmbeddingsOut:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from cmserver.base.db import Db
 from cmserver.base.sql import Conn
 from cmserver.base.tolerant_json import field, nested_texts, record
-from cmserver.providers.embedding.model import Embedder
-from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.models.providers.embedding.model import Embedder
+from cmserver.models.providers.model import FailureKind, ProviderError
 from cmserver.sessions.turns.choose_sentences import MAX_SENTENCES, agent_sentences, drop_borrowed, find_borrowed, user_sentences
 from cmserver.sessions.turns.sentences import repository
 from cmserver.sessions.turns.sentences.model import ChosenSentences, DueTurn, TurnSentences

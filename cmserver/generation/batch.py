@@ -10,12 +10,12 @@ from uuid import UUID
 
 from cmserver.access.model import expand_scopes
 from cmserver.base.sql import Conn
-from cmserver.calls.budget import BUDGET, BudgetRefusal
-from cmserver.calls.model import Pause, StoredAnswer
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
 from cmserver.generation.prompt import find_root, read_events
 from cmserver.generation.record import SettledAnswer
-from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.models.calls.budget import BUDGET, BudgetRefusal
+from cmserver.models.calls.model import Pause, StoredAnswer
+from cmserver.models.providers.model import FailureKind, ProviderError
 from cmserver.reading.model import EventReading
 
 FIRST_BACKOFF_SECONDS = 5.0

@@ -8,7 +8,6 @@ from uuid import UUID
 import msgspec
 
 from cmserver.base.sql import Conn
-from cmserver.calls import repository as calls
 from cmserver.generation import repository
 from cmserver.generation.batch import Batch
 from cmserver.generation.lease import LeaseLostError
@@ -17,8 +16,9 @@ from cmserver.generation.record import NOTHING_FOUND, CitedObservation, SettledA
 from cmserver.generation.settle_failures import settle_failures
 from cmserver.generation.turn_work import add_turn_work
 from cmserver.graph.read_turn import keep_turn_names
+from cmserver.models.calls import repository as calls
+from cmserver.models.providers.model import FailureKind
 from cmserver.observations import repository as observations
-from cmserver.providers.model import FailureKind
 from cmserver.sessions import repository as sessions
 
 

@@ -6,11 +6,11 @@ from procrastinate import App, PsycopgConnector
 
 from cmserver.base.db import Db
 from cmserver.base.logs import get_logger
-from cmserver.calls import repository as calls
 from cmserver.generation import repository
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import QUEUE, TASK, OutboxManager
 from cmserver.generation.run_batch import BatchRunner
+from cmserver.models.calls import repository as calls
 
 log = get_logger(__name__)
 

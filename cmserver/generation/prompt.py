@@ -15,8 +15,8 @@ from cmserver.base.structs import reshape
 from cmserver.base.tolerant_json import field, record
 from cmserver.generation.model import ClaimedJob, ReportedEvent
 from cmserver.generation.skip_rules import find_skip_rule
+from cmserver.models.providers.model import PriorObservation, Prompt, RecordingPreferences, Verbosity
 from cmserver.observations.model import Observation
-from cmserver.providers.model import PriorObservation, Prompt, RecordingPreferences, Verbosity
 from cmserver.reading.background import BackgroundShells
 from cmserver.reading.model import UNKNOWN_BRANCH, Branch, CommandResult, EventReading
 from cmserver.reading.read import read_event

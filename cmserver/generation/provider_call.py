@@ -11,17 +11,17 @@ from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.calls import budget
-from cmserver.calls import repository as calls
-from cmserver.calls.budget import BudgetRefusal
-from cmserver.calls.complete import ANSWER_TOKENS, clamp_completion, complete_in_time, truncated_error
-from cmserver.calls.model import StoredAnswer
 from cmserver.generation import repository
 from cmserver.generation.lease import LeaseLostError, retry_until_lease_ends
 from cmserver.generation.model import Claim, ClaimedJob
-from cmserver.providers.model import Completion, Prompt, Provider, ProviderError
-from cmserver.providers.prices import compute_cost
-from cmserver.providers.prompts.render import estimate_tokens
+from cmserver.models.calls import budget
+from cmserver.models.calls import repository as calls
+from cmserver.models.calls.budget import BudgetRefusal
+from cmserver.models.calls.complete import ANSWER_TOKENS, clamp_completion, complete_in_time, truncated_error
+from cmserver.models.calls.model import StoredAnswer
+from cmserver.models.providers.model import Completion, Prompt, Provider, ProviderError
+from cmserver.models.providers.prices import compute_cost
+from cmserver.models.providers.prompts.render import estimate_tokens
 
 
 class ProviderCaller:

@@ -17,9 +17,10 @@ from cmserver.access.audit import repository as audit_log
 from cmserver.access.audit.model import NewAuditEntry
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
-from cmserver.calls.model import StoredAnswer
 from cmserver.generation.model import ClaimedJob
 from cmserver.graph.model import EntityName
+from cmserver.models.calls.model import StoredAnswer
+from cmserver.models.providers.model import SUMMARY_FIELDS, Answer, DraftObservation, DraftSummary, Rules, event_tag
 from cmserver.observations import repository as observations
 from cmserver.observations.model import (
     BY_USER,
@@ -31,7 +32,6 @@ from cmserver.observations.model import (
     estimate_tokens,
 )
 from cmserver.observations.normalise import normalise_answer
-from cmserver.providers.model import SUMMARY_FIELDS, Answer, DraftObservation, DraftSummary, Rules, event_tag
 from cmserver.reading.model import EventReading
 from cmserver.reading.read import read_command_results
 

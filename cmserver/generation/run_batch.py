@@ -24,10 +24,6 @@ from cmserver.base.metrics import metrics
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.tracing import trace_work
-from cmserver.calls import repository as calls
-from cmserver.calls.budget import BudgetRefusal
-from cmserver.calls.model import Pause, StoredAnswer
-from cmserver.calls.provider_health import ProviderHealth, pause_provider
 from cmserver.events import repository as events
 from cmserver.generation import prompt, reindex, repository
 from cmserver.generation.batch import MAX_REST_SECONDS, Batch, Effect, group_by_answer
@@ -41,11 +37,24 @@ from cmserver.generation.record import NOTHING_FOUND, UNUSABLE, SettledAnswer, s
 from cmserver.generation.turn_names import find_turn, load_turn_prompt
 from cmserver.graph.model import EntityName
 from cmserver.graph.read_turn import read_answer
+from cmserver.models.calls import repository as calls
+from cmserver.models.calls.budget import BudgetRefusal
+from cmserver.models.calls.model import Pause, StoredAnswer
+from cmserver.models.calls.provider_health import ProviderHealth, pause_provider
+from cmserver.models.providers import registry
+from cmserver.models.providers.failures import find_error_in_prose
+from cmserver.models.providers.model import (
+    UNUSABLE_KINDS,
+    Answer,
+    FailureKind,
+    Prompt,
+    Provider,
+    ProviderChain,
+    ProviderError,
+    Rules,
+)
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
-from cmserver.providers import registry
-from cmserver.providers.failures import find_error_in_prose
-from cmserver.providers.model import UNUSABLE_KINDS, Answer, FailureKind, Prompt, Provider, ProviderChain, ProviderError, Rules
 from cmserver.reading.model import PROMPT_TYPES
 from cmserver.rules.batch import observe
 from cmserver.rules.summaries import NOTHING, summarise

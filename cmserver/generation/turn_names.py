@@ -9,7 +9,7 @@ from cmserver.generation import repository
 from cmserver.generation.model import ClaimedJob, JobOrigin
 from cmserver.generation.operate import repository as queue
 from cmserver.graph.read_turn import build_turn_prompt
-from cmserver.providers.model import Prompt
+from cmserver.models.providers.model import Prompt
 from cmserver.sessions.turns import repository as turns
 from cmserver.sessions.turns.model import SessionTurn
 

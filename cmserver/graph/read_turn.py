@@ -15,7 +15,7 @@ from cmserver.graph import repository
 from cmserver.graph.find_names import read_names
 from cmserver.graph.model import NOTES_MOST, READER, EntityName, EntityType
 from cmserver.graph.read_observations import keep_names
-from cmserver.providers.model import Prompt
+from cmserver.models.providers.model import Prompt
 from cmserver.redaction.redact import redact
 from cmserver.sessions.turns import repository as turns
 from cmserver.sessions.turns.model import SessionTurn

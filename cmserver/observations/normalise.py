@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from cmserver.base.text import shorten, storable, strip_bullet
+from cmserver.models.providers.model import SUMMARY_FIELDS, Answer, DraftObservation, DraftSummary, Skip
 from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, TYPES
-from cmserver.providers.model import SUMMARY_FIELDS, Answer, DraftObservation, DraftSummary, Skip
 from cmserver.reading.names import find_names
 from cmserver.reading.text import MAX_QUOTE
 from cmserver.redaction.redact import may_change, redact

@@ -24,7 +24,6 @@ from cmserver.base.migrate import newest
 from cmserver.base.process import resident_bytes
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
-from cmserver.calls import repository as calls
 from cmserver.embeddings.status import read_status
 from cmserver.embeddings.wire import EmbeddingsOut
 from cmserver.generation.job_notifier import JobNotifier
@@ -32,11 +31,12 @@ from cmserver.generation.model import JOB_FOR_EVENT, JOB_FOR_REINDEX, JOB_FOR_SU
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import KindCount, QueueCounts
 from cmserver.generation.queue_monitor import QueueMonitor
+from cmserver.models.calls import repository as calls
+from cmserver.models.providers.registry import chain_models
 from cmserver.ops import repository, wire
 from cmserver.ops.deployment import Deployment, read_deployment
 from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
 from cmserver.ops.readiness import Readiness
-from cmserver.providers.registry import chain_models
 from cmserver.sessions import repository as sessions
 from cmserver.steward import repository as steward
 

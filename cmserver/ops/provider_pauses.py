@@ -9,12 +9,12 @@ from cmserver.base.errors import Forbidden, NotFound
 from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.calls import repository as calls
-from cmserver.calls.provider_health import find_active_pause
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.operate.manage import resume_provider
+from cmserver.models.calls import repository as calls
+from cmserver.models.calls.provider_health import find_active_pause
+from cmserver.models.providers.registry import chain_models
 from cmserver.ops.wire import KnownProviderOut, pause_out
-from cmserver.providers.registry import chain_models
 
 log = get_logger(__name__)
 

@@ -11,9 +11,9 @@ from msgspec import UNSET, UnsetType
 from cmserver.access.model import Principal
 from cmserver.base.ids import epoch_ms
 from cmserver.base.structs import reshape
-from cmserver.calls.model import Pause
 from cmserver.embeddings.wire import EmbeddingsOut
-from cmserver.providers.failures import FAILURE_HELP
+from cmserver.models.calls.model import Pause
+from cmserver.models.providers.failures import FAILURE_HELP
 from cmserver.steward.model import Mode
 
 

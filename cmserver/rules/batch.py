@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 import msgspec
 
 from cmserver.base.tolerant_json import field, record
-from cmserver.providers.model import Answer, DraftObservation, Skip, Verbosity, event_tag
+from cmserver.models.providers.model import Answer, DraftObservation, Skip, Verbosity, event_tag
 from cmserver.reading.model import Act, CommandRun, EventReading, FileChange, FileEdit, IgnoredEvent, OpenEnd
 from cmserver.reading.open_ends import make_title, read_reports_by_number
 from cmserver.reading.phrases import find_phrase

@@ -9,7 +9,7 @@ from itertools import pairwise
 import msgspec
 
 from cmserver.base.text import join_names, shorten
-from cmserver.providers.model import DraftObservation, PriorObservation
+from cmserver.models.providers.model import DraftObservation, PriorObservation
 from cmserver.reading.file_changes import merge_by_path
 from cmserver.reading.model import CommandRun, FileChange, OpenEnd, UserRule
 from cmserver.reading.text import MAX_TITLE, capitalize, count_noun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cmserver.providers.model import PriorObservation
+from cmserver.models.providers.model import PriorObservation
 from cmserver.reading.model import CommandResult
 from cmserver.tooluse.places import ALL_BELOW, contains, is_below, is_same_place
 

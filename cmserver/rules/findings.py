@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from cmserver.base.text import shorten
 from cmserver.base.tolerant_json import array, field, record, texts
-from cmserver.providers.model import DraftObservation
+from cmserver.models.providers.model import DraftObservation
 from cmserver.reading.laid_down import read_rules
 from cmserver.reading.model import PROMPT_TYPES, EventReading, IgnoredEvent
 from cmserver.reading.open_ends import read_open_ends

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cmserver.providers.model import PriorObservation
+from cmserver.models.providers.model import PriorObservation
 from cmserver.reading.model import OpenEnd, UserRule
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cmserver.base.text import join_names, shorten
-from cmserver.providers.model import Answer, DraftSummary, PriorObservation, Skip
+from cmserver.models.providers.model import Answer, DraftSummary, PriorObservation, Skip
 from cmserver.reading.text import count_noun
 from cmserver.rules.model import SessionRecord
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cmserver.base.text import shorten
-from cmserver.providers.model import DraftObservation
+from cmserver.models.providers.model import DraftObservation
 
 _MAX_FACTS, _MAX_FILES, _MAX_MESSAGE = 10, 20, 2_000
 _MERGED_TYPES = ("bugfix", "feature", "refactor", "decision", "change", "discovery")

@@ -11,11 +11,11 @@ from msgspec import Meta
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
-from cmserver.calls import repository as calls
-from cmserver.calls.recorded_call import RecordedCaller
+from cmserver.models.calls import repository as calls
+from cmserver.models.calls.recorded_call import RecordedCaller
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
+from cmserver.models.providers.prompts.render import render
 from cmserver.observations.model import estimate_tokens
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
-from cmserver.providers.prompts.render import render
 from cmserver.steward.model import ModelCall
 from cmserver.steward.runs import repository as runs
 

@@ -13,7 +13,7 @@ from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.generation import repository as outbox
-from cmserver.providers import registry
+from cmserver.models.providers import registry
 from cmserver.steward import repository
 from cmserver.steward.model import JOB_TYPES, MAX_QUEUED, MAX_QUEUED_OF_PROJECT, JobType, NewJob, TeamMode
 from cmserver.steward.policies.tune import tune_policies

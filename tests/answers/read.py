@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from cmserver.answers.parse import parse
+from cmserver.models.providers.model import DraftObservation, DraftSummary, event_tag
 from cmserver.observations.normalise import normalise_answer
-from cmserver.providers.model import DraftObservation, DraftSummary, event_tag
 
 
 class ReadAnswer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

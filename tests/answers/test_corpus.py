@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from cmserver.base.structs import reshape
-from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.models.providers.model import FailureKind, ProviderError
 from tests.answers.read import ReadAnswer, read_answer
 from tests.table import try_rows
 

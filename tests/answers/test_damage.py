@@ -11,8 +11,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cmserver.models.providers.model import SUMMARY_FIELDS, DraftObservation, DraftSummary, FailureKind, ProviderError
 from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, TYPES
-from cmserver.providers.model import SUMMARY_FIELDS, DraftObservation, DraftSummary, FailureKind, ProviderError
 from tests.answers.read import ReadAnswer, read_answer
 
 EVENTS = 6

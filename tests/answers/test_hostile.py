@@ -10,8 +10,8 @@ from types import FrameType
 
 import pytest
 
+from cmserver.models.providers.model import ProviderError
 from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST
-from cmserver.providers.model import ProviderError
 from tests.answers.read import read_answer
 from tests.table import try_rows
 

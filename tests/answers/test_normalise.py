@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cmserver.answers.text_fields import read_numbers
+from cmserver.models.providers.model import DraftObservation
 from cmserver.observations.normalise import normalise_observation
-from cmserver.providers.model import DraftObservation
 from cmserver.reading.text import MAX_QUOTE
 from tests.table import try_rows
 

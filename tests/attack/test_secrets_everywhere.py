@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from cmserver.base.db import Db
 from cmserver.generation.job_notifier import JobNotifier
-from cmserver.providers.model import Prompt
+from cmserver.models.providers.model import Prompt
 from cmserver.redaction.named_values import classify_name
 from cmserver.redaction.redact import Identifiers
 from tests.conftest import Cast

@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 
 from cmserver.base import lookalikes
+from cmserver.models.providers.prompts.fence import escape_tags, fence_text
 from cmserver.observations.plain import block
-from cmserver.providers.prompts.fence import escape_tags, fence_text
 from tests.table import try_rows
 
 PIECES = [

@@ -15,9 +15,9 @@ from tests.bench.measure import Aim, Figure
 from tests.bench.scale import Scale
 from tests.bench.session import requests, tool_use
 from tests.bench.world import Place, World, role, value
-from tests.providers.fake import anthropic
-from tests.providers.fake.answers import event_tags
-from tests.providers.fake.server import Asked, FakeProvider, Reply, fake_in_a_thread, json_reply
+from tests.models.providers.fake import anthropic
+from tests.models.providers.fake.answers import event_tags
+from tests.models.providers.fake.server import Asked, FakeProvider, Reply, fake_in_a_thread, json_reply
 
 HOW = (
     "The real program with the provider anthropic, whose address is a server on the same machine that counts and answers: an "

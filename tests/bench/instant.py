@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, Prompt, Skip
+from cmserver.models.providers.model import Answer, Completion, DraftObservation, DraftSummary, Prompt, Skip
 
 EVENTS_PER_OBSERVATION = 3
 

@@ -24,7 +24,7 @@ from psycopg import sql
 from cmserver.base.db import Db
 from cmserver.embeddings import repository as embeddings
 from cmserver.embeddings.indexes import lists_for
-from cmserver.providers.embedding import local
+from cmserver.models.providers.embedding import local
 from tests.bench.recall.corpora.history import HERE
 from tests.bench.world import Place, World
 

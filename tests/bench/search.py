@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 from cmserver.base.db import Db
 from cmserver.embeddings import repository as embeddings
 from cmserver.embeddings.model import QueryVector
-from cmserver.providers.embedding.local import LocalEmbedder
+from cmserver.models.providers.embedding.local import LocalEmbedder
 from cmserver.recall.search import repository
 from cmserver.recall.search.model import Filters, NearText, SearchRequest
 from cmserver.recall.search.search import MAX_FILTERED, count_probes

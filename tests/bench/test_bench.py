@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cmserver.providers.model import Answer, Prompt
+from cmserver.models.providers.model import Answer, Prompt
 from cmserver.reading.read import read_event
 from tests.bench import against, events, instant, page
 from tests.bench.__main__ import BENCHMARKS

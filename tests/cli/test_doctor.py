@@ -16,12 +16,12 @@ from cmserver.base.errors import CmserverError
 from cmserver.cli import doctor
 from cmserver.cli.exit_codes import exit_code
 from cmserver.cli.main import cli
-from cmserver.providers.embedding.local import is_installed
-from cmserver.providers.failures import FAILURE_HELP
-from cmserver.providers.model import FailureKind, ProviderError, ProviderSettings
+from cmserver.models.providers.embedding.local import is_installed
+from cmserver.models.providers.failures import FAILURE_HELP
+from cmserver.models.providers.model import FailureKind, ProviderError, ProviderSettings
 from tests.cli.conftest import Said
-from tests.providers.fake import anthropic as said
-from tests.providers.fake.server import FakeProvider, Reply, fake_provider, json_reply
+from tests.models.providers.fake import anthropic as said
+from tests.models.providers.fake.server import FakeProvider, Reply, fake_provider, json_reply
 from tests.table import try_rows
 
 KEY = "an-own-key-of-nobody-0123456789"

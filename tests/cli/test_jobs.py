@@ -7,7 +7,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.wire import JobsOut, SingleJobOut
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.cli.conftest import Cms
 from tests.conftest import Cast, Person, mint
 from tests.generation.tools import Outbox, Scripted, all_skipped, completion

@@ -26,11 +26,11 @@ from cmserver.cli.provider_offer import (
     offer_to_local_server,
     render_offer,
 )
+from cmserver.models.providers.available import AvailableProvider
+from cmserver.models.providers.registry import DEFAULT_MODELS
 from cmserver.ops.wire import ProviderOut
-from cmserver.providers.available import AvailableProvider
-from cmserver.providers.registry import DEFAULT_MODELS
 from tests.cli.conftest import Run
-from tests.providers.fake.server import fake_in_a_thread, json_reply
+from tests.models.providers.fake.server import fake_in_a_thread, json_reply
 
 DOCS = Path(__file__).parents[2] / "docs"
 URL = "http://127.0.0.1:4000"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cmserver.base.db import Db
-from cmserver.calls import repository as calls
+from cmserver.models.calls import repository as calls
 from cmserver.ops.wire import ProvidersOut, ResumedProviderOut
 from tests.cli.conftest import Cms
 from tests.conftest import Cast, mint

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cmserver.base.settings import Settings
-from cmserver.providers.model import Completion, Prompt
+from cmserver.models.providers.model import Completion, Prompt
 from tests.cli.conftest import Cms
 from tests.conftest import Cast
 from tests.make import Make

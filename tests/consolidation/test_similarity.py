@@ -8,7 +8,7 @@ import pytest
 
 from cmserver.consolidation.marks import read_marks
 from cmserver.consolidation.similarity import THRESHOLDS, USUAL, Decision, SuggestionReason, compare_texts, lexical_similarity
-from cmserver.providers.embedding.registry import DEFAULT_MODELS
+from cmserver.models.providers.embedding.registry import DEFAULT_MODELS
 from tests.evaluation.labels.load import HALVES, Half, read_labels
 from tests.table import try_rows
 

@@ -23,8 +23,8 @@ from cmserver.consolidation import wording
 from cmserver.consolidation.merge import MergeableText, merge_texts
 from cmserver.consolidation.wording_check import find_refusal, list_exact_units
 from cmserver.generation.job_notifier import JobNotifier
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
-from cmserver.providers.prompts.render import render
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
+from cmserver.models.providers.prompts.render import render
 from tests.conftest import Cast, Person
 from tests.consolidation.near_misses import make_near_misses
 from tests.consolidation.test_difference import collect_texts

@@ -7,8 +7,8 @@ import hashlib
 import math
 from collections.abc import Sequence
 
-from cmserver.providers.embedding.model import EmbedderSettings, Purpose
-from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.models.providers.embedding.model import EmbedderSettings, Purpose
+from cmserver.models.providers.model import FailureKind, ProviderError
 
 DIMENSIONS = 16
 

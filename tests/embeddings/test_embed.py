@@ -7,8 +7,8 @@ import pytest
 from cmserver.embeddings import repository
 from cmserver.embeddings.embedding_worker import GIVEN_UP_AFTER, embed_pending
 from cmserver.embeddings.model import document_text
+from cmserver.models.providers.model import FailureKind, ProviderError
 from cmserver.observations import repository as observations
-from cmserver.providers.model import FailureKind, ProviderError
 from tests.conftest import Cast
 from tests.embeddings.conftest import Room
 from tests.embeddings.fake import Fake, vector_of

@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 from cmserver.base.errors import Invalid
 from cmserver.embeddings import embedding_worker, model_choice, repository
 from cmserver.embeddings.embedding_worker import EmbeddingWorker
-from cmserver.providers.embedding.model import EmbedderSettings
-from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.models.providers.embedding.model import EmbedderSettings
+from cmserver.models.providers.model import FailureKind, ProviderError
 from tests.conftest import Cast
 from tests.embeddings.conftest import Room
 from tests.embeddings.fake import Fake

@@ -195,7 +195,7 @@ async def test_what_cannot_be_asked_from_here_changes_nothing(
     room: Room, make: Make, cast: Cast, monkeypatch: pytest.MonkeyPatch, chosen: dict[str, str | None]
 ):
     await room.choose("one")
-    monkeypatch.setattr("cmserver.providers.embedding.registry.is_installed", lambda: False)
+    monkeypatch.setattr("cmserver.models.providers.embedding.registry.is_installed", lambda: False)
 
     await model_choice.apply_choice(room.db, msgspec.structs.replace(room.settings, **chosen))
 

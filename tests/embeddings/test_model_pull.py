@@ -15,8 +15,8 @@ from cmserver.embeddings.embedding_worker import EmbeddingWorker
 from tests.conftest import Cast
 from tests.embeddings.conftest import Room
 from tests.make import Make
-from tests.providers.fake import embedding as said
-from tests.providers.fake.server import Asked, FakeProvider, Reply, fake_provider, json_reply
+from tests.models.providers.fake import embedding as said
+from tests.models.providers.fake.server import Asked, FakeProvider, Reply, fake_provider, json_reply
 from tests.timeouts import ENOUGH_SECONDS
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.embeddings.turn_sentences import write_due_sentences
-from cmserver.providers.embedding.model import Purpose
-from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.models.providers.embedding.model import Purpose
+from cmserver.models.providers.model import FailureKind, ProviderError
 from cmserver.sessions.turns.sentences.repository import DUE
 from cmserver.sessions.turns.sentences.vectors import compare, pack
 from tests.conftest import Cast

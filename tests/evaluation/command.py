@@ -20,8 +20,8 @@ from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.output import mask_key
 from cmserver.cli.progress import Progress
 from cmserver.generation.prompt import LANGUAGE
-from cmserver.providers import registry
-from cmserver.providers.model import ProviderSettings, Verbosity
+from cmserver.models.providers import registry
+from cmserver.models.providers.model import ProviderSettings, Verbosity
 from tests.evaluation.cases import cases
 from tests.evaluation.evaluate import EvaluationReport, EventResult, count_by_type, evaluate, format_percent
 from tests.evaluation.kept_answers import KeptAnswers

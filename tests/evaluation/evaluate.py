@@ -13,8 +13,8 @@ import msgspec
 from cmserver.access.model import GenerationPolicy
 from cmserver.generation.model import ClaimedJob
 from cmserver.generation.prompt import SessionContext, build_prompt, read_events
-from cmserver.providers.failures import find_error_in_prose
-from cmserver.providers.model import (
+from cmserver.models.providers.failures import find_error_in_prose
+from cmserver.models.providers.model import (
     Completion,
     FailureKind,
     PriorObservation,
@@ -24,7 +24,7 @@ from cmserver.providers.model import (
     Verbosity,
     event_tag,
 )
-from cmserver.providers.prices import compute_cost
+from cmserver.models.providers.prices import compute_cost
 from cmserver.reading.model import EventReading
 from cmserver.sessions.turns.model import SessionPrompt
 from cmserver.tooluse.model import WorkingFolder

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from cmserver.providers.model import Completion, Prompt, Provider
+from cmserver.models.providers.model import Completion, Prompt, Provider
 
 
 class KeptAnswers:

@@ -56,7 +56,7 @@ def test_json_is_the_whole_report():
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A provider of the operator's own, which answers the second call only, if at all."""
     (tmp_path / "own_provider.py").write_text(
-        "from cmserver.providers.model import Completion, FailureKind, ProviderError\n"
+        "from cmserver.models.providers.model import Completion, FailureKind, ProviderError\n"
         "class Own:\n"
         "    name, model = 'own', 'none'\n"
         "    def __init__(self, answers): self.calls, self.answers = 0, answers\n"

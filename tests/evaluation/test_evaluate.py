@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import msgspec
 
+from cmserver.models.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
 from cmserver.observations.model import TYPES
-from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
 from tests.evaluation.cases import Case, Event, cases, payload
 from tests.evaluation.evaluate import evaluate
 from tests.house.evaluation_page import evaluation_page

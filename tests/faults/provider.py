@@ -9,9 +9,9 @@ from random import Random
 
 import msgspec
 
-from tests.providers.fake import openai as chat
-from tests.providers.fake.answers import event_tags
-from tests.providers.fake.server import Asked, Reply, json_reply
+from tests.models.providers.fake import openai as chat
+from tests.models.providers.fake.answers import event_tags
+from tests.models.providers.fake.server import Asked, Reply, json_reply
 
 SETTINGS = {"CMSERVER_PROVIDER": "openai", "OPENAI_API_KEY": "sk-storm", "CMSERVER_MODEL": chat.MODEL}
 _QUICK_SECONDS = (0, 0.3)

@@ -18,8 +18,8 @@ from tests.faults.load import HookAgent, Writers
 from tests.faults.plan import LEASE_SECONDS, LOAD_SECONDS, Storm
 from tests.faults.provider import MoodyProvider
 from tests.faults.system import System
+from tests.models.providers.fake.server import fake_in_a_thread
 from tests.process.program import measured, wait_for
-from tests.providers.fake.server import fake_in_a_thread
 
 _TICK_SECONDS = 0.01
 _SOME_EVENTS = 30

@@ -13,11 +13,11 @@ from typing import Final
 import click
 import msgspec
 
-from cmserver.providers.model import SUMMARY_FIELDS, ProviderError
+from cmserver.models.providers.model import SUMMARY_FIELDS, ProviderError
 from tests.answers.read import ReadAnswer, read_answer
 from tests.house.house import ROOT
 from tests.house.pages import present
-from tests.providers.attacks import ATTACKS, FOR_SUMMARY, HARMLESS, Attack, place_of, planted, quoted, read, unescape_tags
+from tests.models.providers.attacks import ATTACKS, FOR_SUMMARY, HARMLESS, Attack, place_of, planted, quoted, read, unescape_tags
 
 PAGE: Final = ROOT / "docs" / "why" / "trust.md"
 EVENTS: Final = 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from cmserver.providers.model import Prompt
-from cmserver.providers.prompts.render import render
+from cmserver.models.providers.model import Prompt
+from cmserver.models.providers.prompts.render import render
 from cmserver.reading.read import read_event
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted

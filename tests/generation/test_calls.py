@@ -10,14 +10,14 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cmserver.calls import repository as calls
-from cmserver.calls.provider_health import pause_provider
 from cmserver.generation import batch
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate.manage import resume_provider
 from cmserver.ingest import session_lifecycle as sessions
-from cmserver.providers.failures import classify_status, incomplete_answer_error
-from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Rules, Skip
+from cmserver.models.calls import repository as calls
+from cmserver.models.calls.provider_health import pause_provider
+from cmserver.models.providers.failures import classify_status, incomplete_answer_error
+from cmserver.models.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Rules, Skip
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion, each_observed, tool_name
 from tests.make import Make

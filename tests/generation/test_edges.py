@@ -21,7 +21,6 @@ from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.waiting import run_beside
-from cmserver.calls import repository as calls
 from cmserver.generation import repository
 from cmserver.generation.job_notifier import JobNotifier, wait_for_jobs
 from cmserver.generation.leases import repository as leases
@@ -30,7 +29,8 @@ from cmserver.generation.manager import OutboxManager, WorkerLimits
 from cmserver.generation.model import Claim
 from cmserver.generation.operate.manage import resume_provider
 from cmserver.ingest import session_lifecycle as sessions
-from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
+from cmserver.models.calls import repository as calls
+from cmserver.models.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
 from tests.conftest import Cast
 from tests.generation.tools import Hand, Outbox, Scripted, completion, each_observed
 from tests.timeouts import ENOUGH_SECONDS

@@ -1,6 +1,6 @@
 """A model that quotes what was stored, as it was shown, changes no observation but that of the event it quotes.
 
-That a prompt shows no more than it was given is in tests/providers/test_injection.py.
+That a prompt shows no more than it was given is in tests/models/providers/test_injection.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmserver.answers import vocabulary
-from cmserver.providers.prompts.fence import escape_tags, fence_text
+from cmserver.models.providers.prompts.fence import escape_tags, fence_text
 from tests.generation.echo import (
     EVENTS,
     HONEST,
@@ -26,7 +26,7 @@ from tests.generation.echo import (
     xml_summary,
 )
 from tests.house.pages import present
-from tests.providers.attacks import ATTACKS, FOR_SUMMARY, Attack, planted, quoted
+from tests.models.providers.attacks import ATTACKS, FOR_SUMMARY, Attack, planted, quoted
 from tests.table import try_rows
 
 IN_BATCHES = [attack for attack in ATTACKS if attack.where not in FOR_SUMMARY]

@@ -8,7 +8,7 @@ from uuid import UUID
 import httpx
 
 from cmserver.base.db import Db
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, mint
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
 

@@ -11,7 +11,7 @@ from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
 from cmserver.generation.operate.manage import find_job_status, render_job_status
 from cmserver.ingest import session_lifecycle as sessions
-from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
+from cmserver.models.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
 from tests.conftest import Cast, bound_to
 from tests.generation.tools import Outbox, Scripted, completion
 

@@ -14,7 +14,7 @@ from cmserver.base.db import Db
 from cmserver.base.notifications import NotificationListener
 from cmserver.generation.job_notifier import CANCEL, JobNotifier
 from cmserver.generation.operate import manage
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
 from tests.table import try_rows

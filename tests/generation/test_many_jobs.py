@@ -8,7 +8,7 @@ from uuid import UUID
 import httpx
 
 from cmserver.base.db import Db
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted
 from tests.steward.tools import insert_job

@@ -9,7 +9,7 @@ import pytest
 from cmserver.access.model import GenerationPolicy
 from cmserver.base.settings import fields
 from cmserver.generation.prompt import resolve_preferences
-from cmserver.providers.model import Verbosity
+from cmserver.models.providers.model import Verbosity
 
 SILENT = GenerationPolicy()
 

@@ -14,8 +14,8 @@ from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.generation import reindex
 from cmserver.generation.leases import repository as leases
+from cmserver.models.providers.model import FailureKind, ProviderError
 from cmserver.observations.model import Observation
-from cmserver.providers.model import FailureKind, ProviderError
 from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted
 from tests.make import Make

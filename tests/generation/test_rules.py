@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.providers.model import Answer, Completion, FailureKind, Prompt, ProviderError, Rules
+from cmserver.models.providers.model import Answer, Completion, FailureKind, Prompt, ProviderError, Rules
 from cmserver.rules.batch import observe
 from cmserver.rules.summaries import summarise
 from tests.conftest import Cast

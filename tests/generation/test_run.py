@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate.manage import resume_provider
 from cmserver.ingest import session_lifecycle as sessions
-from cmserver.providers.model import (
+from cmserver.models.providers.model import (
     Answer,
     Completion,
     DraftObservation,

@@ -26,7 +26,7 @@ from cmserver.generation.model import Claim
 from cmserver.generation.operate.manage import cancel_job
 from cmserver.generation.prompt import read_events
 from cmserver.generation.run_batch import BatchRunner
-from cmserver.providers.model import Rules
+from cmserver.models.providers.model import Rules
 from cmserver.rules.batch import observe
 from cmserver.sessions.ledger import repository as ledger
 from tests.conftest import Cast

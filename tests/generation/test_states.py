@@ -31,8 +31,8 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.model import Claim
 from cmserver.ingest import session_lifecycle as sessions
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
 from cmserver.ops import repository as ops
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import mint
 from tests.generation.tools import Hand, Outbox, Scripted, all_skipped, completion, each_observed
 

@@ -14,7 +14,7 @@ from cmserver.generation import repository
 from cmserver.generation.record import find_quoted_job
 from cmserver.ingest.door import gathers_turns
 from cmserver.ingest.model import EventSubmission
-from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Rules, Skip
+from cmserver.models.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Rules, Skip
 from cmserver.reading.model import REPLY_TYPE
 from cmserver.tooluse.read import read_tool_use
 from tests.conftest import Cast

@@ -13,8 +13,8 @@ from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.metrics import metrics
 from cmserver.base.settings import Settings
 from cmserver.ingest.model import EventSubmission
+from cmserver.models.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Rules, Skip
 from cmserver.ops.doctor.database import check_database
-from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Rules, Skip
 from tests.conftest import Cast
 from tests.doors.web.visitor import visit_as
 from tests.generation.tools import Outbox, Scripted, completion

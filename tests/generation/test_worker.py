@@ -16,7 +16,7 @@ from cmserver.base.sql import Conn
 from cmserver.embeddings.embedding_worker import EmbeddingWorker
 from cmserver.generation.job_notifier import CHANNELS, JobNotifier, wait_for_jobs
 from cmserver.generation.manager import check_contract
-from cmserver.providers.model import Completion, Prompt
+from cmserver.models.providers.model import Completion, Prompt
 from cmserver.worker import run_worker
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
 from tests.timeouts import ENOUGH_SECONDS

@@ -20,7 +20,7 @@ from cmserver.generation.model import Claim
 from cmserver.generation.run_batch import BatchRunner
 from cmserver.ingest.model import EventSubmission, RecordedEvent
 from cmserver.ingest.record import EventRecorder
-from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, Prompt, ProviderChain, Rules, Skip
+from cmserver.models.providers.model import Answer, Completion, DraftObservation, DraftSummary, Prompt, ProviderChain, Rules, Skip
 from cmserver.reading.model import EventReading
 from cmserver.steward.run_job import StewardRunner
 from tests.rows import rows

@@ -12,8 +12,8 @@ from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.model import Overview
 from cmserver.graph.overviews.writer import ANSWER_TOKENS, MAX_BODY_CHARS, OverviewWriter, read_page
 from cmserver.graph.read_observations import read_new_observations
-from cmserver.providers.model import FailureKind, ProviderError
-from cmserver.providers.prompts.render import OVERVIEW_CHARS, render
+from cmserver.models.providers.model import FailureKind, ProviderError
+from cmserver.models.providers.prompts.render import OVERVIEW_CHARS, render
 from tests.conftest import Cast, Person
 from tests.consolidation.test_history import ask
 from tests.consolidation.test_wording import FakeModel

@@ -12,7 +12,7 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.graph import repository
 from cmserver.graph.model import READER
 from cmserver.graph.read_observations import read_new_observations
-from cmserver.providers.model import Answer, Completion, DraftObservation, Prompt
+from cmserver.models.providers.model import Answer, Completion, DraftObservation, Prompt
 from tests.conftest import Cast, Person, bound_to
 from tests.generation.tools import Outbox, Scripted, completion
 from tests.graph.test_api import Api

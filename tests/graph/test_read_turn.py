@@ -14,8 +14,8 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.graph.model import EntityName
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.graph.read_turn import read_answer
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
-from cmserver.providers.prompts.render import render
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
+from cmserver.models.providers.prompts.render import render
 from tests.conftest import Cast, Person
 from tests.generation.tools import Hand, Outbox, Scripted
 from tests.rows import rows

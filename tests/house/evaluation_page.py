@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
-from cmserver.providers.model import Verbosity
+from cmserver.models.providers.model import Verbosity
 from tests.evaluation.cases import cases
 from tests.evaluation.evaluate import EvaluationReport, count_by_type, evaluate, format_percent
 from tests.rules.as_model import RulesAsModel

@@ -11,7 +11,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from cmserver.base.ids import from_epoch_ms
 from cmserver.base.metrics import metrics
-from cmserver.calls.model import Pause
+from cmserver.models.calls.model import Pause
 from cmserver.ops.metrics.collect import DatabaseMetrics, DatabaseNumbers
 from cmserver.ops.metrics.repository import BudgetShare, JobCount, LaneNumbers, ProviderTotals
 from cmserver.ops.repository import Schema, Sizes, TableSize

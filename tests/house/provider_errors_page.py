@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cmserver.providers.failures import FAILURE_HELP, SIGNS, Sign
+from cmserver.models.providers.failures import FAILURE_HELP, SIGNS, Sign
 
 
 def provider_errors_page() -> str:
@@ -44,7 +44,7 @@ def _runs(numbers: Iterable[int]) -> list[str]:
 _PAGE = """\
 # Errors of providers
 
-<!-- Generated from cmserver/providers/failures.py. -->
+<!-- Generated from cmserver/models/providers/failures.py. -->
 
 Every failed call of a provider is one of these kinds. A job's error and a pause's reason in `cmserver providers list` begin with
 the kind. `cmserver doctor provider` makes one call and reports it.

@@ -21,13 +21,14 @@ Rule = Callable[[Source], Iterator[str]]
 PLANTS = [
     # contract, file, what is added to it, what lint-imports says
     ("floors", "events/read.py", "from cmserver.recall.model import Hit", "cmserver.events.read -> cmserver.recall.model"),
-    ("floors", "providers/model.py", "import cmserver.access.model", "cmserver.providers.model -> cmserver.access.model"),
+    ("floors", "models/calls/model.py", "import cmserver.rules.model", "cmserver.models.calls.model -> cmserver.rules.model"),
     ("floors", "service.py", "", "The following modules are not listed as layers:\n\n- cmserver.service\n"),
     ("room", "sessions/model.py", "from . import repository", "cmserver.sessions.model -> cmserver.sessions.repository"),
     ("wing", "doors/mcp/call.py", "import cmserver.doors.web.page", "cmserver.doors.mcp.call -> cmserver.doors.web.page"),
     ("doors", "doors/hooks/claude_code.py", "import cmserver.ingest.api", "hooks.claude_code -> cmserver.ingest.api"),
     ("http", "sessions/write.py", "import starlette.requests", "cmserver.sessions.write -> starlette"),
-    ("providers", "providers/registry.py", "import psycopg", "cmserver.providers.registry -> psycopg"),
+    ("models", "models/budgets/model.py", "import cmserver.models.calls.model", "budgets.model -> cmserver.models.calls.model"),
+    ("providers", "models/providers/registry.py", "import psycopg", "cmserver.models.providers.registry -> psycopg"),
     ("cycles", "base/errors.py", "from cmserver.base import db", "No cycles are allowed in cmserver.base."),
 ]
 

@@ -72,8 +72,8 @@ OWNERS_DOOR = {
     "access.bootstrap.bootstrap": "makes the first team and its key",
     "access.bootstrap.replace_unused_first_key": "looks whether a key is the only one of the whole database",
     "access.loopback.LoopbackAccess._look_up": "the team that the operator has named for guests, who have no key",
-    "calls.recorded_call.RecordedCaller.call": "records a provider call, which requests may only read",
-    "calls.recorded_call.RecordedCaller.load_provider": "pauses have no team",
+    "models.calls.recorded_call.RecordedCaller.call": "records a provider call, which requests may only read",
+    "models.calls.recorded_call.RecordedCaller.load_provider": "pauses have no team",
     "base.follow.reading_alone": "a lock over several transactions, which reads no table",
     "consolidation.comparison.compare.compare_new": "a periodic task: finds the teams that have something new",
     "embeddings.turn_sentences.write_due_sentences": "the worker's: turns of all teams wait for their sentences",
@@ -174,7 +174,9 @@ def _walk(node: ast.AST, name: str) -> Iterator[str]:
 
 def test_the_owners_connection_is_taken_only_where_a_reason_stands():
     # Providers know no database (import-linter), and the `system` part of a request is none.
-    known = [one for one in sources() if one.module != "cmserver.base.db" and not one.module.startswith("cmserver.providers.")]
+    known = [
+        one for one in sources() if one.module != "cmserver.base.db" and not one.module.startswith("cmserver.models.providers.")
+    ]
     found = {place for one in known for place in owners_door(one)}
 
     assert found - OWNERS_DOOR.keys() == set(), "use db.tenant, or add the place to OWNERS_DOOR with its reason"

@@ -13,7 +13,7 @@ from cmserver.base.settings import fields
 from cmserver.base.telemetry import EVENTS
 from cmserver.cli.exit_codes import MEANINGS
 from cmserver.cli.main import cli
-from cmserver.providers.model import FailureKind
+from cmserver.models.providers.model import FailureKind
 from tests.house.house import declared
 from tests.house.pages import OPS, REFERENCE, commands, present
 from tests.house.test_tenancy_catalogue import VIEWS

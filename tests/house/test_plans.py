@@ -15,7 +15,6 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.sql import Jsonb, Query
-from cmserver.calls.repository import budget_statuses
 from cmserver.embeddings import indexes
 from cmserver.embeddings.repository import CLAIM
 from cmserver.events.repository import tool_uses_with
@@ -25,6 +24,7 @@ from cmserver.generation.operate.repository import RUNS as CALLS
 from cmserver.generation.repository import END_JOBS, INSERT_STEWARD_JOBS
 from cmserver.git import repository as history
 from cmserver.graph import repository as graph
+from cmserver.models.calls.repository import budget_statuses
 from cmserver.observations.repository import NEWEST, SUMMARIES_OF_SESSIONS, by_numbers
 from cmserver.ops.doctor.repository import FACTS
 from cmserver.ops.metrics.repository import JOB_COUNTS

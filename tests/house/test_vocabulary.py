@@ -8,11 +8,11 @@ from typing import Any, cast, get_args
 
 from cmserver.answers.vocabulary import TAG_ROLES, canonical_name
 from cmserver.events.model import IS_WORK
+from cmserver.models.providers.model import Prompt, PromptKind
+from cmserver.models.providers.prompts.fence import ANSWERS, FENCES
+from cmserver.models.providers.prompts.instructions import instructions
+from cmserver.models.providers.prompts.schema import SCHEMAS
 from cmserver.observations.model import TYPE_FAMILIES, TYPES
-from cmserver.providers.model import Prompt, PromptKind
-from cmserver.providers.prompts.fence import ANSWERS, FENCES
-from cmserver.providers.prompts.instructions import instructions
-from cmserver.providers.prompts.schema import SCHEMAS
 from cmserver.reading.model import PROMPT_TYPES, REPLY_TYPE
 
 SCHEMA = Path(__file__).parents[2] / "sql" / "migrations" / "0001_schema.sql"

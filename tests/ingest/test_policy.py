@@ -20,8 +20,8 @@ from cmserver.generation.leases import repository as leases
 from cmserver.ingest import session_lifecycle as sessions
 from cmserver.ingest.door import LATEST_SECONDS, resolve_policy
 from cmserver.ingest.model import EventSubmission
+from cmserver.models.providers.model import Completion, Prompt
 from cmserver.ops.repository import CONSERVATION
-from cmserver.providers.model import Completion, Prompt
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
 from tests.ingest.test_api import event

@@ -20,12 +20,12 @@ from cmserver.base import migrate as migrations
 from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.settings import Settings
-from cmserver.calls import repository as calls
+from cmserver.models.calls import repository as calls
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
 from cmserver.ops.doctor import database as database_checks
 from cmserver.ops.doctor.database import check_credentials, check_database
 from cmserver.ops.doctor.model import BY_CODE, CHECKS, DoctorFinding, find
 from cmserver.ops.doctor.server import check_server
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, Server, mint
 from tests.doors.web.visitor import visit_as
 from tests.embeddings.test_without_vectors import superuser

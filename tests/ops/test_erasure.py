@@ -29,10 +29,10 @@ from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.ingest import record
+from cmserver.models.providers.model import Answer, Completion, DraftObservation, DraftSummary, FailureKind, Prompt, ProviderError
 from cmserver.observations.model import ManualObservation
 from cmserver.observations.write import write
 from cmserver.ops.erasure import erase
-from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, FailureKind, Prompt, ProviderError
 from cmserver.sessions.model import NewSession
 from cmserver.sessions.write import find_or_make
 from tests.conftest import Cast, Person, bound_to, mint

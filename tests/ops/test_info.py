@@ -15,13 +15,13 @@ from cmserver.base.errors import Unavailable
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.waiting import run_beside
-from cmserver.calls import repository as calls
 from cmserver.generation.job_notifier import DONE, JOBS
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate.model import QueueCounts
 from cmserver.generation.queue_monitor import QueueMonitor
 from cmserver.ingest import session_lifecycle as sessions
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
+from cmserver.models.calls import repository as calls
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted
 from tests.steward.tools import insert_job

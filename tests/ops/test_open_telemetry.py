@@ -18,9 +18,9 @@ from structlog.testing import capture_logs
 from cmserver.base import tracing
 from cmserver.base.db import Db
 from cmserver.base.tracing import exporting_traces, is_exported
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
 from cmserver.ops.metrics.collect import read_database_numbers, render
 from cmserver.ops.metrics.export import convert_histogram, export_metrics
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
 from tests.otlp_collector import Collector, attributes

@@ -15,9 +15,9 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
-from cmserver.calls import repository as calls
 from cmserver.generation.job_notifier import JOBS
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
+from cmserver.models.calls import repository as calls
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from cmserver.providers.model import Completion, Prompt
+from cmserver.models.providers.model import Completion, Prompt
 from tests.rules.as_model import RulesAsModel
 
 GATE = "CMSERVER_TEST_GATE"

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from tests.bench.session import requests, tool_use
+from tests.models.providers.fake import anthropic, gemini, openai
+from tests.models.providers.fake.answers import answer_to
+from tests.models.providers.fake.server import Asked, Play, Reply, fake_in_a_thread
 from tests.process.conftest import Run
 from tests.process.program import QUICK_LEASE, Program, number, rows, wait_until_settled
-from tests.providers.fake import anthropic, gemini, openai
-from tests.providers.fake.answers import answer_to
-from tests.providers.fake.server import Asked, Play, Reply, fake_in_a_thread
 from tests.real_agents import install
 from tests.real_agents.messages_api import failed, is_for_the_model, streamed
 from tests.real_agents.messages_api import tool_use as tool_call

@@ -80,7 +80,7 @@ def test_the_wheel_holds_the_package_and_its_sql_and_nothing_else(wheel: Path):
     for migration in migrations():
         assert f"cmserver/_sql/migrations/{migration.name}.sql" in names
     assert "cmserver/_sql/ops/retry_job.sql" in names
-    assert "cmserver/providers/prices.toml" in names
+    assert "cmserver/models/providers/prices.toml" in names
     assert {f"cmserver/client/hook/{name}" for name in PROGRAMS.values()} <= set(names)
 
 

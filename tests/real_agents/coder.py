@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
-from tests.providers.fake.server import Asked, FakeProvider, Reply
+from tests.models.providers.fake.server import Asked, FakeProvider, Reply
 from tests.real_agents.messages_api import failed, is_for_the_model, streamed, text, tool_use
 from tests.timeouts import scaled
 

@@ -15,9 +15,9 @@ import pytest
 
 from cmserver.client import connections
 from cmserver.embedded.postgres import EmbeddedPostgres
+from tests.models.providers.fake.server import fake_in_a_thread
 from tests.process import program
 from tests.process.program import Program, wait_for, wait_until_settled
-from tests.providers.fake.server import fake_in_a_thread
 from tests.real_agents.coder import Coder, Model, Session
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from tests.providers.fake.server import Asked, Reply, json_reply
+from tests.models.providers.fake.server import Asked, Reply, json_reply
 
 MESSAGES: Final = "/v1/messages"
 

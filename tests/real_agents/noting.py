@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import httpx
 
-from tests.providers.fake.server import Asked, FakeProvider, Reply, fake_in_a_thread
+from tests.models.providers.fake.server import Asked, FakeProvider, Reply, fake_in_a_thread
 
 _OF_THE_CONNECTION = {"connection", "content-length", "date", "host", "server", "transfer-encoding"}
 

@@ -13,9 +13,9 @@ from typing import cast
 
 import pytest
 
+from tests.models.providers.fake.server import Reply
 from tests.process import program
 from tests.process.program import wait_for
-from tests.providers.fake.server import Reply
 from tests.real_agents.coder import PROJECT, Coder, Session, call, uses
 from tests.real_agents.desk import Desk, Sit, Stored, command_lines, files_with
 from tests.real_agents.messages_api import streamed, text

@@ -17,9 +17,9 @@ import pytest
 
 from cmserver.doors.mcp.server import HOW_TO_WRITE, INSTRUCTIONS
 from cmserver.observations.model import estimate_tokens
+from tests.models.providers.fake.server import Asked, Reply, fake_in_a_thread
 from tests.process.conftest import passable_folder
 from tests.process.program import Program
-from tests.providers.fake.server import Asked, Reply, fake_in_a_thread
 from tests.real_agents.coder import PROJECT, Coder, Model, Result, Session, uses, words
 from tests.real_agents.desk import Sit, command_lines, files_with
 from tests.real_agents.noting import noting

@@ -19,11 +19,11 @@ from typing import cast
 import msgspec
 import pytest
 
-from cmserver.providers import claude_cli
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError, ProviderSettings
-from cmserver.providers.prompts.render import render
-from cmserver.providers.registry import load
-from tests.providers.fake.server import Asked, FakeProvider, Reply, fake_provider
+from cmserver.models.providers import claude_cli
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError, ProviderSettings
+from cmserver.models.providers.prompts.render import render
+from cmserver.models.providers.registry import load
+from tests.models.providers.fake.server import Asked, FakeProvider, Reply, fake_provider
 from tests.reading.events import read_call
 from tests.real_agents.messages_api import Script, failed, is_for_the_model, streamed, text, tool_use
 from tests.timeouts import scaled

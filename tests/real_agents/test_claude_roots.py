@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.models.providers.fake.server import fake_in_a_thread
 from tests.process.program import Program
-from tests.providers.fake.server import fake_in_a_thread
 from tests.real_agents.coder import Coder, Model, uses
 from tests.real_agents.conftest import REMEMBERED
 

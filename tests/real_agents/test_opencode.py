@@ -12,9 +12,9 @@ from typing import cast
 import pytest
 
 from cmserver.embedded.postgres import EmbeddedPostgres
+from tests.models.providers.fake.server import Asked, FakeProvider, Reply, fake_in_a_thread
 from tests.process import program
 from tests.process.program import Program, wait_for
-from tests.providers.fake.server import Asked, FakeProvider, Reply, fake_in_a_thread
 from tests.real_agents.coder import PROJECT, REMOTE, call, words
 from tests.real_agents.messages_api import failed, is_for_the_model, streamed, text
 from tests.timeouts import scaled

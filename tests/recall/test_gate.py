@@ -15,8 +15,8 @@ from cmserver.access.model import Project
 from cmserver.base.db import Db
 from cmserver.embeddings.model import QueryVector, TurnText, turn_document
 from cmserver.embeddings.turn_sentences import write_due_sentences
-from cmserver.providers.embedding.model import EmbedderSettings
-from cmserver.providers.embedding.registry import make as make_embedder
+from cmserver.models.providers.embedding.model import EmbedderSettings
+from cmserver.models.providers.embedding.registry import make as make_embedder
 from cmserver.recall.prompt_context import BY_MEANING, find_near, select_told, threshold
 from tests.conftest import Cast, bound_to
 from tests.evaluation.usefulness.corpus import CorpusProject, load_projects

@@ -13,8 +13,8 @@ from httpx import AsyncClient
 from cmserver.base.db import Db
 from cmserver.embeddings.model import QueryVector, TurnText, turn_document
 from cmserver.embeddings.turn_sentences import write_due_sentences
-from cmserver.providers.embedding.model import EmbedderSettings
-from cmserver.providers.embedding.registry import make as make_embedder
+from cmserver.models.providers.embedding.model import EmbedderSettings
+from cmserver.models.providers.embedding.registry import make as make_embedder
 from cmserver.recall.search.later import name_later, put_later_first
 from cmserver.recall.search.model import Hit, Ranking
 from tests.conftest import Cast, Person, bound_to

@@ -6,10 +6,10 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.embeddings.model import QueryVector, document_text
+from cmserver.models.providers.embedding.model import EmbedderSettings
+from cmserver.models.providers.embedding.registry import make
 from cmserver.observations import repository as observations
 from cmserver.observations.model import ObservationFilter
-from cmserver.providers.embedding.model import EmbedderSettings
-from cmserver.providers.embedding.registry import make
 from tests.conftest import Cast
 from tests.recall.history.measure import Embed, Typed, figures, fill, table, typed
 from tests.recall.search.conftest import vectors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cmserver.providers.model import Answer, Completion, Prompt
+from cmserver.models.providers.model import Answer, Completion, Prompt
 from cmserver.rules.batch import observe
 from cmserver.rules.model import SessionRecord
 from cmserver.rules.summaries import summarise

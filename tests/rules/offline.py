@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from cmserver.providers.model import Answer, PriorObservation, Verbosity, event_tag
+from cmserver.models.providers.model import Answer, PriorObservation, Verbosity, event_tag
 from cmserver.reading.model import EventReading
 from cmserver.reading.read import read_command_results, read_event
 from cmserver.rules import batch, summaries

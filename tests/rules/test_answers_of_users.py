@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cmserver.providers.model import DraftObservation, PriorObservation
+from cmserver.models.providers.model import DraftObservation, PriorObservation
 from cmserver.reading.model import EventReading
 from tests.rules.offline import edit, note, observe, tool_use
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cmserver.providers.model import PriorObservation
+from cmserver.models.providers.model import PriorObservation
 from cmserver.reading.model import CommandResult
 from cmserver.rules.failures import RecordedFailures
 

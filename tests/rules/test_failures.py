@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cmserver.providers.model import PriorObservation
+from cmserver.models.providers.model import PriorObservation
 from cmserver.reading.model import UNKNOWN_BRANCH, Branch, CommandResult, CommandRun
 from cmserver.reading.read import read_event
 from cmserver.rules.failures import RecordedFailures

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cmserver.providers.model import Answer, DraftObservation, DraftSummary, PriorObservation, event_tag
+from cmserver.models.providers.model import Answer, DraftObservation, DraftSummary, PriorObservation, event_tag
 from cmserver.reading.model import EventReading
 from cmserver.reading.read import read_event
 from tests.rules.offline import edit, failed_run, note, observe, record, run, summarise, tool_use

@@ -5,7 +5,7 @@ Nothing here looks at a clock: a rule that reads a long run over and over makes 
 
 from __future__ import annotations
 
-from cmserver.providers.model import Answer
+from cmserver.models.providers.model import Answer
 from cmserver.reading.model import EventReading
 from cmserver.rules.batch import observe
 from cmserver.rules.model import SessionRecord

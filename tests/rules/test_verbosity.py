@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from cmserver.providers.model import PriorObservation, Verbosity, event_tag
+from cmserver.models.providers.model import PriorObservation, Verbosity, event_tag
 from cmserver.reading.model import CommandResult
 from cmserver.rules.failures import RecordedFailures
 from tests.rules.offline import edit, failed_run, note, observe, record, run, summarise

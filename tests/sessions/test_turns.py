@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from cmserver.providers.model import Rules
+from cmserver.models.providers.model import Rules
 from cmserver.sessions.turns.model import MAX_SIDE_CHARS, cut_side
 from tests.conftest import Cast
 from tests.doors.mcp.tools import call

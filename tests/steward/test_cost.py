@@ -11,10 +11,10 @@ import pytest
 
 from cmserver.access.model import Project
 from cmserver.base.ids import new_id
+from cmserver.models.providers.model import Completion, Prompt
+from cmserver.models.providers.prompts.render import render
 from cmserver.observations import repository as observations
 from cmserver.observations.model import NewObservation, compose, estimate_tokens
-from cmserver.providers.model import Completion, Prompt
-from cmserver.providers.prompts.render import render
 from tests.conftest import Cast
 from tests.rows import rows
 from tests.steward import tools

@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.models.providers.model import FailureKind, ProviderError
 from tests.rows import rows
 from tests.steward.corpus import Case, Note
 from tests.steward.tools import Keeper, Model, Planted, plant

@@ -19,7 +19,7 @@ from cmserver.base.notifications import NotificationListener
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate.manage import cancel_job, retry_job
-from cmserver.providers.model import FailureKind, ProviderError, Rules
+from cmserver.models.providers.model import FailureKind, ProviderError, Rules
 from cmserver.retention.sweep import sweep
 from cmserver.steward import operate, plan, repository
 from cmserver.steward.model import MAX_QUEUED_OF_PROJECT, Effect, NewJob, Plan

@@ -21,9 +21,9 @@ from cmserver.base.sql import Conn
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job
 from cmserver.generation.run_batch import BatchRunner
+from cmserver.models.providers.model import Completion, Prompt, Rules
 from cmserver.observations import repository as observations
 from cmserver.observations.model import NewObservation, Observation, ObservationFilter, compose, estimate_tokens
-from cmserver.providers.model import Completion, Prompt, Rules
 from cmserver.steward import operate, repository
 from cmserver.steward.model import JOB_TYPES, JobType, Mode, NewJob, StewardJob, StewardRun
 from cmserver.steward.plan import enqueue, plan_team

@@ -46,13 +46,13 @@ from cmserver.doors.claude_mem.rows import (
 )
 from cmserver.doors.guest import admit_caller
 from cmserver.generation.operate import repository as queue
+from cmserver.models.providers.registry import chain_models
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation, ObservationFilter
 from cmserver.observations.read import audit_read
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.stream.model import Name
 from cmserver.ops.stream.reader import Reader
-from cmserver.providers.registry import chain_models
 from cmserver.recall.model import ContextBudget
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.read import audit_prompt_read

@@ -23,7 +23,7 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job
 from cmserver.generation.operate import manage as manage_jobs
 from cmserver.memories.wire import StewardEventsQuery, StewardPageQuery, StewardPoliciesQuery
-from cmserver.providers import registry
+from cmserver.models.providers import registry
 from cmserver.steward import operate
 from cmserver.steward import repository as steward
 from cmserver.steward.model import MAX_QUEUED, MAX_QUEUED_OF_PROJECT, Mode, RunFailure, StewardJob

@@ -22,9 +22,9 @@ from cmserver.embeddings.calibration.model import StoredCalibration, TitledText,
 from cmserver.embeddings.calibration.stranger_titles import STRANGER_TITLES
 from cmserver.embeddings.model import EmbeddingModel, document_text
 from cmserver.embeddings.model_choice import settings_of_model
-from cmserver.providers.embedding import registry as embedders
-from cmserver.providers.embedding.model import Embedder, EmbedderSettings, Purpose
-from cmserver.providers.model import ProviderError
+from cmserver.models.providers.embedding import registry as embedders
+from cmserver.models.providers.embedding.model import Embedder, EmbedderSettings, Purpose
+from cmserver.models.providers.model import ProviderError
 
 log = get_logger(__name__)
 

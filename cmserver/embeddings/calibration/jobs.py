@@ -12,8 +12,8 @@ from cmserver.embeddings import repository as embeddings
 from cmserver.embeddings.calibration import repository
 from cmserver.embeddings.calibration.calibrate import MIN_TITLES, calibrate_team
 from cmserver.embeddings.calibration.model import is_built_in
-from cmserver.providers.embedding import registry as embedders
-from cmserver.providers.embedding.model import Embedder, EmbedderSettings
+from cmserver.models.providers.embedding import registry as embedders
+from cmserver.models.providers.embedding.model import Embedder, EmbedderSettings
 
 log = get_logger(__name__)
 

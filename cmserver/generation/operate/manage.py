@@ -17,12 +17,12 @@ from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound
 from cmserver.base.ids import from_iso, named_id
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
-from cmserver.calls import repository as calls
 from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job, Status
 from cmserver.generation.operate import repository
 from cmserver.generation.operate.model import MAX_SELECTED, JobEvent, JobFilter, Run
+from cmserver.models.calls import repository as calls
 from cmserver.observations import repository as observations
 from cmserver.observations.plain import one_line
 from cmserver.sessions.read import find_session

@@ -14,13 +14,13 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
 from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
-from cmserver.calls.recorded_call import RecordedCaller
 from cmserver.graph.overviews import repository
 from cmserver.graph.overviews.compose import LATEST, OverviewSource
 from cmserver.graph.overviews.model import Overview
+from cmserver.models.calls.recorded_call import RecordedCaller
+from cmserver.models.providers.model import Prompt, ProviderError
+from cmserver.models.providers.prompts.render import OVERVIEW_CHARS
 from cmserver.observations.plain import one_line
-from cmserver.providers.model import Prompt, ProviderError
-from cmserver.providers.prompts.render import OVERVIEW_CHARS
 from cmserver.redaction.redact import redact
 
 log = get_logger(__name__)

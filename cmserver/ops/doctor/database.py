@@ -19,11 +19,12 @@ from cmserver.base.ids import new_id
 from cmserver.base.migrate import IS_BEFORE_SQUASH, knows_letters, newest
 from cmserver.base.settings import Settings
 from cmserver.base.tenant_role import UnsafeConnection
-from cmserver.calls import repository as calls
 from cmserver.embeddings import repository as embeddings
 from cmserver.embeddings.model import EmbeddingModel
 from cmserver.embeddings.model_choice import is_same
 from cmserver.generation.queue_monitor import WARNING_SECONDS
+from cmserver.models.calls import repository as calls
+from cmserver.models.providers.embedding import registry as embedders
 from cmserver.ops.doctor import repository
 from cmserver.ops.doctor.backups import check_backups
 from cmserver.ops.doctor.model import (
@@ -36,7 +37,6 @@ from cmserver.ops.doctor.model import (
     SpentBudget,
     find,
 )
-from cmserver.providers.embedding import registry as embedders
 
 _CLOCK_SECONDS = 60
 _TRANSACTION_SECONDS = 600

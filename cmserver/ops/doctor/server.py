@@ -13,9 +13,9 @@ from pathlib import Path
 from cmserver.base import credentials
 from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
+from cmserver.models.providers import registry
+from cmserver.models.providers.embedding import registry as embedders
 from cmserver.ops.doctor.model import DoctorFinding, find
-from cmserver.providers import registry
-from cmserver.providers.embedding import registry as embedders
 
 _FREE_SHARE = 0.05
 _FREE_BYTES = 1_000_000_000

@@ -15,13 +15,13 @@ from cmserver.access.keys import repository as keys
 from cmserver.access.model import Principal, Project
 from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.sql import Conn
-from cmserver.calls import repository as calls
 from cmserver.events import repository as events
 from cmserver.generation import repository as generation
 from cmserver.git.clones import repository as clones
 from cmserver.graph import repository as graph
 from cmserver.graph.overviews import repository as overviews
 from cmserver.memories import repository as memories
+from cmserver.models.calls import repository as calls
 from cmserver.observations import repository as observations
 from cmserver.ops.erasure.wire import ErasureCounts
 from cmserver.recall.receipts import repository as receipts

@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 from cmserver import __version__
 from cmserver.base.db import Db
 from cmserver.base.metrics import metrics
-from cmserver.calls import repository as calls
-from cmserver.calls.model import Pause
+from cmserver.models.calls import repository as calls
+from cmserver.models.calls.model import Pause
 from cmserver.ops import repository as ops
 from cmserver.ops.metrics import repository
 from cmserver.ops.metrics.repository import BudgetShare, JobCount, LaneNumbers, ProviderTotals

@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import projects, verb
-from cmserver.access.budgets.model import Period
 from cmserver.access.model import Principal
 from cmserver.access.verb import VerbCall, command, option
 from cmserver.base.columns import Columns
@@ -21,8 +20,9 @@ from cmserver.base.http.operation import TextAnswer, get
 from cmserver.base.http.wire import answer, caller, db, query
 from cmserver.base.money import Usd
 from cmserver.base.text import Key, matching
-from cmserver.calls import repository as calls
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.models.budgets.model import Period
+from cmserver.models.calls import repository as calls
 from cmserver.ops.spending.budgets import remove_budget, set_budget
 from cmserver.ops.spending.report import read_usage, usage_csv
 from cmserver.ops.spending.wire import BudgetOut, BudgetsOut, DeletedBudgetOut, OneBudgetOut, UsageOut, budget_out

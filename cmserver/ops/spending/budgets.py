@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from cmserver.access.budgets import manage as manage_budgets
-from cmserver.access.budgets.model import Period
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.sql import Conn
-from cmserver.calls import repository as calls
-from cmserver.calls.model import BudgetStatus
 from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.models.budgets import manage as manage_budgets
+from cmserver.models.budgets.model import Period
+from cmserver.models.calls import repository as calls
+from cmserver.models.calls.model import BudgetStatus
 
 
 async def set_budget(

@@ -14,8 +14,8 @@ from cmserver.access.model import Principal
 from cmserver.base.money import usd
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
-from cmserver.calls import repository as calls
-from cmserver.calls.model import SpendingRow
+from cmserver.models.calls import repository as calls
+from cmserver.models.calls.model import SpendingRow
 from cmserver.ops.spending.wire import AmountsOut, LimitsOut, UsageOut, UsageRowOut, budget_out
 
 _MAX_ROWS = 5_000

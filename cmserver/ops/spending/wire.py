@@ -8,11 +8,11 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from cmserver.access.budgets.model import Period
 from cmserver.access.model import Principal
 from cmserver.base.money import usd
 from cmserver.base.structs import reshape
-from cmserver.calls.model import BudgetStatus, State
+from cmserver.models.budgets.model import Period
+from cmserver.models.calls.model import BudgetStatus, State
 
 
 class BudgetOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

@@ -23,11 +23,11 @@ from cmserver.access.projects import display_name
 from cmserver.base.errors import Invalid
 from cmserver.base.ids import from_iso
 from cmserver.client.client_folder import read_project
+from cmserver.models.providers.model import DraftSummary
 from cmserver.observations.model import INSTRUCTION_IMPORTANCE, compose
 from cmserver.observations.tidy import tidy_line, tidy_text
 from cmserver.ops.transfer.ids import derive_id
 from cmserver.ops.transfer.model import DataLine, ObservationLine, ProjectLine, RefusedLine, SessionLine, TurnLine
-from cmserver.providers.model import DraftSummary
 from cmserver.tooluse.model import ToolKind, WorkingFolder
 from cmserver.tooluse.read import read_tool_use
 from cmserver.tooluse.typed_prompt import typed_text

@@ -18,6 +18,7 @@ import msgspec
 
 from cmserver.base.errors import Invalid
 from cmserver.base.ids import from_epoch_ms, from_iso
+from cmserver.models.providers.model import SUMMARY_FIELDS, DraftSummary
 from cmserver.observations.model import INSTRUCTION_IMPORTANCE, compose
 from cmserver.observations.tidy import tidy_line, tidy_list, tidy_text
 from cmserver.ops.transfer.ids import derive_id
@@ -31,7 +32,6 @@ from cmserver.ops.transfer.model import (
     SourceLine,
     TurnLine,
 )
-from cmserver.providers.model import SUMMARY_FIELDS, DraftSummary
 
 _NAME = "claude-mem"
 _NO_PROJECT = "claude-mem"

@@ -16,10 +16,10 @@ from cmserver.consolidation.difference import differs_in_form, find_difference, 
 from cmserver.consolidation.marks import compared_text, read_marks
 from cmserver.consolidation.model import Suggestion
 from cmserver.consolidation.review import resolve_suggestion
+from cmserver.models.providers.model import Prompt
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.observations.model import Observation
-from cmserver.providers.model import Prompt
 from cmserver.steward.ask import GuardAnswer, ModelAsker
 from cmserver.steward.executors.executor import Executor, JobPayload
 from cmserver.steward.model import GUARD_CONFIDENCE, Effect, JobContext, ModelCall, Plan, PlanResult

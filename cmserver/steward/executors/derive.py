@@ -19,10 +19,10 @@ from cmserver.base.sql import Conn
 from cmserver.consolidation import repository as consolidation
 from cmserver.consolidation.marks import compared_text, read_marks
 from cmserver.consolidation.model import DERIVED_FROM, NewRelation
+from cmserver.models.providers.model import Prompt
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.observations.model import TITLE_MOST, NewObservation, Observation, ObservationFilter, compose, estimate_tokens
-from cmserver.providers.model import Prompt
 from cmserver.steward.ask import DerivedAnswer, ModelAsker
 from cmserver.steward.derivations import repository as derivations
 from cmserver.steward.executors.executor import Executor, JobPayload

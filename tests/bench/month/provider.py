@@ -6,7 +6,7 @@ import os
 import random
 from pathlib import Path
 
-from cmserver.providers.model import Completion, DraftObservation, FailureKind, Prompt, ProviderError
+from cmserver.models.providers.model import Completion, DraftObservation, FailureKind, Prompt, ProviderError
 from tests.bench.instant import Instant
 from tests.bench.recall.corpora import history
 

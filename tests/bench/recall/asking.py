@@ -15,8 +15,8 @@ import msgspec
 import psycopg
 
 from cmserver.base.configuration import load
-from cmserver.providers.embedding import registry
-from cmserver.providers.embedding.model import Embedder, EmbedderSettings
+from cmserver.models.providers.embedding import registry
+from cmserver.models.providers.embedding.model import Embedder, EmbedderSettings
 from tests.bench.recall.arms import PLAIN, Arm
 from tests.bench.recall.corpus import Question
 from tests.bench.recall.scores import Answer, Answers

@@ -16,8 +16,8 @@ from cryptography.x509.oid import NameOID
 
 from cmserver.client import connections, server_api
 from cmserver.client.server_api import Api, ServerUnreachable, open_http_client
-from cmserver.providers.http_client import HttpEndpoint
-from cmserver.providers.model import ProviderError
+from cmserver.models.providers.http_client import HttpEndpoint
+from cmserver.models.providers.model import ProviderError
 from tests.client.hook.agent import Agent
 from tests.client.hook.recorder import Recorder
 

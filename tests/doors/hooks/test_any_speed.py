@@ -15,7 +15,7 @@ import pytest
 
 from cmserver.base.settings import Settings
 from cmserver.embeddings.turn_sentences import write_due_sentences
-from cmserver.providers.model import Rules
+from cmserver.models.providers.model import Rules
 from tests.conftest import Cast
 from tests.evaluation.usefulness.corpus import HookCall, LabelledSession, load_projects, session_hooks
 from tests.generation.tools import Hand, Outbox

@@ -12,7 +12,7 @@ from cmserver.base.db import Db
 from cmserver.doors.hooks import tool_ends
 from cmserver.doors.hooks.tool_ends import build_tool_end, read_command_ends, read_notifications
 from cmserver.generation.job_notifier import JobNotifier
-from cmserver.providers.model import Rules
+from cmserver.models.providers.model import Rules
 from tests.conftest import Cast
 from tests.generation.tools import Outbox
 from tests.rows import rows

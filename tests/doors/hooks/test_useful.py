@@ -6,7 +6,7 @@ import pytest
 
 from cmserver.doors.hooks import codex, gemini
 from cmserver.doors.hooks.model import Adapter, HookEvent
-from cmserver.providers.model import Answer
+from cmserver.models.providers.model import Answer
 from cmserver.reading.model import EventReading
 from cmserver.reading.read import read_event
 from cmserver.rules.batch import observe

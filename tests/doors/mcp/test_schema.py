@@ -22,8 +22,8 @@ from cmserver.doors.mcp.aliases import list_tools
 from cmserver.doors.mcp.call import Tool, arguments_schema
 from cmserver.doors.mcp.server import HOW_TO_WRITE, INSTRUCTIONS, describe_tool
 from cmserver.doors.mcp.tools import TOOLS
+from cmserver.models.providers.embedding import local
 from cmserver.observations.model import estimate_tokens
-from cmserver.providers.embedding import local
 from tests.conftest import Cast, bound_to
 from tests.doors.mcp.tools import MODES, Mode, connected
 from tests.table import try_rows

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from cmserver.access.budgets import manage
 from cmserver.base.db import Db
-from cmserver.calls import repository as calls
 from cmserver.generation.job_notifier import JobNotifier
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
+from cmserver.models.budgets import manage
+from cmserver.models.calls import repository as calls
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Person
 from tests.generation.tools import Outbox, Scripted
 from tests.make import Make

@@ -13,7 +13,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.graph.read_observations import read_new_observations
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast
 from tests.doors.web.clicks import Clicker
 from tests.doors.web.visitor import visit_as

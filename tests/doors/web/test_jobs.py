@@ -9,8 +9,8 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
-from cmserver.calls import repository as calls
-from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
+from cmserver.models.calls import repository as calls
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast
 from tests.doors.web.visitor import signed_out, visit_as
 from tests.generation.tools import Outbox, Scripted

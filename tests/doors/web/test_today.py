@@ -11,7 +11,7 @@ import httpx
 from cmserver.access import repository as access
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
-from cmserver.calls import repository as calls
+from cmserver.models.calls import repository as calls
 from tests.conftest import Cast
 from tests.doors.web.visitor import visit_as
 from tests.make import Make

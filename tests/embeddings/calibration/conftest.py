@@ -8,7 +8,7 @@ from cmserver.base.settings import Settings
 from cmserver.embeddings import repository as embeddings
 from cmserver.embeddings.embedding_worker import embed_pending
 from cmserver.embeddings.model import EmbeddingModel
-from cmserver.providers.embedding.model import Embedder
+from cmserver.models.providers.embedding.model import Embedder
 from tests.bench.recall.corpora import history
 from tests.bench.recall.corpus import Document
 from tests.embeddings.conftest import Room, room, vectors

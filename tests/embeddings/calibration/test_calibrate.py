@@ -16,9 +16,9 @@ from cmserver.embeddings.calibration.model import BUILT_IN, StoredCalibration
 from cmserver.embeddings.calibration.stranger_titles import STRANGER_TITLES
 from cmserver.embeddings.model import Calibration, EmbeddingModel
 from cmserver.embeddings.query_embedder import QueryEmbedder
-from cmserver.providers.embedding import registry
-from cmserver.providers.embedding.model import Embedder, EmbedderSettings, Purpose
-from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.models.providers.embedding import registry
+from cmserver.models.providers.embedding.model import Embedder, EmbedderSettings, Purpose
+from cmserver.models.providers.model import FailureKind, ProviderError
 from cmserver.recall.search.confidence import LOCAL_CALIBRATION
 from cmserver.recall.search.model import Ranking
 from tests.bench.recall.corpora import history

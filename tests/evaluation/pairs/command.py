@@ -13,9 +13,9 @@ from cmserver.base.columns import Cell, render_table
 from cmserver.base.configuration import BadSetting, load
 from cmserver.base.errors import Invalid
 from cmserver.cli.exit_codes import ExitCode
-from cmserver.providers.embedding.model import Embedder
-from cmserver.providers.embedding.registry import embedder_settings, make
-from cmserver.providers.model import ProviderError
+from cmserver.models.providers.embedding.model import Embedder
+from cmserver.models.providers.embedding.registry import embedder_settings, make
+from cmserver.models.providers.model import ProviderError
 from tests.evaluation.evaluate import format_percent
 from tests.evaluation.pairs.evaluate import JudgedPair, PairFigures, count_figures, judge_pairs
 from tests.evaluation.pairs.load import Half, read_pairs

@@ -10,7 +10,7 @@ import msgspec
 
 from cmserver.consolidation.marks import read_marks
 from cmserver.consolidation.similarity import THRESHOLDS, USUAL, TextComparison, Thresholds, compare_texts, lexical_similarity
-from cmserver.providers.embedding.model import Embedder
+from cmserver.models.providers.embedding.model import Embedder
 from tests.evaluation.pairs.load import Pair
 
 SHOWN = {"same", "contradicts", "newer"}

@@ -14,7 +14,7 @@ from cmserver.base.tolerant_json import field, record
 from cmserver.doors.hooks import claude_code, codex, gemini
 from cmserver.doors.hooks.model import HookEvent
 from cmserver.ingest.door import JOB, Arrival, find_rule
-from cmserver.providers.model import PriorObservation
+from cmserver.models.providers.model import PriorObservation
 from cmserver.reading.model import REPLY_TYPE, EventReading
 from cmserver.reading.read import read_command_results, read_event
 from cmserver.recall.turn_line import render_turn

@@ -16,9 +16,9 @@ from cmserver.access.model import Principal, Project
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.embeddings.model import QueryVector
+from cmserver.models.providers.model import DraftSummary
 from cmserver.observations import repository as observations
 from cmserver.observations.model import NewObservation, compose, estimate_tokens
-from cmserver.providers.model import DraftSummary
 from cmserver.recall.model import ContextRequest
 from cmserver.recall.prompt_context import build_prompt_context
 

@@ -12,8 +12,8 @@ from psycopg import errors
 from cmserver.base.db import Db
 from cmserver.embeddings.model import Calibration, QueryVector
 from cmserver.embeddings.turn_sentences import write_due_sentences
+from cmserver.models.providers.embedding.model import Purpose
 from cmserver.observations.model import Observation
-from cmserver.providers.embedding.model import Purpose
 from cmserver.recall import prompt_context
 from cmserver.recall.model import Context, ContextRequest, NewReceipt
 from cmserver.recall.prompt_context import build_prompt_context

@@ -16,8 +16,8 @@ from cmserver.base.settings import Settings
 from cmserver.base.text import QUERY_MOST
 from cmserver.embeddings import model_choice, query_embedder
 from cmserver.embeddings.query_embedder import QueryEmbedder
-from cmserver.providers.embedding.model import Embedder, EmbedderSettings
-from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.models.providers.embedding.model import Embedder, EmbedderSettings
+from cmserver.models.providers.model import FailureKind, ProviderError
 from cmserver.recall.search.searcher import Searcher
 from tests.conftest import Cast
 from tests.embeddings.fake import DIMENSIONS, Fake, Makers, vector_of

@@ -10,14 +10,14 @@ import msgspec
 from msgspec import UNSET, Meta
 from starlette.responses import Response
 
-from cmserver.access.budgets.model import Period
 from cmserver.base.errors import Invalid
 from cmserver.base.money import Usd
-from cmserver.calls import repository as calls
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import list_projects
 from cmserver.doors.web.visit import Visit
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.models.budgets.model import Period
+from cmserver.models.calls import repository as calls
 from cmserver.ops.spending.budgets import remove_budget, set_budget
 from cmserver.ops.spending.report import read_usage, usage_csv
 from cmserver.ops.spending.wire import UsageOut, UsageRowOut

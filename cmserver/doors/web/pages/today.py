@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from cmserver.access.projects import Projects
 from cmserver.base.settings import Settings
-from cmserver.calls import repository as calls
 from cmserver.consolidation import repository as consolidation
 from cmserver.consolidation.store import store_observations
 from cmserver.doors.web.page import Page
@@ -23,6 +22,7 @@ from cmserver.doors.web.visit import Visit
 from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import JobFilter
+from cmserver.models.calls import repository as calls
 from cmserver.observations.model import INSTRUCTION_IMPORTANCE, Observation
 from cmserver.observations.plain import one_line
 from cmserver.observations.read import list_summaries
