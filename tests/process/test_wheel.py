@@ -137,7 +137,7 @@ def test_pip_installs_all_that_the_wheel_needs_into_an_empty_venv(fresh_python: 
     assert names == {package["name"].lower().replace("_", "-") for package in installed} - {"pip", "setuptools"}
 
 
-def test_pipx_and_uv_install_the_command(wheel: Path, folder: Path):
+def test_pipx_and_uv_install_the_command_by_its_name(wheel: Path, folder: Path):
     tools = folder / "tools"
     venv.create(tools, with_pip=True, symlinks=True)
     run(tools / "bin" / "python", "-m", "pip", "install", "-q", "pipx", "uv", folder=folder)
@@ -145,9 +145,9 @@ def test_pipx_and_uv_install_the_command(wheel: Path, folder: Path):
     uv, python = tools / "bin" / "uv", ("--python", sys.executable)
 
     for words, command in (
-        ((tools / "bin" / "pipx", "install", wheel), (folder / "PIPX_BIN_DIR" / "cmserver", "--version")),
-        ((uv, "tool", "install", *python, wheel), (folder / "UV_TOOL_BIN_DIR" / "cmserver", "--version")),
-        ((), (uv, "tool", "run", *python, "--from", wheel, "cmserver", "--version")),
+        ((tools / "bin" / "pipx", "install", f"--pip-args=--find-links {wheel.parent}", "cmserver"), (folder / "PIPX_BIN_DIR" / "cmserver", "--version")),
+        ((uv, "tool", "install", *python, "--find-links", wheel.parent, "cmserver"), (folder / "UV_TOOL_BIN_DIR" / "cmserver", "--version")),
+        ((), (uv, "tool", "run", *python, "--find-links", wheel.parent, "cmserver", "--version")),
     ):
         if words:
             run(*words, folder=folder, settings=made)
