@@ -1,4 +1,4 @@
-"""Commits a version and makes in dist/ what is published of it, see bin/release. Everything is made on this machine, and nothing is sent."""
+"""Commits a version and makes in dist/ what is published of it, see bin/release. Nothing is sent."""
 
 from __future__ import annotations
 
