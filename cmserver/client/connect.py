@@ -188,8 +188,7 @@ def plan_connect(agent: Agent, request: ConnectRequest, settings: Settings, repo
     if request.plugin is not None:
         default = (old.plugin if old else None) or str(folder.path.parent.parent / "marketplace")
         marketplace = Path(request.plugin or default).expanduser().absolute()
-        mcp_url = f"{target.url}/mcp" if server.mcp.is_open else None
-        plugin_files = plugin.build_files(hooks, folder.path, mcp_url=mcp_url, delimiter=plugin.find_delimiter(marketplace))
+        plugin_files = plugin.build_files(hooks, folder.path.parent, has_mcp=server.mcp.is_open)
         place = structs.replace(_find_place(agent, folder, ()), has_plugin=True)
         edits = _plan_edits(agent.files(place, request.settings_file), made)
         settings_files = [name for name in settings_files if name != str(file)]

@@ -1,16 +1,15 @@
-"""Claude Code's plugin: a marketplace folder with one plugin in it, made for this user, and installed by `claude plugin`.
+"""The plugin for Claude Code: the folder `plugin` of the repository, which `cmserver connect` installs from a marketplace of its own.
 
-The key is in neither.
+What is installed so differs from the folder in a line that says where the client folders are. The key is in neither.
 """
 
 from __future__ import annotations
 
-import re
-import secrets
 import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -20,105 +19,154 @@ from cmserver.base.atomic_file import write_file
 from cmserver.base.errors import Conflict
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.client.agent_files import Hook
+from cmserver.client.client_folder import PROGRAMS, SOURCE
 from cmserver.client.dialog import Report
-from cmserver.client.json_settings import Json, hook_command, hook_group
+from cmserver.client.json_settings import Json, hook_group
 
 NAME = "cmserver"
 FULL_NAME = f"{NAME}@{NAME}"
 """Plugin and marketplace, as `claude plugin install` takes them."""
 
-_TEMPLATES = Path(__file__).parent / "templates"
-_MANIFEST = ".claude-plugin/marketplace.json"
-_PLUGIN = "${CLAUDE_PLUGIN_ROOT}"
-_SERVERS = f"{NAME}/.mcp.json"
-_DELIMITER = re.compile(r"END-[0-9a-f]{32}")
+FOLDER = "plugin"
+MARKETPLACE = ".claude-plugin/marketplace.json"
+HOOKS = f"{FOLDER}/hooks/hooks.json"
+_SERVERS = f"{FOLDER}/.mcp.json"
+_ABOUT = "What earlier sessions did, for the next one: records what the agent does, and tells it at the start."
+_MARK = ".written-by-cmserver-connect"
+"""Lists the files of a marketplace that `connect` has written, and stands for nothing else: nothing else is removed."""
 _TIMEOUT_SECONDS = 120
 
 
-def build_files(hooks: Sequence[Hook], client: Path, *, mcp_url: str | None, delimiter: str) -> dict[str, str]:
-    """Path below the marketplace's folder -> text. Without `mcp_url` no MCP server: a dead one is shown as an error."""
-    owner = {"name": NAME}
-    about = "What earlier sessions did, for the next one: records what Claude Code does, and tells it at the start."
-    program = client / "hook"
-    how = _template("how-by-command.md" if mcp_url is None else "how-by-tools.md").replace(
-        "@HOOK@", hook_command(program, "").strip()
-    )
-    groups = {hook.event: [hook_group(f'"{_PLUGIN}/hook" {hook.event}', hook.timeout, matcher=hook.matcher)] for hook in hooks}
-    files = {
-        _MANIFEST: _json(
+def generate_files(hooks: Sequence[Hook], version: str) -> dict[str, str]:
+    """The parts of the repository's plugin that follow from the code: path from the repository's folder -> text."""
+    owner: Json = {"name": NAME}
+    manifest: Json = {"name": NAME, "version": version, "description": _ABOUT, "author": owner, "license": "Apache-2.0"}
+    return {
+        MARKETPLACE: _json(
             {
                 "name": NAME,
                 "owner": owner,
-                "metadata": {"description": "The plugin of the cmserver that this machine uses."},
-                "plugins": [{"name": NAME, "source": f"./{NAME}", "description": about, "version": __version__}],
+                "metadata": {"description": "Memory for coding agents, on a server of your own."},
+                "plugins": [{"name": NAME, "source": f"./{FOLDER}", "description": _ABOUT, "version": version}],
             }
         ),
-        f"{NAME}/.claude-plugin/plugin.json": _json(
-            {"name": NAME, "version": __version__, "description": about, "author": owner, "license": "Apache-2.0"}
+        f"{FOLDER}/.claude-plugin/plugin.json": _json({**manifest, "userConfig": _USER_CONFIG}),
+        f"{FOLDER}/.codex-plugin/plugin.json": _json(
+            {
+                **manifest,
+                "skills": "./skills/",
+                "mcpServers": "./codex.mcp.json",
+                "interface": {"displayName": NAME, "shortDescription": _ABOUT, "category": "Productivity", "logo": "./icon.svg"},
+            }
         ),
-        f"{NAME}/hooks/hooks.json": _json({"description": about, "hooks": groups}),
-        f"{NAME}/hook": _template("hook.sh").replace("@HOOK@", str(program).replace("'", "'\\''")),
-        f"{NAME}/skills/memory/SKILL.md": _template("SKILL.md").replace("@HOW@", how.strip()),
+        HOOKS: render_hooks(hooks),
+        **{f"{FOLDER}/client/{name}": (SOURCE / source).read_text(encoding="utf-8") for name, source in PROGRAMS.items()},
     }
-    if mcp_url is not None:
-        server = {"type": "http", "url": mcp_url, "headersHelper": headers_helper(client / "headers", delimiter)}
-        files[_SERVERS] = _json({"mcpServers": {NAME: server}})
+
+
+_USER_CONFIG: Json = {
+    "server": {
+        "type": "string",
+        "title": "Server",
+        "description": "Address of your team's cmserver, for example https://memory.example.com. Leave it empty after `cmserver connect`.",
+        "required": False,
+    },
+    "key": {
+        "type": "string",
+        "title": "Key",
+        "description": "Your key there. Leave it empty after `cmserver connect`.",
+        "sensitive": True,
+        "required": False,
+    },
+}
+
+
+def render_hooks(hooks: Sequence[Hook]) -> str:
+    """The plugin's hooks.json."""
+    groups = {
+        hook.event: [hook_group(f'sh "${{CLAUDE_PLUGIN_ROOT}}/hook" claude-code {hook.event}', hook.timeout, matcher=hook.matcher)]
+        for hook in hooks
+    }
+    return _json({"description": _ABOUT, "hooks": groups})
+
+
+def build_files(hooks: Sequence[Hook], clients: Path, *, has_mcp: bool) -> dict[str, str]:
+    """What `connect` installs: path below the marketplace's folder -> text. Without MCP no server for it: it is shown as an error."""
+    folder = _find_folder()
+    files = {
+        str(path.relative_to(folder.parent)): path.read_text(encoding="utf-8")
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    files |= generate_files(hooks, __version__)
+    files[f"{FOLDER}/clients"] = f"{clients}\n"
+    if not has_mcp:
+        del files[_SERVERS]
     return files
 
 
-def find_delimiter(folder: Path) -> str:
-    """The end of the here-document in the marketplace's commands, which nobody can guess: the one that it has, or a new one."""
-    try:
-        match = _DELIMITER.search((folder / _SERVERS).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError):
-        match = None
-    return match[0] if match else f"END-{secrets.token_hex(16)}"
-
-
-def headers_helper(program: Path, delimiter: str) -> str:
-    """The shell command from which Claude Code learns the headers of its MCP calls.
-
-    Claude Code runs it in the plugin's folder, and replaces ${CLAUDE_PROJECT_DIR} by the folder in which it works, as text. Between
-    quotes a folder's name could hold a command, so it stands in a here-document with a delimiter that is in no folder's name.
-    """
-    return f"{hook_command(program, '').strip()} - <<'{delimiter}'\n${{CLAUDE_PROJECT_DIR}}\n{delimiter}\n"
+def _find_folder() -> Path:
+    """The plugin, in the wheel or in the checkout."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "_repository" / FOLDER, package.parent / FOLDER):
+        if (folder / "hook").is_file():
+            return folder
+    raise Conflict("This installation has no plugin. Connect without --plugin.")
 
 
 def is_current(folder: Path, files: dict[str, str]) -> bool:
-    """Whether the marketplace's folder has exactly these files."""
-    present = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} if folder.is_dir() else set[str]()
-    return present == files.keys() and all((folder / name).read_bytes() == text.encode() for name, text in files.items())
-
-
-def write_marketplace(folder: Path, files: dict[str, str]) -> None:
-    """Write the marketplace's folder anew. Raises Conflict for a folder that has other files."""
-    if folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder):
-        raise Conflict(f"{folder} has files that are not a marketplace of cmserver. Name an empty folder with --plugin.")
-    remove_marketplace(folder)
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_file(path, text, mode=0o755 if path.name == "hook" else 0o644)
-
-
-def remove_marketplace(folder: Path) -> None:
-    """Remove the marketplace, if it is ours."""
-    if _is_ours(folder):
-        shutil.rmtree(folder / NAME, ignore_errors=True)
-        shutil.rmtree(folder / ".claude-plugin", ignore_errors=True)
-        if not any(folder.iterdir()):
-            folder.rmdir()
-
-
-def _is_ours(folder: Path) -> bool:
+    """Whether the marketplace's folder is ours and has exactly these files."""
+    if _read_mark(folder) != sorted(files):
+        return False
     try:
-        return msgspec.json.decode((folder / _MANIFEST).read_bytes(), type=dict[str, object]).get("name") == NAME
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return all((folder / name).read_bytes() == text.encode() for name, text in files.items())
+    except OSError:
         return False
 
 
-def _template(name: str) -> str:
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
+def write_marketplace(folder: Path, files: dict[str, str]) -> None:
+    """Write the marketplace's folder anew. Raises Conflict for a folder that has files, and was not made here."""
+    if folder.is_dir() and any(folder.iterdir()) and _read_mark(folder) is None:
+        raise Conflict(f"{folder} has files that `cmserver connect` has not written. Name an empty folder with --plugin.")
+    remove_marketplace(folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_file(folder / _MARK, "".join(f"{name}\n" for name in sorted(files)), mode=0o644)
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_file(path, text, mode=0o644)
+
+
+def remove_marketplace(folder: Path) -> None:
+    """Remove the files of the marketplace that were written here, and the folders that are empty then."""
+    names = _read_mark(folder)
+    if names is None:
+        return
+    for name in names:
+        path = folder / name
+        if path.is_relative_to(folder) and ".." not in Path(name).parts:
+            path.unlink(missing_ok=True)
+            _remove_empty(path.parent, folder)
+    (folder / _MARK).unlink(missing_ok=True)
+    _remove_empty(folder, folder)
+
+
+def _remove_empty(folder: Path, last: Path) -> None:
+    """Remove the folder and those above it up to the last one, as far as they are empty."""
+    with suppress(OSError):
+        while True:
+            folder.rmdir()
+            if folder == last:
+                return
+            folder = folder.parent
+
+
+def _read_mark(folder: Path) -> list[str] | None:
+    """The files that were written into the marketplace; None for a folder that is not ours."""
+    try:
+        return (folder / _MARK).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _json(value: Json) -> str:

@@ -1,26 +1,24 @@
-"""The plugin's folder: complete, without the key, and to Claude Code's liking."""
+"""The plugin: complete, without a key, and what `connect` installs is what the repository has."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import threading
-from collections.abc import Generator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import sys
 from pathlib import Path
 
 import pytest
 
+from cmserver import __version__
+from cmserver.base.errors import Conflict
 from cmserver.client import plugin
 from cmserver.client.agents import AGENTS
 from cmserver.client.client_folder import ClientFolder
-from tests.real_agents import install
-from tests.timeouts import ENOUGH_SECONDS
+from tests.house.house import ROOT
 
 HOOKS = AGENTS["claude-code"].hooks
 KEY = "cms_0123456789abcdef"
-END = "END-0123456789abcdef0123456789abcdef"
 
 
 @pytest.fixture
@@ -28,158 +26,148 @@ def folder(tmp_path: Path) -> ClientFolder:
     """A client folder with a key, and a hook that says how it was called."""
     made = ClientFolder(tmp_path / "my clients", "claude-code")
     made.install({"URL": "http://127.0.0.1:1"}, KEY)
-    made.hook.write_text('#!/bin/sh\necho "$1: $(cat)"\n')
+    made.hook.write_text('#!/bin/sh\necho "$0 $1: $(cat)"\n')
+    (made.path / "connection.json").write_text('{"plugin":"/somewhere"}')
     return made
 
 
-def files(folder: ClientFolder, mcp_url: str | None = None) -> dict[str, str]:
-    return plugin.build_files(HOOKS, folder.path, mcp_url=mcp_url, delimiter=END)
+def files(folder: ClientFolder, *, has_mcp: bool = True) -> dict[str, str]:
+    return plugin.build_files(HOOKS, folder.path.parent, has_mcp=has_mcp)
 
 
-def test_every_hook_is_in_it_and_the_key_is_not(folder: ClientFolder):
-    made = files(folder, "http://127.0.0.1:1/mcp")
+def call(root: Path, *words: str, text: str = "{}", **environ: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        ["sh", root / "plugin" / "hook", "claude-code", *words],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=root,
+        env={"PATH": os.environ["PATH"], "HOME": str(root / "home"), **environ},
+    )
+    return done.returncode, done.stdout, done.stderr
 
-    hooks = json.loads(made["cmserver/hooks/hooks.json"])["hooks"]
-    assert list(hooks) == [hook.event for hook in HOOKS]
-    assert hooks["Stop"] == [{"hooks": [{"type": "command", "command": '"${CLAUDE_PLUGIN_ROOT}/hook" Stop', "timeout": 5}]}]
+
+def test_what_is_installed_is_what_the_repository_has_but_for_where_the_client_is(folder: ClientFolder):
+    made = files(folder)
+
+    assert made.pop("plugin/clients") == f"{folder.path.parent}\n"
+    tracked = subprocess.run(["git", "ls-files", "plugin", plugin.MARKETPLACE], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert set(made) == set(tracked.stdout.split())
+    assert {name for name, text in made.items() if (ROOT / name).read_text(encoding="utf-8") != text} == set()
     assert KEY not in "".join(made.values())
+    hooks = json.loads(made[plugin.HOOKS])["hooks"]
+    assert list(hooks) == [hook.event for hook in HOOKS]
+    assert "plugin/.mcp.json" not in files(folder, has_mcp=False)
+    assert json.loads(made["plugin/.codex-plugin/plugin.json"])["version"] == __version__
 
 
-def test_the_skill_says_how_to_fetch_with_what_there_is(folder: ClientFolder):
-    by_command = files(folder)
-    by_tools = files(folder, "http://127.0.0.1:1/mcp")
+def test_its_script_calls_the_hook_client_and_is_silent_where_the_settings_have_hooks(folder: ClientFolder, tmp_path: Path):
+    market = tmp_path / "market"
+    plugin.write_marketplace(market, files(folder))
 
-    assert f'"{folder.hook}" recall search' in by_command["cmserver/skills/memory/SKILL.md"]
-    said = by_tools["cmserver/skills/memory/SKILL.md"]
-    assert [one for one in ("observation_search", "observation_timeline", "observation_get") if f"`{one}`" not in said] == []
-    assert "@" not in by_command["cmserver/skills/memory/SKILL.md"] + by_tools["cmserver/skills/memory/SKILL.md"]
-    assert "cmserver/.mcp.json" not in by_command
+    assert call(market, "Stop") == (0, f"{folder.hook} Stop: {{}}\n", "")
+    (folder.path / "connection.json").write_text('{"plugin":null}')
+    assert call(market, "Stop") == (0, "", "")
 
 
-def test_its_script_calls_the_hook_client_and_is_silent_without_one(folder: ClientFolder, tmp_path: Path):
-    plugin.write_marketplace(tmp_path / "market", files(folder))
-    script = tmp_path / "market" / "cmserver" / "hook"
+def test_without_a_server_it_says_so_once_and_has_no_tools(tmp_path: Path):
+    data = {"CLAUDE_PLUGIN_DATA": str(tmp_path / "data")}
+    first = call(ROOT, "SessionStart", **data)
 
-    def call() -> tuple[int, str, str]:
-        done = subprocess.run([script, "Stop"], input="{}", capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout, done.stderr
+    assert first[0] == 0
+    assert "cmserver connect claude-code --plugin" in json.loads(first[1])["systemMessage"]
+    assert call(ROOT, "SessionStart", **data) == call(ROOT, "Stop", **data) == call(ROOT, "SessionStart") == (0, "", "")
+    asked = [{"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}, {"method": "notifications/initialized"}]
+    asked += [{"id": "a", "method": "tools/list"}, {"id": 2, "method": "ping"}]
+    answers = [json.loads(line) for line in call(ROOT, "mcp", text="\n".join(map(json.dumps, asked)))[1].splitlines()]
+    assert [answer["id"] for answer in answers] == [0, "a", 2]
+    assert answers[0]["result"]["capabilities"] == {}
+    assert answers[1]["error"]["code"] == -32601
 
-    assert call() == (0, "Stop: {}\n", "")
-    folder.hook.unlink()
-    assert call() == (0, "", "")
+
+@pytest.mark.parametrize(
+    ("server", "key", "is_made"),
+    [
+        ("http://127.0.0.1:1", KEY, True),
+        ("https://memory.example.com/", KEY, True),
+        ("http://127.0.0.1:1", "", False),
+        ("file:///etc/passwd", KEY, False),
+        ("http://a'\nURL='b", KEY, False),
+        ("http://127.0.0.1:1", f"{KEY}\nX: y", False),
+    ],
+)
+def test_its_settings_make_a_client_folder_of_its_own(tmp_path: Path, server: str, key: str, is_made: bool):
+    data = tmp_path / "data"
+    options = {"CLAUDE_PLUGIN_DATA": str(data), "CLAUDE_PLUGIN_OPTION_SERVER": server, "CLAUDE_PLUGIN_OPTION_KEY": key}
+
+    code, _, err = call(ROOT, "Stop", **options)
+
+    made = ClientFolder(data, "claude-code")
+    assert (code, err, made.key()) == (0, "", KEY if is_made else None)
+    if is_made:
+        assert made.config()["URL"] == server.rstrip("/")
+        assert (made.path / "authorization").stat().st_mode & 0o777 == 0o600
+        assert made.hook.read_bytes() == (ROOT / "plugin" / "client" / "hook").read_bytes()
+        call(ROOT, "Stop", **{**options, "CLAUDE_PLUGIN_OPTION_KEY": "cms_other"})
+        assert made.key() == "cms_other"
 
 
-def test_the_command_for_the_headers_takes_the_folder_as_text_and_never_as_a_command(tmp_path: Path):
-    made = ClientFolder(tmp_path / "my $(clients)", "claude-code")
+def test_what_was_made_is_current_until_something_is_changed_and_only_that_is_removed(folder: ClientFolder, tmp_path: Path):
+    market = tmp_path / "market"
+    plugin.write_marketplace(market, files(folder))
+    assert not plugin.is_current(market, files(folder, has_mcp=False))
+
+    plugin.write_marketplace(market, files(folder, has_mcp=False))
+    assert plugin.is_current(market, files(folder, has_mcp=False))
+
+    (market / "plugin" / "hook").write_text("")
+    assert not plugin.is_current(market, files(folder, has_mcp=False))
+    (market / "plugin" / "mine.txt").write_text("mine")
+    plugin.remove_marketplace(market)
+    assert [path.name for path in market.rglob("*") if path.is_file()] == ["mine.txt"]
+    (market / "plugin" / "mine.txt").unlink()
+
+
+def test_a_clone_of_cmserver_is_not_taken_for_a_marketplace_of_connect(folder: ClientFolder, tmp_path: Path):
+    clone = tmp_path / "clone"
+    for name, text in {**plugin.generate_files(HOOKS, __version__), "cmserver/app.py": "x = 1\n"}.items():
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        (clone / name).write_text(text, encoding="utf-8")
+    before = {path: path.read_bytes() for path in clone.rglob("*") if path.is_file()}
+
+    with pytest.raises(Conflict):
+        plugin.write_marketplace(clone, files(folder))
+    plugin.remove_marketplace(clone)
+
+    assert {path: path.read_bytes() for path in clone.rglob("*") if path.is_file()} == before
+
+
+def test_a_mark_cannot_name_what_is_outside_of_its_folder(tmp_path: Path):
+    market, mine = tmp_path / "market", tmp_path / "mine.txt"
+    market.mkdir()
+    mine.write_text("mine")
+    (market / ".written-by-cmserver-connect").write_text(f"../mine.txt\n{mine}\n")
+
+    plugin.remove_marketplace(market)
+
+    assert mine.read_text() == "mine"
+
+
+def test_the_mcp_server_of_the_hook_client_passes_calls_on(tmp_path: Path):
+    """Against nothing that listens: the client is told so, by the id of its request."""
+    made = ClientFolder(tmp_path / "clients", "claude-code")
     made.install({"URL": "http://127.0.0.1:1"}, KEY)
-    work = tmp_path / '$(touch oops) `touch oops` "; touch oops; "' / "'; touch oops; '"
-    work.mkdir(parents=True)
-    command = plugin.headers_helper(made.headers, END).replace("${CLAUDE_PROJECT_DIR}", str(work))
 
-    said = subprocess.run(
-        ["/bin/sh", "-c", command], capture_output=True, text=True, check=True, cwd=tmp_path, env={"PATH": "/bin:/usr/bin"}
+    done = subprocess.run(
+        ["sh", made.hook, "mcp"],
+        input='{"id": 7, "method": "initialize"}\nno JSON\n[]\n{"id": 8, "method": "server/discover"}\n',
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={"PATH": f"{Path(sys.executable).parent}:/bin:/usr/bin"},
     )
 
-    headers = json.loads(said.stdout)
-    assert headers == {"Authorization": f"Bearer {KEY}", "X-Cmserver-Project": str(work)}
-    assert not list(tmp_path.rglob("oops"))
-
-
-def test_what_ends_the_folder_in_that_command_is_a_secret_of_each_marketplace_and_stays(folder: ClientFolder, tmp_path: Path):
-    one, other = tmp_path / "one", tmp_path / "other"
-    ends = [plugin.find_delimiter(place) for place in (one, other)]
-    for place, end in zip((one, other), ends, strict=True):
-        plugin.write_marketplace(place, plugin.build_files(HOOKS, folder.path, mcp_url="http://127.0.0.1:1/mcp", delimiter=end))
-
-    assert ends[0] != ends[1]
-    assert [plugin.find_delimiter(place) for place in (one, other)] == ends
-    assert ends[0] in json.loads((one / "cmserver" / ".mcp.json").read_text())["mcpServers"]["cmserver"]["headersHelper"]
-
-
-def test_what_was_made_is_current_until_something_is_changed(folder: ClientFolder, tmp_path: Path):
-    market = tmp_path / "market"
-    plugin.write_marketplace(market, files(folder, "http://127.0.0.1:1/mcp"))
-    assert not plugin.is_current(market, files(folder))
-
-    plugin.write_marketplace(market, files(folder))
-    assert plugin.is_current(market, files(folder))
-
-    (market / "cmserver" / "hook").write_text("")
-    assert not plugin.is_current(market, files(folder))
-    plugin.remove_marketplace(market)
-    assert not market.exists()
-
-
-# -- with the real client
-
-
-Seen = tuple[str | None, str | None]
-"""The key and the project that a request came with."""
-
-
-class _Mcp(BaseHTTPRequestHandler):
-    """Notes the headers and refuses."""
-
-    def do_POST(self) -> None:
-        seen = (self.headers.get("Authorization"), self.headers.get("X-Cmserver-Project"))
-        self.server.seen.append(seen)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-        self.server.asked.set()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-        self.send_response(500)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    do_GET = do_POST  # noqa: N815 - its caller names it
-
-    def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002 - as its class calls it
-
-
-@pytest.fixture
-def mcp() -> Generator[tuple[str, list[Seen], threading.Event]]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Mcp)
-    seen: list[Seen] = []
-    asked = threading.Event()
-    server.seen, server.asked = seen, asked  # pyright: ignore[reportAttributeAccessIssue]
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/mcp", seen, asked
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.mark.slow
-def test_claude_code_validates_installs_and_uses_it(
-    folder: ClientFolder, tmp_path: Path, mcp: tuple[str, list[Seen], threading.Event]
-):
-    claude = install.claude()
-    url, seen, _ = mcp
-    market = tmp_path / "market"
-    folder.install(folder.config(), KEY)  # with a hook that is one
-    plugin.write_marketplace(market, files(folder, url))
-    environ = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
-    work = tmp_path / "home" / "Bestellungen 注文"
-    work.mkdir(parents=True)
-
-    def run(*words: str) -> str:
-        done = subprocess.run(
-            [claude, *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            cwd=work,
-            timeout=ENOUGH_SECONDS,
-        )
-        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
-
-    assert "Validation passed" in run("plugin", "validate", str(market))
-    assert "Validation passed" in run("plugin", "validate", str(market / "cmserver"))
-    run("plugin", "marketplace", "add", str(market))
-    run("plugin", "install", plugin.FULL_NAME)
-    assert plugin.FULL_NAME in run("plugin", "list")
-    run("mcp", "list")
-    assert (f"Bearer {KEY}", str(work).encode().decode("latin-1")) in seen
-    installed = [path for path in (tmp_path / "home").rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
-    assert installed == []
-    run("plugin", "uninstall", plugin.FULL_NAME)
-    assert plugin.FULL_NAME not in run("plugin", "list")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(answer["id"], answer["error"]["code"]) for answer in answers] == [(7, -32603), (8, -32601)]

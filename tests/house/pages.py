@@ -1,4 +1,4 @@
-"""What is generated from the code, and kept in the repository so that a diff shows what changes: the reference.
+"""What is generated from the code, and kept in the repository so that a diff shows what changes: the reference, and parts of the plugin.
 
 `python -m tests.house.pages` says what is stale; with `--fix` it is written anew. bin/check does both.
 """
@@ -18,11 +18,14 @@ import click
 import psycopg
 import structlog
 
+from cmserver import __version__
 from cmserver.app import ROUTES
 from cmserver.base.http.operation import Operation
 from cmserver.base.migrate import migrate
 from cmserver.cli.exit_codes import MEANINGS
 from cmserver.cli.main import cli
+from cmserver.client.agents import AGENTS
+from cmserver.client.plugin import generate_files
 from cmserver.embedded.postgres import EmbeddedPostgres
 from tests.bench.recall import page as recall_page
 from tests.bench.recall.results import read_saved
@@ -64,7 +67,11 @@ def pages() -> dict[Path, str]:
         "hooks": hooks_page(),
         "recall": recall_page.render(read_saved()),
     }
-    return {REFERENCE / f"{name}.md": text for name, text in made.items()}
+    plugin_files = generate_files(AGENTS["claude-code"].hooks, __version__)
+    return {
+        **{REFERENCE / f"{name}.md": text for name, text in made.items()},
+        **{ROOT / name: text for name, text in plugin_files.items()},
+    }
 
 
 # ---- docs/reference

@@ -16,6 +16,8 @@ import click
 import msgspec
 
 from cmserver.cli.licenses import InstalledPart
+from cmserver.client.agents import AGENTS
+from cmserver.client.plugin import generate_files
 from tests.house.house import ROOT
 
 DIST = ROOT / "dist"
@@ -44,6 +46,7 @@ def release(version: str, repository: str) -> None:
         changelog: date_changes(changelog.read_text(encoding="utf-8"), version, datetime.now(UTC).date()),
         ROOT / "README.md": name_readme((ROOT / "README.md").read_text(encoding="utf-8"), mcp_name),
         ROOT / "cmserver" / "__init__.py": set_version((ROOT / "cmserver" / "__init__.py").read_text(encoding="utf-8"), version),
+        **{ROOT / name: text for name, text in generate_files(AGENTS["claude-code"].hooks, version).items()},
     }
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")

@@ -7,6 +7,7 @@
 #   hook project [VARIABLE]         what the project of this folder is called, or of the folder in that variable
 #   hook headers                    the headers of an agent's own calls to the MCP server, as JSON
 #   hook headers -                  the same; the folder where the agent works stands on stdin
+#   hook mcp                        an MCP server on stdin and stdout, for agents that start one in the folder where they work
 #   hook drain                      sends what waits (hooks start this in the background)
 #
 # Beside it lie project.sh (which project a folder is), changed.sh, code.sh, transcript.sh, drain.sh, recall.sh, headers.sh, and send.py,
@@ -682,6 +683,13 @@ case ${1:-} in
         find_project
         [ -z "$misread" ] || named='' remote='' root=''
         print_line "${named:-${remote:-$root}}"
+        ;;
+    mcp)
+        . ./project.sh
+        find_start
+        find_project
+        { [ -z "$misread" ] && ! is_excluded; } || named='' remote='' root=''
+        exec python3 -I -S send.py mcp "$url" "${named:-${remote:-$root}}"
         ;;
     headers)
         . ./project.sh

@@ -1,0 +1,98 @@
+# shellcheck shell=sh
+# What commits did to the files of a clone since it told last: part of `hook`, which reads this file at a session's start.
+
+CODE_SECONDS=0.8
+CODE_BYTES=500000 # of what git says; of more nothing is told
+CODE_COMMITS=501  # one more than the server follows
+
+# tell_code: tells the server how this clone came from the commit that was told last to the one that is checked out, if that is another
+# one. `clone` is its id, and `told` is not empty when the server was asked. A repository's own config can name programs: none of them is
+# run, and nothing is fetched. What git cannot say in time is not known, and the server marks nothing then.
+tell_code() {
+    clone='' told=''
+    case $top in
+        '' | *"$nl"*) return 0 ;;
+    esac
+    [ -n "$commit" ] || return 0
+    # Files are told from the root of the repository, and remembered from that of the project.
+    case $root in
+        "$top" | "$main") ;;
+        *) return 0 ;;
+    esac
+    text=$(printf '%s' "$top" | cksum)
+    note=state/clone-${text%% *} known='' before=''
+    [ ! -r "$note" ] || { IFS= read -r known && IFS= read -r clone && IFS= read -r before; } <"$note"
+    [ "$known" = "$top" ] || clone='' before=''
+    case $clone in
+        *[!0-9a-f-]*) clone='' ;;
+        ????????-????-????-????-????????????) ;;
+        *) clone='' ;;
+    esac
+    case ${#before}-$before in
+        *-*[!0-9a-f]*) clone='' ;;
+        40-* | 64-*) ;;
+        *) clone='' ;;
+    esac
+    if [ -z "$clone" ]; then # its first session, or a lost state: from here on
+        clone=$delivery
+        note_code
+    elif [ "$before" != "$commit" ]; then
+        # A server that does not know how the clone got here would mark what may not be so.
+        if [ "$now" -ge "$until" ] && read_code && post_code; then note_code; else clone=''; fi
+    fi
+    printf '%s\n%s\n%s\n%s\n%s\n' "$root" "${named:-${remote:-$root}}" "$clone" "$top" "$commit" >state/place
+}
+
+note_code() {
+    printf '%s\n%s\n%s\n' "$top" "$clone" "$commit" >"$note"
+}
+
+# git_code WORDS...: what git says, as base64 in `text`; false where it does not say it in time.
+git_code() {
+    text=''
+    GIT_ALLOW_PROTOCOL=none GIT_NO_LAZY_FETCH=1 within "$READ_SECONDS" git --no-optional-locks --no-pager -c core.fsmonitor=false \
+        -c core.hooksPath=/dev/null -c core.attributesFile=/dev/null -c log.showSignature=false -c gpg.program=false -c diff.external= \
+        -c mailmap.file= -c mailmap.blob= -c i18n.logOutputEncoding=UTF-8 \
+        -c diff.renameLimit=200 -C "$top" "$@" >"state/code-$$" || return 1
+    [ $(($(wc -c <"state/code-$$") + 0)) -le "$CODE_BYTES" ] || return 1
+    text=$(base64 <"state/code-$$" | tr -d '\n')
+}
+
+# read_code: the body of the request into the file `state/code-$$`. Each change of git's config above is one that may run a program.
+read_code() {
+    body="{\"cloneId\":\"$clone\",\"before\":\"$before\",\"head\":\"$commit\""
+    if command -v git >/dev/null && command -v base64 >/dev/null &&
+        git_code log --left-right --topo-order --reverse --max-count="$CODE_COMMITS" --no-merges --no-show-signature --no-ext-diff \
+            --no-textconv --no-notes --no-color --no-relative --ignore-submodules=all --raw -z -M --no-rename-empty \
+            '--format=%m%x00%H%x00%an%x00%at%x00' "$before...$commit" --; then
+        log=$text
+        if git_code diff-tree -r -z --no-renames --name-status --no-ext-diff --no-textconv --no-relative --ignore-submodules=all \
+            "$before" "$commit" --; then
+            body="$body,\"log\":\"$log\",\"diff\":\"$text\""
+        fi
+    fi
+    printf '%s}' "$body" >"state/code-$$"
+}
+
+# post_code: false where the server did not take it; then it is told again at the next start.
+post_code() {
+    told=yes headers=spool/$current.head
+    answer=$(ask "$CODE_SECONDS" POST /v1/code "state/code-$$")
+    ended=$?
+    rm -f "state/code-$$"
+    split_answer "$answer"
+    status=${line%% *}
+    judge "$ended" "$status" "${line#* }"
+    [ "$status" != 404 ] || verdict=refused # a server that knows no clones yet, or not this project
+    case $verdict in
+        taken) ;;
+        refused) clone='' && return 0 ;; # it will never take it: the clone begins anew
+        *) return 1 ;;
+    esac
+    case $first in
+        *'"known":false'*)
+            [ -n "$unknown" ] ||
+                unknown='What changed in this clone since its last session is not known: nothing is marked as changed.'
+            ;;
+    esac
+}

@@ -1,0 +1,59 @@
+# shellcheck shell=sh
+# Reads what is remembered, for agents without MCP: part of `hook`, which reads this file for `recall`.
+
+complain() {
+    printf 'cmserver: %s\n' "$1" >&2
+    exit 1
+}
+
+# get METHOD PATH [BODY]: prints the answer.
+get() {
+    answer=$(ask 10 "$@")
+    ended=$?
+    [ "$ended" -ne 127 ] || complain 'this needs curl, or python3.'
+    [ "$ended" -ne "$DISTRUSTED" ] || complain "the certificate of $url is not trusted here: set SSL_CERT_FILE to its authority."
+    split_answer "$answer"
+    [ -n "$line" ] || complain "no answer from $url."
+    answer=${answer%"$line"}
+    case $ended:${line%% *} in
+        0:2??) printf '%s\n' "${answer%"$nl"}" ;;
+        0:*)
+            answer=$(printf '%s' "$answer" | head -c 4096)
+            case $answer in
+                *'"message":"'*) answer=${answer#*'"message":"'} && complain "${answer%%'","'*}" ;;
+            esac
+            complain "the server says ${line%% *}."
+            ;;
+        *) complain "no answer from $url." ;;
+    esac
+}
+
+# json TEXT: as a string of JSON, in `text`.
+json() {
+    text=\"$(printf '%s' "$1" | tr '[:cntrl:]' ' ' | sed 's/["\\]/\\&/g')\"
+}
+
+usage='usage: recall NUMBER... or recall search WORDS...'
+
+recall() {
+    headers='' head="Accept: text/plain$nl"
+    [ -n "$url" ] || complain "no server is configured. Run: cmserver connect $agent."
+    if [ "${1:-}" = search ] && [ $# -gt 1 ]; then
+        shift
+        find_start
+        find_project
+        [ -z "$misread" ] || complain "$misread."
+        json "$*"
+        query=$text
+        json "${named:-${remote:-$root}}"
+        printf '{"query":%s,"projectId":%s}' "$query" "$text" | get POST /v1/search - || exit 1
+        return
+    fi
+    [ $# -gt 0 ] || complain "$usage"
+    for text in "$@"; do
+        text=${text#\#}
+        number "$text" ''
+        [ -n "$n" ] || complain "$usage"
+        get GET "/v1/observations/$n" || exit 1
+    done
+}
