@@ -56,6 +56,7 @@ def generate_files(hooks: Sequence[Hook], version: str) -> dict[str, str]:
                 **manifest,
                 "skills": "./skills/",
                 "mcpServers": "./codex.mcp.json",
+                "hooks": {},
                 "interface": {"displayName": NAME, "shortDescription": _ABOUT, "category": "Productivity", "logo": "./icon.svg"},
             }
         ),
@@ -84,7 +85,7 @@ _USER_CONFIG: Json = {
 def render_hooks(hooks: Sequence[Hook]) -> str:
     """The plugin's hooks.json."""
     groups = {
-        hook.event: [hook_group(f'sh "${{CLAUDE_PLUGIN_ROOT}}/hook" claude-code {hook.event}', hook.timeout, matcher=hook.matcher)]
+        hook.event: [hook_group(f'sh "${{CLAUDE_PLUGIN_ROOT}}/hook" {hook.event}', hook.timeout, matcher=hook.matcher)]
         for hook in hooks
     }
     return _json({"description": _ABOUT, "hooks": groups})
@@ -96,7 +97,7 @@ def build_files(hooks: Sequence[Hook], clients: Path, *, has_mcp: bool) -> dict[
     files = {
         str(path.relative_to(folder.parent)): path.read_text(encoding="utf-8")
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and path.relative_to(folder).parts[0] not in {"evals", "client"}  # the client comes with this program
     }
     files |= generate_files(hooks, __version__)
     files[f"{FOLDER}/clients"] = f"{clients}\n"

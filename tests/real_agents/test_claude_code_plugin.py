@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -60,7 +61,7 @@ def test_by_itself_it_is_told_a_server_and_a_key(sit: Sit):
 
     assert RULE in asks.of_the_session[0]
     assert (asks.results[-1].is_error, RULE in asks.results[-1].text) == (False, True)
-    assert [event.event_type for event in desk.stored(asks)] == ["session_start", "user_prompt", "assistant_message", "session_end"]
+    assert {"session_start", "user_prompt", "assistant_message", "session_end"} <= {event.event_type for event in desk.stored(asks)}
     assert {(hook.exit_code, hook.outcome, hook.stderr) for hook in asks.hooks} == {(0, "success", "")}
     made = files_with(desk.coder.home, key)
     assert {path.name for path in made} == {"authorization", ".credentials.json"}
@@ -100,4 +101,6 @@ def test_it_is_as_the_directory_of_plugins_wants_it_and_costs_little(sit: Sit):
     desk.coder.claude("plugin", "install", "cmserver@cmserver")
     details = desk.coder.claude("plugin", "details", "cmserver")
 
-    print(said, details)
+    assert said["success"]
+    (tokens,) = re.findall(r"Always-on: +~(\d+) tok", details)
+    assert int(tokens) <= 100
