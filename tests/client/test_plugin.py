@@ -52,7 +52,9 @@ def test_what_is_installed_is_what_the_repository_has_and_where_the_client_is(fo
     made = files(folder)
 
     assert made.pop("plugin/clients") == f"{folder.path.parent}\n"
-    tracked = subprocess.run(["git", "ls-files", "plugin", plugin.MARKETPLACE], cwd=ROOT, capture_output=True, text=True, check=True)
+    tracked = subprocess.run(
+        ["git", "ls-files", "plugin", plugin.MARKETPLACE], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert set(made) == {name for name in tracked.stdout.split() if not name.startswith("plugin/evals/")}
     assert {name for name, text in made.items() if (ROOT / name).read_text(encoding="utf-8") != text} == set()
     assert KEY not in "".join(made.values())
@@ -78,7 +80,10 @@ def test_without_a_server_it_says_so_once_and_has_no_tools(tmp_path: Path):
     assert first[0] == 0
     assert "cmserver connect claude-code --plugin" in json.loads(first[1])["systemMessage"]
     assert call(ROOT, "SessionStart", **data) == call(ROOT, "Stop", **data) == call(ROOT, "SessionStart") == (0, "", "")
-    asked = [{"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}, {"method": "notifications/initialized"}]
+    asked = [
+        {"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}},
+        {"method": "notifications/initialized"},
+    ]
     asked += [{"id": "a", "method": "tools/list"}, {"id": 2, "method": "ping"}]
     answers = [json.loads(line) for line in call(ROOT, "mcp", text="\n".join(map(json.dumps, asked)))[1].splitlines()]
     assert [answer["id"] for answer in answers] == [0, "a", 2]

@@ -1,4 +1,5 @@
-"""What is generated from the code, and kept in the repository so that a diff shows what changes: the reference, and parts of the plugin.
+"""What is generated from the code, and kept in the repository so that a diff shows what changes: the reference, and parts of
+the plugin.
 
 `python -m tests.house.pages` says what is stale; with `--fix` it is written anew. bin/check does both.
 """

@@ -145,8 +145,14 @@ def test_pipx_and_uv_install_the_command_by_its_name(wheel: Path, folder: Path):
     uv, python = tools / "bin" / "uv", ("--python", sys.executable)
 
     for words, command in (
-        ((tools / "bin" / "pipx", "install", f"--pip-args=--find-links {wheel.parent}", "cmserver"), (folder / "PIPX_BIN_DIR" / "cmserver", "--version")),
-        ((uv, "tool", "install", *python, "--find-links", wheel.parent, "cmserver"), (folder / "UV_TOOL_BIN_DIR" / "cmserver", "--version")),
+        (
+            (tools / "bin" / "pipx", "install", f"--pip-args=--find-links {wheel.parent}", "cmserver"),
+            (folder / "PIPX_BIN_DIR" / "cmserver", "--version"),
+        ),
+        (
+            (uv, "tool", "install", *python, "--find-links", wheel.parent, "cmserver"),
+            (folder / "UV_TOOL_BIN_DIR" / "cmserver", "--version"),
+        ),
         ((), (uv, "tool", "run", *python, "--find-links", wheel.parent, "cmserver", "--version")),
     ):
         if words:

@@ -1,4 +1,4 @@
-"""The plugin in the real Claude Code, whose model is played: with the key of `connect`, with settings of its own, and without a server."""
+"""The plugin in the real Claude Code, whose model is played: installed by `connect`, by its own settings, and without a server."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_by_itself_it_is_told_a_server_and_a_key(sit: Sit):
 
     assert RULE in asks.of_the_session[0]
     assert (asks.results[-1].is_error, RULE in asks.results[-1].text) == (False, True)
-    assert {"session_start", "user_prompt", "assistant_message", "session_end"} <= {event.event_type for event in desk.stored(asks)}
+    assert {"session_start", "user_prompt", "assistant_message"} <= {event.event_type for event in desk.stored(asks)}
     assert {(hook.exit_code, hook.outcome, hook.stderr) for hook in asks.hooks} == {(0, "success", "")}
     made = files_with(desk.coder.home, key)
     assert {path.name for path in made} == {"authorization", ".credentials.json"}
@@ -75,7 +75,12 @@ def test_beside_hooks_in_the_settings_it_sends_nothing_twice(sit: Sit):
 
     session = desk.coder.session("Hello.")
 
-    assert [event.event_type for event in desk.stored(session)] == ["session_start", "user_prompt", "assistant_message", "session_end"]
+    assert [event.event_type for event in desk.stored(session)] == [
+        "session_start",
+        "user_prompt",
+        "assistant_message",
+        "session_end",
+    ]
 
 
 def test_without_a_server_it_says_once_how_to_start_one(sit: Sit):

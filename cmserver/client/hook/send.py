@@ -14,11 +14,14 @@ import signal
 import sys
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 ANSWER_BYTES = 1_000_000
 MCP_SECONDS = 120.0
+
+Message = dict[str, Any]
+"""A message of JSON-RPC."""
 
 
 def headers_of(text: bytes) -> dict[bytes, bytes]:
@@ -75,43 +78,41 @@ def mcp(url: str, project: str) -> None:
     headers |= {b"X-Cmserver-Project": os.fsencode(project)} if project else {}
     for line in sys.stdin.buffer:
         try:
-            message = json.loads(line)
+            message: Message = json.loads(line)
             method, wanted = message.get("method"), message.get("id")
         except (ValueError, AttributeError, RecursionError):
             continue
-        result: object = None
-        problem = "The server has no answer."
-        code = -32603
-        if method == "server/discover":  # of the era without `initialize`, whose headers are not made here
-            code, problem = -32601, "Method not found"
-        elif not url:
-            code, problem = -32601, "No server is set."
-            if method == "initialize":
-                version = message.get("params", {}).get("protocolVersion", "2025-11-25")
-                about = {"name": "cmserver", "version": "0"}
-                result = {"protocolVersion": version, "capabilities": {}, "serverInfo": about}
-            elif method == "ping":
-                result = {}
+        if not url or method == "server/discover":  # of the era without `initialize`, whose headers are not made here
+            answer = answer_without_server(method, message)
         else:
             signal.setitimer(signal.ITIMER_REAL, MCP_SECONDS)
             try:
                 body, status = exchange("POST", f"{url}/mcp", headers, line)
-                problem = f"The server says {status.split()[0]}."
-                answer = json.loads(body) if wanted is not None else {}
-                if "result" in answer:
-                    result = answer["result"]
-                elif isinstance(answer.get("error"), dict) and "code" in answer["error"]:
-                    code, problem = answer["error"]["code"], answer["error"].get("message", problem)
-            except (OSError, HTTPException, ValueError, TypeError, AttributeError) as error:
-                problem = f"{problem} ({type(error).__name__})"
-            finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            if method == "initialize" and isinstance(result, dict):
-                headers[b"MCP-Protocol-Version"] = str(result.get("protocolVersion")).encode("ascii", "ignore")
-        if wanted is None:
-            continue
-        told = {"error": {"code": code, "message": problem}} if result is None else {"result": result}
-        print(json.dumps({"jsonrpc": "2.0", "id": wanted, **told}), flush=True)  # noqa: T201 - the client reads it
+                answer = json.loads(body) if body.startswith(b"{") else refusal(-32603, f"The server says {status.split()[0]}.")
+            except (OSError, HTTPException, ValueError, RecursionError) as error:
+                answer = refusal(-32603, f"The server does not answer ({type(error).__name__}).")
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        if not {"result", "error"} & answer.keys():  # what the server says is no JSON-RPC
+            answer = refusal(-32603, "The server has no answer: is the key right?")
+        if method == "initialize" and isinstance(answer.get("result"), dict):
+            headers[b"MCP-Protocol-Version"] = str(answer["result"].get("protocolVersion")).encode("ascii", "ignore")
+        if wanted is not None:
+            print(json.dumps({**answer, "jsonrpc": "2.0", "id": wanted}), flush=True)  # noqa: T201 - the client reads it
+
+
+def answer_without_server(method: object, message: Message) -> Message:
+    """What a server without anything answers."""
+    if method == "initialize":
+        params: Message = message.get("params") or {}
+        version = params.get("protocolVersion", "2025-11-25")
+        about = {"name": "cmserver", "version": "0"}
+        return {"result": {"protocolVersion": version, "capabilities": {}, "serverInfo": about}}
+    return {"result": {}} if method == "ping" else refusal(-32601, "Method not found")
+
+
+def refusal(code: int, sentence: str) -> Message:
+    return {"error": {"code": code, "message": sentence}}
 
 
 def too_late(_signal: int, _frame: object) -> NoReturn:
