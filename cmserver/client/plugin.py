@@ -1,4 +1,4 @@
-"""The plugin for Claude Code: the folder `plugin` of the repository, which `cmserver connect` installs from a marketplace of its own.
+"""The plugin for Claude Code: the folder `plugin` of the repository, which `cmserver connect` installs from its own marketplace.
 
 What is installed so differs from the folder in a line that says where the client folders are. The key is in neither.
 """
@@ -69,7 +69,9 @@ _USER_CONFIG: Json = {
     "server": {
         "type": "string",
         "title": "Server",
-        "description": "Address of your team's cmserver, for example https://memory.example.com. Leave it empty after `cmserver connect`.",
+        "description": (
+            "Address of your team's cmserver, for example https://memory.example.com. Leave it empty after `cmserver connect`."
+        ),
         "required": False,
     },
     "key": {
@@ -92,7 +94,7 @@ def render_hooks(hooks: Sequence[Hook]) -> str:
 
 
 def build_files(hooks: Sequence[Hook], clients: Path, *, has_mcp: bool) -> dict[str, str]:
-    """What `connect` installs: path below the marketplace's folder -> text. Without MCP no server for it: it is shown as an error."""
+    """What `connect` installs: path below the marketplace's folder -> text. Without MCP no server for it: a dead one is shown."""
     folder = _find_folder()
     files = {
         str(path.relative_to(folder.parent)): path.read_text(encoding="utf-8")
