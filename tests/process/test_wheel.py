@@ -82,6 +82,7 @@ def test_the_wheel_holds_the_package_and_its_sql_and_nothing_else(wheel: Path):
     assert "cmserver/_sql/ops/retry_job.sql" in names
     assert "cmserver/models/providers/prices.toml" in names
     assert {f"cmserver/client/hook/{name}" for name in PROGRAMS.values()} <= set(names)
+    assert {"cmserver/_repository/plugin/hook", "cmserver/_repository/plugin/.mcp.json"} <= set(names)
 
 
 @pytest.mark.smoke
