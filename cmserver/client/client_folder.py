@@ -32,7 +32,7 @@ PROGRAMS = {
 _HEADERS = """\
 #!/bin/sh
 # Gives Claude Code the headers with the key and the project, for the MCP server. The key stays in its own file.
-exec "${0%/*}/hook" headers "$@"
+exec "${0%/*}/hook" headers
 """
 _CONNECTION = "connection.json"
 _AUTHORIZATION = "Authorization: Bearer "

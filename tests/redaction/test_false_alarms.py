@@ -10,7 +10,7 @@ from tests.rules import session_orders
 from tests.table import try_rows
 
 TESTS = Path(__file__).parents[1]
-PAYLOADS = sorted(TESTS.glob("hooks/samples/*/*.json"))
+PAYLOADS = sorted(TESTS.glob("doors/hooks/samples/*/*.json"))
 HISTORIES = sorted([*TESTS.glob("bench/recall/history/**/*.json"), *TESTS.glob("recall/history/*.json")])
 ORDERS = [name for name in dir(session_orders) if name.isupper()]
 

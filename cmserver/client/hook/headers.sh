@@ -16,8 +16,7 @@ json_bytes() {
     esac
 }
 
-# Claude Code runs this in the folder of the plugin, or in its own, and says in neither case where it works itself: there it has to
-# be told on stdin.
+# Claude Code may run this in the folder of the plugin, or in its own, and does not say then where it works: no project is named.
 headers() {
     line=''
     [ ! -r authorization ] || IFS= read -r line <authorization
@@ -26,10 +25,7 @@ headers() {
         *) exit 0 ;;
     esac
     authorization=$text
-    if [ "$1" = - ]; then
-        CLAUDE_PROJECT_DIR=''
-        IFS= read -r CLAUDE_PROJECT_DIR
-    elif [ -z "${CLAUDE_PROJECT_DIR:-}" ]; then
+    if [ -z "${CLAUDE_PROJECT_DIR:-}" ]; then
         CLAUDE_PROJECT_DIR=$was
         [ "$was" != "${CLAUDE_PLUGIN_ROOT:-}" ] && [ "$was" != "${CLAUDE_CONFIG_DIR:-${HOME:-}/.claude}" ] || CLAUDE_PROJECT_DIR=''
     fi

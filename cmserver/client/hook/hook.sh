@@ -6,7 +6,6 @@
 #   hook recall search WORDS...     what is known about them
 #   hook project [VARIABLE]         what the project of this folder is called, or of the folder in that variable
 #   hook headers                    the headers of an agent's own calls to the MCP server, as JSON
-#   hook headers -                  the same; the folder where the agent works stands on stdin
 #   hook mcp                        an MCP server on stdin and stdout, for agents that start one in the folder where they work
 #   hook drain                      sends what waits (hooks start this in the background)
 #
@@ -694,7 +693,7 @@ case ${1:-} in
     headers)
         . ./project.sh
         . ./headers.sh
-        headers "${2:-}"
+        headers
         ;;
     drain | trim)
         . ./project.sh

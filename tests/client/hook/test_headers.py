@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +17,9 @@ ONLY_THE_KEY = {"Authorization": KEY.partition(": ")[2]}
 
 
 def headers(agent: Agent, folder: Path | str | None = None, *, cwd: Path | None = None, **env: str) -> Mapping[str, str]:
-    """What is printed; the folder is told on stdin, or else it is that of the process."""
-    process = agent.start("headers", *([] if folder is None else ["-"]), cwd=cwd, env=env)
-    out, err = process.communicate(f"{folder or ''}\n".encode())
+    """What is printed in a session of that folder, or else in that of the process."""
+    process = agent.start("headers", cwd=cwd, env=env if folder is None else {**env, "CLAUDE_PROJECT_DIR": str(folder)})
+    out, err = process.communicate()
     assert (process.returncode, err) == (0, b"")
     assert out.isascii()
     return json.loads(out)
@@ -61,8 +62,7 @@ def test_without_being_told_it_is_the_folder_of_the_process_or_of_the_session(ag
     other.mkdir()
 
     assert project(headers(agent)) == str(agent.work)
-    assert project(headers(agent, CLAUDE_PROJECT_DIR=str(other))) == str(other)
-    assert project(headers(agent, agent.work, CLAUDE_PROJECT_DIR=str(other))) == str(agent.work)
+    assert project(headers(agent, other)) == str(other)
 
 
 def test_the_folders_of_claude_code_are_nobodys_project(agent: Agent):
@@ -74,7 +74,7 @@ def test_the_folders_of_claude_code_are_nobodys_project(agent: Agent):
     assert headers(agent, cwd=agent.work, CLAUDE_CONFIG_DIR=str(agent.work)) == ONLY_THE_KEY
 
 
-@pytest.mark.parametrize("told", ["", "/", "${CLAUDE_PROJECT_DIR}", "work", "/nowhere/at all", "/dev/null"])
+@pytest.mark.parametrize("told", ["/", "${CLAUDE_PROJECT_DIR}", "work", "/nowhere/at all", "/dev/null"])
 def test_where_the_project_cannot_be_told_there_is_still_the_key(agent: Agent, told: str):
     assert headers(agent, told) == ONLY_THE_KEY
 
@@ -107,6 +107,8 @@ def test_the_program_beside_the_hook_says_the_same(agent: Agent):
     made = ClientFolder(agent.home / "attached", "claude-code")
     made.install({"URL": "http://127.0.0.1:1"}, ONLY_THE_KEY["Authorization"].removeprefix("Bearer "))
 
-    out = subprocess.run([made.headers, "-"], input=f"{agent.work}\n".encode(), capture_output=True, check=True).stdout
+    out = subprocess.run(
+        [made.headers], env={**os.environ, "CLAUDE_PROJECT_DIR": str(agent.work)}, capture_output=True, check=True
+    ).stdout
 
     assert json.loads(out) == headers(agent, agent.work)
