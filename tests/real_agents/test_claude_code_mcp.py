@@ -82,6 +82,7 @@ TOOLS = [
     "observation_record_event",
     SEARCH,
     "observation_timeline",
+    "observation_why",
 ]
 """In the order of their names, as Claude Code has them."""
 
@@ -285,6 +286,7 @@ def test_a_key_is_offered_only_the_tools_that_it_may_use(server: Program, coder:
         GET,
         SEARCH,
         "observation_timeline",
+        "observation_why",
     ]
     (refused,) = session.results
     assert refused.is_error
@@ -422,6 +424,7 @@ def test_as_a_plugin_it_has_the_tools_with_a_key_that_nobody_sees(sit: Sit):
         "observation_record_event",
         SEARCH,
         "observation_timeline",
+        "observation_why",
     ]
     assert f"## plugin:cmserver:cmserver\n{INSTRUCTIONS}" in told
     assert [titles(one) for one in session.results] == [[OBSERVATIONS[0]["title"]]] * 2

@@ -24,6 +24,7 @@ TOOLS = [
     "observation_search",
     "observation_timeline",
     "observation_get",
+    "observation_why",
     "observation_context",
     "observation_add",
     "observation_correct",
