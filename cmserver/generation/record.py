@@ -20,7 +20,7 @@ from cmserver.base.sql import Conn
 from cmserver.generation.model import ClaimedJob
 from cmserver.graph.model import EntityName
 from cmserver.models.calls.model import StoredAnswer
-from cmserver.models.providers.model import SUMMARY_FIELDS, Answer, DraftObservation, DraftSummary, Rules, event_tag
+from cmserver.models.providers.model import KINDS, SUMMARY_FIELDS, Answer, DraftObservation, DraftSummary, Rules, event_tag
 from cmserver.observations import repository as observations
 from cmserver.observations.model import (
     BY_USER,
@@ -35,6 +35,7 @@ from cmserver.observations.normalise import normalise_answer
 from cmserver.reading.model import EventReading
 from cmserver.reading.read import read_command_results
 
+_IMPORTANT_TYPES = {name for name, kind in KINDS.items() if kind.is_important}
 _FOR_NOW = {"trade-off", "what-changed"}
 """Concepts of what a user decided that holds for the task at hand."""
 _MIN_QUOTED_CHARS = 8
@@ -218,7 +219,7 @@ def _importance(draft: DraftObservation, *, by_user: bool) -> float:
     """What a user laid down counts most, then what is open or was decided, then what rests on the agent's conclusion."""
     if by_user and not _FOR_NOW & {*draft.concepts}:
         return INSTRUCTION_IMPORTANCE
-    if draft.state == "open" or draft.type in {"decision", "security_alert"}:
+    if draft.state == "open" or draft.type in _IMPORTANT_TYPES:
         return 0.7
     return 0.6 if draft.quote else 0.5
 

@@ -10,7 +10,8 @@ from uuid import UUID
 import msgspec
 
 from cmserver.consolidation.model import SuggestionStatus
-from cmserver.observations.model import Observation, ObservationType, Scope
+from cmserver.models.providers.model import KINDS, ObservationType
+from cmserver.observations.model import Observation, Scope
 
 MemoryType = Literal[
     "solution",
@@ -40,28 +41,18 @@ PERMANENT_IMPORTANCE = 0.8
 NO_PROJECT = "contextify/no-project"
 """The project of memories that were sent without one: they are nobody else's."""
 
-OUR_TYPES: dict[MemoryType, ObservationType] = {
-    "solution": "feature",
-    "code_pattern": "refactor",
-    "fix": "bugfix",
-    "decision": "decision",
-    "task": "change",
+_OUR_TYPES: dict[str, ObservationType] = {
+    kind.memory_type: name for name, kind in KINDS.items() if kind.memory_type != "general" and kind.family != "security"
 }
 """The nearest of our types; `discovery` for all others."""
 
 _BY_NAME: dict[str, MemoryType] = {known: known for known in MEMORY_TYPES}
 _MEMORY_TYPES: dict[str, MemoryType] = {
-    "feature": "solution",
-    "refactor": "code_pattern",
-    "bugfix": "fix",
-    "decision": "decision",
-    "change": "task",
-    "security_alert": "problem",
+    **{name: _BY_NAME[kind.memory_type] for name, kind in KINDS.items()},
     "summary": "conversation",
 }
 """What an observation that no client of Contextify has typed is called there; `general` for all others."""
 _RELATIONSHIP = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
-_LABELS = ("bugfix", "feature", "refactor", "change", "discovery", "security_alert", "security_note", "sensitive", "summary")
 
 
 class TelemetryEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +166,7 @@ def parse_type(word: str | None) -> MemoryType:
 
 
 def our_type(type_: MemoryType) -> ObservationType:
-    return OUR_TYPES.get(type_, "discovery")
+    return _OUR_TYPES.get(type_, "discovery")
 
 
 def memory_type(label: str) -> MemoryType:
@@ -190,7 +181,7 @@ def label_of(observation: Observation) -> str:
 
 def labels_of(type_: MemoryType) -> list[str]:
     """All labels of memories that are shown with the type."""
-    return [type_, *(label for label in _LABELS if memory_type(label) == type_)]
+    return [type_, *(label for label, known in _MEMORY_TYPES.items() if known == type_ != label)]
 
 
 def relationship_word(text: str) -> str | None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from cmserver.base.ids import EpochMs
+from cmserver.models.providers.model import KINDS, ObservationType
 
 Kind = Literal["observation", "summary", "manual"]
 Scope = Literal["project", "team"]
@@ -19,20 +20,15 @@ INSTRUCTION_IMPORTANCE = 0.9
 """The importance of what a user laid down for good."""
 MIN_INSTRUCTION_IMPORTANCE = 0.85
 """A decision that is more important than this is shown as laid down by a user."""
-ObservationType = Literal[
-    "bugfix", "feature", "refactor", "change", "discovery", "decision", "security_alert", "security_note", "sensitive"
-]
-TYPES: frozenset[str] = frozenset(ObservationType.__args__)
+TYPES: frozenset[str] = frozenset(KINDS)
 
 BY_USER = "byUser"
 """The mark, in an observation's metadata, that a user laid it down or decided it."""
 
-TYPE_FAMILIES: tuple[frozenset[str], ...] = (
-    frozenset({"bugfix", "feature", "refactor", "change", "discovery"}),
-    frozenset({"decision"}),
-    frozenset({"security_alert", "security_note", "sensitive"}),
+TYPE_FAMILIES: tuple[frozenset[str], ...] = tuple(
+    frozenset(name for name, kind in KINDS.items() if kind.family == family)
+    for family in dict.fromkeys(kind.family for kind in KINDS.values())
 )
-"""Only observations of one family may say the same: what was done or found, what was decided, what is about security."""
 
 LISTS = ("facts", "concepts", "files_read", "files_modified")
 """The fields that are lists of texts."""

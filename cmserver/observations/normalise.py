@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from cmserver.base.text import shorten, storable, strip_bullet
-from cmserver.models.providers.model import SUMMARY_FIELDS, Answer, DraftObservation, DraftSummary, Skip
-from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, TYPES
+from cmserver.models.providers.model import KINDS, SUMMARY_FIELDS, Answer, DraftObservation, DraftSummary, Skip
+from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST
 from cmserver.reading.names import find_names
 from cmserver.reading.text import MAX_QUOTE
 from cmserver.redaction.redact import may_change, redact
@@ -24,11 +24,7 @@ _PLACEHOLDERS = {"null", "none", "n/a", "undefined", "-", "\u2013", "\u2014", ".
 _LETTERS = re.compile(r"[a-z]++")
 _WORDS = re.compile(r"[a-z_-]++")
 _REMARK = re.compile(r"(?<=\S)\s++\([^()]*+\)\Z")
-_TYPES = {
-    **{type_.replace("_", ""): type_ for type_ in TYPES},
-    "bug": "bugfix", "fix": "bugfix", "hotfix": "bugfix", "feat": "feature", "refactoring": "refactor", "learning": "discovery",
-    "finding": "discovery", "investigation": "discovery", "insight": "discovery", "security": "security_note",
-}  # fmt: skip
+_TYPES: dict[str, str] = {squeezed: type_ for type_, kind in KINDS.items() for squeezed in (type_.replace("_", ""), *kind.synonyms)}
 
 
 def normalise_answer(answer: Answer, changed_files: Mapping[str, Sequence[str]]) -> Answer:

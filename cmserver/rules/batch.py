@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 import msgspec
 
 from cmserver.base.tolerant_json import field, record
-from cmserver.models.providers.model import Answer, DraftObservation, Skip, Verbosity, event_tag
+from cmserver.models.providers.model import KINDS, Answer, DraftObservation, Skip, Verbosity, event_tag
 from cmserver.reading.model import Act, CommandRun, EventReading, FileChange, FileEdit, IgnoredEvent, OpenEnd
 from cmserver.reading.open_ends import make_title, read_reports_by_number
 from cmserver.reading.phrases import find_phrase
@@ -26,7 +26,7 @@ _MAX_FILES = 6
 _MAX_FACTS, _MAX_FACTS_VERBOSE = 8, 20
 _INSTALLED = re.compile(r"already satisfied|already the newest")
 _MAX_TODOS = 10
-_ESSENTIAL_TYPES = {"bugfix", "feature", "decision", "security_alert", "security_note", "sensitive"}
+_ESSENTIAL_TYPES = {name for name, kind in KINDS.items() if kind.is_essential}
 
 
 def observe(events: Sequence[EventReading], session: SessionRecord, verbosity: Verbosity = "normal") -> Answer:

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import get_args
+
+import psycopg
 
 from cmserver.answers.vocabulary import TAG_ROLES, canonical_name
 from cmserver.events.model import IS_WORK
-from cmserver.models.providers.model import Prompt, PromptKind
+from cmserver.models.providers.model import KINDS, ObservationType, PromptKind
 from cmserver.models.providers.prompts.fence import ANSWERS, FENCES
-from cmserver.models.providers.prompts.instructions import instructions
 from cmserver.models.providers.prompts.schema import SCHEMAS
-from cmserver.observations.model import TYPE_FAMILIES, TYPES
 from cmserver.reading.model import PROMPT_TYPES, REPLY_TYPE
+from cmserver.recall.index.relevance import WEIGHTS
 
-SCHEMA = Path(__file__).parents[2] / "sql" / "migrations" / "0001_schema.sql"
+PAGE = Path(__file__).parents[2] / "docs" / "why" / "context.md"
+CHECK = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'observations_type_check'"
 
 
-def test_the_types_of_observations_are_the_same_for_the_database_and_for_models():
-    fields = cast("Any", SCHEMAS["observations"])["properties"]["observations"]["items"]["properties"]
-    check = re.search(r"CREATE TABLE observations \(.*?CHECK \(type IN \([^)]*", SCHEMA.read_text(), re.DOTALL)
+def test_the_types_of_observations_are_the_same_in_their_table_the_database_and_the_page_of_weights(database: str):
+    with psycopg.connect(database) as conn:
+        check = conn.execute(
+            "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'observations_type_check'"
+        ).fetchone()
     assert check is not None
+    row = re.search(r"\| type \|[^|]*\| (.*) \|", PAGE.read_text())
+    assert row is not None
 
-    assert set(fields["type"]["enum"]) == TYPES
-    assert set(re.findall(r"'(\w+)'", check[0].rpartition("type IN")[2])) == TYPES
-    assert frozenset().union(*TYPE_FAMILIES) == TYPES
-    preferences = Prompt(kind="observations", project="").preferences
-    for form in ("json", "xml"):
-        text = instructions("observations", form, preferences)
-        assert [name for name in TYPES if name not in text] == []
+    assert set(KINDS) == set(get_args(ObservationType)) == set(re.findall(r"'(\w+)'", check[0]))
+    weights = {
+        name: float(weight) for names, weight in re.findall(r"([^;]+?) ([\d.]+)(?:; |$)", row[1]) for name in names.split(", ")
+    }
+    assert weights == {name.replace("_", " "): weight for name, weight in WEIGHTS.type.items()}
 
 
 def test_each_kind_of_prompt_has_a_schema():

@@ -99,6 +99,63 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         return [event_tag(place) for place in range(len(self.events))]
 
 
+ObservationType = Literal[
+    "bugfix", "feature", "refactor", "change", "discovery", "decision", "security_alert", "security_note", "sensitive"
+]
+
+
+class ObservationKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What observations of a type are, and how they are treated."""
+
+    meaning: str
+    """As a model is told it that has to choose."""
+    family: Literal["work", "decision", "security"] = "work"
+    """Only observations of one family may say the same: what was done or found, what was decided, what is about security."""
+    synonyms: tuple[str, ...] = ()
+    """What else models call it, in small letters alone."""
+    weight: float
+    """What it counts for the context of a session that starts."""
+    is_essential: bool = True
+    """Whether it is kept with the verbosity minimal, of what rules find."""
+    is_important: bool = False
+    """Whether it counts as much as what is open."""
+    badge: Literal["", "good", "info", "warn", "bad"] = ""
+    """How pages mark it."""
+    memory_type: str = "general"
+    """Contextify's word for it, and with that word it comes from there, unless it is about security."""
+
+
+KINDS: dict[ObservationType, ObservationKind] = {
+    "bugfix": ObservationKind(
+        meaning="was broken, works", weight=0.4, badge="good", memory_type="fix", synonyms=("bug", "fix", "hotfix")
+    ),
+    "feature": ObservationKind(meaning="can do more", weight=0.3, badge="good", memory_type="solution", synonyms=("feat",)),
+    "refactor": ObservationKind(
+        meaning="same behaviour, other shape", weight=0.2, is_essential=False, memory_type="code_pattern", synonyms=("refactoring",)
+    ),
+    "change": ObservationKind(meaning="any other alteration", weight=0.1, is_essential=False, memory_type="task"),
+    "discovery": ObservationKind(
+        meaning="learned, nothing altered",
+        weight=0.4,
+        is_essential=False,
+        synonyms=("learning", "finding", "investigation", "insight"),
+    ),
+    "decision": ObservationKind(
+        meaning="a choice and its reason", family="decision", weight=0.5, is_important=True, badge="info", memory_type="decision"
+    ),
+    "security_alert": ObservationKind(
+        meaning="needs action soon", family="security", weight=0.5, is_important=True, badge="bad", memory_type="problem"
+    ),
+    "security_note": ObservationKind(
+        meaning="worth knowing for security", family="security", weight=0.4, badge="warn", synonyms=("security",)
+    ),
+    "sensitive": ObservationKind(
+        meaning="confidential: say that it is there, never its value", family="security", weight=0.2, badge="bad"
+    ),
+}
+"""The types of observations; the database has them, too, in a CHECK."""
+
+
 class DraftObservation(msgspec.Struct, kw_only=True, omit_defaults=True):
     """An observation in a provider's words; `events` are the tags of its sources.
 

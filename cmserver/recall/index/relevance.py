@@ -12,20 +12,13 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.models.providers.model import KINDS
 from cmserver.observations.wire import type_shown
 from cmserver.recall.model import IndexRow, ScoredRow
 
 _TYPE_WEIGHTS: Mapping[str, float] = {
-    "decision": 0.5,
-    "security_alert": 0.5,
-    "bugfix": 0.4,
-    "discovery": 0.4,
-    "security_note": 0.4,
+    **{name: kind.weight for name, kind in KINDS.items()},
     "summary": 0.4,
-    "feature": 0.3,
-    "refactor": 0.2,
-    "sensitive": 0.2,
-    "change": 0.1,
 }
 
 

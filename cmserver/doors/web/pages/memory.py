@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import get_args
 from uuid import UUID
 
 import msgspec
@@ -13,8 +12,9 @@ from cmserver.access import repository as access
 from cmserver.access.model import Principal, Project
 from cmserver.base import paging
 from cmserver.base.sql import Conn
+from cmserver.models.providers.model import KINDS
 from cmserver.observations import repository as observations
-from cmserver.observations.model import Observation, ObservationType
+from cmserver.observations.model import Observation
 from cmserver.observations.plain import one_line
 from cmserver.observations.read import audit_read
 from cmserver.observations.wire import type_shown
@@ -27,16 +27,8 @@ MAX_PROJECTS = 200
 PAGE_SESSIONS = 50
 NO_PROMPT = "Session without a prompt"
 
-TYPES: tuple[str, ...] = get_args(ObservationType)
-BADGES = {
-    "decision": "info",
-    "bugfix": "good",
-    "feature": "good",
-    "security_alert": "bad",
-    "security_note": "warn",
-    "sensitive": "bad",
-}
-"""The colour of a type's badge; the others have none."""
+TYPES: tuple[str, ...] = tuple(KINDS)
+BADGES: dict[str, str] = {name: kind.badge for name, kind in KINDS.items()}
 
 
 class ObservationItem(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from cmserver.models.providers.model import PromptKind, RecordingPreferences, Verbosity
+from cmserver.models.providers.model import KINDS, PromptKind, RecordingPreferences, Verbosity
 from cmserver.models.providers.prompts.fence import fence_line
 
 Form = Literal["xml", "json"]
@@ -32,6 +32,7 @@ def instructions(kind: PromptKind, form: Form, preferences: RecordingPreferences
     before, entities = _ENTITY_FORMATS[form]
     return _OBSERVATIONS.format(
         data=_DATA,
+        types=", ".join(f"{name} ({kind.meaning})" for name, kind in KINDS.items()),
         rules=_rules(preferences.skip_rules),
         entities=_ENTITIES if preferences.names_entities else "",
         measure=_MEASURES[preferences.verbosity],
@@ -83,9 +84,7 @@ Each event is either named by an observation or skipped with a reason of a few w
 
 # Fields
 - events: the ids of the events it is drawn from, one at least
-- type: bugfix (was broken, works), feature (can do more), refactor (same behaviour, other shape), change (any other alteration), \
-discovery (learned, nothing altered), decision (a choice and its reason), security_alert (needs action soon), security_note (worth \
-knowing for security), sensitive (confidential: say that it is there, never its value)
+- type: {types}
 - title: the outcome in one short line
 - subtitle: why it matters, at most 24 words
 - narrative: what was the case, what was done, how it ends

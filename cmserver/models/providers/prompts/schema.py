@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from cmserver.models.providers.model import Prompt, PromptKind
+from cmserver.models.providers.model import KINDS, Prompt, PromptKind
 
 _TEXT: dict[str, object] = {"type": "string"}
 _TEXTS: dict[str, object] = {"type": "array", "items": _TEXT}
 _TRUTH: dict[str, object] = {"type": "boolean"}
 _NUMBER: dict[str, object] = {"type": "number"}
 _NUMBERS: dict[str, object] = {"type": "array", "items": {"type": "integer"}}
-_TYPES = ["bugfix", "feature", "refactor", "change", "discovery", "decision", "security_alert", "security_note", "sensitive"]
 
 
 def _object(**properties: object) -> dict[str, object]:
@@ -20,7 +19,7 @@ def _object(**properties: object) -> dict[str, object]:
 
 _FIELDS: dict[str, object] = {
     "events": _TEXTS,
-    "type": {"type": "string", "enum": _TYPES},
+    "type": {"type": "string", "enum": list(KINDS)},
     "title": _TEXT,
     "subtitle": _TEXT,
     "narrative": _TEXT,
