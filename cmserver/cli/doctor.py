@@ -36,6 +36,7 @@ from cmserver.models.providers.embedding.model import Embedder
 from cmserver.models.providers.failures import FAILURE_HELP, find_error_in_prose
 from cmserver.models.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError, ProviderSettings, Rules
 from cmserver.models.providers.prices import compute_cost
+from cmserver.models.providers.table import PROVIDERS
 from cmserver.observations.normalise import normalise_answer
 from cmserver.ops.doctor.database import check_credentials, check_database
 from cmserver.ops.doctor.machine import check_agents, check_port
@@ -47,7 +48,6 @@ from cmserver.rules.batch import observe
 from cmserver.rules.model import SessionRecord
 
 _DATABASE_SECONDS = 8.0
-_KEYS = {name.removesuffix("_api_key") for name in Settings.__struct_fields__ if name.endswith("_api_key")}
 _EMBEDDER_REMEDIES = {
     FailureKind.TRANSIENT: "time; if it persists, check that it runs and that CMSERVER_EMBEDDER_BASE_URL is right",
     FailureKind.AUTH_INVALID: "check its key; that of a server at CMSERVER_EMBEDDER_BASE_URL is CMSERVER_EMBEDDER_KEY",
@@ -286,7 +286,7 @@ def _format_price(price: Decimal | None) -> str:
 def describe_failure(name: str, error: ProviderError) -> str:
     """The failure and its remedy as the predicate of a sentence about the provider."""
     entry = FAILURE_HELP[error.kind]
-    key = f"{name.upper()}_API_KEY" if name in _KEYS else _SIGN_IN.get(name, "its key")
+    key = (name in PROVIDERS and PROVIDERS[name].key_setting) or _SIGN_IN.get(name, "its key")
     return f"{entry.predicate} ({str(error).rstrip('.')}). What helps: {entry.remedy.format(key=key)}."
 
 

@@ -27,6 +27,7 @@ from cmserver.models.providers.available import AvailableProvider, find_availabl
 from cmserver.models.providers.model import Completion
 from cmserver.models.providers.prices import compute_list_price
 from cmserver.models.providers.registry import DEFAULT_MODELS
+from cmserver.models.providers.table import PROVIDERS
 
 DAY_SESSIONS = 5
 """A day of ordinary work, as the offer assumes it."""
@@ -40,17 +41,6 @@ _ANSWER_SECONDS = 60.0
 _ENTER = "\n"
 _NO_ANSWER = "No answer: rules word the memory for now. The next start asks again."
 _PROVIDER_SETTINGS = ("provider", "model", "base_url")
-_RECIPIENTS = {
-    "claude-cli": "Anthropic, by the login of your claude program",
-    "anthropic": "Anthropic",
-    "openai": "OpenAI",
-    "gemini": "Google",
-    "openrouter": "OpenRouter, and by it to the model's company",
-}
-_NOT_BILLED = {
-    "claude-cli": "no bill: it counts against your Claude plan",
-    "ollama": "free; give it a context of 32,768 tokens (OLLAMA_CONTEXT_LENGTH)",
-}
 
 
 def offer_provider(loaded: LoadedSettings) -> str | None:
@@ -82,8 +72,8 @@ def offer_provider(loaded: LoadedSettings) -> str | None:
         return None
     click.echo(f"Kept in {loaded.config_file}: provider = {values['provider']}. Change it there, or with CMSERVER_PROVIDER.")
     if chosen is not None:
-        variable = f"{chosen.name.upper()}_API_KEY"
-        if loaded.sources.get(variable.lower(), "default").startswith(("environment", variable)):
+        variable = PROVIDERS[chosen.name].key_setting
+        if variable and loaded.sources.get(variable.lower(), "default").startswith(("environment", variable)):
             click.echo(f"The key stays where it is: each start of the server needs {variable} or {variable}_FILE.")
         click.echo("`cmserver doctor provider` tests it with one real call.")
     return values["provider"]
@@ -139,16 +129,16 @@ def compute_day_cost(model: str) -> Decimal | None:
 
 
 def _describe_cost(provider: AvailableProvider) -> str:
-    if provider.name in _NOT_BILLED:
-        return _NOT_BILLED[provider.name]
+    if bill := PROVIDERS[provider.name].bill:
+        return bill
     price = compute_day_cost(provider.model)
     return "price unknown" if price is None else f"about ${price:.2f} a day, at list price"
 
 
 def _describe_transfer(provider: AvailableProvider) -> str:
-    if provider.name == "ollama":
-        return "Nothing leaves this machine."
-    return f"Your prompts and the agent's tool uses, with secrets replaced, go to {_RECIPIENTS[provider.name]}."
+    if recipient := PROVIDERS[provider.name].recipient:
+        return f"Your prompts and the agent's tool uses, with secrets replaced, go to {recipient}."
+    return "Nothing leaves this machine."
 
 
 def _ask(count: int) -> str | None:

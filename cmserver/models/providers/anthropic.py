@@ -25,9 +25,9 @@ from cmserver.models.providers.http_client import require_key
 from cmserver.models.providers.model import MAX_ANSWER_BYTES, Completion, FailureKind, Prompt, ProviderError, ProviderSettings
 from cmserver.models.providers.prompts.render import render
 from cmserver.models.providers.prompts.schema import answer_schema
+from cmserver.models.providers.table import PROVIDERS
 
 _NAME = "Anthropic"
-_MODEL = "claude-haiku-5-5"
 _BASE_URL = "https://api.anthropic.com"
 _CONNECT_SECONDS = 10.0
 
@@ -70,7 +70,7 @@ class Anthropic:
 
     def __init__(self, settings: ProviderSettings, key: str) -> None:
         self.name = settings.name
-        self.model = settings.model or _MODEL
+        self.model = settings.model or PROVIDERS["anthropic"].model or ""
         self._key = key
         self._answer_max_tokens = settings.answer_max_tokens
         self._structured = True

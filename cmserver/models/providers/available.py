@@ -16,9 +16,9 @@ import msgspec
 
 from cmserver.base.configuration import is_loopback
 from cmserver.base.settings import Settings
-from cmserver.models.providers.registry import DEFAULT_MODELS, claude_program
+from cmserver.models.providers.registry import DEFAULT_MODELS, claude_program, find_key
+from cmserver.models.providers.table import PROVIDERS
 
-_OPENROUTER_MODEL = "openai/gpt-6-luna"
 _OLLAMA_PORT = 11434
 _OLLAMA_ADDRESS = f"http://127.0.0.1:{_OLLAMA_PORT}"
 """Where the provider looks for it without CMSERVER_BASE_URL."""
@@ -59,13 +59,8 @@ def find_available(settings: Settings, environ: Mapping[str, str]) -> list[Avail
     if is_loopback(settings.host) and shutil.which(program, path=environ.get("PATH")) is not None:
         found.append(AvailableProvider(name="claude-cli", model=DEFAULT_MODELS["claude-cli"]))
     found += _find_ollama(environ)
-    keys = {
-        "anthropic": settings.anthropic_api_key,
-        "openai": settings.openai_api_key,
-        "gemini": settings.gemini_api_key,
-        "openrouter": settings.openrouter_api_key,
-    }
-    found += [AvailableProvider(name=name, model=DEFAULT_MODELS.get(name, _OPENROUTER_MODEL)) for name, key in keys.items() if key]
+    offered = ((name, known.model or known.suggested_model) for name, known in PROVIDERS.items() if find_key(settings, name))
+    found += [AvailableProvider(name=name, model=model) for name, model in offered if model]
     return found
 
 

@@ -27,9 +27,9 @@ from cmserver.models.providers import failures
 from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError, ProviderSettings
 from cmserver.models.providers.prompts.render import render
 from cmserver.models.providers.prompts.schema import answer_schema
+from cmserver.models.providers.table import PROVIDERS
 
 _NAME = "The claude program"
-_MODEL = "haiku"
 """An alias that the program resolves."""
 _SHUTDOWN_SECONDS = 2.0
 """Time to clean up after SIGTERM."""
@@ -89,7 +89,7 @@ class ClaudeCli:
 
     def __init__(self, settings: ProviderSettings) -> None:
         self.name = settings.name
-        self.model = settings.model or _MODEL
+        self.model = settings.model or PROVIDERS["claude-cli"].model or ""
         self._program = settings.claude_program
         self._timeout_seconds = settings.timeout_seconds
         self._answer_max_tokens = settings.answer_max_tokens

@@ -13,10 +13,9 @@ from cmserver.models.providers.http_client import HttpAnswer, HttpEndpoint, deco
 from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError, ProviderSettings
 from cmserver.models.providers.prompts.render import render
 from cmserver.models.providers.prompts.schema import answer_schema
+from cmserver.models.providers.table import PROVIDERS
 
 BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
-MODEL = "gemini-3.5-flash-lite"
-"""The cheapest current model; Google's replacement for gemini-2.5-flash."""
 
 _REFUSED = {
     "SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR",
@@ -152,5 +151,5 @@ def make(settings: ProviderSettings) -> Gemini:
         secret=key,
         timeout_seconds=settings.timeout_seconds,
     )
-    model = (settings.model or MODEL).removeprefix("models/")
+    model = (settings.model or PROVIDERS["gemini"].model or "").removeprefix("models/")
     return Gemini(model, endpoint, answer_max_tokens=settings.answer_max_tokens)

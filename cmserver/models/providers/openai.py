@@ -20,44 +20,7 @@ from cmserver.models.providers.http_client import HttpAnswer, HttpEndpoint, chec
 from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError, ProviderSettings
 from cmserver.models.providers.prompts.render import render
 from cmserver.models.providers.prompts.schema import answer_schema
-
-
-class _Preset(msgspec.Struct, frozen=True, kw_only=True):
-    """The defaults of a name in CMSERVER_PROVIDER."""
-
-    name: str
-    base_url: str
-    key_setting: str | None = None
-    """The setting of its key; None if it needs none."""
-    model: str | None = None
-    """The default at the default address; None if the operator must choose."""
-    effort: str | None = None
-    """`reasoning_effort`; None sends none."""
-    example: str = ""
-
-
-PRESETS = {
-    "openai": _Preset(
-        name="OpenAI",
-        base_url="https://api.openai.com/v1",
-        key_setting="OPENAI_API_KEY",
-        model="gpt-6-luna",
-        effort="low",
-        example="the name under which the server lists it",
-    ),
-    "openrouter": _Preset(
-        name="OpenRouter",
-        base_url="https://openrouter.ai/api/v1",
-        key_setting="OPENROUTER_API_KEY",
-        example="openai/gpt-6-luna for example; openrouter.ai/models lists them",
-    ),
-    "ollama": _Preset(
-        name="Ollama",
-        base_url="http://127.0.0.1:11434/v1",
-        effort="none",
-        example="one that `ollama list` shows, qwen3:8b for example",
-    ),
-}
+from cmserver.models.providers.table import PROVIDERS
 
 _Limit = Literal["max_completion_tokens", "max_tokens"]
 _OTHER: dict[_Limit, _Limit] = {"max_completion_tokens": "max_tokens", "max_tokens": "max_completion_tokens"}
@@ -297,7 +260,7 @@ def _add_usage(first: Completion, second: Completion) -> Completion:
 
 def make(settings: ProviderSettings) -> OpenAI:
     """Make the provider. Raises Invalid for a missing key or model."""
-    preset = PRESETS[settings.name]
+    preset = PROVIDERS[settings.name]
     at_home = settings.base_url is None
     key = None
     if preset.key_setting and at_home:
@@ -309,7 +272,7 @@ def make(settings: ProviderSettings) -> OpenAI:
         raise Invalid(f"The provider {settings.name} needs a model: set CMSERVER_MODEL ({preset.example}).")
     is_openai = at_home and settings.name == "openai"
     endpoint = HttpEndpoint(
-        preset.name if at_home or settings.name != "openai" else "The server at CMSERVER_BASE_URL",
+        preset.title if at_home or settings.name != "openai" else "The server at CMSERVER_BASE_URL",
         settings.base_url or preset.base_url,
         headers={"authorization": f"Bearer {key}"} if key else {},
         secret=key,
@@ -320,6 +283,6 @@ def make(settings: ProviderSettings) -> OpenAI:
         model,
         endpoint,
         answer_max_tokens=settings.answer_max_tokens,
-        effort=preset.effort if is_openai or settings.name == "ollama" else None,
+        effort=preset.effort if at_home or not preset.has_key else None,
         is_openai=is_openai,
     )

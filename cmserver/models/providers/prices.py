@@ -7,19 +7,16 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache
 from importlib.resources import files
-from typing import Literal
 
 import msgspec
 
 from cmserver.models.providers.model import Completion
+from cmserver.models.providers.table import PROVIDERS
 
 _MILLION = Decimal(1_000_000)
 
 # A snapshot's date or number after a model's name.
 _SNAPSHOT = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2}|\d{3})$")
-
-_NOT_BY_THE_TOKEN = {"claude-cli", "ollama"}
-"""Providers that do not bill by the token: subscriptions, and one's own machine."""
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,7 +37,8 @@ class LongPrompt(Rates, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Price(Rates, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The price of a model from a day on."""
 
-    vendor: Literal["anthropic", "openai", "google"]
+    vendor: str
+    """The model's company, as OpenRouter writes it before the name."""
     model: str
     since: date = date.min
     above: LongPrompt | None = None
@@ -56,7 +54,8 @@ def compute_cost(provider: str, completion: Completion) -> Decimal | None:
     """US dollars of a call, as the provider reports, else at list price; None if unknown."""
     if completion.cost_usd is not None:
         return completion.cost_usd
-    return None if provider in _NOT_BY_THE_TOKEN else compute_list_price(completion.model, completion)
+    known = PROVIDERS.get(provider)
+    return None if known and known.bill else compute_list_price(completion.model, completion)
 
 
 def compute_list_price(model: str, completion: Completion, *, on: date | None = None) -> Decimal | None:

@@ -14,32 +14,14 @@ from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
 from cmserver.models.providers.http_client import require_key
 from cmserver.models.providers.model import Provider, ProviderChain, ProviderSettings, Rules
+from cmserver.models.providers.table import PROVIDERS
 
-_MODULES = {
-    "anthropic": "cmserver.models.providers.anthropic",
-    "gemini": "cmserver.models.providers.gemini",
-    "openai": "cmserver.models.providers.openai",
-    "openrouter": "cmserver.models.providers.openai",
-    "ollama": "cmserver.models.providers.openai",
-    "claude-cli": "cmserver.models.providers.claude_cli",
-}
-"""Each provider's module, imported on first use: a client library may take a second to load."""
 _OTHER_TOKENS = 6_750
 """Of a request beside its events: the instructions, and what it tells of the session."""
 _RULES = Rules()
-_NAMES = {_RULES.name, *_MODULES}
-
-_LARGE = {"anthropic": "ANTHROPIC_API_KEY"}
-"""The key of each provider whose client library takes more memory (44 MB) than a process should that never calls it."""
-
-DEFAULT_MODELS = {
-    _RULES.name: _RULES.model,
-    "anthropic": "claude-haiku-5-5",
-    "openai": "gpt-6-luna",
-    "gemini": "gemini-3.5-flash-lite",
-    "claude-cli": "haiku",
-}
-"""The model used when CMSERVER_MODEL is not set, as in the provider's module."""
+_NAMES = {_RULES.name, *PROVIDERS}
+DEFAULT_MODELS = {_RULES.name: _RULES.model, **{name: known.model for name, known in PROVIDERS.items() if known.model}}
+"""The model used when CMSERVER_MODEL is not set."""
 
 
 class ProviderModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +48,9 @@ def chain(settings: Settings) -> ProviderChain:
 def check(settings: Settings) -> None:
     """Raise Invalid for a provider of the chain that cannot be made; without its client library, where that is large."""
     for entry in provider_settings(settings):
-        if entry.name in _LARGE:
-            require_key(f"provider {entry.name}", entry.api_key, _LARGE[entry.name])
+        known = PROVIDERS.get(entry.name)
+        if known and known.key_setting and known.has_large_client:
+            require_key(f"provider {entry.name}", entry.api_key, known.key_setting)
         elif entry.name != _RULES.name:
             load(entry)
 
@@ -90,24 +73,24 @@ def provider_settings(settings: Settings) -> list[ProviderSettings]:
         _refuse_unknown(name)
     models = _align_with(names, settings.model, "CMSERVER_MODEL")
     base_urls = _align_with(names, settings.base_url, "CMSERVER_BASE_URL")
-    keys = {
-        "anthropic": settings.anthropic_api_key,
-        "gemini": settings.gemini_api_key,
-        "openai": settings.openai_api_key,
-        "openrouter": settings.openrouter_api_key,
-    }
     return [
         ProviderSettings(
             name=name,
             model=model or None,
             base_url=base_url or None,
-            api_key=keys.get(name),
+            api_key=find_key(settings, name),
             timeout_seconds=settings.provider_timeout_seconds,
             answer_max_tokens=answer_tokens(settings),
             claude_program=claude_program(os.environ),
         )
         for name, model, base_url in zip(names, models, base_urls, strict=True)
     ]
+
+
+def find_key(settings: Settings, name: str) -> str | None:
+    """The key that is set for the provider; None for none, or if it needs none."""
+    known = PROVIDERS.get(name)
+    return getattr(settings, known.key_setting.lower()) if known and known.key_setting else None
 
 
 def claude_program(environ: Mapping[str, str]) -> str:
@@ -132,8 +115,8 @@ def event_tokens(settings: Settings) -> int:
 def load(settings: ProviderSettings) -> Provider:
     """Make the client of a model. Raises Invalid for a missing setting or an unknown name."""
     name = settings.name
-    if name in _MODULES:
-        return cast("_ProviderModule", import_module(_MODULES[name])).make(settings)
+    if known := PROVIDERS.get(name):
+        return cast("_ProviderModule", import_module(f"cmserver.models.providers.{known.module}")).make(settings)
     _refuse_unknown(name)
     return _load_custom(name)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cmserver.base.configuration import load
 from cmserver.models.providers.available import AvailableProvider, find_available, find_ollama_address
-from cmserver.models.providers.openai import PRESETS
+from cmserver.models.providers.table import PROVIDERS
 from tests.models.providers.fake.server import FakeProvider, Reply, fake_provider, json_reply
 from tests.table import try_rows
 
@@ -105,4 +105,4 @@ def test_only_this_machines_ollama_has_an_address(host: str, address: str | None
 
 
 def test_the_usual_address_is_that_of_the_provider():
-    assert f"{find_ollama_address({})}/v1" == PRESETS["ollama"].base_url
+    assert f"{find_ollama_address({})}/v1" == PROVIDERS["ollama"].base_url

@@ -21,10 +21,10 @@ from cmserver.models.providers.model import (
     ProviderError,
     ProviderSettings,
 )
-from cmserver.models.providers.openai import PRESETS
 from cmserver.models.providers.prompts.render import render
 from cmserver.models.providers.prompts.schema import SCHEMAS
 from cmserver.models.providers.registry import load
+from cmserver.models.providers.table import PROVIDERS
 from tests.models.providers.fake import openai as said
 from tests.models.providers.fake.answers import ANSWER, PROMPT, SUMMARY, XML
 from tests.models.providers.fake.server import FakeProvider, Reply, json_reply
@@ -87,7 +87,7 @@ async def test_a_request_has_the_model_the_words_the_schema_and_the_most_tokens(
 
 
 async def test_openai_itself_is_asked_its_usual_model_with_little_effort(fake: FakeProvider, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(PRESETS, "openai", msgspec.structs.replace(PRESETS["openai"], base_url=fake.url))
+    monkeypatch.setitem(PROVIDERS, "openai", msgspec.structs.replace(PROVIDERS["openai"], base_url=fake.url))
     fake.replies = [ok()]
 
     await provider(fake, base_url=None, model=None, answer_max_tokens=2048).complete(PROMPT)
