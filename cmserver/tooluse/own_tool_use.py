@@ -16,7 +16,8 @@ _QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""", re.DOTALL)
 _UNUSUAL = re.compile(r"""[\n()<>'"`]|(?<!&)&(?!&)""")
 """Outside of quotes: several lines, subshells, redirections, background commands, an unclosed quote."""
 _SUBSTITUTION = re.compile(r"(?<!\\)(?:`|\$\()")
-_CLIENT = re.compile(r"(?:^|/)(?:claude-code|codex|gemini|cursor|opencode)/hook$")
+_CLIENT = re.compile(r"(?:^|/)[a-z][a-z0-9-]*/hook$")
+"""The hook client in the folder of its agent, which may be any."""
 _READING = {"context", "sessions"}
 _ROUTE = re.compile(r"/v1/(?:observations(?:/[\w-]+)?|search|context)/?(?:[?#].*)?$", re.DOTALL)
 _MARK = re.compile(r"cmserver|\bcms_", re.IGNORECASE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from importlib import import_module
 
 import msgspec
 from starlette.requests import Request
@@ -15,7 +16,7 @@ from cmserver.base.http.operation import post
 from cmserver.base.http.wire import STATUS, answer, caller, dependency, read_leniently, read_sized
 from cmserver.base.ids import from_epoch_ms, named_id, request_id
 from cmserver.base.text import storable
-from cmserver.doors.hooks import claude_code, codex, cursor, gemini, opencode
+from cmserver.client.agents import AGENTS
 from cmserver.doors.hooks.code import take_code_changes
 from cmserver.doors.hooks.model import Adapter, HookCall, HookHeaders, HookOutput, HookReply, SpecificOutput
 from cmserver.doors.hooks.take import HookDelivery, HookTaker
@@ -23,8 +24,11 @@ from cmserver.doors.hooks.wire import CodeChangesIn, CodeChangesOut
 
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 ADAPTERS: dict[str, Adapter] = {
-    adapter.platform: adapter for adapter in (claude_code.ADAPTER, codex.ADAPTER, gemini.ADAPTER, cursor.ADAPTER, opencode.ADAPTER)
+    agent.name: import_module(f"cmserver.doors.hooks.{agent.name.replace('-', '_')}").ADAPTER
+    for agent in AGENTS.values()
+    if agent.records
 }
+"""By the name of the agent, which is also that of the adapter's file."""
 
 
 async def post_hook(request: Request) -> Response:
