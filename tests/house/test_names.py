@@ -98,13 +98,13 @@ def defined_twice(classes: Classes) -> Iterator[str]:
 def ambiguous_imports(sources: Mapping[str, str]) -> list[str]:
     """Names that are bound to different modules in different files, as `sessions` for two of them.
 
-    Inside its own folder a module has the name of its file (`repository`); `web.routes` mounts the pages by theirs.
+    Inside its own folder a module has the name of its file (`repository`).
     """
     modules = {file.removesuffix(".py").removesuffix("/__init__").replace("/", "."): file for file in sources}
     bound: dict[str, set[str]] = defaultdict(set)
     for module, file in modules.items():
         for node in ast.walk(ast.parse(sources[file])):
-            if not isinstance(node, ast.ImportFrom) or module.endswith(".web.routes"):
+            if not isinstance(node, ast.ImportFrom):
                 continue
             for alias in node.names:
                 imported = f"{node.module}.{alias.name}"

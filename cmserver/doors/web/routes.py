@@ -1,58 +1,22 @@
-"""All routes of the web interface. A new file of pages adds its `routes` here, before NoPage."""
+"""All routes of the web interface: the `routes` of each file of pages."""
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute
+from importlib import import_module
+from pkgutil import iter_modules
 
-from cmserver.doors.web import static_files
+from starlette.routing import BaseRoute, Route
+
+from cmserver.doors.web import pages, static_files
 from cmserver.doors.web.page import NoPage
-from cmserver.doors.web.pages import (
-    accounts,
-    analytics,
-    audit,
-    costs,
-    doctor,
-    graph,
-    jobs,
-    keys,
-    live,
-    observation,
-    observations,
-    profile,
-    projects,
-    queue,
-    review,
-    server,
-    sessions,
-    steward,
-    team,
-    today,
-    why,
-)
 
-PAGES: list[BaseRoute] = [
-    *today.routes,
-    *projects.routes,
-    *sessions.routes,
-    *why.routes,
-    *observations.routes,
-    *observation.routes,
-    *review.routes,
-    *graph.routes,
-    *live.routes,
-    *team.routes,
-    *keys.routes,
-    *audit.routes,
-    *server.routes,
-    *profile.routes,
-    *accounts.routes,
-    *queue.routes,
-    *jobs.routes,
-    *costs.routes,
-    *analytics.routes,
-    *steward.routes,
-    *doctor.routes,
+_FOUND: list[Route] = [
+    route
+    for module in iter_modules(pages.__path__, f"{pages.__name__}.")
+    for route in getattr(import_module(module.name), "routes", [])
 ]
+PAGES: list[Route] = sorted(_FOUND, key=lambda route: (-route.path.count("/"), route.path.replace("{", "~")))
+"""The first that matches answers: a longer path before a shorter one, and a word (`why`) before a name in braces."""
 
 routes: list[BaseRoute] = [
     *PAGES,
