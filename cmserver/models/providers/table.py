@@ -39,13 +39,7 @@ class KnownProvider(msgspec.Struct, frozen=True, kw_only=True):
 PROVIDERS = {
     row.name: row
     for row in (
-        KnownProvider(
-            name="anthropic",
-            recipient="Anthropic",
-            model="claude-haiku-5-5",
-            module="anthropic",
-            has_large_client=True,
-        ),
+        KnownProvider(name="anthropic", recipient="Anthropic", model="claude-haiku-5-5", module="anthropic", has_large_client=True),
         KnownProvider(
             name="openai",
             title="OpenAI",
