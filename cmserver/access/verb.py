@@ -69,7 +69,8 @@ class VerbCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """An option, or an argument where `name` is in capitals; its type, range and default are those of the verb's field.
+    """An option, or an argument where `name` is in capitals, in brackets one that may be left out; its type, range and default are
+    those of the verb's field.
 
     `default` is for a field that the API requires; `on` is what a flag means.
     """
@@ -84,7 +85,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def parameter(self) -> str:
         """Its name in `Typed`."""
-        return self.name.strip("-").replace("-", "_").lower()
+        return self.name.strip("-[]").replace("-", "_").lower()
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +97,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     confirm: Callable[[Typed], str] | None
     quiet: tuple[str, Callable[[Any], str]] | None
+    sets: Mapping[str, object]
 
 
 class Verb(Operation):
@@ -202,7 +204,7 @@ def option(
     name: str, text: str = "", *, field: str = "", metavar: str | None = None, default: object = None, on: object = True
 ) -> Callable[[Verb], Verb]:
     """Give the verb's command above an option for a field; without `field` for the one of its own name."""
-    field = field or name.strip("-").replace("-", "_").lower()
+    field = field or name.strip("-[]").replace("-", "_").lower()
     given = Option(name=name, field=field, text=text, metavar=metavar, default=default, on=on)
 
     def add(verb: Verb) -> Verb:
@@ -219,14 +221,17 @@ def command(
     text: str = "",
     confirm: Callable[[Typed], str] | None = None,
     quiet: tuple[str, Callable[[Any], str]] | None = None,
+    sets: Mapping[str, object] | None = None,
 ) -> Callable[[Verb], Verb]:
     """Make a command of the verb, with the options below. `text` is its help, without it the first paragraph of the docstring.
 
-    `confirm` is what is asked before, without --yes; `quiet` is the help of --quiet and what is printed then.
+    `confirm` is what is asked before, without --yes; `quiet` is the help of --quiet and what is printed then;
+    `sets` are fields that the command's name says.
     """
 
     def add(verb: Verb) -> Verb:
-        verb.commands.append(Command(name=name, shows=shows, options=verb.options, text=text, confirm=confirm, quiet=quiet))
+        given = Command(name=name, shows=shows, options=verb.options, text=text, confirm=confirm, quiet=quiet, sets=sets or {})
+        verb.commands.append(given)
         verb.options = []
         return verb
 

@@ -8,6 +8,7 @@ import msgspec
 
 from cmserver.access.audit.model import AuditEntry
 from cmserver.access.model import Consolidation, GenerationPolicy, Project, RetentionPolicy, Role, Team
+from cmserver.base.columns import Cell
 from cmserver.base.structs import reshape
 
 
@@ -34,6 +35,19 @@ class ProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 def project_out(project: Project) -> ProjectOut:
     return reshape(project, ProjectOut, generation_policy=project.policy)
+
+
+def policy_fields(policy: GenerationPolicy) -> tuple[tuple[str, Cell], ...]:
+    """The policy for `render_fields`."""
+    return (
+        ("mode", policy.mode),
+        ("debounce seconds", None if policy.debounce_seconds is None else f"{policy.debounce_seconds:g}"),
+        ("skipped event types", ", ".join(policy.skip_event_types)),
+        ("skipped tools", ", ".join(policy.skip_tools)),
+        ("verbosity", policy.verbosity),
+        ("language", policy.language),
+        *((("skip rule", rule) for rule in policy.skip_rules) if policy.skip_rules else (("skip rules", None),)),
+    )
 
 
 class TeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

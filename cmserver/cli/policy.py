@@ -9,7 +9,7 @@ import click
 from msgspec import structs
 
 from cmserver.access.model import GenerationPolicy, MergeStrategy, RetentionPolicy
-from cmserver.access.wire import ProjectOut, TeamOut
+from cmserver.access.wire import ProjectOut, TeamOut, policy_fields
 from cmserver.base.columns import Cell, render_fields
 from cmserver.cli import api_client
 
@@ -124,19 +124,6 @@ def change_policy(policy: Policy, options: Mapping[str, object]) -> Policy | Non
     if not changes and not options["clear"]:
         return None
     return structs.replace(type(policy)() if options["clear"] else policy, **changes)
-
-
-def policy_fields(policy: GenerationPolicy) -> tuple[tuple[str, Cell], ...]:
-    """The policy for `render_fields`."""
-    return (
-        ("mode", policy.mode),
-        ("debounce seconds", None if policy.debounce_seconds is None else f"{policy.debounce_seconds:g}"),
-        ("skipped event types", ", ".join(policy.skip_event_types)),
-        ("skipped tools", ", ".join(policy.skip_tools)),
-        ("verbosity", policy.verbosity),
-        ("language", policy.language),
-        *((("skip rule", rule) for rule in policy.skip_rules) if policy.skip_rules else (("skip rules", None),)),
-    )
 
 
 def retention_fields(retention: RetentionPolicy) -> tuple[tuple[str, Cell], ...]:

@@ -8,7 +8,7 @@ import click
 
 from cmserver.access.model import Consolidation
 from cmserver.access.projects import canonical_id
-from cmserver.access.wire import OneProjectOut, ProjectOut, ProjectsOut
+from cmserver.access.wire import OneProjectOut, ProjectOut, ProjectsOut, policy_fields
 from cmserver.base.columns import Columns, format_time, render_fields, render_table
 from cmserver.base.errors import NotFound
 from cmserver.cli import policy as cli_policy
@@ -48,7 +48,7 @@ def _lines(result: OneProjectOut) -> str:
     project = result.project
     return render_fields(
         *Columns(ProjectOut, "id, project=canonical_id, name, aliases").fields(project),
-        *cli_policy.policy_fields(project.generation_policy),
+        *policy_fields(project.generation_policy),
         ("search language", project.search_language),
         ("consolidation", project.consolidation),
         ("merges worded by", "model" if project.merge_with_model else "rules"),

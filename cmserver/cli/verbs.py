@@ -14,8 +14,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cmserver.access.api import routes as access_routes
 from cmserver.access.verb import Command, Option, Verb
+from cmserver.access.wire import TeamsOut
 from cmserver.base.http.operation import Operation
-from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, yes_option
+from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, team_command, yes_option
 from cmserver.cli.keys import rotate
 from cmserver.cli.users import list_users
 from cmserver.client.server_api import ApiAnswer
@@ -35,6 +36,7 @@ _GROUPS = {
 
     When a budget is spent, generation waits: events are stored, and become observations in the next period or with a larger budget.
     """,
+    "teams members": "The members of the key's team, with an account or without.",
     "users": "People who sign in to the web interface: invitations, roles and new passwords.",
     "keys": "API keys of the team.",
     "providers": "The providers that generate observations. One that fails is paused for the whole server, and resumes by itself.",
@@ -45,14 +47,20 @@ _BY_HAND = {"users": [list_users], "keys": [rotate]}
 
 
 def add_commands(cli: click.Group) -> None:
-    """Add a command for each row that has one, in the group that its name begins with."""
-    groups = {name: click.Group(name, help=inspect.cleandoc(text), commands=_BY_HAND.get(name)) for name, text in _GROUPS.items()}
-    for group in groups.values():
-        cli.add_command(group)
+    """Add a command for each row that has one, in the group that its name begins with. Groups made by hand are there already."""
+    for name, text in _GROUPS.items():
+        *outer, last = name.split()
+        _find_group(cli, outer).add_command(click.Group(last, help=inspect.cleandoc(text), commands=_BY_HAND.get(name)))
     rows = [(verb, command) for verb in _ROUTES if isinstance(verb, Verb) for command in verb.commands]
     for verb, command in rows:
-        group, _, name = command.name.rpartition(" ")
-        groups.get(group, cli).add_command(_make_command(verb, command), name)
+        *outer, last = command.name.split()
+        _find_group(cli, outer).add_command(_make_command(verb, command), last)
+
+
+def _find_group(cli: click.Group, words: Sequence[str]) -> click.Group:
+    for word in words:
+        cli = cast("click.Group", cli.commands[word])
+    return cli
 
 
 def _make_command(verb: Verb, command: Command) -> click.Command:
@@ -63,11 +71,17 @@ def _make_command(verb: Verb, command: Command) -> click.Command:
         fields = {field.name: field for field in msgspec.structs.fields(verb.given)}
     is_list = fields.keys() >= {"limit", "cursor"}
     options = [*_arguments(verb, command), *command.options]
+    names_team = any(option.field == "team" for option in options)
 
     async def act(client: ApiClient, **typed: Any) -> None:
         if command.confirm is not None:
             confirm(command.confirm(typed), yes=typed["yes"])
-        given = {option.field: typed[option.parameter] for option in options}
+        given = {**{option.field: typed[option.parameter] for option in options}, **command.sets}
+        if "{team}" in verb.path:
+            if names_team:
+                await client.act_for_team(given["team"])
+            if given.get("team") is None:
+                given["team"] = str((await client.get("/v1/teams")).read(TeamsOut).teams[0].id)
         sent = {fields[name].encode_name: value for name, value in given.items() if name in fields and value not in (None, ())}
         answer = await _send(client, verb, given, sent, limit=typed["limit"] if is_list else None)
         if command.quiet is not None and typed["quiet"]:
@@ -76,16 +90,16 @@ def _make_command(verb: Verb, command: Command) -> click.Command:
             client.show(answer, _out(verb), lambda out: command.shows(out, typed))
 
     act.__doc__ = command.text or (inspect.getdoc(verb.endpoint) or "").partition("\n\n")[0]
-    made = api_command(act)
+    made = (team_command if names_team else api_command)(act)
     for decorate in reversed([*_click_options(options, command, fields, hints, is_list=is_list)]):
         made = decorate(made)
     return click.command()(made)
 
 
 def _arguments(verb: Verb, command: Command) -> Iterator[Option]:
-    """The names in the path, for which the command has no option."""
+    """The names in the path, for which the command has no option; without an option the team is the key's own."""
     for name in cast("list[str]", _PATH_NAME.findall(verb.path)):
-        if all(option.field != name for option in command.options):
+        if name != "team" and all(option.field != name for option in command.options):
             yield Option(name=name.upper(), field=name, text="", metavar=None, default=None, on=True)
 
 
@@ -111,7 +125,7 @@ def _click_options(
         if option.name.startswith("-"):
             yield _click_option(option, fields[option.field], type_, metas)
         else:
-            yield click.argument(option.parameter, type=_click_type(type_, metas))
+            yield click.argument(option.parameter, type=_click_type(type_, metas), required=option.name[0] != "[")
     if is_list:
         yield limit_option
     if command.quiet is not None:

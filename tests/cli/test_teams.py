@@ -60,21 +60,6 @@ async def test_the_own_team_need_not_be_named(cms: Cms, cast: Cast):
     assert own.read(OneTeamOut).team == named.read(OneTeamOut).team
 
 
-async def test_another_team_does_not_exist(cms: Cms, cast: Cast):
-    real = await cms("teams", "show", "red", key=cast.alice.key)
-    invented = await cms("teams", "show", "purple", key=cast.alice.key)
-
-    assert real.code == 1
-    assert real.err == invented.err
-
-
-async def test_a_team_is_renamed(cms: Cms, cast: Cast):
-    said = await cms("teams", "rename", "blue", "azure", key=cast.alice.key)
-
-    assert said.code == 0
-    assert (await cms("teams", "list", key=cast.alice.key)).column("name") == ["azure"]
-
-
 async def test_the_operator_sets_a_teams_limits_and_takes_them_away(cms: Cms, cast: Cast):
     def limits(said: OneTeamOut) -> tuple[int | None, int | None]:
         return said.team.requests_per_minute, said.team.events_per_month

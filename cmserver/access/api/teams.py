@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from starlette.requests import Request
-from starlette.responses import Response
 
-from cmserver.access import teams, wire
-from cmserver.access.api.inputs import Metadata, clean_metadata, forget
+from cmserver.access import teams, verb, wire
+from cmserver.access.api.inputs import Metadata, clean_metadata
 from cmserver.access.clean import Name, clean_name, clean_policy
 from cmserver.access.keys import manage as manage_keys
-from cmserver.access.model import GenerationPolicy, Principal, RetentionPolicy, Role
+from cmserver.access.model import GenerationPolicy, RetentionPolicy, Role
 from cmserver.access.people import manage as manage_people
 from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
 from cmserver.access.people.model import Member, MemberChange, RemovedMember
+from cmserver.access.people.wire import format_removed
 from cmserver.access.teams import TeamChange
+from cmserver.access.verb import VerbCall, command, option
 from cmserver.base import lookalikes
+from cmserver.base.columns import Columns, render_fields
+from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
-from cmserver.base.http.operation import delete, get, patch, post, put
-from cmserver.base.http.wire import answer, caller, convert, db, dependency, query, read_sized
 from cmserver.base.ids import new_id
 from cmserver.base.paging import Limit, page, place_by_name
 from cmserver.base.sql import Conn
@@ -46,6 +46,7 @@ class TeamChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     with the scope `*`.
     """
 
+    team: str
     name: Name | UnsetType = UNSET
     metadata: Metadata | UnsetType | None = UNSET
     generation_policy: GenerationPolicy | UnsetType | None = UNSET
@@ -58,6 +59,8 @@ class TeamChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
 class MemberIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """PUT of a member. Without `metadata`, what is noted stays."""
 
+    team: str
+    user: Name
     role: Role
     metadata: Metadata | UnsetType | None = UNSET
 
@@ -69,130 +72,177 @@ class ListQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     cursor: str | None = None
 
 
-async def get_teams(request: Request) -> Response:
+class MembersQuery(ListQuery, kw_only=True, forbid_unknown_fields=True):
+    """A page of a team's members."""
+
+    team: str
+
+
+class MemberName(msgspec.Struct, kw_only=True):
+    """The path of a member."""
+
+    team: str
+    user: Name
+
+
+_LIMITS = "requests/min=requests_per_minute, events/month=events_per_month"
+TEAM_COLUMNS = Columns(wire.TeamOut, f"id, name, {_LIMITS}, created, archived")
+
+
+def render_team(team: wire.TeamOut) -> str:
+    return render_fields(
+        *Columns(wire.TeamOut, f"id, name, {_LIMITS}").fields(team),
+        *wire.policy_fields(team.generation_policy),
+        *Columns(wire.TeamOut, "created, archived").fields(team),
+    )
+
+
+def render_one_team(result: wire.OneTeamOut, _: object = None) -> str:
+    return render_team(result.team)
+
+
+@verb.get("/v1/teams", "")
+async def get_teams(call: VerbCall, given: ListQuery) -> wire.TeamsOut:
     """The caller's team."""
-    principal = await caller(request, Principal)
-    query(request, ListQuery)
-    async with db(request).tenant(principal.team_id) as conn:
-        team = await teams.require_team(conn, principal, str(principal.team_id))
-    return answer(wire.TeamsOut(teams=[wire.team_out(team)], next_cursor=None))
+    place_by_name(given.cursor)
+    async with call.read() as conn:
+        team = await teams.require_team(conn, call.principal, str(call.principal.team_id))
+    return wire.TeamsOut(teams=[wire.team_out(team)], next_cursor=None)
 
 
-async def post_team(request: Request) -> Response:
+@verb.post("/v1/teams", "*", status=201, whole_team=True)
+async def post_team(call: VerbCall, given: TeamIn) -> wire.NewTeamOut:
     """Make a team with its first key, which may do everything in it; whoever asks becomes its owner."""
-    principal = await caller(request, Principal)
-    teams.require_team_key(principal)
-    body, size = await read_sized(request, TeamIn)
-    name = clean_name(body.name, at="$.name")
-    metadata = await clean_metadata(body.metadata, size)
-    async with db(request).tenant(principal.team_id) as conn:
-        has = await manage_keys.load_caller_grant(conn, principal)
-    operator = msgspec.structs.replace(principal, team_id=new_id(), team_name=name)
-    team, new_key = await db(request).in_tenant(
+    name = clean_name(given.name, at="$.name")
+    metadata = await clean_metadata(given.metadata, call.size_bytes)
+    async with call.read() as conn:
+        has = await manage_keys.load_caller_grant(conn, call.principal)
+    operator = msgspec.structs.replace(call.principal, team_id=new_id(), team_name=name)
+    team, new_key = await call.dependency(Db).in_tenant(
         operator.team_id,
         lambda conn: teams.create(conn, operator, has, name=name, metadata=metadata),
     )
-    return answer(wire.NewTeamOut(team=wire.team_out(team), key=reshape(new_key.key, wire.KeyOut), api_key=new_key.text), 201)
+    return wire.NewTeamOut(team=wire.team_out(team), key=reshape(new_key.key, wire.KeyOut), api_key=new_key.text)
 
 
-async def get_team(request: Request) -> Response:
+@command("teams show", render_one_team, text="Show one team, by name or id. [default: the key's own]")
+@option("[TEAM]")
+@verb.get("/v1/teams/{team}", "")
+async def get_team(call: VerbCall, given: str) -> wire.OneTeamOut:
     """The caller's team, by its id or name."""
-    principal = await caller(request, Principal)
-    async with db(request).tenant(principal.team_id) as conn:
-        team = await teams.require_team(conn, principal, str(request.path_params["team"]))
-    return answer(wire.OneTeamOut(team=wire.team_out(team)))
+    async with call.read() as conn:
+        return wire.OneTeamOut(team=wire.team_out(await teams.require_team(conn, call.principal, given)))
 
 
-async def patch_team(request: Request) -> Response:
+@command(
+    "teams archive",
+    render_one_team,
+    text="Archive a team: its keys stop working, nothing is deleted. Only the operator can undo it.",
+    confirm=lambda typed: f"Archive the team {typed['team']}? None of its keys will work.",
+    sets={"archived": True},
+)
+@option("TEAM")
+@command(
+    "teams unarchive",
+    render_one_team,
+    text="Restore an archived team. Needs --operator: the team's own keys do not work.",
+    sets={"archived": False},
+)
+@option("TEAM")
+@command("teams rename", render_one_team, text="Rename a team. Operator only: --operator, or a key with the scope *.")
+@option("TEAM")
+@option("NAME")
+@verb.patch("/v1/teams/{team}", "admin", whole_team=True)
+async def patch_team(call: VerbCall, given: TeamChangeIn) -> wire.OneTeamOut:
     """Change a team's notes and policy, or archive it: then its keys open nothing, and only the operator brings it back."""
-    principal = await caller(request, Principal)
-    body, size = await read_sized(request, TeamChangeIn)
     change = TeamChange(
-        name=UNSET if body.name is UNSET else clean_name(body.name, at="$.name"),
-        metadata=UNSET if body.metadata is UNSET else await clean_metadata(body.metadata, size),
-        policy=UNSET if body.generation_policy is UNSET else clean_policy(body.generation_policy),
-        retention=UNSET if body.retention is UNSET else body.retention or RetentionPolicy(),
-        archived=body.archived,
-        requests_per_minute=body.requests_per_minute,
-        events_per_month=body.events_per_month,
+        name=UNSET if given.name is UNSET else clean_name(given.name, at="$.name"),
+        metadata=UNSET if given.metadata is UNSET else await clean_metadata(given.metadata, call.size_bytes),
+        policy=UNSET if given.generation_policy is UNSET else clean_policy(given.generation_policy),
+        retention=UNSET if given.retention is UNSET else given.retention or RetentionPolicy(),
+        archived=given.archived,
+        requests_per_minute=given.requests_per_minute,
+        events_per_month=given.events_per_month,
     )
-    team = await db(request).in_tenant(
-        principal.team_id, lambda conn: teams.change(conn, principal, str(request.path_params["team"]), change)
-    )
-    forget(request, principal)
-    return answer(wire.OneTeamOut(team=wire.team_out(team)))
+    team = await call.write(lambda conn: teams.change(conn, call.principal, given.team, change))
+    call.drop_cached()
+    return wire.OneTeamOut(team=wire.team_out(team))
 
 
-async def get_members(request: Request) -> Response:
+_MEMBERS = Columns(
+    wire.MemberOut,
+    "user=user_id, role, account, since=created",
+    account=lambda member: "yes" if member.account_id else "no",
+)
+
+
+@command(
+    "teams members list",
+    _MEMBERS.page("members", "The team has no members.", shrink=("user",)),
+    text="List the members of the team.",
+)
+@verb.get("/v1/teams/{team}/members", "", whole_team=True)
+async def get_members(call: VerbCall, given: MembersQuery) -> wire.MembersOut:
     """A page of a team's members, newest first: those who sign in, and names that stand on keys."""
-    principal = await caller(request, Principal)
-    teams.require_team_key(principal)
-    params = query(request, ListQuery)
-    before, after = place_by_name(params.cursor)
+    before, after = place_by_name(given.cursor)
 
     async def load(conn: Conn) -> list[Member]:
-        team = await teams.require_team(conn, principal, str(request.path_params["team"]))
-        return await people.newest_members(conn, team.id, before=before, after=after, limit=params.limit + 1)
+        team = await teams.require_team(conn, call.principal, given.team)
+        return await people.newest_members(conn, team.id, before=before, after=after, limit=given.limit + 1)
 
-    rows = await dependency(request, Accounts).run(load)
-    members_of_page, next_cursor = page(rows, params.limit, lambda row: (row.created_at, row.user_id))
-    return answer(wire.MembersOut(members=[reshape(member, wire.MemberOut) for member in members_of_page], next_cursor=next_cursor))
+    rows = await call.dependency(Accounts).run(load)
+    members_of_page, next_cursor = page(rows, given.limit, lambda row: (row.created_at, row.user_id))
+    return wire.MembersOut(members=[reshape(member, wire.MemberOut) for member in members_of_page], next_cursor=next_cursor)
 
 
-async def put_member(request: Request) -> Response:
+@command("teams members set", lambda result, _: f"{result.member.user_id} is {result.member.role} of the team.")
+@option("USER")
+@option("--role", "Their role.", default="member")
+@verb.put("/v1/teams/{team}/members/{user:path}", "admin", whole_team=True)
+async def put_member(call: VerbCall, given: MemberIn) -> tuple[wire.OneMemberOut, bool]:
     """Add a member by name, or change a member's role. A lower role lowers what their keys may do."""
-    principal = await caller(request, Principal)
-    user = lookalikes.clean_name(_read_user(request))
-    body, size = await read_sized(request, MemberIn)
-    metadata = None if body.metadata is UNSET else await clean_metadata(body.metadata, size)
+    user = lookalikes.clean_name(_clean_user(given.user))
+    metadata = None if given.metadata is UNSET else await clean_metadata(given.metadata, call.size_bytes)
 
     async def put(conn: Conn) -> MemberChange:
-        await teams.require_team(conn, principal, str(request.path_params["team"]))
-        teams.require_team_key(principal)
-        return await manage_people.put_member(conn, principal, user, body.role, metadata)
+        await teams.require_team(conn, call.principal, given.team)
+        return await manage_people.put_member(conn, call.principal, user, given.role, metadata)
 
-    change = await dependency(request, Accounts).run(put)
-    return answer(wire.OneMemberOut(member=reshape(change.member, wire.MemberOut)), 201 if change.is_new else 200)
+    change = await call.dependency(Accounts).run(put)
+    return wire.OneMemberOut(member=reshape(change.member, wire.MemberOut)), change.is_new
 
 
-async def delete_member(request: Request) -> Response:
+@command(
+    "teams members remove",
+    lambda result, _: format_removed(result.user_id, result),
+    text="Remove a member, and end their keys and what they made in the team.",
+    confirm=lambda typed: f"Remove {typed['user']} from the team and revoke their keys?",
+)
+@option("USER")
+@verb.delete("/v1/teams/{team}/members/{user:path}", "admin", whole_team=True)
+async def delete_member(call: VerbCall, given: MemberName) -> wire.RemovedMemberOut:
     """Remove a member from a team: their keys end, and the keys and invitations that they made. An account stays."""
-    principal = await caller(request, Principal)
-    user = _read_user(request)
+    user = _clean_user(given.user)
 
     async def remove(conn: Conn) -> RemovedMember:
-        await teams.require_team(conn, principal, str(request.path_params["team"]))
-        teams.require_team_key(principal)
-        return await manage_people.remove_member(conn, principal, user)
+        await teams.require_team(conn, call.principal, given.team)
+        return await manage_people.remove_member(conn, call.principal, user)
 
-    removed = await dependency(request, Accounts).run(remove)
-    forget(request, principal)
-    return answer(
-        wire.RemovedMemberOut(
-            deleted=True,
-            user_id=removed.member.user_id,
-            revoked_keys=len(removed.keys),
-            other_keys=[reshape(key, wire.EndedKeyOut) for key in removed.other_keys],
-            withdrawn_invitations=removed.invitations,
-        )
+    removed = await call.dependency(Accounts).run(remove)
+    call.drop_cached()
+    return wire.RemovedMemberOut(
+        deleted=True,
+        user_id=removed.member.user_id,
+        revoked_keys=len(removed.keys),
+        other_keys=[reshape(key, wire.EndedKeyOut) for key in removed.other_keys],
+        withdrawn_invitations=removed.invitations,
     )
 
 
-def _read_user(request: Request) -> str:
-    user = convert(request.path_params["user"], cast("type[str]", Name), at="$.user")
+def _clean_user(user: str) -> str:
     if redact(user)[0].strip() != user or not lookalikes.clean_name(user):
         raise Invalid.at("$.user", "A user is named without spaces around it, and not by a secret, or by what nobody sees.")
     return user
 
 
-routes = [
-    get("/v1/teams", get_teams, "", wire.TeamsOut, query=ListQuery),
-    post("/v1/teams", post_team, "*", wire.NewTeamOut, status=201, body=TeamIn),
-    get("/v1/teams/{team}", get_team, "", wire.OneTeamOut),
-    patch("/v1/teams/{team}", patch_team, "admin", wire.OneTeamOut, body=TeamChangeIn),
-    get("/v1/teams/{team}/members", get_members, "", wire.MembersOut, query=ListQuery),
-    put(
-        "/v1/teams/{team}/members/{user:path}", put_member, "admin", {200: wire.OneMemberOut, 201: wire.OneMemberOut}, body=MemberIn
-    ),
-    delete("/v1/teams/{team}/members/{user:path}", delete_member, "admin", wire.RemovedMemberOut),
-]
+routes = [get_teams, post_team, get_team, patch_team, get_members, put_member, delete_member]
