@@ -97,7 +97,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     confirm: Callable[[Typed], str] | None
     quiet: tuple[str, Callable[[Any], str]] | None
-    sets: Mapping[str, object]
+    sets: Typed
 
 
 class Verb(Operation):
@@ -221,7 +221,7 @@ def command(
     text: str = "",
     confirm: Callable[[Typed], str] | None = None,
     quiet: tuple[str, Callable[[Any], str]] | None = None,
-    sets: Mapping[str, object] | None = None,
+    sets: Typed | None = None,
 ) -> Callable[[Verb], Verb]:
     """Make a command of the verb, with the options below. `text` is its help, without it the first paragraph of the docstring.
 

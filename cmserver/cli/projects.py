@@ -1,4 +1,4 @@
-"""`cmserver projects`: the projects of a team."""
+"""`cmserver projects`: what is more than its verb; the other commands are rows of verbs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import get_args
 
 import click
 
+from cmserver.access.api.projects import render_project
 from cmserver.access.model import Consolidation
 from cmserver.access.projects import canonical_id
-from cmserver.access.wire import OneProjectOut, ProjectOut, ProjectsOut, policy_fields
-from cmserver.base.columns import Columns, format_time, render_fields, render_table
+from cmserver.access.wire import OneProjectOut, ProjectOut
+from cmserver.base.columns import format_time, render_table
 from cmserver.base.errors import NotFound
 from cmserver.cli import policy as cli_policy
-from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
+from cmserver.cli.api_client import ApiClient, api_command, confirm, path_segment, present, yes_option
 from cmserver.cli.output import render_erasure
 from cmserver.graph.overviews.wire import ProjectOverviewOut
 from cmserver.ops.activity.wire import ProjectActivityOut
@@ -27,57 +28,6 @@ def projects() -> None:
     """
 
 
-@projects.command("list")
-@click.option("--archived", is_flag=True, help="Only archived projects.")
-@limit_option
-@api_command
-async def list_projects(client: ApiClient, limit: int, *, archived: bool) -> None:
-    """List the team's projects, newest first."""
-    client.show(await client.pages("/v1/projects", "projects", {"archived": archived or None}, limit=limit), ProjectsOut, _table)
-
-
-_COLUMNS = Columns(ProjectOut, "id, project=canonical_id, name, aliases, created, archived")
-
-
-def _table(page: ProjectsOut) -> str:
-    shrink = ("project", "name", "aliases")
-    return _COLUMNS.table(page.projects, page.next_cursor, empty="There are no projects.", shrink=shrink)
-
-
-def _lines(result: OneProjectOut) -> str:
-    project = result.project
-    return render_fields(
-        *Columns(ProjectOut, "id, project=canonical_id, name, aliases").fields(project),
-        *policy_fields(project.generation_policy),
-        ("search language", project.search_language),
-        ("consolidation", project.consolidation),
-        ("merges worded by", "model" if project.merge_with_model else "rules"),
-        ("isolated", "yes" if project.isolated else "no"),
-        *Columns(ProjectOut, "created, archived, joined to").fields(project),
-    )
-
-
-@projects.command()
-@click.argument("canonical_id")
-@click.option("--name", help="A short name. [default: the last part of the canonical id]")
-@click.option(
-    "--search-language", help="The main language of its texts: english, german, ...; simple for any other. [default: english]"
-)
-@api_command
-async def create(client: ApiClient, canonical_id: str, name: str | None, search_language: str | None) -> None:
-    """Create a project, or show it when it exists. Events create their project by themselves."""
-    body = present({"canonicalId": canonical_id, "name": name, "searchLanguage": search_language})
-    client.show(await client.post("/v1/projects", body), OneProjectOut, _lines)
-
-
-@projects.command()
-@click.argument("project")
-@api_command
-async def show(client: ApiClient, project: str) -> None:
-    """Show one project."""
-    client.show(await client.get(_path(project)), OneProjectOut, _lines)
-
-
 @projects.command()
 @click.argument("project")
 @click.option("--make", is_flag=True, help="Make the page anew first.")
@@ -90,27 +40,6 @@ async def overview(client: ApiClient, project: str, *, make: bool) -> None:
 
 def _page(result: ProjectOverviewOut) -> str:
     return result.overview.body if result.overview else "There is no page yet: --make makes one."
-
-
-@projects.command()
-@click.argument("project")
-@click.argument("name")
-@api_command
-async def rename(client: ApiClient, project: str, name: str) -> None:
-    """Rename a project; its canonical id stays."""
-    await _patch(client, project, name=name)
-
-
-@projects.command("search-language")
-@click.argument("project")
-@click.argument("language")
-@api_command
-async def change_search_language(client: ApiClient, project: str, language: str) -> None:
-    """Set the main language of a project's texts (english, german, ...; simple for any other), so that search knows its words.
-
-    This reindexes all its texts: some seconds for 10,000. New events of the project wait meanwhile.
-    """
-    await _patch(client, project, searchLanguage=language)
 
 
 @projects.command("consolidation")
@@ -129,18 +58,6 @@ async def change_consolidation(client: ApiClient, project: str, choice: Consolid
     if not changes:
         raise click.UsageError("Say off, suggest or merge, or --with-model or --without-model.")
     await _patch(client, project, **changes)
-
-
-@projects.command("isolate")
-@click.argument("project")
-@click.option("--off", is_flag=True, help="Let it be found and see again what others share.")
-@api_command
-async def isolate(client: ApiClient, project: str, *, off: bool) -> None:
-    """Isolate a project: nothing of it is found from elsewhere, and it sees nothing that other projects share.
-
-    What it has shared with the team becomes its own, also after --off.
-    """
-    await _patch(client, project, isolated=not off)
 
 
 @projects.group()
@@ -172,22 +89,6 @@ async def remove_alias(client: ApiClient, project: str, alias: str) -> None:
 
 @projects.command()
 @click.argument("project")
-@api_command
-async def archive(client: ApiClient, project: str) -> None:
-    """Archive a project: it takes no events and search does not find it; nothing is deleted."""
-    await _patch(client, project, archived=True)
-
-
-@projects.command()
-@click.argument("project")
-@api_command
-async def unarchive(client: ApiClient, project: str) -> None:
-    """Restore an archived project; name it by its id (`cmserver projects list --archived`)."""
-    await _patch(client, project, archived=False)
-
-
-@projects.command()
-@click.argument("project")
 @click.argument("into")
 @yes_option
 @api_command
@@ -197,7 +98,7 @@ async def join(client: ApiClient, project: str, into: str, *, yes: bool) -> None
     `cmserver projects separate` undoes it.
     """
     confirm(f"Give all the memory of {project} to {into}?", yes=yes)
-    client.show(await client.post(f"{_path(project)}/join", {"into": into}), OneProjectOut, _lines)
+    client.show(await client.post(f"{_path(project)}/join", {"into": into}), OneProjectOut, render_project)
 
 
 @projects.command()
@@ -210,7 +111,7 @@ async def separate(client: ApiClient, project: str) -> None:
 
     A project that has taken its folder's new name by itself is called by its folder again.
     """
-    client.show(await client.post(f"{_path(project)}/separate"), OneProjectOut, _lines)
+    client.show(await client.post(f"{_path(project)}/separate"), OneProjectOut, render_project)
 
 
 async def _find_path(_: ApiClient, project: str) -> str:
@@ -276,7 +177,7 @@ async def _get(client: ApiClient, project: str) -> ProjectOut:
 
 
 async def _patch(client: ApiClient, project: str, **changes: object) -> None:
-    client.show(await client.patch(_path(project), changes), OneProjectOut, _lines)
+    client.show(await client.patch(_path(project), changes), OneProjectOut, render_project)
 
 
 def _path(project: str) -> str:

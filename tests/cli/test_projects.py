@@ -28,28 +28,6 @@ async def test_a_project_is_made_once(cms: Cms, cast: Cast):
     assert (project(first).canonical_id, project(first).name) == ("github.com/acme/bills", "Bills")
 
 
-async def test_a_project_is_shown_by_any_of_its_names(cms: Cms, cast: Cast):
-    names = [str(cast.alice.project.id), ORDERS, "https://github.com/acme/orders.git", "git@github.com:acme/orders.git"]
-
-    found = [project(await cms("projects", "show", name, "--json", key=cast.alice.key)).id for name in names]
-
-    assert set(found) == {cast.alice.project.id}
-
-
-async def test_a_project_of_strangers_does_not_exist(cms: Cms, cast: Cast):
-    real = await cms("projects", "show", str(cast.charlie.project.id), key=cast.alice.key)
-    invented = await cms("projects", "show", str(cast.alice.team_id), key=cast.alice.key)
-
-    assert (real.code, real.out) == (1, "")
-    assert real.err == invented.err
-
-
-async def test_a_project_is_renamed_and_keeps_its_canonical_id(cms: Cms, cast: Cast):
-    renamed = project(await cms("projects", "rename", ORDERS, "The orders", "--json", key=cast.alice.key))
-
-    assert (renamed.name, renamed.canonical_id) == ("The orders", ORDERS)
-
-
 async def test_the_language_of_a_project_is_chosen_when_it_is_made_or_later(cms: Cms, cast: Cast):
     made = project(await cms("projects", "create", "bills", "--search-language", "french", "--json", key=cast.alice.key))
     changed = project(await cms("projects", "search-language", ORDERS, "german", "--json", key=cast.alice.key))

@@ -37,6 +37,16 @@ GIVEN: dict[str, Mapping[str, object]] = {
     "GET /v1/keys/current": {},
     "POST /v1/keys/{id}/rotate": {"id": "<key>", "overlap_seconds": 5},
     "DELETE /v1/keys/{id}": {"id": "<key>", "only": True},
+    "GET /v1/projects": {"archived": True},
+    "POST /v1/projects": {"canonical_id": "<new name>", "name": "Bills", "search_language": "french"},
+    "GET /v1/projects/{project:path}": {"project": "<project>"},
+    "PATCH /v1/projects/{project:path}": {
+        "project": "<project>",
+        "name": "Bills",
+        "search_language": "german",
+        "isolated": False,
+        "archived": False,
+    },
     "GET /v1/teams": {},
     "POST /v1/teams": {"name": "<new name>", "metadata": {"floor": 3}},
     "GET /v1/teams/{team}": {"team": "<team>"},
@@ -84,6 +94,9 @@ WRONG: dict[str, object] = {
     "scopes": [],
     "label": "x" * 121,
     "name": "x" * 201,
+    "canonical_id": "",
+    "search_language": "klingon",
+    "aliases": "x",
     "metadata": "x",
     "generation_policy": "x",
     "retention": "x",
@@ -182,6 +195,9 @@ async def make_given(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Ca
                 given[field] = str(cast.alice.team_id)
             elif value == "<new name>":
                 given[field] = new_id().hex
+            elif value == "<project>":
+                made = await client.post("/v1/projects", json={"canonicalId": new_id().hex}, headers=cast.alice.headers)
+                given[field] = made.json()["project"]["id"]
             elif value == "<user>":
                 given[field] = f"Bob {new_id().hex[-8:]}"
                 await visit_as(app, db, cast.alice.team_id, "member", name=str(given[field]))

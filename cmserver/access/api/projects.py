@@ -6,19 +6,17 @@ from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from starlette.requests import Request
-from starlette.responses import Response
 
-from cmserver.access import change_project, projects
+from cmserver.access import change_project, projects, verb
 from cmserver.access import repository as access
-from cmserver.access.api.inputs import Metadata, clean_metadata, forget
+from cmserver.access.api.inputs import Metadata, clean_metadata
 from cmserver.access.change_project import ProjectChange
 from cmserver.access.clean import Name, clean_name, clean_policy
-from cmserver.access.model import Consolidation, GenerationPolicy, Principal, RetentionPolicy, SearchLanguage
-from cmserver.access.wire import OneProjectOut, ProjectsOut, project_out
+from cmserver.access.model import Consolidation, GenerationPolicy, RetentionPolicy, SearchLanguage
+from cmserver.access.verb import VerbCall, command, option
+from cmserver.access.wire import OneProjectOut, ProjectOut, ProjectsOut, policy_fields, project_out
+from cmserver.base.columns import Columns, render_fields
 from cmserver.base.errors import Invalid
-from cmserver.base.http.operation import get, patch, post
-from cmserver.base.http.wire import answer, caller, db, query, read_sized
 from cmserver.base.ids import named_id
 from cmserver.base.paging import Limit, page, place
 from cmserver.base.text import Key
@@ -52,6 +50,7 @@ class ProjectChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unkno
     `searchLanguage` all its texts are made ready to be found anew before there is an answer: some seconds for 10,000.
     """
 
+    project: str
     name: Name | UnsetType = UNSET
     canonical_id: Key | UnsetType = UNSET
     aliases: Annotated[list[Key], Meta(max_length=100)] | UnsetType | None = UNSET
@@ -65,82 +64,133 @@ class ProjectChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unkno
     archived: bool | UnsetType = UNSET
 
 
-async def get_projects(request: Request) -> Response:
+_COLUMNS = Columns(ProjectOut, "id, project=canonical_id, name, aliases, created, archived")
+
+
+def render_project(result: OneProjectOut, _: object = None) -> str:
+    project = result.project
+    return render_fields(
+        *Columns(ProjectOut, "id, project=canonical_id, name, aliases").fields(project),
+        *policy_fields(project.generation_policy),
+        ("search language", project.search_language),
+        ("consolidation", project.consolidation),
+        ("merges worded by", "model" if project.merge_with_model else "rules"),
+        ("isolated", "yes" if project.isolated else "no"),
+        *Columns(ProjectOut, "created, archived, joined to").fields(project),
+    )
+
+
+@command(
+    "projects list",
+    _COLUMNS.page("projects", "There are no projects.", shrink=("project", "name", "aliases")),
+    text="List the team's projects, newest first.",
+)
+@option("--archived", "Only archived projects.")
+@verb.get("/v1/projects", "observations:read")
+async def get_projects(call: VerbCall, given: ProjectsQuery) -> ProjectsOut:
     """A page of the team's projects, newest first; for a key that is bound to a project, only that one."""
-    principal = await caller(request, Principal)
-    params = query(request, ProjectsQuery)
-    before, before_id = place(params.cursor)
-    async with db(request).tenant(principal.team_id) as conn:
+    before, before_id = place(given.cursor)
+    async with call.read() as conn:
         rows = await access.projects(
             conn,
-            principal.team_id,
-            only=principal.project_id,
-            archived=params.archived,
+            call.principal.team_id,
+            only=call.principal.project_id,
+            archived=given.archived,
             before=before,
             before_id=before_id,
-            limit=params.limit + 1,
+            limit=given.limit + 1,
         )
-    projects_of_page, next_cursor = page(rows, params.limit, lambda row: (row.created_at, row.id))
-    return answer(ProjectsOut(projects=[project_out(project) for project in projects_of_page], next_cursor=next_cursor))
+    projects_of_page, next_cursor = page(rows, given.limit, lambda row: (row.created_at, row.id))
+    return ProjectsOut(projects=[project_out(project) for project in projects_of_page], next_cursor=next_cursor)
 
 
-async def post_project(request: Request) -> Response:
+@command(
+    "projects create",
+    render_project,
+    text="Create a project, or show it when it exists. Events create their project by themselves.",
+)
+@option("CANONICAL_ID")
+@option("--name", "A short name. [default: the last part of the canonical id]")
+@option("--search-language", "The main language of its texts: english, german, ...; simple for any other.")
+@verb.post("/v1/projects", "events:write")
+async def post_project(call: VerbCall, given: ProjectIn) -> tuple[OneProjectOut, bool]:
     """Make a project, or find it when it is there."""
-    principal = await caller(request, Principal)
-    body, size = await read_sized(request, ProjectIn)
-    if named_id(body.canonical_id):
+    if named_id(given.canonical_id):
         raise Invalid.at(
             "$.canonicalId", "A project is made by its canonical id (github.com/user/repo, a name, a path), not by a uuid."
         )
-    name = clean_name(body.name, at="$.name") if body.name and body.name.strip() else None
-    metadata = await clean_metadata(body.metadata, size)
+    name = clean_name(given.name, at="$.name") if given.name and given.name.strip() else None
+    metadata = await clean_metadata(given.metadata, call.size_bytes)
     try:
-        project, is_new = await db(request).in_tenant(
-            principal.team_id,
+        project, is_new = await call.write(
             lambda conn: projects.make_project(
-                conn, principal, body.canonical_id, name=name, metadata=metadata, search_language=body.search_language
-            ),
+                conn, call.principal, given.canonical_id, name=name, metadata=metadata, search_language=given.search_language
+            )
         )
     except Invalid as error:
         raise Invalid.at("$.canonicalId", str(error)) from error
-    return answer(OneProjectOut(project=project_out(project)), 201 if is_new else 200)
+    return OneProjectOut(project=project_out(project)), is_new
 
 
-async def get_project(request: Request) -> Response:
+@command("projects show", render_project, text="Show one project.")
+@verb.get("/v1/projects/{project:path}", "observations:read")
+async def get_project(call: VerbCall, given: str) -> OneProjectOut:
     """One project by any of its names; an archived one by its id."""
-    principal = await caller(request, Principal)
-    async with db(request).tenant(principal.team_id) as conn:
-        project = await projects.require_project(conn, principal, str(request.path_params["project"]))
-    return answer(OneProjectOut(project=project_out(project)))
+    async with call.read() as conn:
+        return OneProjectOut(project=project_out(await projects.require_project(conn, call.principal, given)))
 
 
-async def patch_project(request: Request) -> Response:
+@command(
+    "projects archive",
+    render_project,
+    text="Archive a project: it takes no events and search does not find it; nothing is deleted.",
+    sets={"archived": True},
+)
+@command(
+    "projects unarchive",
+    render_project,
+    text="Restore an archived project; name it by its id (`cmserver projects list --archived`).",
+    sets={"archived": False},
+)
+@command(
+    "projects isolate",
+    render_project,
+    text="""Isolate a project: nothing of it is found from elsewhere, and it sees nothing that other projects share.
+
+    What it has shared with the team becomes its own, also after --off.
+    """,
+)
+@option("--off", "Let it be found and see again what others share.", field="isolated", default=True, on=False)
+@command(
+    "projects search-language",
+    render_project,
+    text="""Set the main language of a project's texts (english, german, ...; simple for any other), so that search knows its words.
+
+    This reindexes all its texts: some seconds for 10,000. New events of the project wait meanwhile.
+    """,
+)
+@option("LANGUAGE", field="search_language")
+@command("projects rename", render_project, text="Rename a project; its canonical id stays.")
+@option("NAME")
+@verb.patch("/v1/projects/{project:path}", "admin")
+async def patch_project(call: VerbCall, given: ProjectChangeIn) -> OneProjectOut:
     """Change a project's names, notes, policy, language of search and consolidation; archive it, or bring it back."""
-    principal = await caller(request, Principal)
-    body, size = await read_sized(request, ProjectChangeIn)
     change = ProjectChange(
-        name=UNSET if body.name is UNSET else clean_name(body.name, at="$.name"),
-        canonical_id=body.canonical_id,
-        aliases=UNSET if body.aliases is UNSET else body.aliases or [],
-        metadata=UNSET if body.metadata is UNSET else await clean_metadata(body.metadata, size),
-        policy=UNSET if body.generation_policy is UNSET else clean_policy(body.generation_policy),
-        retention=UNSET if body.retention is UNSET else body.retention or RetentionPolicy(),
-        search_language=body.search_language,
-        consolidation=body.consolidation,
-        merge_with_model=body.merge_with_model,
-        isolated=body.isolated,
-        archived=body.archived,
+        name=UNSET if given.name is UNSET else clean_name(given.name, at="$.name"),
+        canonical_id=given.canonical_id,
+        aliases=UNSET if given.aliases is UNSET else given.aliases or [],
+        metadata=UNSET if given.metadata is UNSET else await clean_metadata(given.metadata, call.size_bytes),
+        policy=UNSET if given.generation_policy is UNSET else clean_policy(given.generation_policy),
+        retention=UNSET if given.retention is UNSET else given.retention or RetentionPolicy(),
+        search_language=given.search_language,
+        consolidation=given.consolidation,
+        merge_with_model=given.merge_with_model,
+        isolated=given.isolated,
+        archived=given.archived,
     )
-    project = await db(request).in_tenant(
-        principal.team_id, lambda conn: change_project.change(conn, principal, str(request.path_params["project"]), change)
-    )
-    forget(request, principal)
-    return answer(OneProjectOut(project=project_out(project)))
+    project = await call.write(lambda conn: change_project.change(conn, call.principal, given.project, change))
+    call.drop_cached()
+    return OneProjectOut(project=project_out(project))
 
 
-routes = [
-    get("/v1/projects", get_projects, "observations:read", ProjectsOut, query=ProjectsQuery),
-    post("/v1/projects", post_project, "events:write", {200: OneProjectOut, 201: OneProjectOut}, body=ProjectIn),
-    get("/v1/projects/{project:path}", get_project, "observations:read", OneProjectOut),
-    patch("/v1/projects/{project:path}", patch_project, "admin", OneProjectOut, body=ProjectChangeIn),
-]
+routes = [get_projects, post_project, get_project, patch_project]
