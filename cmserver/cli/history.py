@@ -15,7 +15,6 @@ from cmserver.consolidation import wire as consolidation_wire
 from cmserver.consolidation.model import ModelRefusal, WordedBy
 from cmserver.observations.history.model import MergeStrategy
 from cmserver.recall.wire import ReadersOut
-from cmserver.steward.wire import ActsOut
 
 _SKIPPED = {
     "itself": "is the target itself",
@@ -104,25 +103,6 @@ def _version_cells(version: consolidation_wire.ObservationVersionOut) -> list[Ce
     before = version.before
     text = (before.title or before.content) if before else ""
     return [version.version, format_time(version.created_at_epoch), what, version.performed_by, sanitize_line(text)]
-
-
-@click.command()
-@click.option("--project", help="Only of this project.")
-@click.option("--limit", type=click.IntRange(1, 200), help="How many. [default: 50]")
-@api_command
-async def acts(client: ApiClient, project: str | None, limit: int | None) -> None:
-    """Show what happened by itself in the last seven days, and why: merges, repeats, closed open ends, the steward's runs."""
-    answer = await client.get("/v1/acts", {"project": project, "limit": limit})
-    client.show(answer, ActsOut, _render_acts)
-
-
-def _render_acts(result: ActsOut) -> str:
-    rows: list[tuple[Cell, ...]] = []
-    for act in result.acts:
-        evidence = " ".join([*(f"#{number}" for number in act.by_numbers), act.why])
-        what = act.kind if act.run_id is None else f"steward run {act.run_id}"
-        rows.append((format_time(act.at_epoch), what, act.number, sanitize_line(act.title), evidence))
-    return render_table(["WHEN", "WHAT", "NUMBER", "TITLE", "WHY"], rows, empty="Nothing happened by itself.", shrink=["TITLE"])
 
 
 @click.command()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeVar, get_args
 
 import click
-import msgspec
 from msgspec import UNSET
 
 from cmserver.base.columns import Cell, Columns, format_time, render_fields
@@ -125,7 +124,9 @@ async def show(client: ApiClient, job_id: str, *, with_answer: bool) -> None:
     client.show(
         answer,
         generation_wire.JobDetailOut,
-        lambda detail: f"{_lines(detail)}\n\n{render_history(history.events)}{_answer(detail.run) if with_answer else ''}",
+        lambda detail: (
+            f"{_lines(detail)}\n\n{generation_wire.render_history(history.events)}{_answer(detail.run) if with_answer else ''}"
+        ),
     )
 
 
@@ -157,16 +158,6 @@ def _run_fields(run: generation_wire.RunOut) -> tuple[tuple[str, Cell], ...]:
         ("call took", f"{run.latency_ms / 1000:.1f} s, {run.input_tokens:,} tokens in, {run.output_tokens:,} out{cost}"),
         *((("call failed", _error(error)),) if run.error_class else ()),
     )
-
-
-def render_history(events: Sequence[generation_wire.JobEventOut]) -> str:
-    """A table of what became of a job."""
-    columns = Columns(
-        generation_wire.JobEventOut,
-        "when=created, what=event_type, details",
-        details=lambda event: msgspec.json.encode(event.details).decode() if event.details else None,
-    )
-    return columns.table(events, empty="The job has no history.", shrink=("details",))
 
 
 def _answer(run: generation_wire.RunOut | None) -> str:

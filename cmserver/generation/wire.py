@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from cmserver.base.columns import Columns
 from cmserver.base.money import usd
 from cmserver.base.structs import reshape
 from cmserver.generation.model import Job, Status
@@ -284,3 +286,13 @@ def _error_out(error: dict[str, object] | None) -> dict[str, object] | None:
 
 def job_event_out(event: JobEvent) -> JobEventOut:
     return reshape(event, JobEventOut, id=str(event.number))
+
+
+def render_history(events: Sequence[JobEventOut]) -> str:
+    """A table of what became of a job."""
+    columns = Columns(
+        JobEventOut,
+        "when=created, what=event_type, details",
+        details=lambda event: msgspec.json.encode(event.details).decode() if event.details else None,
+    )
+    return columns.table(events, empty="The job has no history.", shrink=("details",))

@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, get_args, get_origin
 from typing import cast as as_type
 from urllib.parse import quote
+from uuid import UUID
 
 import httpx
 import msgspec
 import pytest
+from psycopg.types.json import Jsonb
 
 from cmserver.access.model import SCOPES
 from cmserver.access.verb import Command, Verb
@@ -26,6 +28,7 @@ from tests.cli.conftest import Cms, Said
 from tests.conftest import Cast, bound_to, mint
 from tests.doors.web.visitor import visit_as
 from tests.rows import rows
+from tests.steward.tools import insert_job
 
 VERBS = [route for route in ROUTES if isinstance(route, Verb)]
 PROJECT = "github.com/acme/orders"
@@ -78,6 +81,15 @@ GIVEN: dict[str, Mapping[str, object]] = {
         "commit": "4c1e2f3",
         "written_at_epoch": 1_700_000_000_000,
     },
+    "GET /v1/steward": {},
+    "PUT /v1/steward/mode": {"mode": "write", "paused": False, "executors": ["auto_merge"]},
+    "POST /v1/steward/run": {"project": PROJECT, "executors": ["auto_merge"]},
+    "GET /v1/acts": {"project": PROJECT},
+    "GET /v1/steward/runs": {"project": PROJECT, "status": "succeeded", "job_type": "policy_tune"},
+    "GET /v1/steward/runs/{id}": {"id": "<run>"},
+    "POST /v1/steward/runs/{id}/undo": {"id": "<run>"},
+    "GET /v1/steward/policies": {"key": "derive.novelty"},
+    "POST /v1/steward/policies/{key}/rollback": {"key": "<threshold>"},
     "GET /v1/analytics": {"project": PROJECT, "days": 3},
     "GET /v1/server": {},
     "GET /v1/providers": {},
@@ -90,7 +102,8 @@ OF_ALL = {"POST /v1/keys": {"ignored"}}
 WRONG: dict[str, object] = {
     "max_usd": "much",
     "cursor": "x",
-    "key": "x",
+    "key": "",
+    "executors": "x",
     "scopes": [],
     "label": "x" * 121,
     "name": "x" * 201,
@@ -198,6 +211,11 @@ async def make_given(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Ca
             elif value == "<project>":
                 made = await client.post("/v1/projects", json={"canonicalId": new_id().hex}, headers=cast.alice.headers)
                 given[field] = made.json()["project"]["id"]
+            elif value == "<run>":
+                given[field] = str(await _plant_run(db, cast))
+            elif value == "<threshold>":
+                await _plant_run(db, cast)
+                given[field] = "derive.novelty"
             elif value == "<user>":
                 given[field] = f"Bob {new_id().hex[-8:]}"
                 await visit_as(app, db, cast.alice.team_id, "member", name=str(given[field]))
@@ -206,6 +224,26 @@ async def make_given(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Ca
         return given
 
     return make
+
+
+async def _plant_run(db: Db, cast: Cast) -> UUID:
+    """A run of Alice's steward that has changed a threshold."""
+    run_id, change_id, team_id = new_id(), new_id(), cast.alice.team_id
+    effects = [{"kind": "policy_changed", "policyKey": "derive.novelty", "policyChangeId": str(change_id)}]
+    async with db.system() as conn:
+        job_id = await insert_job(conn, team_id, cast.alice.project.id, "policy_tune")
+        await conn.execute(
+            "INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt, status, completed_at, output_snapshot)"
+            " VALUES (%s, %s, %s, %s, 'policy_tune', 1, 'succeeded', now(), %s)",
+            (run_id, team_id, cast.alice.project.id, job_id, Jsonb({"effects": effects})),
+        )
+        await conn.execute(
+            "INSERT INTO steward_policy_history"
+            " (id, team_id, run_id, policy_key, prior_value, new_value, reason, sample_size, evidence, changed_by, created_at)"
+            " VALUES (%s, %s, %s, 'derive.novelty', 0.5, 0.6, 'tuned', 9, '{}', 'steward', clock_timestamp())",
+            (change_id, team_id, run_id),
+        )
+    return run_id
 
 
 @pytest.fixture
