@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -120,7 +120,7 @@ class Verb(Operation):
         self.commands: list[Command] = []
         self.options: list[Option] = []
         self._act, self.whole_team, self._check = act, whole_team, check
-        self._of_path, self._sent = _split(self.given, path)
+        self._of_path, self._sent = _split(self.given, *_PATH_NAME.findall(path))
         is_query = method in {"GET", "DELETE"}
         kind: Answer = get_args(out)[0] if get_origin(out) is tuple else out
 
@@ -171,9 +171,9 @@ class Verb(Operation):
         return reshape(sent, self.given, **named) if named else sent
 
 
-def _split(given: Any, path: str) -> tuple[dict[str, Any], type[msgspec.Struct] | None]:
+@cache  # one Struct of a name, as OpenAPI wants it, for all verbs that are given the same
+def _split(given: Any, *names: str) -> tuple[dict[str, Any], type[msgspec.Struct] | None]:
     """The types of the fields that the path names, and a Struct of the same name with the others; None when there are no others."""
-    names: list[str] = _PATH_NAME.findall(path)
     if given in (None, str):
         return dict.fromkeys(names, str), None
     hints = get_type_hints(given, include_extras=True)
@@ -185,7 +185,7 @@ def _split(given: Any, path: str) -> tuple[dict[str, Any], type[msgspec.Struct] 
         [(field.name, hints[field.name], *([] if field.required else [field.default])) for field in fields],
         module=given.__module__,
         namespace={"__doc__": given.__doc__},
-        rename="camel",
+        rename={field.name: field.encode_name for field in fields},
         kw_only=True,
         forbid_unknown_fields=given.__struct_config__.forbid_unknown_fields,
     )

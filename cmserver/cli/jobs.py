@@ -1,4 +1,4 @@
-"""`cmserver jobs`: the queue from which events become observations."""
+"""`cmserver jobs`: what is more than its verb; the other commands are rows of verbs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from msgspec import UNSET
 from cmserver.base.columns import Cell, Columns, format_time, render_fields
 from cmserver.base.errors import Forbidden
 from cmserver.base.lookalikes import sanitize_line
-from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
+from cmserver.cli.api_client import ApiClient, api_command, confirm, path_segment, present, yes_option
 from cmserver.generation import wire as generation_wire
+from cmserver.generation.api import format_job_error
 from cmserver.generation.model import Status
-from cmserver.generation.operate.model import LaneState, SourceType
+from cmserver.generation.operate.model import SourceType
 from cmserver.ops.wire import InfoOut
 
 _MAX_STEPS = 1000
@@ -54,62 +55,6 @@ def _queue_lines(info: InfoOut) -> str:
     )
 
 
-@jobs.command("list")
-@click.option("--status", type=click.Choice(get_args(Status)), help="Only jobs with this status.")
-@click.option("--project", help="Only jobs of this project.")
-@click.option("--session", metavar="ID", help="Only jobs of this session.")
-@click.option("--source", type=click.Choice(get_args(SourceType)), help="Only jobs that were made for this.")
-@click.option("--type", "job_type", metavar="TYPE", help="Only jobs that do this, such as the steward's auto_merge.")
-@limit_option
-@api_command
-async def list_jobs(
-    client: ApiClient,
-    status: str | None,
-    project: str | None,
-    session: str | None,
-    source: str | None,
-    job_type: str | None,
-    limit: int,
-) -> None:
-    """List the team's jobs, newest first."""
-    query = {"status": status, "project": project, "session": session, "source_type": source, "job_type": job_type}
-    await _list(client, query, limit)
-
-
-@jobs.command()
-@click.option("--project", help="Only jobs of this project.")
-@limit_option
-@api_command
-async def failed(client: ApiClient, project: str | None, limit: int) -> None:
-    """List the jobs that have failed for good, and why."""
-    await _list(client, {"status": "failed", "project": project}, limit)
-
-
-async def _list(client: ApiClient, query: Mapping[str, str | None], limit: int) -> None:
-    answer = await client.pages("/v1/jobs", "jobs", query, limit=limit)
-    client.show(answer, generation_wire.JobsOut, _table)
-
-
-def _error(error: Mapping[str, object] | None) -> str:
-    return ": ".join(str(text) for name in ("reason", "message") if (text := (error or {}).get(name)))
-
-
-_COLUMNS = Columns(
-    generation_wire.ListedJobOut,
-    "project, session, of, status, tries, created, id, why",
-    of=lambda job: f"steward: {job.job_type}" if job.source_type == "steward" else job.source_type,
-    project=lambda job: job.project or job.project_id,
-    session=lambda job: job.session_title or job.server_session_id,
-    tries=lambda job: f"{job.attempts}/{job.max_attempts}",
-    why=lambda job: _error(job.last_error),
-)
-
-
-def _table(page: generation_wire.JobsOut) -> str:
-    shrink = ("project", "session", "why")
-    return _COLUMNS.table(page.jobs, page.next_cursor, empty="There are no such jobs.", shrink=shrink)
-
-
 @jobs.command()
 @click.argument("job_id")
 @click.option("--answer", "with_answer", is_flag=True, help="Also the provider's answer, if it is stored; needs the scope admin.")
@@ -145,7 +90,7 @@ def _lines(detail: generation_wire.JobDetailOut) -> str:
         (job.source_type, job.source_id),
         *_TIMES.fields(job),
         *((("outcome", ": ".join(filter(None, [job.outcome, job.outcome_reason]))),) if job.outcome else ()),
-        ("error", _error(job.last_error)),
+        ("error", format_job_error(job.last_error)),
         *(_run_fields(detail.run) if detail.run else ()),
     )
 
@@ -156,7 +101,7 @@ def _run_fields(run: generation_wire.RunOut) -> tuple[tuple[str, Cell], ...]:
     return (
         ("call", f"{run.provider} ({run.model}): {run.status}"),
         ("call took", f"{run.latency_ms / 1000:.1f} s, {run.input_tokens:,} tokens in, {run.output_tokens:,} out{cost}"),
-        *((("call failed", _error(error)),) if run.error_class else ()),
+        *((("call failed", format_job_error(error)),) if run.error_class else ()),
     )
 
 
@@ -182,49 +127,6 @@ def _render_calls(page: generation_wire.JobCallsOut, *, with_answer: bool) -> st
         f"{render_fields(('when', format_time(call.created_at_epoch)), *_run_fields(call))}{_answer(call) if with_answer else ''}"
         for call in page.calls
     )
-
-
-@jobs.command()
-@click.option("--project", help="Only lanes of this project.")
-@click.option("--state", type=click.Choice(get_args(LaneState)), help="Only lanes in this state.")
-@click.option("--limit", type=click.IntRange(1, 200), default=100, show_default=True, help="The maximum number of rows.")
-@api_command
-async def lanes(client: ApiClient, project: str | None, state: str | None, limit: int) -> None:
-    """List the lanes that have work, and what they wait for. A lane is the queue of one session, or of the steward's project."""
-    answer = await client.get("/v1/lanes", {"project": project, "state": state, "limit": limit})
-    client.show(answer, generation_wire.LanesOut, _lanes_table)
-
-
-_LANE_COLUMNS = Columns(
-    generation_wire.LaneRowOut,
-    "project, session, state, queued, due, held until, because, lane=id",
-    project=lambda lane: lane.project or lane.project_id,
-    session=lambda lane: lane.session_title or lane.session_id,
-    because=lambda lane: ": ".join(filter(None, [lane.held_for, lane.held_reason])),
-)
-
-
-def _lanes_table(page: generation_wire.LanesOut) -> str:
-    return _LANE_COLUMNS.table(page.lanes, empty="No lane has work.", shrink=("project", "session", "because"))
-
-
-@jobs.command()
-@api_command
-async def workers(client: ApiClient) -> None:
-    """List the workers of the server and their leases; needs the scope `*`."""
-    client.show(await client.get("/v1/workers"), generation_wire.WorkersOut, _workers_table)
-
-
-_WORKER_COLUMNS = Columns(
-    generation_wire.WorkerRowOut,
-    "worker=worker_id, label, state, lanes, heartbeat=last_heartbeat, lease, started",
-    state=lambda worker: "alive" if worker.alive else "lost",
-    lease=lambda worker: f"{worker.lease_seconds:g} s",
-)
-
-
-def _workers_table(page: generation_wire.WorkersOut) -> str:
-    return _WORKER_COLUMNS.table(page.workers, empty="No worker runs: events are stored and wait.", shrink=("label",))
 
 
 _selection_options = (
