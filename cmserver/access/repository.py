@@ -65,6 +65,16 @@ NAMES_OF = Query(
     """,
 )
 
+# The canonical id where another project of the team has the same name.
+SHORT_NAMES = Query(
+    TakenName,
+    """
+    SELECT CASE WHEN EXISTS (SELECT FROM projects o WHERE o.team_id = p.team_id AND o.name = p.name AND o.id <> p.id)
+                THEN p.canonical_id ELSE p.name END AS name, p.id AS project_id, p.archived_at IS NOT NULL AS archived
+      FROM projects p WHERE p.id = ANY(%(ids)s) AND p.team_id = %(team_id)s
+    """,
+)
+
 ISOLATED = Query(UUID, "SELECT id FROM projects WHERE team_id = %(team_id)s AND isolated")
 
 
@@ -305,6 +315,12 @@ async def names_taken(conn: Conn, team_id: UUID, names: Sequence[str]) -> list[T
 async def names_of(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> dict[UUID, str]:
     """Canonical ids by project id, archived projects included."""
     rows = await NAMES_OF.all(conn, team_id=team_id, ids=list(project_ids))
+    return {row.project_id: row.name for row in rows}
+
+
+async def short_names(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> dict[UUID, str]:
+    """What a person calls the projects, by project id, archived projects included: the shortest that tells them apart."""
+    rows = await SHORT_NAMES.all(conn, team_id=team_id, ids=list(project_ids))
     return {row.project_id: row.name for row in rows}
 
 

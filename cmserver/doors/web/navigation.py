@@ -1,8 +1,9 @@
-"""The navigation: every area in its order."""
+"""The navigation: every area in its group and order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import msgspec
 
@@ -18,21 +19,27 @@ class NavigationItem(msgspec.Struct, frozen=True):
     is_for_operators: bool = False
 
 
-ITEMS = [
-    NavigationItem("Today", "/ui", "observations:read"),
-    NavigationItem("Projects", "/ui/projects", "observations:read"),
-    NavigationItem("Sessions", "/ui/sessions", "observations:read"),
-    NavigationItem("Observations", "/ui/observations", "observations:read"),
-    NavigationItem("Review", "/ui/review", "observations:read"),
-    NavigationItem("Graph", "/ui/graph", "observations:read"),
-    NavigationItem("Jobs", "/ui/jobs", "jobs:read"),
-    NavigationItem("Costs", "/ui/costs", "jobs:read"),
-    NavigationItem("Analytics", "/ui/analytics", "observations:read"),
-    NavigationItem("Steward", "/ui/steward", "observations:read"),
-    NavigationItem("Team", "/ui/team", ""),
-    NavigationItem("Server", "/ui/server", "", is_for_operators=True),
-    NavigationItem("Doctor", "/ui/doctor", "", is_for_operators=True),
-]
+GROUPS = {
+    "Memory": [
+        NavigationItem("Today", "/ui", "observations:read"),
+        NavigationItem("Projects", "/ui/projects", "observations:read"),
+        NavigationItem("Sessions", "/ui/sessions", "observations:read"),
+        NavigationItem("Observations", "/ui/observations", "observations:read"),
+        NavigationItem("Review", "/ui/review", "observations:read"),
+        NavigationItem("Graph", "/ui/graph", "observations:read"),
+    ],
+    "Team": [
+        NavigationItem("Team", "/ui/team", ""),
+        NavigationItem("Analytics", "/ui/analytics", "observations:read"),
+        NavigationItem("Steward", "/ui/steward", "observations:read"),
+    ],
+    "Operation": [
+        NavigationItem("Jobs", "/ui/jobs", "jobs:read"),
+        NavigationItem("Costs", "/ui/costs", "jobs:read"),
+        NavigationItem("Server", "/ui/server", "", is_for_operators=True),
+        NavigationItem("Doctor", "/ui/doctor", "", is_for_operators=True),
+    ],
+}
 """In the order of the page."""
 
 
@@ -63,9 +70,15 @@ def visible_tabs(path: str, principal: Principal | None, *, is_operator: bool) -
     )
 
 
+def visible_groups(principal: Principal | None, *, is_operator: bool) -> dict[str, list[NavigationItem]]:
+    """The areas that the visitor may open, by group; no group is empty."""
+    groups = {name: _visible(items, principal, is_operator=is_operator) for name, items in GROUPS.items()}
+    return {name: items for name, items in groups.items() if items}
+
+
 def visible_items(principal: Principal | None, *, is_operator: bool) -> list[NavigationItem]:
     """The areas that the visitor may open."""
-    return _visible(ITEMS, principal, is_operator=is_operator)
+    return list(chain.from_iterable(visible_groups(principal, is_operator=is_operator).values()))
 
 
 def _visible(items: Sequence[NavigationItem], principal: Principal | None, *, is_operator: bool) -> list[NavigationItem]:

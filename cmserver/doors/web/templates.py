@@ -151,6 +151,13 @@ def project_names(projects: Iterable[Project]) -> dict[UUID, str]:
     return {project.id: project.name if counts[project.name] == 1 else project.canonical_id for project in projects}
 
 
+def short_project(canonical_id: str, projects: Iterable[Project]) -> str:
+    """What a person calls the project with that canonical id; the id itself where it is none of the projects."""
+    projects = list(projects)
+    names = project_names(projects)
+    return next((names[project.id] for project in projects if project.canonical_id == canonical_id), canonical_id)
+
+
 def project_options(projects: Iterable[Project]) -> list[tuple[str, str]]:
     """The projects as options of a select."""
     return [(str(project_id), name) for project_id, name in project_names(projects).items()]
@@ -206,6 +213,7 @@ def _environment() -> Environment:
         label_cells=label_cells,
         segment=path_segment,
         project_options=project_options,
+        short_project=short_project,
         named_option=named_option,
     )
     names = cast("dict[str, object]", environment.globals)

@@ -26,7 +26,7 @@ from cmserver.base.ids import parse_id
 from cmserver.base.sql import Conn
 from cmserver.base.text import storable
 from cmserver.doors.web import security
-from cmserver.doors.web.navigation import visible_items, visible_tabs
+from cmserver.doors.web.navigation import visible_groups, visible_tabs
 from cmserver.doors.web.templates import render_template
 
 T = TypeVar("T")
@@ -185,7 +185,7 @@ class Visit:
             **values,
             "visit": self,
             "title": title,
-            "navigation": visible_items(self._principal, is_operator=self.is_operator),
+            "navigation": visible_groups(self._principal, is_operator=self.is_operator),
             "tabs": visible_tabs(self.path, self._principal, is_operator=self.is_operator),
             "notice": _read_notice(notice) if notice else None,
             "error": self.error,

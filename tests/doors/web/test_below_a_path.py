@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 
 import httpx
 import msgspec
@@ -13,7 +14,7 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
-from cmserver.doors.web.navigation import ITEMS, TABS
+from cmserver.doors.web.navigation import GROUPS, TABS
 from cmserver.generation.job_notifier import JobNotifier
 from tests.conftest import Cast
 from tests.doors.web.visitor import ORIGIN, Visitor, join, make_user, signed_out
@@ -55,7 +56,10 @@ async def below(settings: Settings, db: Db, hub: NotificationListener, notifier:
     return Visitor(client=client, user=user)
 
 
-@try_rows("path", [*dict.fromkeys(item.path for item in [*ITEMS, *TABS]), "/ui/profile", "/ui/nothing", "/ui/observations/1"])
+@try_rows(
+    "path",
+    [*dict.fromkeys(item.path for item in [*chain(*GROUPS.values()), *TABS]), "/ui/profile", "/ui/nothing", "/ui/observations/1"],
+)
 async def test_each_address_of_a_page_is_below_the_path(below: Visitor, path: str):
     page = await below.client.get(f"{PREFIX}{path}")
 

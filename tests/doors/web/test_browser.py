@@ -42,12 +42,6 @@ _SHIFT = """() => new Promise((resolve) => {
     requestAnimationFrame(() => requestAnimationFrame(() => resolve(sum)));
 })"""
 """How far the page jumped while it was loaded (CLS)."""
-_HEADER = """() => {
-    const box = document.querySelector('.areas [aria-current]').getBoundingClientRect();
-    const seen = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
-    return [document.querySelector('header').getBoundingClientRect().bottom, seen.innerText];
-}"""
-"""Where the header ends, and what is seen in the middle of the open area."""
 
 
 class Site:
@@ -209,23 +203,33 @@ async def test_the_keyboard_opens_the_help_and_goes_through_a_list(site: Site):
     await page.keyboard.press("j")
     assert await page.evaluate("document.activeElement.closest('[data-row]') !== null")
     await page.keyboard.press("/")
-    assert await page.evaluate("document.activeElement.id") == "project"
+    assert await page.evaluate("document.activeElement.id") == "search"
     await context.close()
 
 
-async def test_the_areas_stand_in_one_line_and_the_open_one_is_seen(site: Site):
+async def test_the_areas_stand_in_one_line_and_a_telephone_shows_them_whole_in_a_menu(site: Site):
     context = await site.context(site.seed.full)
     page = await context.new_page()
+    await page.goto("/ui/doctor")
+    tops = await page.eval_on_selector_all(".areas a", "all => [...new Set(all.map(a => a.getBoundingClientRect().top))]")
+    assert len(tops) == 1
     for width in (1280, 800, 360):
         await page.set_viewport_size({"width": width, "height": 800})
-        await page.goto("/ui/doctor")
-        tops = await page.eval_on_selector_all(".areas a", "all => [...new Set(all.map(a => a.getBoundingClientRect().top))]")
-        right = await page.eval_on_selector(".areas [aria-current]", "a => a.getBoundingClientRect().right")
-        assert len(tops) == 1, width
-        assert right <= width + 1
-        bottom, middle = await page.evaluate(_HEADER)
+        bottom = await page.evaluate("document.querySelector('header').getBoundingClientRect().bottom")
         assert bottom < 100, f"the header takes {bottom} px at {width} px"
-        assert middle == "Doctor"
+        assert await page.locator("#search").is_visible(), width
+    assert not await page.locator(".areas a").first.is_visible()
+
+    await page.click(".menu-button")
+
+    boxes = await page.eval_on_selector_all(
+        ".areas a", "all => all.map(a => a.getBoundingClientRect()).map(box => [box.right, box.bottom])"
+    )
+    assert len(boxes) == 13
+    assert all(right <= 360 and bottom <= 800 for right, bottom in boxes), boxes
+    assert await violations(page) == []
+    await page.keyboard.press("Escape")
+    assert not await page.locator(".areas a").first.is_visible()
     await context.close()
 
 

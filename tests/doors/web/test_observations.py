@@ -167,7 +167,7 @@ async def test_one_shows_its_text_its_project_and_where_it_came_from(
 
     page = await alice.get("/ui/observations/1")
 
-    for shown in ("The client gave up too early.", "3 tries", cast.alice.project.canonical_id, f"/ui/events/{event_id}"):
+    for shown in ("The client gave up too early.", "3 tries", f"/ui/projects/{cast.alice.project.id}", f"/ui/events/{event_id}"):
         assert shown in page.text
 
 

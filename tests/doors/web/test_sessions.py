@@ -181,7 +181,7 @@ async def test_an_owner_moves_a_session_to_another_project(
     assert path not in forms(await alice.get(f"/ui/sessions/{session_id}"))
     assert refused.status_code == 403
     assert "The session is moved" in moved.text
-    assert "github.com/acme/shop" in (await owner.get(f"/ui/sessions/{session_id}")).text
+    assert f'<a href="/ui/projects/{shop}">shop</a>' in (await owner.get(f"/ui/sessions/{session_id}")).text
 
 
 async def test_hostile_prompts_stay_text(client: httpx.AsyncClient, cast: Cast, alice: Visitor, session_id: str):

@@ -71,6 +71,7 @@ async def get_costs(visit: Visit) -> Response:
     async with visit.tenant() as conn:
         usage = await read_usage(conn, principal, columns=("day", "model", "project"), days=query.days, with_rows=True)
         budgets = await calls.budget_statuses(conn, principal.team_id, project_id=principal.project_id)
+        projects = await list_projects(conn, principal)
     rows = [] if usage.rows is UNSET else usage.rows
     by_day, by_model, by_project = _sum_rows(rows)
     today = datetime.now(UTC).date()
@@ -90,6 +91,7 @@ async def get_costs(visit: Visit) -> Response:
         by_model=_largest(by_model),
         by_project=_largest(by_project),
         is_priced=total.cost > 0,
+        projects=projects,
         budgets=[budget for budget in budgets if budget.state != "open"],
     )
 

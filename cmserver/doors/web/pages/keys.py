@@ -67,7 +67,7 @@ async def get_keys(visit: Visit) -> Response:
             limit=_PAGE + 1,
         )
         keys_of_page, next_cursor = paging.page(rows, _PAGE, lambda key: (key.created_at, key.id))
-        names = await access.names_of(conn, principal.team_id, {key.project_id for key in keys_of_page if key.project_id})
+        names = await access.short_names(conn, principal.team_id, {key.project_id for key in keys_of_page if key.project_id})
         projects = await list_projects(conn, principal)
     return visit.render(
         "keys.html",

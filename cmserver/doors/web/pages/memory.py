@@ -85,9 +85,9 @@ async def list_projects(conn: Conn, principal: Principal, *, archived: bool = Fa
 
 
 async def names_of_projects(conn: Conn, principal: Principal, ids: Iterable[UUID]) -> dict[UUID, str]:
-    """Canonical ids of those of the projects that the visitor may see."""
+    """Short names of those of the projects that the visitor may see."""
     seen = {project_id for project_id in ids if principal.sees(project_id)}
-    return await access.names_of(conn, principal.team_id, seen) if seen else {}
+    return await access.short_names(conn, principal.team_id, seen) if seen else {}
 
 
 async def list_sessions(
@@ -127,7 +127,7 @@ async def names_of_work(
         return {}, {}
     known = {session_id for session_id in session_ids if session_id}
     labels = await sessions.labels(conn, principal.team_id, known, unless_isolated=of_project is None)
-    names = await access.names_of(conn, principal.team_id, set(project_ids))
+    names = await access.short_names(conn, principal.team_id, set(project_ids))
     return names, {session_id: label_text(label) for session_id, label in labels.items()}
 
 

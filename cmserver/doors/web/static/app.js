@@ -24,7 +24,7 @@
       const keys = dialog();
       if (keys) keys.open ? keys.close() : keys.showModal();
     } else if (event.key === "/") {
-      const first = document.querySelector(".filters input:not([type=hidden]), .filters select");
+      const first = document.querySelector(".filters input[type=search]") ?? document.getElementById("search");
       if (first) { event.preventDefault(); first.focus(); }
     } else if (event.key === "j") move(1);
     else if (event.key === "k") move(-1);
@@ -36,11 +36,6 @@
     }
     awaitsArea = event.key === "g";
   });
-
-  // The areas are a strip that scrolls where there is no room: show the one that is open.
-  const area = document.querySelector(".areas [aria-current]");
-  const strip = area?.closest("ul");
-  if (strip) strip.scrollLeft = area.offsetLeft - (strip.clientWidth - area.offsetWidth) / 2;
 
   // <div id="list" data-live="/ui/live">: the part is loaded anew when something happened, while the page can be seen.
   let source = null;
