@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
@@ -71,6 +72,15 @@ async def list_observations(
     page, next_cursor = paging.page(rows, limit, lambda observation: (observation.created_at, observation.id))
     await audit_read(conn, principal, wanted.project_id, "list", page)
     return page, next_cursor
+
+
+async def list_closed(
+    conn: Conn, principal: Principal, project_id: UUID | None, since: datetime, *, limit: int
+) -> list[Observation]:
+    """What was done or dropped since then in the project, or in the team without one, the last first."""
+    rows = await repository.closed_since(conn, principal.team_id, project_id, since, limit)
+    await audit_read(conn, principal, project_id, "list", rows)
+    return rows
 
 
 async def read_observation(conn: Conn, principal: Principal, name: str) -> tuple[Observation, list[ObservationSource]]:
@@ -176,12 +186,15 @@ async def audit_read(
 ) -> None:
     """Record which observations somebody was given. `project_id` is None when they may be of any project of the team.
 
+    What a person is shown on a page is `page`, however they came to it, and no access of an agent.
     Accesses are counted by `via`: VIAS of observations.accesses are those that give the whole text, and they extend the lives of
     observations that expire. Rows are locked then: in a transaction that writes more, this comes last.
     """
     if not observations:
         return
     counted = list[int]()
+    if principal.kind == "person":
+        via = "page"
     if via in VIAS:
         counted = await extend_lives(conn, principal, [row for row in observations if isinstance(row, Observation)])
     details = {"counted": counted} if counted else {}

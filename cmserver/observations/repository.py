@@ -317,6 +317,20 @@ async def newest(
     return await NEWEST.all(conn, team_id=team_id, **structs.asdict(wanted), **page)
 
 
+@unprepared_query(f"""
+    SELECT {model.OBSERVATION_COLUMNS} FROM observations o
+     WHERE team_id = %(team_id)s AND {model.LIVE_O} AND {IN_REACH} AND closed_at > %(since)s
+       AND id IN (SELECT id FROM observations c
+                   WHERE c.team_id = %(team_id)s AND c.closed_by IS NOT NULL AND c.closed_at > %(since)s
+                   UNION
+                  SELECT observation_id FROM observation_versions v WHERE v.team_id = %(team_id)s AND v.created_at > %(since)s)
+     ORDER BY closed_at DESC, number DESC LIMIT %(limit)s
+    """)
+async def closed_since(conn: Conn, team_id: UUID, project_id: UUID | None, since: datetime, limit: int) -> list[model.Observation]:
+    """What was closed since then and still is, the last first; of the whole team without a project."""
+    ...
+
+
 @query(f"SELECT {model.OBSERVATION_COLUMNS} FROM observations WHERE id = %(observation_id)s AND team_id = %(team_id)s FOR UPDATE")
 async def lock(conn: Conn, team_id: UUID, observation_id: UUID) -> model.Observation | None:
     """The observation, locked until the transaction ends."""

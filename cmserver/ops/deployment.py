@@ -87,11 +87,11 @@ async def read_deployment(db: Db, settings: Settings) -> Deployment:
         teams=sizes.teams,
         tables=tables,
         months=months,
-        backups=await asyncio.to_thread(_read_backups, settings.backup_folder),
+        backups=await asyncio.to_thread(read_backups, settings.backup_folder),
     )
 
 
-def _read_backups(folder: Path) -> BackupFolder:
+def read_backups(folder: Path) -> BackupFolder:
     """A folder that cannot be read has none."""
     try:
         stored, drill = list_backups(folder), last_drill(folder)

@@ -90,13 +90,13 @@ async def newest(conn: Conn, team_id: UUID, audit_filter: AuditFilter, *, before
     return await query.all(conn, team_id=team_id, **msgspec.structs.asdict(audit_filter), before=before, limit=limit)
 
 
-# What was shown to a session at its start has a receipt, which says more.
+# What was shown to a session at its start has a receipt, which says more. What people see on pages stands in the audit log only.
 @unprepared_query("""
     SELECT actor_id, details ->> 'via' AS via, count(*)::integer AS count, max(created_at) AS last_at
       FROM (SELECT actor_id, details, created_at, action, project_id FROM audit_log
              WHERE team_id = %(team_id)s ORDER BY id DESC LIMIT %(looked_at)s) latest
      WHERE action = 'observations.served' AND details -> 'numbers' @> to_jsonb(%(number)s::bigint)
-       AND details ->> 'via' NOT IN ('context', 'prompt', 'file')
+       AND details ->> 'via' NOT IN ('context', 'prompt', 'file', 'page')
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
      GROUP BY 1, 2 ORDER BY 4 DESC LIMIT %(limit)s
     """)

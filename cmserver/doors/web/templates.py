@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from uuid import UUID
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from cmserver.access.model import Project
 from cmserver.base.ids import from_epoch_ms
@@ -122,6 +122,22 @@ def format_iso(value: datetime | int) -> str:
     return to_moment(value).isoformat(timespec="milliseconds")
 
 
+_MARKS = re.compile(r"`(?P<code>[^`\n]+)`|#(?P<number>[1-9][0-9]{0,17})\b")
+
+
+def marked(text: str) -> Markup:
+    """The text as HTML, in which `#12` is a link to that observation, and what stands in backticks is code."""
+    done, pieces = 0, list[Markup]()
+    for match in _MARKS.finditer(text):
+        pieces.append(escape(show_hidden(text[done : match.start()])))
+        if match["code"] is not None:
+            pieces.append(Markup("<code>{}</code>").format(show_hidden(match["code"])))
+        else:
+            pieces.append(Markup('<a href="/ui/observations/{0}">#{0}</a>').format(match["number"]))
+        done = match.end()
+    return Markup("").join([*pieces, escape(show_hidden(text[done:]))])
+
+
 def plural(count: int, singular: str, plural_form: str = "") -> str:
     """`1 session`, `1,200 sessions`."""
     return f"{count:,} {singular if count == 1 else plural_form or singular + 's'}"
@@ -215,6 +231,7 @@ def _environment() -> Environment:
         project_options=project_options,
         short_project=short_project,
         named_option=named_option,
+        marked=marked,
     )
     names = cast("dict[str, object]", environment.globals)
     names.update(static=static_path, has_many_columns=has_many_columns, plural=plural, with_query=with_query)

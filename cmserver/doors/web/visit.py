@@ -8,7 +8,7 @@ import math
 import shlex
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TypeVar, cast, get_origin
+from typing import Annotated, TypeVar, cast, get_origin
 from urllib.parse import parse_qsl, urlencode
 from uuid import UUID, uuid4, uuid5
 
@@ -45,6 +45,13 @@ SECRET_FIELDS = frozenset({CSRF_FIELD, "password", "current", "key"})
 _QUICK_BYTES = 8_192
 """A body of this size is decoded at once; a longer one in a thread, since every escape takes about a microsecond."""
 _decoders = FairThreads(2, "form")
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """What a page says once about what was just done, and the number of the observation whose last change can be undone."""
+
+    text: Annotated[str, msgspec.Meta(max_length=_MAX_NOTICE_CHARS)]
+    undo: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 class Visit:
@@ -109,6 +116,16 @@ class Visit:
     def path(self) -> str:
         """The page's path, without the one below which a proxy shows the server."""
         return str(self.request.url.path)
+
+    @property
+    def address(self) -> str:
+        """The page's path and query, for forms that come back to it (`back`)."""
+        return f"{self.path}?{self.request.url.query}" if self.request.url.query else self.path
+
+    @staticmethod
+    def way_back(sent: str | None, usual: str) -> str:
+        """The page that a form names as the one to come back to, where it is one of ours."""
+        return sent if sent is not None and (sent == "/ui" or sent.startswith(("/ui/", "/ui?"))) else usual
 
     @property
     def server_url(self) -> str:
@@ -188,6 +205,7 @@ class Visit:
             "navigation": visible_groups(self._principal, is_operator=self.is_operator),
             "tabs": visible_tabs(self.path, self._principal, is_operator=self.is_operator),
             "notice": _read_notice(notice) if notice else None,
+            "address": self.address,
             "error": self.error,
             "submitted": self.submitted,
             "form_nonce": uuid4(),
@@ -202,13 +220,15 @@ class Visit:
             response.delete_cookie(_NOTICE_COOKIE, path=security.cookie_path(self.request))
         return self._secured(response)
 
-    def redirect(self, path: str, notice: str = "", **query: object) -> Response:
-        """Go to another page after a form (303). `notice` is shown there once."""
+    def redirect(self, path: str, notice: str = "", *, undo: int | None = None, **query: object) -> Response:
+        """Go to another page after a form (303). `notice` is shown there once, with a button that undoes the last change
+        of the observation `undo`.
+        """
         parameters = {name: str(value) for name, value in query.items() if value not in (None, "")}
         target = f"{wire.base_path(self.request)}{path}"
         response = RedirectResponse(f"{target}?{urlencode(parameters)}" if parameters else target, 303)
         if notice:
-            text = base64.urlsafe_b64encode(notice[:_MAX_NOTICE_CHARS].encode()).decode()
+            text = base64.urlsafe_b64encode(msgspec.json.encode(Notice(notice[:_MAX_NOTICE_CHARS], undo))).decode()
             place = security.cookie_path(self.request)
             response.set_cookie(_NOTICE_COOKIE, text, max_age=_NOTICE_SECONDS, path=place, httponly=True, samesite="lax")
         return self._secured(response)
@@ -261,8 +281,8 @@ def _is_list(type_: object) -> bool:
     return get_origin(inner) is list
 
 
-def _read_notice(cookie: str) -> str | None:
+def _read_notice(cookie: str) -> Notice | None:
     try:
-        return base64.urlsafe_b64decode(cookie.encode()).decode()[:_MAX_NOTICE_CHARS]
-    except ValueError:
+        return msgspec.json.decode(base64.urlsafe_b64decode(cookie.encode()), type=Notice)
+    except ValueError:  # also what msgspec refuses
         return None

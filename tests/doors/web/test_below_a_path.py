@@ -82,7 +82,7 @@ async def test_files_forms_and_redirects_work_there(below: Visitor):
     assert page.url.path == f"{PREFIX}/ui"
     assert (await below.client.get(style)).headers["content-type"].startswith("text/css")
     assert (noted.status_code, noted.url.path) == (200, f"{PREFIX}/ui")
-    assert 'class="notice"' in noted.text
+    assert 'class="notice row"' in noted.text
 
 
 async def test_links_that_are_handed_on_begin_with_the_address_of_the_visitor(below: Visitor):

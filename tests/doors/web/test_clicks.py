@@ -83,10 +83,10 @@ async def test_correct_a_wrong_observation_and_undo_it(newcomer: Newcomer, cast:
     async with newcomer() as person:
         await person.follow("Observations", within="header")
         await person.follow("The limit is 10")
-        await person.follow("Correct", within="main")
+        await person.follow("Edit", within="main")
         await person.send("Save", title="The limit is 20")
         assert person.heading == "The limit is 20"
-        await person.send("Undo the last change")
+        await person.send("Undo")
 
         assert person.heading == "The limit is 10"
 

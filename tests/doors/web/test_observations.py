@@ -257,7 +257,7 @@ async def test_what_is_forgotten_is_gone(cast: Cast, make: Make, alice: Visitor)
 
     page = await alice.post("/ui/observations/1/forget")
 
-    assert "#1 is forgotten." in page.text
+    assert "#1 is deleted for ever." in page.text
     assert (await alice.get("/ui/observations/1")).status_code == 404
 
 
@@ -308,14 +308,14 @@ async def test_several_are_acted_on_at_once_after_their_count(cast: Cast, make: 
     )
     forgotten = await alice.client.post(
         "/ui/observations/chosen/forget",
-        data={"token": await alice.token(), "number": ["1", "2"], "confirm": "forget 2"},
+        data={"token": await alice.token(), "number": ["1", "2"], "confirm": "delete 2"},
         headers={"Origin": "http://cmserver"},
         follow_redirects=True,
     )
 
     assert alice.title(chosen) == "2 chosen observations"
     assert (unconfirmed.status_code, "2 chosen observations" in unconfirmed.text) == (400, True)
-    assert "Forgotten: 2 (#1, #2)." in forgotten.text
+    assert "Deleted for ever: 2 (#1, #2)." in forgotten.text
     assert "Three" in forgotten.text
 
 

@@ -14,7 +14,7 @@ from cmserver.base import paging
 from cmserver.base.sql import Conn
 from cmserver.models.providers.model import KINDS
 from cmserver.observations import repository as observations
-from cmserver.observations.model import Observation
+from cmserver.observations.model import MIN_INSTRUCTION_IMPORTANCE, Observation, ObservationType
 from cmserver.observations.plain import one_line
 from cmserver.observations.read import audit_read
 from cmserver.observations.wire import type_shown
@@ -43,6 +43,10 @@ class ObservationItem(msgspec.Struct, frozen=True, kw_only=True):
     state: str | None = None
     is_shared: bool = False
     expires_at: datetime | None = None
+    is_rule: bool = False
+    """Whether it stands with what users laid down."""
+    is_writable: bool = True
+    """Whether the visitor may change it, with the scope for that."""
 
 
 class SessionItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +67,12 @@ def title_of(observation: Observation) -> str:
     return one_line(observation.title or observation.narrative or observation.content, TITLE_CHARS)
 
 
-def observation_line(observation: Observation, projects: dict[UUID, str]) -> ObservationItem:
+def is_rule(observation: Observation) -> bool:
+    """Whether it stands with what users laid down."""
+    return observation.type == "decision" and observation.importance > MIN_INSTRUCTION_IMPORTANCE
+
+
+def observation_line(principal: Principal, observation: Observation, projects: dict[UUID, str]) -> ObservationItem:
     return ObservationItem(
         number=observation.number,
         title=title_of(observation),
@@ -74,6 +83,8 @@ def observation_line(observation: Observation, projects: dict[UUID, str]) -> Obs
         state=observation.state,
         is_shared=observation.scope == "team",
         expires_at=observation.expires_at,
+        is_rule=is_rule(observation),
+        is_writable=principal.sees(observation.project_id),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, cast
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from cmserver.access.audit.model import ReaderCount
+from cmserver.access.model import Principal
 from cmserver.base.errors import Conflict, Gone, Invalid, NotFound
 from cmserver.base.ids import parse_id
 from cmserver.base.sql import Conn
@@ -21,7 +23,15 @@ from cmserver.consolidation.history import read_history
 from cmserver.consolidation.model import SYSTEM_RELATIONSHIPS, Merge, Relation, Relationship
 from cmserver.consolidation.wording import MergeWriter
 from cmserver.doors.web.page import Page
-from cmserver.doors.web.pages.memory import BADGES, TYPES, names_of_projects, session_labels, title_of
+from cmserver.doors.web.pages.memory import (
+    BADGES,
+    TYPES,
+    ObservationItem,
+    names_of_projects,
+    observation_line,
+    session_labels,
+    title_of,
+)
 from cmserver.doors.web.templates import show_hidden
 from cmserver.doors.web.visit import Visit
 from cmserver.doors.web.word_diff import WordDiff, compare_all
@@ -68,6 +78,7 @@ class ObservationView(msgspec.Struct, frozen=True, kw_only=True):
     """All that the page shows."""
 
     observation: observations_model.Observation
+    line: ObservationItem
     title: str
     type: str
     project: str | None
@@ -133,6 +144,7 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
     is_composed = observation.content in (composed, observation.narrative)
     return ObservationView(
         observation=observation,
+        line=observation_line(principal, observation, names),
         title=title_of(observation),
         type=type_shown(observation.kind, observation.type, observation.origin, observation.caller_type),
         project=names.get(observation.project_id),
@@ -256,8 +268,8 @@ async def post_edit(visit: Visit) -> Response:
         return await correct(conn, visit.principal, name, correction)
 
     corrected = await visit.db.in_tenant(visit.team_id, act)
-    notice = f"Corrected: version {corrected.version}. Undo is below." if changes else "Nothing was changed."
-    return visit.redirect(f"/ui/observations/{corrected.number}", notice)
+    notice = f"Corrected: version {corrected.version}." if changes else "Nothing was changed."
+    return visit.redirect(f"/ui/observations/{corrected.number}", notice, undo=corrected.number if changes else None)
 
 
 def _changes(form: EditForm, observation: observations_model.Observation) -> dict[str, object]:
@@ -297,27 +309,64 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
+class ActForm(msgspec.Struct, frozen=True, kw_only=True):
+    """The page to come back to after an act on an observation."""
+
+    back: Annotated[Text, Meta(max_length=4_000)] | None = None
+
+
+Change = Callable[[Conn, Principal, str], Awaitable[observations_model.Observation]]
+
+
+async def _act(visit: Visit, change: Change, notice: str, *, can_undo: bool = True) -> Response:
+    """Do it, and come back to the page of the form, with a button that undoes it. `notice` goes on behind the number."""
+    form = await visit.form(ActForm)
+    name = visit.parameter("observation")
+    changed = await visit.db.in_tenant(visit.team_id, lambda conn: change(conn, visit.principal, name))
+    back = visit.way_back(form.back, f"/ui/observations/{changed.number}")
+    return visit.redirect(back, f"#{changed.number} {notice}", undo=changed.number if can_undo else None)
+
+
+def _correcting(**fields: object) -> Change:
+    """The correction of these fields, as an act."""
+    correction = msgspec.convert(fields, observations_model.Correction)
+    return lambda conn, principal, name: correct(conn, principal, name, correction)
+
+
+async def post_done(visit: Visit) -> Response:
+    """Say that an open end is done."""
+    return await _act(visit, _correcting(state="done"), "is done.")
+
+
+async def post_drop(visit: Visit) -> Response:
+    """Say that an observation no longer holds: agents are told it no more, and a search still finds it, marked."""
+    return await _act(visit, _correcting(state="dropped"), "no longer holds.")
+
+
+async def post_top(visit: Visit) -> Response:
+    """Keep an observation on top: it stands with what users laid down."""
+    top = _correcting(type="decision", importance=observations_model.INSTRUCTION_IMPORTANCE)
+    return await _act(visit, top, "stands on top, with what users laid down.")
+
+
 async def post_promote(visit: Visit) -> Response:
     """Keep an observation for good."""
-    name = visit.parameter("observation")
-    promoted = await visit.db.in_tenant(visit.team_id, lambda conn: promote(conn, visit.principal, name))
-    return visit.redirect(f"/ui/observations/{promoted.number}", "It is kept for good.")
+    return await _act(visit, promote, "is kept for good.", can_undo=False)
 
 
 async def post_expire(visit: Visit) -> Response:
-    """End an observation's time now."""
-    name = visit.parameter("observation")
-    expired = await visit.db.in_tenant(visit.team_id, lambda conn: expire(conn, visit.principal, name))
-    return visit.redirect(f"/ui/observations/{expired.number}", "It has expired: agents are not told it any more.")
+    """Forget an observation: agents are not told it any more, and it is deleted a week later."""
+    return await _act(visit, expire, "is forgotten: it is deleted for ever in a week.")
 
 
 async def post_reopen(visit: Visit) -> Response:
     """Open an end again that was closed."""
-    name = visit.parameter("observation")
-    reopened = await visit.db.in_tenant(
-        visit.team_id, lambda conn: correct(conn, visit.principal, name, observations_model.Correction(state="open"))
-    )
-    return visit.redirect(f"/ui/observations/{reopened.number}", "It is open again.")
+    return await _act(visit, _correcting(state="open"), "is open again.")
+
+
+async def post_hold(visit: Visit) -> Response:
+    """Say that an observation that no longer held does hold."""
+    return await _act(visit, _correcting(state=None), "holds again.")
 
 
 async def post_forget(visit: Visit) -> Response:
@@ -325,16 +374,18 @@ async def post_forget(visit: Visit) -> Response:
     name = visit.parameter("observation")
     await visit.db.in_tenant(visit.team_id, lambda conn: delete(conn, visit.principal, name))
     number = parse_number(name)
-    return visit.redirect("/ui/observations", f"#{number} is forgotten." if number else "It is forgotten.")
+    return visit.redirect("/ui/observations", f"#{number} is deleted for ever." if number else "It is deleted for ever.")
 
 
 async def post_undo(visit: Visit) -> Response:
     """Undo the last change of an observation: a correction, a merge, or the end of its time."""
+    form = await visit.form(ActForm)
     name = visit.parameter("observation")
     undone = await visit.db.in_tenant(visit.team_id, lambda conn: undo(conn, visit.principal, name))
     restored = [number for number in undone.restored if number != undone.observation.number]
     shown = f" Shown again: {', '.join(f'#{number}' for number in restored)}." if restored else ""
-    return visit.redirect(f"/ui/observations/{undone.observation.number}", f"The last change is undone.{shown}")
+    back = visit.way_back(form.back, f"/ui/observations/{undone.observation.number}")
+    return visit.redirect(back, f"The last change is undone.{shown}")
 
 
 class MergeForm(msgspec.Struct, frozen=True):
@@ -418,6 +469,10 @@ routes = [
     Page("GET", "/ui/observations/{observation}", get_observation, scope="observations:read"),
     Page("GET", "/ui/observations/{observation}/edit", get_edit, scope=_WRITE),
     Page("POST", "/ui/observations/{observation}/edit", post_edit, scope=_WRITE, form_of=get_edit),
+    Page("POST", "/ui/observations/{observation}/done", post_done, scope=_WRITE, form_of=get_observation),
+    Page("POST", "/ui/observations/{observation}/drop", post_drop, scope=_WRITE, form_of=get_observation),
+    Page("POST", "/ui/observations/{observation}/hold", post_hold, scope=_WRITE, form_of=get_observation),
+    Page("POST", "/ui/observations/{observation}/top", post_top, scope=_WRITE, form_of=get_observation),
     Page("POST", "/ui/observations/{observation}/promote", post_promote, scope=_WRITE, form_of=get_observation),
     Page("POST", "/ui/observations/{observation}/expire", post_expire, scope=_WRITE, form_of=get_observation),
     Page("POST", "/ui/observations/{observation}/reopen", post_reopen, scope=_WRITE, form_of=get_observation),

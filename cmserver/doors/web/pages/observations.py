@@ -20,7 +20,7 @@ from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages import memory
 from cmserver.doors.web.pages.memory import TYPES as TYPE_OPTIONS
 from cmserver.doors.web.visit import Visit
-from cmserver.observations.model import TYPES, Observation, ObservationFilter, Scope
+from cmserver.observations.model import TYPES, Observation, ObservationFilter, ObservationState, Scope
 from cmserver.observations.plain import one_line, turn_kind
 from cmserver.observations.read import list_observations, read_batch
 from cmserver.observations.write import delete, expire, promote
@@ -43,6 +43,7 @@ class ObservationsPageQuery(msgspec.Struct, frozen=True, kw_only=True):
     kind: SearchedKind | None = None
     type: Text | None = None
     scope: Scope | None = None
+    state: ObservationState | None = None
     session: UUID | None = None
     concept: Text | None = None
     file: Text | None = None
@@ -58,7 +59,7 @@ class ObservationsPageQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 _OF_SEARCH = ("concept", "file", "file_prefix", "agent", "since", "until", "min_score", "meaning", "explain")
 """Filters that need words to search for."""
-_OF_LIST = ("scope",)
+_OF_LIST = ("scope", "state")
 """Filters that a search does not have."""
 _MORE = (*_OF_SEARCH, *_OF_LIST, "session")
 
@@ -121,7 +122,7 @@ async def _list(visit: Visit, filters: ObservationsPageQuery) -> tuple[list[Show
         wanted = reshape(filters, ObservationFilter, project_id=project_id, session_id=filters.session)
         page, next_cursor = await list_observations(conn, visit.principal, wanted, limit=_PAGE, cursor=filters.cursor)
         names = await memory.names_of_projects(conn, visit.principal, {row.project_id for row in page})
-    return [ShownHit(line=memory.observation_line(row, names)) for row in page], next_cursor
+    return [ShownHit(line=memory.observation_line(visit.principal, row, names)) for row in page], next_cursor
 
 
 async def _search(visit: Visit, filters: ObservationsPageQuery, words: str) -> tuple[list[ShownHit], SearchResult]:
@@ -147,12 +148,12 @@ async def _search(visit: Visit, filters: ObservationsPageQuery, words: str) -> t
     hits = result.page.hits
     async with visit.tenant() as conn:
         names = await memory.names_of_projects(conn, visit.principal, {hit.source.project_id for hit in hits})
-    return [_shown_hit(hit, names) for hit in hits], result
+    return [_shown_hit(visit, hit, names) for hit in hits], result
 
 
-def _shown_hit(hit: Hit, names: dict[UUID, str]) -> ShownHit:
+def _shown_hit(visit: Visit, hit: Hit, names: dict[UUID, str]) -> ShownHit:
     if isinstance(hit.source, Observation):
-        return ShownHit(line=memory.observation_line(hit.source, names), hit=hit)
+        return ShownHit(line=memory.observation_line(visit.principal, hit.source, names), hit=hit)
     turn = hit.source
     return ShownHit(
         turn=f"#{turn.number} {one_line(turn.line, memory.TITLE_CHARS)}",
@@ -176,7 +177,7 @@ async def get_chosen(visit: Visit) -> Response:
     async with visit.tenant() as conn:
         batch = await read_batch(conn, visit.principal, numbers[:_MAX_CHOSEN])
         names = await memory.names_of_projects(conn, visit.principal, {row.project_id for row in batch.observations})
-    lines = [memory.observation_line(row, names) for row in batch.observations]
+    lines = [memory.observation_line(visit.principal, row, names) for row in batch.observations]
     return visit.render(
         "observations_chosen.html",
         title=f"{len(lines)} observations",
@@ -197,8 +198,8 @@ class ChosenForm(msgspec.Struct, frozen=True):
 Verb = Callable[[Conn, Principal, str], Awaitable[object]]
 _VERBS: dict[Act, tuple[Verb, str]] = {
     "promote": (promote, "Kept for good"),
-    "expire": (expire, "Expired"),
-    "forget": (delete, "Forgotten"),
+    "expire": (expire, "Forgotten"),
+    "forget": (delete, "Deleted for ever"),
 }
 
 
@@ -207,7 +208,7 @@ async def _act_on_chosen(visit: Visit, act: Act) -> Response:
     form = await visit.form(ChosenForm)
     numbers = list(dict.fromkeys(form.number))
     if act == "forget":
-        visit.confirm(form.confirm, f"forget {len(numbers)}")
+        visit.confirm(form.confirm, f"delete {len(numbers)}")
     verb, done = _VERBS[act]
     await visit.db.in_tenant(visit.team_id, lambda conn: _for_each(conn, visit.principal, numbers, verb))
     shown = ", ".join(f"#{number}" for number in numbers[:20]) + (", \u2026" if len(numbers) > 20 else "")

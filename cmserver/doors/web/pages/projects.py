@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 from urllib.parse import quote
 
@@ -40,7 +39,6 @@ from cmserver.recall.context import render_requested_context
 from cmserver.recall.model import ContextBudget, Index, SessionStart
 from cmserver.recall.wire import ContextQuery, explained_out
 
-_NUMBER = re.compile(r"#([0-9]{1,18})\b")
 _PAGE = 50
 STARTS: tuple[SessionStart, ...] = ("startup", "resume", "clear", "compact", "fork")
 OMISSIONS = {
@@ -150,16 +148,8 @@ def _overview_sections(overview: Overview) -> list[OverviewSection]:
         elif line.strip() and not line.startswith("# "):
             if not sections:
                 sections.append(OverviewSection(heading="Overview"))
-            sections[-1].lines.append(_overview_line(line.removeprefix("- ")))
+            sections[-1].lines.append(line.removeprefix("- "))
     return [section for section in sections if section.lines]
-
-
-def _overview_line(line: str) -> list[str | int]:
-    """The text of a line, in which the numbers of observations are links."""
-    pieces: list[str | int] = []
-    for place, piece in enumerate(_NUMBER.split(line)):
-        pieces.append(int(piece) if place % 2 else piece)
-    return pieces
 
 
 async def post_overview(visit: Visit) -> Response:
@@ -182,10 +172,10 @@ async def _joined_projects(conn: Conn, visit: Visit, project: access_model.Proje
 
 
 class OverviewSection(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the overview: lines of texts and numbers of observations."""
+    """A part of the overview."""
 
     heading: str
-    lines: list[list[str | int]] = []
+    lines: list[str] = []
 
 
 class PreviewQuery(msgspec.Struct, frozen=True):

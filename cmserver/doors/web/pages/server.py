@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import msgspec
 from starlette.responses import Response
 
 from cmserver.access.people import manage as manage_people
 from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
+from cmserver.base.ids import from_epoch_ms
 from cmserver.base.settings import Settings
 from cmserver.doors.web.page import Page
+from cmserver.doors.web.templates import plural
 from cmserver.doors.web.visit import Visit
-from cmserver.ops.deployment import read_deployment
+from cmserver.ops.deployment import BackupFolder, read_deployment
 
 _MAX_ACCOUNTS = 500
+_OLD_BACKUP = timedelta(days=7)
 
 
 class OperatorForm(msgspec.Struct, frozen=True):
@@ -24,7 +29,23 @@ async def get_server(visit: Visit) -> Response:
     """Versions, database, sizes, growth and accounts of the server."""
     deployment = await read_deployment(visit.db, visit.dependency(Settings))
     accounts = await visit.dependency(Accounts).run(lambda conn: people.users(conn, limit=_MAX_ACCOUNTS))
-    return visit.render("server.html", title="Server", deployment=deployment, accounts=accounts)
+    return visit.render(
+        "server.html",
+        title="Server",
+        deployment=deployment,
+        accounts=accounts,
+        backup_warning=warn_of_backups(deployment.backups),
+    )
+
+
+def warn_of_backups(backups: BackupFolder) -> str:
+    """The sentence about backups that are missing, old or damaged; empty where all is well."""
+    if backups.newest_at_epoch is None:
+        return "There is no backup of this server."
+    age = datetime.now(UTC) - from_epoch_ms(backups.newest_at_epoch)
+    if age > _OLD_BACKUP:
+        return f"The newest backup of this server is {plural(age.days, 'day')} old."
+    return f"{plural(backups.damaged, 'backup')} of this server cannot be read." if backups.damaged else ""
 
 
 async def post_reset(visit: Visit) -> Response:

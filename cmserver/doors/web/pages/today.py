@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
+from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
 from cmserver.consolidation import repository as consolidation
 from cmserver.consolidation.store import store_observations
 from cmserver.doors.web.page import Page
-from cmserver.doors.web.pages.memory import SessionItem, list_projects, list_sessions
+from cmserver.doors.web.pages.memory import (
+    BADGES,
+    ObservationItem,
+    SessionItem,
+    list_projects,
+    list_sessions,
+    names_of_projects,
+    observation_line,
+)
+from cmserver.doors.web.pages.server import warn_of_backups
 from cmserver.doors.web.templates import plural, project_names
 from cmserver.doors.web.visit import Visit
 from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import JobFilter
 from cmserver.models.calls import repository as calls
-from cmserver.observations.model import INSTRUCTION_IMPORTANCE, Observation
+from cmserver.observations.model import INSTRUCTION_IMPORTANCE, Observation, ObservationFilter, Scope
 from cmserver.observations.plain import one_line
-from cmserver.observations.read import list_summaries
+from cmserver.observations.read import list_closed, list_observations, list_summaries
 from cmserver.observations.wire import ObservationIn
+from cmserver.ops.deployment import read_backups
 from cmserver.ops.provider_pauses import list_providers
 from cmserver.steward import repository as steward
 
 _HOURS = 24
 _MAX_COUNTED = 100
 _MAX_ACTS = 50
+_MAX_CHANGES = 12
+_LISTS = {
+    "Decided": "/ui/observations?type=decision",
+    "Opened": "/ui/observations?state=open",
+    "Closed": "/ui/observations?state=done",
+}
 _SUMMARY_CHARS = 280
 _PARTS = ("completed", "learned", "investigated", "request")
 """Of a summary, the one that says most first."""
@@ -51,12 +70,15 @@ class NoteForm(msgspec.Struct, frozen=True):
 
     project: str
     text: Annotated[str, Meta(min_length=1, max_length=20_000)]
+    kind: Literal["rule", "note"] = "rule"
+    scope: Scope = "project"
 
 
 class TodayItem(SessionItem, frozen=True, kw_only=True):
     """A session, and the newest summary of what was done in it."""
 
-    summary: str | None
+    summary: list[str]
+    """Its points."""
     summary_number: int | None
 
 
@@ -71,6 +93,14 @@ class ProjectDay(msgspec.Struct, frozen=True, kw_only=True):
     def running(self) -> int:
         """How many of them have not ended."""
         return sum(item.session.ended_at is None for item in self.sessions)
+
+
+class DayChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What was decided, opened or closed, the last first, and where there is more of it."""
+
+    name: str
+    path: str
+    lines: list[ObservationItem]
 
 
 class WaitingWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +126,7 @@ async def get_today(visit: Visit) -> Response:
         page = [item for item in page if item.session.started_at >= since or item.session.ended_at is None]
         summaries = await list_summaries(conn, principal, [item.session for item in page])
         acts = await steward.automatic_acts(conn, principal.team_id, project_id, _MAX_ACTS)
+        changes = await _read_changes(conn, principal, project_id, since) if filters.cursor is None else []
     waiting = await _find_waiting(visit, project_id)
     return visit.render(
         "today.html",
@@ -103,11 +134,45 @@ async def get_today(visit: Visit) -> Response:
         days=_by_project([_today_item(item, summaries.get(item.session.id)) for item in page], project_names(projects)),
         waiting=waiting,
         acts=acts,
+        changes=changes,
+        badges=BADGES,
         projects=projects,
         filters=filters,
         parameters=msgspec.structs.asdict(filters),
         next_cursor=next_cursor,
     )
+
+
+async def _read_changes(conn: Conn, principal: Principal, project_id: UUID | None, since: datetime) -> list[DayChange]:
+    """What was decided, opened and closed since then; nothing that did not happen."""
+    decisions, _ = await list_observations(
+        conn, principal, ObservationFilter(project_id=project_id, type="decision", without_history=True), limit=_MAX_CHANGES
+    )
+    opened, _ = await list_observations(conn, principal, ObservationFilter(project_id=project_id, state="open"), limit=_MAX_CHANGES)
+    closed = await list_closed(conn, principal, project_id, since, limit=_MAX_CHANGES)
+    rows = {
+        "Decided": [row for row in decisions if row.created_at >= since and row.state is None],
+        "Opened": [row for row in opened if row.created_at >= since],
+        "Closed": closed,
+    }
+    names = await names_of_projects(conn, principal, {row.project_id for found in rows.values() for row in found})
+    changes = [
+        DayChange(name=name, path=_LISTS[name], lines=[observation_line(principal, row, names) for row in found])
+        for name, found in rows.items()
+    ]
+    return [change for change in changes if change.lines]
+
+
+def _summary_lines(text: str) -> list[str]:
+    """The points of a summary, as many as there is room for; one line of a text without points."""
+    lines = [line.strip().removeprefix("- ") for line in text.splitlines() if line.strip()]
+    shown, left = list[str](), _SUMMARY_CHARS
+    for line in lines:
+        if shown and left < len(line):
+            break
+        shown.append(one_line(line, _SUMMARY_CHARS))
+        left -= len(line)
+    return shown
 
 
 def _today_item(item: SessionItem, summary: Observation | None) -> TodayItem:
@@ -118,7 +183,7 @@ def _today_item(item: SessionItem, summary: Observation | None) -> TodayItem:
         session=item.session,
         label=item.label,
         project=item.project,
-        summary=one_line(text, _SUMMARY_CHARS) if text else None,
+        summary=_summary_lines(text) if text else [],
         summary_number=summary.number if summary else None,
     )
 
@@ -165,6 +230,9 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
             total = answers.usable + answers.unusable
             text = f"{answers.unusable} of {plural(total, 'answer')} of models in 24 hours could not be used"
             found.append(WaitingWork(text=text, path="/ui/jobs/providers"))
+    if visit.is_operator:
+        warning = warn_of_backups(await asyncio.to_thread(read_backups, visit.dependency(Settings).backup_folder))
+        found += [WaitingWork(text=warning.removesuffix("."), path="/ui/server")] if warning else []
     found += [
         WaitingWork(text=f"The budget of the {budget.period} is {budget.state}", path="/ui/costs/budgets")
         for budget in budgets
@@ -174,14 +242,16 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
 
 
 async def post_note(visit: Visit) -> Response:
-    """Store something to remember: it stands with what users laid down."""
+    """Store a rule, which stands with what users laid down, or a note; for its project or the whole team."""
     form = await visit.form(NoteForm)
+    note = ObservationIn(project_id=form.project, content=form.text, scope=form.scope, type="discovery")
+    rule = msgspec.structs.replace(note, type="decision", importance=INSTRUCTION_IMPORTANCE)
     (result,) = await store_observations(
         visit.db,
         visit.dependency(Projects),
         visit.dependency(QueryEmbedder),
         visit.principal,
-        [ObservationIn(project_id=form.project, content=form.text, type="decision", importance=INSTRUCTION_IMPORTANCE)],
+        [rule if form.kind == "rule" else note],
         size_bytes=len(form.text),
     )
     number = result.observation.number
