@@ -127,6 +127,14 @@ class TypeCount(msgspec.Struct, frozen=True, kw_only=True):
     entities: int
 
 
+class EntityLink(msgspec.Struct, frozen=True, kw_only=True):
+    """Two entities that are mentioned together in so many of the observations and turns that were looked at."""
+
+    from_id: UUID
+    to_id: UUID
+    together: int
+
+
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     """An entity that is mentioned together with another one, `from_id`, in so many of the observations that were looked at."""
 

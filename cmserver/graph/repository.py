@@ -12,6 +12,7 @@ from cmserver.embeddings.model import QueryVector
 from cmserver.graph.model import (
     ENTITY_COLUMNS,
     Entity,
+    EntityLink,
     EntityMention,
     EntityRelation,
     EntityType,
@@ -29,6 +30,7 @@ OWNS = {"entities", "entity_mentions", "entity_relations", "entity_relation_evid
 # Those of a joined project wait there until it is separated.
 _IS_SEEN: LiteralString = "project_id NOT IN (SELECT id FROM projects WHERE joined_to IS NOT NULL)"
 _E_COLUMNS: LiteralString = "e." + ENTITY_COLUMNS.replace(", ", ", e.")
+MAX_LINKS = 120
 NEIGHBOUR_MENTIONS = 300
 """How many of an entity's latest mentions are read to find what is mentioned with it."""
 
@@ -460,6 +462,27 @@ async def list_mentions(
 ) -> list[EntityMention]:
     """The observations and turns that mention it, newest first."""
     ...
+
+
+@unprepared_query("""
+    WITH near AS MATERIALIZED (
+        SELECT wanted.id, latest.place_id
+          FROM unnest(%(ids)s::uuid[]) AS wanted(id)
+         CROSS JOIN LATERAL (SELECT DISTINCT place_id
+                               FROM (SELECT place_id FROM entity_mentions
+                                      WHERE entity_id = wanted.id AND team_id = %(team_id)s
+                                      ORDER BY seen_at DESC, place_id DESC LIMIT %(mentions)s) newest) latest
+    )
+    SELECT a.id AS from_id, b.id AS to_id, count(*) AS together
+      FROM near a JOIN near b ON b.place_id = a.place_id AND b.id > a.id
+     GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(limit)s
+    """)
+async def _links(conn: Conn, team_id: UUID, ids: Sequence[UUID], mentions: int, limit: int) -> list[EntityLink]: ...
+
+
+async def list_links(conn: Conn, team_id: UUID, entity_ids: Sequence[UUID]) -> list[EntityLink]:
+    """Which of these entities are mentioned together, the most often first."""
+    return await _links(conn, team_id, entity_ids, NEIGHBOUR_MENTIONS, MAX_LINKS)
 
 
 async def list_neighbours(conn: Conn, team_id: UUID, entity_id: UUID, limit: int) -> list[Neighbour]:

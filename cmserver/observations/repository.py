@@ -15,6 +15,8 @@ from cmserver.observations import model
 
 OWNS = {"observations", "observation_sources", "observation_counters"}
 
+_LIVE_C: LiteralString = model.LIVE_O.replace("o.", "c.")
+
 _O_COLUMNS: LiteralString = "o." + model.OBSERVATION_COLUMNS.replace(", ", ", o.")
 
 # Its row lock is held until the transaction ends: take numbers last.
@@ -321,7 +323,7 @@ async def newest(
     SELECT {model.OBSERVATION_COLUMNS} FROM observations o
      WHERE team_id = %(team_id)s AND {model.LIVE_O} AND {IN_REACH} AND closed_at > %(since)s
        AND id IN (SELECT id FROM observations c
-                   WHERE c.team_id = %(team_id)s AND c.closed_by IS NOT NULL AND c.closed_at > %(since)s
+                   WHERE c.team_id = %(team_id)s AND c.closed_by IS NOT NULL AND c.closed_at > %(since)s AND {_LIVE_C}
                    UNION
                   SELECT observation_id FROM observation_versions v WHERE v.team_id = %(team_id)s AND v.created_at > %(since)s)
      ORDER BY closed_at DESC, number DESC LIMIT %(limit)s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -138,6 +139,27 @@ def marked(text: str) -> Markup:
     return Markup("").join([*pieces, escape(show_hidden(text[done:]))])
 
 
+def axis_top(values: Sequence[float]) -> float:
+    """Where the axis of a chart of these values ends: 2, 4, 6, 8 or 10 times a power of ten, so that its half is a round number."""
+    most = max(values, default=0)
+    if most <= 0:
+        return 2.0
+    power = 10.0 ** math.floor(math.log10(most))
+    return next(factor * power for factor in (2, 4, 6, 8, 10) if factor * power >= most or factor == 10)
+
+
+def axis_label(value: float, unit: str) -> str:
+    """A value as an axis writes it: `1,200`, `3.4M`, `$0.20`, `12 MB`."""
+    if unit == "money":
+        return format_money(Decimal(f"{value:.6g}"))
+    if unit == "bytes":
+        return format_bytes(value)
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if value >= size:
+            return f"{value / (size if letter != 'k' else 1e3):g}{letter}"
+    return f"{value:,g}"
+
+
 def plural(count: int, singular: str, plural_form: str = "") -> str:
     """`1 session`, `1,200 sessions`."""
     return f"{count:,} {singular if count == 1 else plural_form or singular + 's'}"
@@ -232,9 +254,10 @@ def _environment() -> Environment:
         short_project=short_project,
         named_option=named_option,
         marked=marked,
+        axis_label=axis_label,
     )
     names = cast("dict[str, object]", environment.globals)
-    names.update(static=static_path, has_many_columns=has_many_columns, plural=plural, with_query=with_query)
+    names.update(static=static_path, has_many_columns=has_many_columns, plural=plural, with_query=with_query, axis_top=axis_top)
     return environment
 
 

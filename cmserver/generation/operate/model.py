@@ -16,6 +16,14 @@ OPEN_STATUSES: tuple[Status, ...] = ("queued", "processing")
 """Their jobs are in the phase `open`, all others in that of their status: what the indexes hold."""
 
 
+class QueueHour(msgspec.Struct, frozen=True, kw_only=True):
+    """An hour of the queue: how many jobs came, and how many ended in any way."""
+
+    hour: datetime
+    came: int
+    ended: int
+
+
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs: those that match all conditions; None is any. `ids` are at most MAX_SELECTED."""
 

@@ -195,6 +195,23 @@ async def page(
     return await PAGE.all(conn, **params, before=before, before_id=before_id, limit=limit, offset=offset)
 
 
+# Of jobs of the last two days: one that waited longer than a day does not count as ended.
+@unprepared_query("""
+    WITH jobs AS MATERIALIZED (
+        SELECT date_trunc('hour', created_at) AS came, date_trunc('hour', coalesce(completed_at, failed_at, cancelled_at)) AS ended
+          FROM observation_generation_jobs
+         WHERE team_id = %(team_id)s AND phase IN ('open', 'completed', 'failed', 'cancelled')
+           AND created_at > now() - interval '48 hours' AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    )
+    SELECT hour, (SELECT count(*) FROM jobs WHERE came = hour) AS came, (SELECT count(*) FROM jobs WHERE ended = hour) AS ended
+      FROM generate_series(date_trunc('hour', now()) - interval '23 hours', date_trunc('hour', now()), interval '1 hour') AS hour
+     ORDER BY hour
+    """)
+async def queue_hours(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[model.QueueHour]:
+    """The last 24 hours of the queue, the oldest first."""
+    ...
+
+
 async def count(
     conn: Conn, team_id: UUID, criteria: model.JobFilter, max_count: int, *, statuses: Sequence[Status] | None = None
 ) -> int:

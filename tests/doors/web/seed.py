@@ -171,6 +171,15 @@ async def _add_history(ask: Any, db: Db, person: Person, texts: list[str], numbe
     await ask("POST", f"/v1/observations/{numbers[4]}/expire")
     things |= {"merged": str(numbers[2]), "expired": str(numbers[4])}
     things["told"] = await _session(ask, "told", texts[0])
+    for place, state in enumerate((None, "open", "done")):
+        about = {
+            "title": texts[place][:200],
+            "narrative": f"{texts[place][:500]} ({state})",
+            "type": "decision" if state is None else "change",
+        }
+        made = await ask("POST", "/v1/observations", {"projectId": "github.com/acme/orders", **about})
+        if state:
+            await ask("PATCH", f"/v1/observations/{made['observation']['id']}", {"state": state})
     things["event"] = str((await ask("GET", f"/v1/events?limit=1&session={things['told']}"))["events"][0]["id"])
     async with db.tenant(person.team_id) as conn:
         worked_on = (await sessions.projects_of(conn, person.team_id, [UUID(things["told"])]))[UUID(things["told"])]

@@ -25,7 +25,7 @@ async def test_today_is_told_in_money_and_tokens(app: AsgiFrame, db: Db, cast: C
     assert "<strong>$1.25</strong> <span>today, 1,200 tokens</span>" in page.text
     assert "<strong>$3.25</strong>" in page.text
     assert "anthropic: claude-haiku-5-5" in page.text
-    assert page.text.count('<rect class="bar"') == 7, "a bar for each day, also for those without a call"
+    assert page.text.count('<rect class="hit"') == 14, "each day of both charts has a place, also those without a call"
     assert "$2.00" in page.text
     assert "77,777" not in page.text
 

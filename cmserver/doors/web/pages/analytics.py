@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Annotated
 
 import msgspec
@@ -43,6 +44,19 @@ async def get_analytics(visit: Visit) -> Response:
         projects=projects,
         periods=_PERIODS,
         stored_bars=[(day.isoformat(), stored.get(day, 0), f"{stored.get(day, 0):,} stored") for day in days],
+        growth_bars=[
+            (day.isoformat(), total, f"{total:,} since {days[0]:%-d %B}")
+            for day, total in zip(days, accumulate(stored.get(day, 0) for day in days), strict=True)
+        ],
+        told_bars=[
+            (
+                f"#{row.number} {row.title or ''}"[:60].strip(),
+                row.times,
+                f"told {row.times:,}, read {row.access_count:,}",
+                row.access_count,
+            )
+            for row in report.top
+        ],
         shown_bars=[(day.isoformat(), lines.get(day, 0), f"{lines.get(day, 0):,} lines shown") for day in days],
     )
 

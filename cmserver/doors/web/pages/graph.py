@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Annotated, get_args
 
@@ -11,22 +10,20 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from cmserver.access.projects import Projects
+from cmserver.base.structs import reshape
 from cmserver.base.text import Text
+from cmserver.doors.web.graph_drawing import MAX_DRAWN, GraphNode, GraphView, draw_graph
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import TITLE_CHARS, list_projects, names_of_projects
 from cmserver.doors.web.visit import Visit
 from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.graph import entities
 from cmserver.graph import repository as graph
-from cmserver.graph.model import LABEL_MOST, NAME_MOST, NOTES_MOST, EntityName, EntityType, Neighbour
+from cmserver.graph.model import LABEL_MOST, NAME_MOST, NOTES_MOST, Entity, EntityLink, EntityName, EntityType, Neighbour
 from cmserver.graph.wire import decode_place, encode_place
 from cmserver.observations.plain import one_line
 
 _PAGE = 50
-_DRAWN = 12
-"""How many neighbours are drawn; the list has all."""
-_NAME_CHARS = 22
-_WIDTH, _HEIGHT, _RADIUS_X, _RADIUS_Y = 640, 300, 225, 115
 
 TYPES: tuple[str, ...] = get_args(EntityType)
 
@@ -69,15 +66,6 @@ class OtherEntityForm(msgspec.Struct, frozen=True):
     label: Annotated[Text, Meta(max_length=LABEL_MOST)] | None = None
 
 
-class DrawnNeighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """A neighbour's place in the drawing, with the thickness of its line."""
-
-    name: str
-    x: float
-    y: float
-    width: float
-
-
 async def get_graph(visit: Visit) -> Response:
     """The files, symbols, commands, errors, technologies and others that observations are about, most mentioned first."""
     filters = visit.query(EntityFilters)
@@ -99,10 +87,12 @@ async def get_graph(visit: Visit) -> Response:
         counts = await graph.count_types(conn, principal.team_id, project_id)
         projects = await list_projects(conn, principal)
         names = await names_of_projects(conn, principal, {row.project_id for row in rows})
+        links = await graph.list_links(conn, principal.team_id, [row.id for row in rows[:MAX_DRAWN]])
     return visit.render(
         "graph.html",
         title="Graph",
         entities=rows,
+        drawing=_draw(rows[:MAX_DRAWN], links),
         type_options=[(count.type, f"{count.type} ({count.entities:,})") for count in counts],
         projects=projects,
         names=names,
@@ -131,15 +121,15 @@ async def get_entity(visit: Visit) -> Response:
         details = await entities.read_entity(conn, visit.principal, name, depth=1)
         entity, mentions, next_cursor = await entities.read_mentions(conn, visit.principal, name, cursor=cursor, limit=_PAGE)
         names = await names_of_projects(conn, visit.principal, [entity.project_id])
+        near = [entity, *details.neighbours[: MAX_DRAWN - 1]]
+        links = await graph.list_links(conn, visit.team_id, [node.id for node in near])
     return visit.render(
         "entity.html",
         title=one_line(entity.name, 60),
         entity=entity,
         details=details,
         path=f"/ui/graph/{entity.id}",
-        drawn=_draw(details.neighbours[:_DRAWN]),
-        drawing=(_WIDTH, _HEIGHT),
-        center=one_line(entity.name, _NAME_CHARS),
+        drawing=_draw(near, links),
         mentions=[(mention, one_line(mention.title or mention.beginning, TITLE_CHARS)) for mention in mentions],
         project=names.get(entity.project_id, ""),
         types=TYPES,
@@ -148,21 +138,9 @@ async def get_entity(visit: Visit) -> Response:
     )
 
 
-def _draw(neighbours: Sequence[Neighbour]) -> list[DrawnNeighbour]:
-    """Their places on an ellipse around the entity, the strongest on top."""
-    most = max((neighbour.together for neighbour in neighbours), default=1)
-    drawn: list[DrawnNeighbour] = []
-    for place, neighbour in enumerate(neighbours):
-        angle = 2 * math.pi * place / len(neighbours) - math.pi / 2
-        drawn.append(
-            DrawnNeighbour(
-                name=one_line(neighbour.name, _NAME_CHARS),
-                x=round(_WIDTH / 2 + _RADIUS_X * math.cos(angle), 1),
-                y=round(_HEIGHT / 2 + _RADIUS_Y * math.sin(angle), 1),
-                width=round(1 + 3 * neighbour.together / most, 1),
-            )
-        )
-    return drawn
+def _draw(nodes: Sequence[Entity | Neighbour], links: Sequence[EntityLink]) -> GraphView | None:
+    """The entities with their links; None where there is nothing between them to be seen."""
+    return draw_graph([reshape(node, GraphNode) for node in nodes], links) if links else None
 
 
 async def post_notes(visit: Visit) -> Response:

@@ -94,6 +94,7 @@ async def get_jobs(visit: Visit) -> Response:
             (status, await queue.count(conn, principal.team_id, everything, _MAX_COUNTED + 1, statuses=[status]))
             for status in STATES
         ]
+        hours = await queue.queue_hours(conn, principal.team_id, project_id)
         projects = await list_projects(conn, principal)
         rows = await name_jobs(conn, visit, page.jobs, project_id)
     return visit.render(
@@ -102,6 +103,7 @@ async def get_jobs(visit: Visit) -> Response:
         rows=rows,
         page=page,
         counts=counts,
+        hours=[(f"{hour.hour:%H:00}", hour.came, f"{hour.came:,} came, {hour.ended:,} ended", hour.ended) for hour in hours],
         max_counted=_MAX_COUNTED,
         filters=filters,
         parameters=msgspec.structs.asdict(filters),

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
+from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base import paging
 from cmserver.base.errors import NotFound
@@ -165,7 +166,7 @@ async def get_session(visit: Visit) -> Response:
         page, next_cursor = paging.page(rows, _EVENTS, lambda event: (event.occurred_at, event.id))
         of_session = ObservationFilter(project_id=session.project_id, session_id=session.id)
         made, next_observations = await list_observations(conn, principal, of_session, limit=_OBSERVATIONS)
-        timeline = await _timeline(conn, team_id, page, made)
+        timeline = await _timeline(conn, visit.principal, page, made)
         await audit_prompt_read(conn, principal, session.project_id, sum(event.kind == "prompt" for event in timeline))
         shown = await receipts.of_session(conn, team_id, session.id, before=None, before_id=None, limit=_RECEIPTS + 1)
         try:
@@ -173,7 +174,7 @@ async def get_session(visit: Visit) -> Response:
         except NotFound:
             summary = None
         others = [other for other in await memory.list_projects(conn, principal) if other.id != session.project_id]
-    lines = [memory.observation_line(row, {session.project_id: project}) for row in made]
+    lines = [memory.observation_line(visit.principal, row, {session.project_id: project}) for row in made]
     return visit.render(
         "session.html",
         title=label[:60],
@@ -197,9 +198,11 @@ async def get_session(visit: Visit) -> Response:
     )
 
 
-async def _timeline(conn: Conn, team_id: UUID, page: Sequence[StoredEvent], shown: Sequence[Observation]) -> list[TimelineEvent]:
-    made = await observations.made_of_events(conn, team_id, [event.id for event in page])
-    lines = {row.number: memory.observation_line(row, {}) for row in shown}
+async def _timeline(
+    conn: Conn, principal: Principal, page: Sequence[StoredEvent], shown: Sequence[Observation]
+) -> list[TimelineEvent]:
+    made = await observations.made_of_events(conn, principal.team_id, [event.id for event in page])
+    lines = {row.number: memory.observation_line(principal, row, {}) for row in shown}
     return [_timeline_event(event, [observation.number for observation in made.get(event.id, [])], lines) for event in page]
 
 
@@ -409,7 +412,7 @@ async def get_event(visit: Visit) -> Response:
         text=text,
         payload=payload[:_PAYLOAD_CHARS] if payload else None,
         is_cut=bool(payload) and len(payload) > _PAYLOAD_CHARS,
-        made=[memory.observation_line(observation, names) for observation, _ in made],
+        made=[memory.observation_line(visit.principal, observation, names) for observation, _ in made],
         project=names.get(event.project_id, ""),
         session_label=labels.get(session_id) if session_id else None,
         badges=memory.BADGES,
