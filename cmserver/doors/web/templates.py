@@ -140,12 +140,13 @@ def marked(text: str) -> Markup:
 
 
 def axis_top(values: Sequence[float]) -> float:
-    """Where the axis of a chart of these values ends: 2, 4, 6, 8 or 10 times a power of ten, so that its half is a round number."""
+    """Where the axis of a chart of these values ends: a round number whose half is one, too."""
     most = max(values, default=0)
     if most <= 0:
         return 2.0
     power = 10.0 ** math.floor(math.log10(most))
-    return next(factor * power for factor in (2, 4, 6, 8, 10) if factor * power >= most or factor == 10)
+    factors = (1, 2, 4, 6, 8, 10) if power >= 10 else (2, 4, 6, 8, 10)
+    return next(factor * power for factor in factors if factor * power >= most or factor == 10)
 
 
 def axis_label(value: float, unit: str) -> str:

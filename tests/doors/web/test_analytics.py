@@ -6,10 +6,12 @@ import httpx
 
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
+from cmserver.doors.web.templates import axis_label, axis_top
 from cmserver.observations.accesses.jobs import count_accesses
 from tests.conftest import Cast, bound_to
 from tests.doors.web.visitor import signed_out, visit_as
 from tests.make import Make
+from tests.table import try_rows
 
 
 async def show_context(client: httpx.AsyncClient, cast: Cast) -> None:
@@ -68,3 +70,24 @@ async def test_wrong_days_and_other_teams_projects_are_refused(app: AsgiFrame, d
     assert (await viewer.get("/ui/analytics?days=0")).status_code == 400
     assert (await viewer.get(f"/ui/analytics?project={cast.charlie.project.id}")).status_code == 404
     assert (await signed_out(app).client.get("/ui/analytics")).status_code == 303
+
+
+@try_rows(
+    ("values", "top"), [([], 2), ([0], 2), ([1], 2), ([3, 1], 4), ([7], 8), ([10], 10), ([11], 20), ([0.3], 0.4), ([950], 1000)]
+)
+def test_an_axis_ends_at_a_round_number_above_the_values(values: list[float], top: float):
+    assert abs(axis_top(values) - top) < 1e-9
+
+
+@try_rows(
+    ("value", "unit", "text"),
+    [
+        (0.2, "money", "$0.20"),
+        (20_000, "number", "20k"),
+        (1_200, "number", "1,200"),
+        (4e6, "number", "4M"),
+        (2e6, "bytes", "2.0 MB"),
+    ],
+)
+def test_an_axis_writes_its_unit(value: float, unit: str, text: str):
+    assert axis_label(value, unit) == text

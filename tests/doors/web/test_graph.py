@@ -14,6 +14,7 @@ from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from tests.conftest import Cast
+from tests.doors.web.clicks import parse
 from tests.doors.web.visitor import visit_as
 from tests.graph.test_api import Api
 from tests.make import Make
@@ -48,6 +49,20 @@ async def test_entities_are_listed_filtered_and_opened(app: AsgiFrame, db: Db, c
     for shown in ("b_name", "<svg", "src/queue/pool.py", "#1 "):
         assert shown in entity.text
     assert "Make it another name" not in entity.text
+
+
+async def test_the_drawing_leads_on_and_has_a_line_for_what_is_mentioned_together(app: AsgiFrame, db: Db, cast: Cast, api: Api):
+    viewer = await visit_as(app, db, cast.alice.team_id, "viewer")
+    stranger = await visit_as(app, db, cast.charlie.team_id, "viewer")
+    names = ("a_name", "b_name", "src/queue/pool.py")
+    paths = {f"/ui/graph/{await api.id_of(name)}" for name in names}
+
+    for path in ("/ui/graph", f"/ui/graph/{await api.id_of('a_name')}"):
+        (drawing,) = [svg for svg in parse((await viewer.get(path)).text).find_all("svg") if svg.attributes.get("class") == "graph"]
+        assert {link.attributes["href"] for link in drawing.find_all("a")} == paths
+        assert len(drawing.find_all("line")) == 3
+
+    assert "<svg" not in (await stranger.get("/ui/graph")).text.partition("<main")[2]
 
 
 async def test_a_member_adds_relates_merges_and_separates(app: AsgiFrame, db: Db, cast: Cast, api: Api):
