@@ -14,7 +14,7 @@ from cmserver.base import paging
 from cmserver.base.sql import Conn
 from cmserver.models.providers.model import KINDS
 from cmserver.observations import repository as observations
-from cmserver.observations.model import MIN_INSTRUCTION_IMPORTANCE, Observation, ObservationType
+from cmserver.observations.model import MIN_INSTRUCTION_IMPORTANCE, Observation
 from cmserver.observations.plain import one_line
 from cmserver.observations.read import audit_read
 from cmserver.observations.wire import type_shown
