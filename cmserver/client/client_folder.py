@@ -24,7 +24,17 @@ PROGRAMS = {
     "hook": "hook.sh",
     **{
         name: name
-        for name in ("project.sh", "changed.sh", "code.sh", "transcript.sh", "drain.sh", "recall.sh", "headers.sh", "send.py")
+        for name in (
+            "project.sh",
+            "changed.sh",
+            "code.sh",
+            "branches.sh",
+            "transcript.sh",
+            "drain.sh",
+            "recall.sh",
+            "headers.sh",
+            "send.py",
+        )
     },
 }
 """Name in a client folder -> name in SOURCE."""

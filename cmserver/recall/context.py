@@ -15,7 +15,7 @@ from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn
 from cmserver.git.clones.marks import NO_MARKS
-from cmserver.git.clones.read_marks import read_marks
+from cmserver.git.clones.read_marks import read_branch_marks, read_marks
 from cmserver.graph.overviews import repository as overviews
 from cmserver.observations.model import estimate_tokens
 from cmserver.observations.plain import insert_lines
@@ -136,7 +136,7 @@ async def _gather(
     """The observations and summaries to select the index from; None when nothing is known at all."""
     team_id = principal.team_id
     files, session_id, reason = request.changed_files[:_FILES], request.session_id, request.reason
-    code = await read_marks(conn, team_id, project_id, request.clone_id)
+    code, places = await read_marks(conn, team_id, project_id, request.clone_id)
     with_files = bool(files) or code is not NO_MARKS
     newest = await repository.newest(conn, team_id, project_id, with_files=with_files, limit=_NEWEST)
     shared = await repository.shared(conn, team_id, project_id, with_files=with_files, limit=_SHARED)
@@ -173,6 +173,7 @@ async def _gather(
     return IndexInput(
         rows=rows,
         code=code,
+        branches=await read_branch_marks(conn, team_id, places, [turn.id for turn in turns]),
         history=[row for row in history if since is None],
         turns=turns,
         over=await ledger.of_turns(conn, team_id, [turn.number for turn in turns]) if turns else [],

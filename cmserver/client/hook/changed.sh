@@ -10,7 +10,7 @@ forget_git() {
 
 # sweep_git: files of hooks that were killed while git spoke.
 sweep_git() {
-    for file in state/index-* state/code-*; do
+    for file in state/index-* state/code-* state/seen-*-*; do
         [ ! -e "$file" ] || kill -0 "${file##*-}" || rm -f -- "$file"
     done
 }
@@ -26,8 +26,9 @@ changed_files() {
     rm -f "$index"
 }
 
-find_changed() {
-    base=HEAD packed=''
+# find_trunk: the branch that others are merged into, as `trunk`; empty without one.
+find_trunk() {
+    trunk='' packed=''
     for text in remotes/origin/HEAD remotes/origin/main remotes/origin/master heads/main heads/master; do
         if [ ! -e "$common/refs/$text" ]; then # it may be packed
             packed=${packed:-$(packed_refs)}
@@ -36,9 +37,15 @@ find_changed() {
                 *) continue ;;
             esac
         fi
-        base="--merge-base refs/$text"
+        trunk=refs/$text
         break
     done
+}
+
+find_changed() {
+    find_trunk
+    base=HEAD
+    [ -z "$trunk" ] || base="--merge-base $trunk"
     text=$(
         export GIT_ALLOW_PROTOCOL=none GIT_INDEX_FILE="$index"
         # shellcheck disable=SC2086  # two words

@@ -60,13 +60,16 @@ async def post_hook(request: Request) -> Response:
 
 
 async def post_code(request: Request) -> Response:
-    """Take what commits did to the files of a clone since it told last. The headers name its project, as those of a hook do."""
+    """Take what commits did to the files of a clone since it told last, and which are not merged.
+
+    The headers name its project, as those of a hook do.
+    """
     principal = await caller(request, Principal)
     changes, size_bytes = await read_sized(request, CodeChangesIn)
-    is_known = await take_code_changes(
+    taken = await take_code_changes(
         dependency(request, HookTaker), principal, _read_headers(request), changes, size_bytes=size_bytes
     )
-    return answer(CodeChangesOut(known=is_known))
+    return answer(taken)
 
 
 def render_output(adapter: Adapter, call: HookCall | None, reply: HookReply) -> HookOutput:

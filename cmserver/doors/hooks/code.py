@@ -10,19 +10,20 @@ import msgspec
 
 from cmserver.access.model import Principal
 from cmserver.base.errors import Invalid
-from cmserver.doors.hooks.model import HookHeaders
-from cmserver.doors.hooks.take import HookTaker
-from cmserver.doors.hooks.wire import CodeChangesIn
+from cmserver.git.clones.branches import BranchReport, read_report
 from cmserver.git.clones.follow import follow_clone
 from cmserver.git.clones.model import CommitChanges
 from cmserver.git.clones.read_log import read_diff, read_log
+from cmserver.hooks.model import HookHeaders
+from cmserver.hooks.take import HookTaker
+from cmserver.hooks.wire import BranchesIn, CodeChangesIn, CodeChangesOut
 from cmserver.redaction.clean import clean_aside
 
 
 async def take_code_changes(
     taker: HookTaker, principal: Principal, headers: HookHeaders, changes: CodeChangesIn, *, size_bytes: int
-) -> bool:
-    """Note the changes for the project that the headers name; returns whether what became of the files is known.
+) -> CodeChangesOut:
+    """Note the changes for the project that the headers name.
 
     NotFound for a project that is not there: only what is stored in it makes one.
     """
@@ -40,9 +41,31 @@ async def take_code_changes(
         commits = msgspec.convert(told, list[CommitChanges] | None)
     project = await taker.name_project(principal, names, make=False)
     way = (changes.before, changes.head)
+    report = await _read_branches(changes.branches, size_bytes=size_bytes) if changes.branches is not None else None
     team_id = principal.team_id
-    return await taker.db.in_tenant(
-        team_id, lambda conn: follow_clone(conn, team_id, project.id, changes.clone_id, way, commits, diff)
+    is_known, asked = await taker.db.in_tenant(
+        team_id,
+        lambda conn: follow_clone(
+            conn, team_id, project.id, changes.clone_id, way, commits, diff, report, branch=headers.git_branch
+        ),
+    )
+    return CodeChangesOut(known=is_known, asked=asked)
+
+
+async def _read_branches(branches: BranchesIn, *, size_bytes: int) -> BranchReport:
+    report = read_report(
+        _decode(branches.unmerged, "$.branches.unmerged"),
+        _decode(branches.gone, "$.branches.gone"),
+        branches.compared,
+        _decode(branches.patches, "$.branches.patches"),
+    )
+    names = list({*report.unmerged.values(), *(patches.name for patches in report.patches.values())})
+    cleaned = await clean_aside(names, size_bytes=size_bytes)
+    clean = dict(zip(names, cast("list[str]", cleaned.value), strict=True))
+    return msgspec.structs.replace(
+        report,
+        unmerged={commit: clean[name] for commit, name in report.unmerged.items()},
+        patches={tip: msgspec.structs.replace(patches, name=clean[patches.name]) for tip, patches in report.patches.items()},
     )
 
 

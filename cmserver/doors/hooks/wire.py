@@ -14,13 +14,29 @@ Commit = Annotated[str, matching(r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$", "A hash of 
 Output = Annotated[str, Meta(max_length=1_000_000), matching(r"^[A-Za-z0-9+/]*={0,2}$", "It is no base64")]
 
 
+class BranchesIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """Commits of a clone that are not merged. The texts are in base64.
+
+    `unmerged` is what git says of the ones that neither what is checked out nor the trunk has:
+    `git log --source --topo-order --format='%H %S' --glob=refs/heads --glob=refs/remotes --not HEAD TRUNK`. `gone` is the same of
+    tips of before that no branch has any more: `TIP... --not HEAD --glob=refs/heads --glob=refs/remotes`. `compared` are the tips
+    that were compared with the trunk as it is. `patches` is what `git patch-id --stable` says of tips that were asked for: of each
+    the line `tip HASH there|missing NAME`, its own, `others`, those of commits that may hold as much, and `done HASH`.
+    """
+
+    unmerged: Output = ""
+    gone: Output = ""
+    compared: Annotated[list[Commit], Meta(max_length=1_000)] = []
+    patches: Output = ""
+
+
 class CodeChangesIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """The way of a clone from one commit to another. `cloneId` is the client's own for the clone or the work tree.
 
     `head` is the commit that is checked out; `before` is the one that was told last. `log` is what git says of the way, in base64:
     `git log --left-right --topo-order --reverse --no-merges --raw -z -M --no-rename-empty --format=%m%x00%H%x00%an%x00%at%x00
     BEFORE...HEAD`. `diff` is what differs between the two, in base64: `git diff-tree -r -z --no-renames --name-status BEFORE HEAD`.
-    Both are null where the way is not known, or too long.
+    Both are null where the way is not known, or too long. `branches` is null where git did not tell of them in time.
     """
 
     clone_id: UUID
@@ -28,9 +44,14 @@ class CodeChangesIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     head: Commit
     log: Output | None = None
     diff: Output | None = None
+    branches: BranchesIn | None = None
 
 
 class CodeChangesOut(msgspec.Struct, frozen=True, kw_only=True):
-    """`known` is whether what became of the clone's files is known from now on; where not, no line is marked."""
+    """`known` is whether what became of the clone's files is known from now on; where not, no line is marked.
+
+    `asked` are tips of branches whose patch ids are wanted: turns ended at their commits, of which nothing is told until then.
+    """
 
     known: bool
+    asked: list[str]

@@ -11,7 +11,20 @@ from uuid import UUID
 
 from cmserver.base.sql import Conn
 from cmserver.git.clones import repository
-from cmserver.git.clones.model import COMMITS_MOST, EVENTS_MOST, PATHS_MOST, CommitChanges, CommittedChange, CommittedChanges
+from cmserver.git.clones.branches import BranchReport, place_commits
+from cmserver.git.clones.model import (
+    COMMITS_MOST,
+    EVENTS_MOST,
+    HASH_CHARS,
+    PATHS_MOST,
+    CommitChanges,
+    CommitPlaces,
+    CommittedChange,
+    CommittedChanges,
+)
+
+_TURNS = 120
+"""The newest of a project, of which an index may tell."""
 
 
 async def follow_clone(
@@ -22,23 +35,39 @@ async def follow_clone(
     way: tuple[str, str],
     commits: Sequence[CommitChanges] | None,
     diff: Mapping[str, str],
-) -> bool:
-    """Note what these commits did, the oldest first, on this way from one head to another; returns whether it is known.
+    report: BranchReport | None = None,
+    branch: str = "",
+) -> tuple[bool, list[str]]:
+    """Note what these commits did, the oldest first, on this way from one head to another, and where those are that are not merged.
+
+    Returns whether the way is known, and the tips of `report` that shall be compared: turns of the project were said at their
+    commits. `branch` is the one that is checked out.
 
     `diff` is what differs between the two. With None for the commits, with too many, or where the way does not begin at the head
     that was told last, nothing is known of the files from now on. A way to that head was told before.
     """
     there = await repository.lock(conn, team_id, project_id, clone_id)
     before, head = way
-    if there is not None and there.head == head:
-        return True
-    changes: CommittedChanges = {}
-    is_known = commits is not None and len(commits) <= COMMITS_MOST and (there is None or there.head == before)
-    if commits is not None and is_known:
-        changes = apply_commits(there.changes if there is not None else {}, commits, diff)
-    await repository.keep(conn, team_id, project_id, clone_id, head, changes)
+    changes: CommittedChanges = there.changes if there is not None else {}
+    is_known = there is not None and there.head == head
+    if not is_known:
+        is_known = commits is not None and len(commits) <= COMMITS_MOST and (there is None or there.head == before)
+        changes = apply_commits(changes, commits, diff) if commits is not None and is_known else {}
+    places: CommitPlaces = {}
+    asked: list[str] = []
+    if report is not None:
+        places, unknown = place_commits(there.places if there is not None else {}, report, branch)
+        asked = await _find_asked(conn, team_id, project_id, unknown) if unknown else []
+    await repository.keep(conn, team_id, project_id, clone_id, head, changes, places)
     await repository.drop_old(conn, team_id, project_id)
-    return is_known
+    return is_known, asked
+
+
+async def _find_asked(conn: Conn, team_id: UUID, project_id: UUID, unknown: Mapping[str, str]) -> list[str]:
+    """The tips of the commits at which the newest turns ended."""
+    said = await repository.said_at(conn, team_id, await repository.newest_turns(conn, team_id, project_id, _TURNS))
+    commits = {it.commit[:HASH_CHARS] for it in said}
+    return list(dict.fromkeys(tip for commit, tip in unknown.items() if commit in commits))
 
 
 def apply_commits(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
-from cmserver.git.clones.model import Clone, CommittedChanges
+from cmserver.git.clones.model import Clone, CommitPlaces, CommittedChanges, SaidAt
 
 OWNS = {"clones"}
 _DAYS_KEPT = 90
@@ -13,29 +14,64 @@ _DAYS_KEPT = 90
 KEEP = Query(
     int,
     """
-    INSERT INTO clones (project_id, team_id, clone_id, head, changes)
-    VALUES (%(project_id)s, %(team_id)s, %(clone_id)s, %(head)s, %(changes)s)
-    ON CONFLICT (project_id, clone_id) DO UPDATE SET head = excluded.head, changes = excluded.changes, updated_at = now()
+    INSERT INTO clones (project_id, team_id, clone_id, head, changes, places)
+    VALUES (%(project_id)s, %(team_id)s, %(clone_id)s, %(head)s, %(changes)s, %(places)s)
+    ON CONFLICT (project_id, clone_id) DO UPDATE SET head = excluded.head, changes = excluded.changes, places = excluded.places,
+                                                     updated_at = now()
     """,
 )
 
 
 @query("""
-    SELECT clone_id, head, changes, updated_at FROM clones
+    SELECT clone_id, head, changes, places, updated_at FROM clones
      WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND clone_id = %(clone_id)s
     """)
 async def find(conn: Conn, team_id: UUID, project_id: UUID, clone_id: UUID) -> Clone | None: ...
 
 
 @query("""
-    SELECT clone_id, head, changes, updated_at FROM clones
+    SELECT clone_id, head, changes, places, updated_at FROM clones
      WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND clone_id = %(clone_id)s FOR UPDATE
     """)
 async def lock(conn: Conn, team_id: UUID, project_id: UUID, clone_id: UUID) -> Clone | None: ...
 
 
-async def keep(conn: Conn, team_id: UUID, project_id: UUID, clone_id: UUID, head: str, changes: CommittedChanges) -> None:
-    await KEEP.run(conn, team_id=team_id, project_id=project_id, clone_id=clone_id, head=head, changes=Jsonb(changes))
+async def keep(
+    conn: Conn, team_id: UUID, project_id: UUID, clone_id: UUID, head: str, changes: CommittedChanges, places: CommitPlaces
+) -> None:
+    await KEEP.run(
+        conn,
+        team_id=team_id,
+        project_id=project_id,
+        clone_id=clone_id,
+        head=head,
+        changes=Jsonb(changes),
+        places=Jsonb(places),
+    )
+
+
+# The last event of a turn: a commit that the turn made is known by then.
+@query("""
+    SELECT t.id AS turn_id, coalesce(e.metadata ->> 'git_branch', '') AS branch, e.metadata ->> 'git_commit' AS commit
+      FROM turns t
+     CROSS JOIN LATERAL (
+           SELECT metadata FROM agent_events
+            WHERE project_id = t.project_id AND server_session_id = t.server_session_id AND team_id = t.team_id
+              AND occurred_at <= coalesce(t.ended_at, 'infinity')
+            ORDER BY occurred_at DESC LIMIT 1) e
+     WHERE t.id = ANY(%(turn_ids)s) AND t.team_id = %(team_id)s AND e.metadata ? 'git_commit'
+    """)
+async def said_at(conn: Conn, team_id: UUID, turn_ids: Sequence[UUID]) -> list[SaidAt]:
+    """What was checked out when these turns ended, where their clients told it."""
+    ...
+
+
+@query("""
+    SELECT id FROM turns
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND agent_id IS NULL
+     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
+    """)
+async def newest_turns(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[UUID]: ...
 
 
 @query("""

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.git.clones.branches import NO_BRANCH_MARKS, BranchMarks
 from cmserver.git.clones.marks import NO_MARKS, CodeMarks
 from cmserver.reading.own_words import own_words
 from cmserver.reading.text import ACCEPTED_PLAN
@@ -49,6 +50,8 @@ class IndexInput(msgspec.Struct, frozen=True, kw_only=True):
     newest_at: Sequence[datetime]
     code: CodeMarks = NO_MARKS
     """What became of the files of the clone in which the session works."""
+    branches: BranchMarks = NO_BRANCH_MARKS
+    """Which turns were said on branches that are not merged there."""
     history: Sequence[model.IndexRow] = ()
     """A few commits and documents of the repository, only where there are no turns."""
     turns: Sequence[SessionTurn] = ()
@@ -172,17 +175,23 @@ def _add_next_prompts(source: IndexInput) -> IndexInput:
 
 
 def _mark_code(source: IndexInput) -> IndexInput:
-    """With what became of the files that rows name."""
+    """With what became of the files that rows name, and of the branches on which they were said."""
+    ids = {turn.number: turn.id for turn in source.turns}
 
     def mark(row: model.IndexRow) -> model.IndexRow:
         files = row.files if len(row.files) == 1 else []  # of several the one that it is about is in its title
-        return msgspec.structs.replace(row, code_mark=source.code.describe(files, row.title, row.created_at))
+        code_mark = source.code.describe(files, row.title, row.created_at)
+        if row.turn_number in ids and layout.section_of(row) != layout.INSTRUCTIONS:  # a rule holds on each branch
+            code_mark += source.branches.describe(ids[row.turn_number])
+        return msgspec.structs.replace(row, code_mark=code_mark)
 
     return msgspec.structs.replace(source, rows=[mark(row) for row in source.rows])
 
 
 def _mark_turn(source: IndexInput, turn: SessionTurn, line: str) -> str:
-    return source.code.describe(turn.files, line, turn.ended_at, is_committed=bool(turn.commits))
+    return source.code.describe(turn.files, line, turn.ended_at, is_committed=bool(turn.commits)) + source.branches.describe(
+        turn.id
+    )
 
 
 class _EndedWork:
@@ -266,6 +275,7 @@ def _add_sessions(
             line = render_session([turn for turn, _ in marked], marked[-1][1])
             files = list(dict.fromkeys(file for turn in turns for file in turn.files))
             code_mark = source.code.describe(files, line, turns[-1].ended_at)
+            code_mark += source.branches.describe(turns[-1].id)
             shown = layout.turn_row(turns[-1], line, first=turns[0], code_mark=code_mark)
         if not selection.add_turn(shown):
             break
