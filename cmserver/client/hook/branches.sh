@@ -47,9 +47,7 @@ read_branches() {
         return 0
     fi
     true >"$seen-$$"
-    [ ! -r "$tips" ] || while IFS= read -r line; do
-        before_lines=$before_lines$line$nl
-    done <"$tips"
+    [ ! -r "$tips" ] || before_lines=$(cat "$tips")$nl # `read` would take a byte at a time
     text=${before_lines%%"$nl"*}
     number "${text##* }" 0
     attempt=$((n + 1))
@@ -65,18 +63,39 @@ read_branches() {
         return 0
     fi
     find_trunk_commit
-    last='' count=0
-    while IFS=' ' read -r hash name && [ "$count" -lt "$BRANCH_TIPS" ]; do # a branch's own commit comes before those below it
+    lines=$(cat "state/code-$$") last='' count=0
+    split_lines
+    for line in $lines; do # a branch's own commit comes before those below it
+        name=${line#* }
         [ "$name" != "$last" ] || continue
         last=$name
         case $tip_lines in
             *" $name "*) continue ;;
         esac
         count=$((count + 1))
-        add_tip "$hash" "$name"
-    done <"state/code-$$"
+        [ "$count" -le "$BRANCH_TIPS" ] || break
+        add_tip "${line%% *}" "$name"
+    done
     find_left
+    split_words
     [ -z "$left" ] || read_gone
+}
+
+# split_lines, split_words: a text without quotes is split at line breaks, or at blanks as ever.
+split_lines() {
+    set -f
+    IFS=$nl
+}
+
+split_words() {
+    IFS=" $tab$nl"
+    set +f
+}
+
+# take_fields LINE: of a line of tips, as `hash`, `name` and `compared_with`.
+take_fields() {
+    hash=${1%% *} compared_with=${1##* } name=${1#* }
+    name=${name% *}
 }
 
 # add_tip HASH NAME: as a line of `tip_lines`, with the trunk's commit if it was compared with that.
@@ -102,21 +121,20 @@ find_trunk_commit() {
 
 # find_left: the tips of before that are not on a branch where they were seen, as lines of a hash and a name.
 find_left() {
-    left='' lines=$nl$(cat "state/code-$$")$nl
-    while IFS=' ' read -r hash name text; do
+    left='' lines=$nl$lines$nl
+    for line in $before_lines; do
+        take_fields "$line"
         case $hash in
             *[!0-9a-f]* | '') continue ;;
         esac
         case $name in
             at:*) [ -n "$is_rewound" ] || continue ;;
         esac
-        case $lines in
+        case $nl$tip_lines$lines in
             *"$nl$hash "*) ;;
             *) left="$left$hash gone:${name#*:}$nl" ;;
         esac
-    done <<EOF
-$before_lines
-EOF
+    done
 }
 
 # read_gone: the commits of `left` that no branch has, as `gone`.
@@ -154,11 +172,12 @@ write_branches() {
     branches=''
     [ -e "$seen-$$" ] || return 0
     compared=''
-    while IFS=' ' read -r hash name text; do
-        [ "${text:--}" = - ] || compared="$compared${compared:+,}\"$hash\""
-    done <<EOF
-$tip_lines
-EOF
+    split_lines
+    for line in $tip_lines; do
+        take_fields "$line"
+        [ "$compared_with" = - ] || compared="$compared${compared:+,}\"$hash\""
+    done
+    split_words
     branches=",\"branches\":{\"unmerged\":\"$unmerged\",\"gone\":\"$gone\",\"compared\":[$compared],\"patches\":\"$1\"}"
 }
 
@@ -167,24 +186,24 @@ EOF
 compare_asked() {
     [ -e "$seen-$$" ] && [ -z "$is_late" ] || return 0
     asked='' count=0 lines=$tip_lines tip_lines=''
-    while IFS=' ' read -r hash name text; do
-        short=${hash%"${hash#????????????}"} # as the server knows them
+    split_lines
+    for line in $lines; do
+        take_fields "$line"
         case $first in
-            *\"asked\":*\""${short:-none}"\"*) ;;
+            *\"asked\":*\""${hash%"${hash#????????????}"}"\"*) # as the server knows them
+                count=$((count + 1))
+                if [ "$count" -gt "$COMPARED_TIPS" ]; then is_late=yes; else asked=$asked$hash\ $name$nl; fi
+                tip_lines="$tip_lines$hash $name -$nl"
+                ;;
             *)
-                case $name$text in
-                    '' | gone:*-) ;;
-                    *) tip_lines="$tip_lines$hash $name $text$nl" ;;
+                case $name$compared_with in
+                    gone:*-) ;;
+                    *) tip_lines=$tip_lines$line$nl ;;
                 esac
-                continue
                 ;;
         esac
-        tip_lines="$tip_lines$hash $name -$nl"
-        count=$((count + 1))
-        if [ "$count" -gt "$COMPARED_TIPS" ]; then is_late=yes; else asked=$asked$hash\ $name$nl; fi
-    done <<EOF
-$lines
-EOF
+    done
+    split_words
     [ -n "$asked" ] || return 0
     in_time=''
     within "$READ_SECONDS" compare_tips >"state/code-$$" || is_late=yes
@@ -195,14 +214,15 @@ EOF
         *) return 0 ;;
     esac
     asked=$tip_lines tip_lines=''
-    while IFS=' ' read -r hash name n; do
+    split_lines
+    for line in $asked; do
+        take_fields "$line"
         case $lines in
-            *"${nl}done $hash$nl"*) n=$trunk_commit ;;
+            *"${nl}done $hash$nl"*) compared_with=$trunk_commit ;;
         esac
-        [ -z "$hash" ] || tip_lines="$tip_lines$hash $name $n$nl"
-    done <<EOF
-$asked
-EOF
+        tip_lines="$tip_lines$hash $name $compared_with$nl"
+    done
+    split_words
     write_branches "$text"
     write_code
     post_code || is_late=yes tip_lines=$asked
