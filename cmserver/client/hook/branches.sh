@@ -251,9 +251,9 @@ compare_tip() {
     refs='' there=missing
     [ -z "$text" ] || refs=$(run_git for-each-ref '--format=%(refname)' "refs/heads/$text" "refs/remotes/*/$text") || return 1
     [ -z "$refs" ] || there=there
+    others=${trunk:-$commit} # with whatever else is checked out now the outcome must hold
     case $name in
-        gone:*) ;;
-        *) refs='' ;;
+        gone:*) others="$commit $trunk $refs" ;;
     esac
     set -- log --no-renames --no-ext-diff --no-textconv --ignore-submodules=all --no-color --no-show-signature --no-notes
     run_git "$@" --format= --name-only "$hash" --not "$commit" $trunk -- >"state/code-files-$$" || return 1
@@ -270,7 +270,7 @@ compare_tip() {
     run_git diff-tree -r $PATCH_WORDS --merge-base "${trunk:-$commit}" "$hash" -- >"state/code-files-$$" &&
         run_git log $patches --no-merges '--format=commit %H' "$hash" --not "$commit" $trunk -- >>"state/code-files-$$" &&
         run_git --literal-pathspecs log $patches --full-diff --no-merges '--format=commit %H' \
-            --max-count="$((COMPARED_COMMITS + 1))" "$commit" $trunk $refs --not "$hash" -- "$@" >"state/code-others-$$" || return 1
+            --max-count="$((COMPARED_COMMITS + 1))" $others --not "$hash" -- "$@" >"state/code-others-$$" || return 1
     if [ $(($(cat "state/code-files-$$" "state/code-others-$$" | wc -c) + 0)) -le "$PATCH_BYTES" ] &&
         [ "$(grep -c '^commit ' "state/code-others-$$")" -le "$COMPARED_COMMITS" ]; then
         printf 'tip %s %s %s\n' "$hash" "$there" "${name#gone:}"

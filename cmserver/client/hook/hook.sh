@@ -9,8 +9,8 @@
 #   hook mcp                        an MCP server on stdin and stdout, for agents that start one in the folder where they work
 #   hook drain                      sends what waits (hooks start this in the background)
 #
-# Beside it lie project.sh (which project a folder is), changed.sh, code.sh, transcript.sh, drain.sh, recall.sh, headers.sh, and send.py,
-# which sends where there is no curl.
+# Beside it lie project.sh (which project a folder is), changed.sh, code.sh, branches.sh, transcript.sh, drain.sh, recall.sh, headers.sh, and
+# send.py, which sends where there is no curl.
 #
 # It stores the payload first, then finds the project, sends and deletes, so that nothing is lost when an agent kills it. One payload
 # is four files of `spool`, named by the time in microseconds (or seconds, where `date` knows no more), the pid of its hook and a random part:
@@ -23,7 +23,8 @@
 # `bytes` (of what waits, or more), `dropped`, `refused`, `stuck` (a payload that the server fails at, and how often),
 # `told-SESSION` (its user has seen the line; with `-loss` at its end, of a loss), `turn-SESSION` (the transcript of a turn under way),
 # `begun-SESSION` (the index of a session that has begun comes with its first prompt),
-# `name-ID` (a folder and what it is called), `clone-ID` (a work tree, its id at the server, and the commit that was told last), `place`
+# `name-ID` (a folder and what it is called), `clone-ID` (a work tree, its id at the server, and the commit that was told last),
+# `tips-ID` and `seen-ID` (its branches that are not merged, and when they were read), `place`
 # (that of the last call, its clone, and the commit that was told of it), `lock` (who drains), and `untold` (the server refused what
 # was sent late, and no user knows).
 # It runs in any POSIX shell, and starts programs only where a built-in cannot do the work: each costs a millisecond.

@@ -329,6 +329,34 @@ def test_branches_are_told_once_and_what_did_not_change_costs_no_request(agent: 
     assert memory.requests == []
 
 
+def test_nothing_of_the_repository_is_run(agent: Agent, memory: Memory, repository: Repository):
+    trap, program = agent.home / "trap", agent.home / "program"
+    program.write_text(f"#!/bin/sh\necho \"$0 $*\" >>'{trap}'\ncat\n")
+    program.chmod(0o755)
+    repository.write(".gitattributes", "* filter=trap diff=trap merge=trap\n")
+    repository.commit("Attributes")
+    memory.start(agent, repository.folder)
+    work(repository)
+    memory.say("turn", repository)
+    memory.start(agent, repository.folder)
+    repository.git("checkout", "-q", "main")
+    repository.git("merge", "-q", "--squash", "retry")
+    repository.commit("Squash")
+    for name, value in {
+        "filter.trap.clean": program, "filter.trap.smudge": program, "filter.trap.process": program,
+        "diff.trap.textconv": program, "diff.trap.command": program, "diff.external": program, "core.fsmonitor": program,
+        "core.hooksPath": agent.home, "core.pager": program, "pager.log": program, "pager.for-each-ref": program,
+        "gpg.program": program, "log.showSignature": "true", "core.sshCommand": program, "alias.patch-id": f"!{program}",
+        "core.alternateRefsCommand": program, "diff.orderFile": program, "log.diffMerges": "on",
+        "remote.origin.url": f"ext::{program}", "remote.origin.promisor": "true", "extensions.partialClone": "origin",
+    }.items():  # fmt: skip
+        repository.git("config", name, str(value))
+
+    assert memory.start(agent, repository.folder) == {}
+    assert any(request["branches"]["patches"] for request in memory.requests)
+    assert not trap.exists()
+
+
 def run(repository: Repository, commands: str) -> None:
     for command in commands.split("; "):
         if command.lstrip().startswith("git "):
