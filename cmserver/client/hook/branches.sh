@@ -109,7 +109,7 @@ add_tip() {
 # find_trunk_commit: the commit of the trunk, as `trunk_commit`, without git; without a trunk it is what is checked out.
 find_trunk_commit() {
     find_trunk
-    at=$commit trunk_commit=''
+    at=$commit trunk_commit='' toml_lines=0
     if [ -n "$trunk" ]; then
         head_line="ref: $trunk"
         [ "$trunk" != refs/remotes/origin/HEAD ] || IFS= read -r head_line <"$common/$trunk"
