@@ -10,13 +10,13 @@ import msgspec
 
 from cmserver.access.model import Principal
 from cmserver.base.errors import Invalid
+from cmserver.doors.hooks.model import HookHeaders
+from cmserver.doors.hooks.take import HookTaker
+from cmserver.doors.hooks.wire import BranchesIn, CodeChangesIn, CodeChangesOut
 from cmserver.git.clones.branches import BranchReport, read_report
 from cmserver.git.clones.follow import follow_clone
 from cmserver.git.clones.model import CommitChanges
 from cmserver.git.clones.read_log import read_diff, read_log
-from cmserver.hooks.model import HookHeaders
-from cmserver.hooks.take import HookTaker
-from cmserver.hooks.wire import BranchesIn, CodeChangesIn, CodeChangesOut
 from cmserver.redaction.clean import clean_aside
 
 
