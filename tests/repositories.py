@@ -17,6 +17,13 @@ class Repository:
         folder.mkdir(parents=True, exist_ok=True)
         self.git("init", "-q", "-b", "main")
 
+    @classmethod
+    def at(cls, folder: Path) -> Repository:
+        """One that is there."""
+        made = cls.__new__(cls)
+        made.folder, made._minute = folder, 0
+        return made
+
     @property
     def now(self) -> int:
         """The time of the last commit, in seconds since 1970."""

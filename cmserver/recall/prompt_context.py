@@ -24,9 +24,8 @@ from cmserver.base.sentences import split_sentences
 from cmserver.base.sql import Conn
 from cmserver.base.text import PROMPT_MOST, UNSEGMENTED
 from cmserver.embeddings.model import QueryVector
-from cmserver.git.clones.branches import BranchMarks
 from cmserver.git.clones.marks import CodeMarks
-from cmserver.git.clones.read_marks import read_branch_marks, read_marks
+from cmserver.git.clones.read_marks import read_marks
 from cmserver.observations import repository as observations
 from cmserver.recall import repository
 from cmserver.recall.index.over import LaterTurns
@@ -139,9 +138,8 @@ async def build_prompt_context(
     except errors.QueryCanceled:  # somebody waits
         return None
     told = select_told(near)
-    code, places = await read_marks(conn, principal.team_id, project.id, request.clone_id if told else None)
-    branches = await read_branch_marks(conn, principal.team_id, places, [it.turn_id for it in told if it.turn_id])
-    lines = await _render_lines(conn, principal.team_id, told, code, branches)
+    code, _ = await read_marks(conn, principal.team_id, project.id, request.clone_id if told else None)
+    lines = await _render_lines(conn, principal.team_id, told, code)
     return await render_inline_context(
         conn,
         principal,
@@ -326,9 +324,7 @@ class _Gate:
         return to_local_cosine(self._vector, cosine) - of_whole + words
 
 
-async def _render_lines(
-    conn: Conn, team_id: UUID, told: Sequence[NearSentence], code: CodeMarks, branches: BranchMarks
-) -> list[InlineLine]:
+async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence], code: CodeMarks) -> list[InlineLine]:
     """A line for each turn and observation, newest first: what was said as in the index, the user before the agent."""
     ids = [it.observation_id for it in told if it.observation_id]
     rows = {row.number: row for row in await observations.by_ids(conn, team_id, ids)} if ids else {}
@@ -359,7 +355,6 @@ async def _render_lines(
                 text += f" (later: {', '.join(f'#{end}' for end in ends)})"
             created_at = group[0].created_at
             text += code.describe([], text, group[0].ended_at)
-            text += branches.describe(group[0].turn_id) if group[0].turn_id else ""
             day = f"{created_at.astimezone(UTC):%Y-%m-%d}"
             lines.append(InlineLine(number=number, created_at=created_at, text=f"#{number} {day} turn {text}", figures=figures))
     return sorted(lines, key=lambda line: (line.created_at, line.number), reverse=True)

@@ -19,9 +19,10 @@ tell_code() {
         "$top" | "$main") ;;
         *) return 0 ;;
     esac
+    . ./branches.sh
     text=$(printf '%s' "$top" | cksum)
-    note=state/clone-${text%% *} known='' before=''
-    [ ! -r "$note" ] || { IFS= read -r known && IFS= read -r clone && IFS= read -r before; } <"$note"
+    note=state/clone-${text%% *} known='' before='' refs='' refs_told=''
+    [ ! -r "$note" ] || { IFS= read -r known && IFS= read -r clone && IFS= read -r before && IFS= read -r refs_told; } <"$note"
     [ "$known" = "$top" ] || clone='' before=''
     case $clone in
         *[!0-9a-f-]*) clone='' ;;
@@ -34,44 +35,64 @@ tell_code() {
         *) clone='' ;;
     esac
     if [ -z "$clone" ]; then # its first session, or a lost state: from here on
-        clone=$delivery
+        clone=$delivery before=$commit
         note_code
-    elif [ "$before" != "$commit" ]; then
+    else
         # A server that does not know how the clone got here would mark what may not be so.
-        if [ "$now" -ge "$until" ] && read_code && post_code; then note_code; else clone=''; fi
+        read_code
+        if [ -z "$news" ]; then
+            :
+        elif [ "$now" -ge "$until" ] && post_code; then
+            note_code
+        else
+            clone=''
+        fi
+        rm -f "state/code-$$" "state/code-refs-$$" "state/code-unmerged-$$" "state/code-others-$$"
     fi
     printf '%s\n%s\n%s\n%s\n%s\n' "$root" "${named:-${remote:-$root}}" "$clone" "$top" "$commit" >state/place
 }
 
 note_code() {
-    printf '%s\n%s\n%s\n' "$top" "$clone" "$commit" >"$note"
+    printf '%s\n%s\n%s\n%s\n' "$top" "$clone" "$commit" "$refs" >"$note"
 }
 
-# git_code WORDS...: what git says, as base64 in `text`; false where it does not say it in time.
+# git_code WORDS...: what git says, as base64 in `text`, and in the file `state/code-$$`; false where it does not say it in time.
 git_code() {
     text=''
-    GIT_ALLOW_PROTOCOL=none GIT_NO_LAZY_FETCH=1 within "$READ_SECONDS" git --no-optional-locks --no-pager -c core.fsmonitor=false \
-        -c core.hooksPath=/dev/null -c core.attributesFile=/dev/null -c log.showSignature=false -c gpg.program=false -c diff.external= \
-        -c mailmap.file= -c mailmap.blob= -c i18n.logOutputEncoding=UTF-8 \
-        -c diff.renameLimit=200 -C "$top" "$@" >"state/code-$$" || return 1
+    run_git "$@" >"state/code-$$" || return 1
     [ $(($(wc -c <"state/code-$$") + 0)) -le "$CODE_BYTES" ] || return 1
     text=$(base64 <"state/code-$$" | tr -d '\n')
 }
 
-# read_code: the body of the request into the file `state/code-$$`. Each change of git's config above is one that may run a program.
+# run_git WORDS...: git, in the time of `in_time`.
+run_git() {
+    # shellcheck disable=SC2086  # words
+    GIT_ALLOW_PROTOCOL=none GIT_NO_LAZY_FETCH=1 $in_time git --no-optional-locks --no-pager -c core.fsmonitor=false \
+        -c core.hooksPath=/dev/null -c core.attributesFile=/dev/null -c log.showSignature=false -c gpg.program=false -c diff.external= \
+        -c mailmap.file= -c mailmap.blob= -c i18n.logOutputEncoding=UTF-8 \
+        -c diff.renameLimit=200 -c core.quotepath=off -C "$top" "$@"
+}
+
+# read_code: the body of the request into the file `state/code-$$`; `news` is empty where there is nothing to tell. Each change of
+# git's config above is one that may run a program.
 read_code() {
-    body="{\"cloneId\":\"$clone\",\"before\":\"$before\",\"head\":\"$commit\""
-    if command -v git >/dev/null && command -v base64 >/dev/null &&
-        git_code log --left-right --topo-order --reverse --max-count="$CODE_COMMITS" --no-merges --no-show-signature --no-ext-diff \
-            --no-textconv --no-notes --no-color --no-relative --ignore-submodules=all --raw -z -M --no-rename-empty \
-            '--format=%m%x00%H%x00%an%x00%at%x00' "$before...$commit" --; then
-        log=$text
-        if git_code diff-tree -r -z --no-renames --name-status --no-ext-diff --no-textconv --no-relative --ignore-submodules=all \
-            "$before" "$commit" --; then
-            body="$body,\"log\":\"$log\",\"diff\":\"$text\""
-        fi
+    news='' way='' log='' text='' branches='' in_time="within $READ_SECONDS"
+    if command -v git >/dev/null && command -v base64 >/dev/null; then
+        ask_branches
+        { [ "$before" != "$commit" ] && ! read_way; } || way=",\"log\":\"$log\",\"diff\":\"$text\""
+        await_branches
     fi
-    printf '%s}' "$body" >"state/code-$$"
+    [ "$before $refs_told" = "$commit $refs" ] || news=yes
+    printf '{"cloneId":"%s","before":"%s","head":"%s"%s}' "$clone" "$before" "$commit" "$way$branches" >"state/code-$$"
+}
+
+read_way() {
+    git_code log --left-right --topo-order --reverse --max-count="$CODE_COMMITS" --no-merges --no-show-signature --no-ext-diff \
+        --no-textconv --no-notes --no-color --no-relative --ignore-submodules=all --raw -z -M --no-rename-empty \
+        '--format=%m%x00%H%x00%an%x00%at%x00' "$before...$commit" -- || return 1
+    log=$text
+    git_code diff-tree -r -z --no-renames --name-status --no-ext-diff --no-textconv --no-relative --ignore-submodules=all \
+        "$before" "$commit" --
 }
 
 # post_code: false where the server did not take it; then it is told again at the next start.

@@ -10,7 +10,7 @@ forget_git() {
 
 # sweep_git: files of hooks that were killed while git spoke.
 sweep_git() {
-    for file in state/index-* state/code-* state/seen-*-*; do
+    for file in state/index-* state/code-*; do
         [ ! -e "$file" ] || kill -0 "${file##*-}" || rm -f -- "$file"
     done
 }

@@ -21,8 +21,8 @@ tell_code() {
     esac
     . ./branches.sh
     text=$(printf '%s' "$top" | cksum)
-    note=state/clone-${text%% *} tips=state/tips-${text%% *} seen=state/seen-${text%% *} known='' before=''
-    [ ! -r "$note" ] || { IFS= read -r known && IFS= read -r clone && IFS= read -r before; } <"$note"
+    note=state/clone-${text%% *} known='' before='' refs='' refs_told=''
+    [ ! -r "$note" ] || { IFS= read -r known && IFS= read -r clone && IFS= read -r before && IFS= read -r refs_told; } <"$note"
     [ "$known" = "$top" ] || clone='' before=''
     case $clone in
         *[!0-9a-f-]*) clone='' ;;
@@ -37,23 +37,23 @@ tell_code() {
     if [ -z "$clone" ]; then # its first session, or a lost state: from here on
         clone=$delivery before=$commit
         note_code
-        rm -f "$seen"
-        printf '%s at:refs/heads/%s 0\n' "$commit" "$branch" >"$tips"
-    elif [ "$before" != "$commit" ] || have_refs_changed; then
+    else
         # A server that does not know how the clone got here would mark what may not be so.
-        if [ "$now" -ge "$until" ] && read_code && { [ -z "$news" ] || { post_code && compare_asked; }; }; then
+        read_code
+        if [ -z "$news" ]; then
+            :
+        elif [ "$now" -ge "$until" ] && post_code; then
             note_code
-            note_tips
         else
             clone=''
         fi
-        rm -f "state/code-$$" "state/code-others-$$" "state/code-files-$$" "$seen-$$"
+        rm -f "state/code-$$" "state/code-refs-$$" "state/code-unmerged-$$" "state/code-others-$$"
     fi
     printf '%s\n%s\n%s\n%s\n%s\n' "$root" "${named:-${remote:-$root}}" "$clone" "$top" "$commit" >state/place
 }
 
 note_code() {
-    printf '%s\n%s\n%s\n' "$top" "$clone" "$commit" >"$note"
+    printf '%s\n%s\n%s\n%s\n' "$top" "$clone" "$commit" "$refs" >"$note"
 }
 
 # git_code WORDS...: what git says, as base64 in `text`, and in the file `state/code-$$`; false where it does not say it in time.
@@ -76,22 +76,13 @@ run_git() {
 # read_code: the body of the request into the file `state/code-$$`; `news` is empty where there is nothing to tell. Each change of
 # git's config above is one that may run a program.
 read_code() {
-    news=yes way='' log='' text='' branches='' is_late='' is_rewound='' in_time="within $READ_SECONDS"
+    news='' way='' log='' text='' branches='' in_time="within $READ_SECONDS"
     if command -v git >/dev/null && command -v base64 >/dev/null; then
-        if [ "$before" = "$commit" ] || read_way; then
-            way=",\"log\":\"$log\",\"diff\":\"$text\""
-            read_branches
-            write_branches ''
-        else
-            rm -f "$seen" # the next start asks of the branches
-        fi
-    elif [ "$before" = "$commit" ]; then
-        news=''
+        ask_branches
+        { [ "$before" != "$commit" ] && ! read_way; } || way=",\"log\":\"$log\",\"diff\":\"$text\""
+        await_branches
     fi
-    write_code
-}
-
-write_code() {
+    [ "$before $refs_told" = "$commit $refs" ] || news=yes
     printf '{"cloneId":"%s","before":"%s","head":"%s"%s}' "$clone" "$before" "$commit" "$way$branches" >"state/code-$$"
 }
 
@@ -99,7 +90,7 @@ read_way() {
     git_code log --left-right --topo-order --reverse --max-count="$CODE_COMMITS" --no-merges --no-show-signature --no-ext-diff \
         --no-textconv --no-notes --no-color --no-relative --ignore-submodules=all --raw -z -M --no-rename-empty \
         '--format=%m%x00%H%x00%an%x00%at%x00' "$before...$commit" -- || return 1
-    log=$text is_rewound=$(tr '\000' '\n' <"state/code-$$" | grep '^<$')
+    log=$text
     git_code diff-tree -r -z --no-renames --name-status --no-ext-diff --no-textconv --no-relative --ignore-submodules=all \
         "$before" "$commit" --
 }

@@ -23,10 +23,9 @@
 # `bytes` (of what waits, or more), `dropped`, `refused`, `stuck` (a payload that the server fails at, and how often),
 # `told-SESSION` (its user has seen the line; with `-loss` at its end, of a loss), `turn-SESSION` (the transcript of a turn under way),
 # `begun-SESSION` (the index of a session that has begun comes with its first prompt),
-# `name-ID` (a folder and what it is called), `clone-ID` (a work tree, its id at the server, and the commit that was told last),
-# `tips-ID` and `seen-ID` (its branches that are not merged, and when they were read), `place`
-# (that of the last call, its clone, and the commit that was told of it), `lock` (who drains), and `untold` (the server refused what
-# was sent late, and no user knows).
+# `name-ID` (a folder and what it is called), `clone-ID` (a work tree, its id at the server, and the commit and branches that were told
+# last), `place` (that of the last call, its clone, and the commit that was told of it), `lock` (who drains), and `untold` (the server
+# refused what was sent late, and no user knows).
 # It runs in any POSIX shell, and starts programs only where a built-in cannot do the work: each costs a millisecond.
 
 set -u

@@ -13,9 +13,9 @@ from cmserver.base.errors import Invalid
 from cmserver.doors.hooks.model import HookHeaders
 from cmserver.doors.hooks.take import HookTaker
 from cmserver.doors.hooks.wire import BranchesIn, CodeChangesIn, CodeChangesOut
-from cmserver.git.clones.branches import BranchReport, read_report
+from cmserver.git.clones.branches import place_commits, read_commits
 from cmserver.git.clones.follow import follow_clone
-from cmserver.git.clones.model import CommitChanges
+from cmserver.git.clones.model import CommitChanges, CommitPlaces
 from cmserver.git.clones.read_log import read_diff, read_log
 from cmserver.redaction.clean import clean_aside
 
@@ -41,32 +41,23 @@ async def take_code_changes(
         commits = msgspec.convert(told, list[CommitChanges] | None)
     project = await taker.name_project(principal, names, make=False)
     way = (changes.before, changes.head)
-    report = await _read_branches(changes.branches, size_bytes=size_bytes) if changes.branches is not None else None
+    places = await _place_commits(changes.branches, headers.git_branch, size_bytes) if changes.branches is not None else {}
     team_id = principal.team_id
-    is_known, asked = await taker.db.in_tenant(
+    is_known = await taker.db.in_tenant(
         team_id,
-        lambda conn: follow_clone(
-            conn, team_id, project.id, changes.clone_id, way, commits, diff, report, branch=headers.git_branch
-        ),
+        lambda conn: follow_clone(conn, team_id, project.id, changes.clone_id, way, commits, diff, places),
     )
-    return CodeChangesOut(known=is_known, asked=asked)
+    return CodeChangesOut(known=is_known)
 
 
-async def _read_branches(branches: BranchesIn, *, size_bytes: int) -> BranchReport:
-    report = read_report(
-        _decode(branches.unmerged, "$.branches.unmerged"),
-        _decode(branches.gone, "$.branches.gone"),
-        branches.compared,
-        _decode(branches.patches, "$.branches.patches"),
-    )
-    names = list({*report.unmerged.values(), *(patches.name for patches in report.patches.values())})
+async def _place_commits(branches: BranchesIn, head_branch: str, size_bytes: int) -> CommitPlaces:
+    unmerged = read_commits(_decode(branches.unmerged, "$.branches.unmerged"))
+    others = read_commits(_decode(branches.others, "$.branches.others"))
+    places = place_commits(unmerged, others, head_branch)
+    names = sorted({name for names in places.values() for name in names})
     cleaned = await clean_aside(names, size_bytes=size_bytes)
     clean = dict(zip(names, cast("list[str]", cleaned.value), strict=True))
-    return msgspec.structs.replace(
-        report,
-        unmerged={commit: clean[name] for commit, name in report.unmerged.items()},
-        patches={tip: msgspec.structs.replace(patches, name=clean[patches.name]) for tip, patches in report.patches.items()},
-    )
+    return {commit: [clean[name] for name in names] for commit, names in places.items()}
 
 
 def _decode(text: str, at: str) -> bytes:

@@ -15,19 +15,15 @@ Output = Annotated[str, Meta(max_length=1_000_000), matching(r"^[A-Za-z0-9+/]*={
 
 
 class BranchesIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """Commits of a clone that are not merged. The texts are in base64.
+    """The newest commits of a clone that are on branches only. The texts are in base64.
 
-    `unmerged` is what git says of the ones that neither what is checked out nor the trunk has:
-    `git log --source --topo-order --format='%H %S' --glob=refs/heads --glob=refs/remotes --not HEAD TRUNK`. `gone` is the same of
-    tips of before that no branch has any more: `TIP... --not HEAD --glob=refs/heads --glob=refs/remotes`. `compared` are the tips
-    that were compared with the trunk as it is. `patches` is what `git patch-id --stable` says of tips that were asked for: of each
-    the line `tip HASH there|missing NAME`, its own, `others`, those of commits that may hold as much, and `done HASH`.
+    `unmerged` is what git says of at most 200 that neither what is checked out nor a trunk has:
+    `git log --max-count=200 --name-only --decorate=full '--format=/%H %ct %P//%D' --glob=refs/heads --glob=refs/remotes --not HEAD
+    TRUNK...`. `others` is the same of at most 200 that these have, since a day before the oldest of `unmerged`.
     """
 
     unmerged: Output = ""
-    gone: Output = ""
-    compared: Annotated[list[Commit], Meta(max_length=1_000)] = []
-    patches: Output = ""
+    others: Output = ""
 
 
 class CodeChangesIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -48,10 +44,6 @@ class CodeChangesIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
 
 
 class CodeChangesOut(msgspec.Struct, frozen=True, kw_only=True):
-    """`known` is whether what became of the clone's files is known from now on; where not, no line is marked.
-
-    `asked` are tips of branches whose patch ids are wanted: turns ended at their commits, of which nothing is told until then.
-    """
+    """`known` is whether what became of the clone's files is known from now on; where not, no line is marked."""
 
     known: bool
-    asked: list[str]

@@ -11,20 +11,15 @@ from uuid import UUID
 
 from cmserver.base.sql import Conn
 from cmserver.git.clones import repository
-from cmserver.git.clones.branches import BranchReport, place_commits
 from cmserver.git.clones.model import (
     COMMITS_MOST,
     EVENTS_MOST,
-    HASH_CHARS,
     PATHS_MOST,
     CommitChanges,
     CommitPlaces,
     CommittedChange,
     CommittedChanges,
 )
-
-_TURNS = 120
-"""The newest of a project, of which an index may tell."""
 
 
 async def follow_clone(
@@ -35,13 +30,11 @@ async def follow_clone(
     way: tuple[str, str],
     commits: Sequence[CommitChanges] | None,
     diff: Mapping[str, str],
-    report: BranchReport | None = None,
-    branch: str = "",
-) -> tuple[bool, list[str]]:
+    places: CommitPlaces,
+) -> bool:
     """Note what these commits did, the oldest first, on this way from one head to another, and where those are that are not merged.
 
-    Returns whether the way is known, and the tips of `report` that shall be compared: turns of the project were said at their
-    commits. `branch` is the one that is checked out.
+    Returns whether the way is known.
 
     `diff` is what differs between the two. With None for the commits, with too many, or where the way does not begin at the head
     that was told last, nothing is known of the files from now on. A way to that head was told before.
@@ -53,21 +46,9 @@ async def follow_clone(
     if not is_known:
         is_known = commits is not None and len(commits) <= COMMITS_MOST and (there is None or there.head == before)
         changes = apply_commits(changes, commits, diff) if commits is not None and is_known else {}
-    places: CommitPlaces = {}
-    asked: list[str] = []
-    if report is not None:
-        places, unknown = place_commits(there.places if there is not None else {}, report, branch)
-        asked = await _find_asked(conn, team_id, project_id, unknown) if unknown else []
     await repository.keep(conn, team_id, project_id, clone_id, head, changes, places)
     await repository.drop_old(conn, team_id, project_id)
-    return is_known, asked
-
-
-async def _find_asked(conn: Conn, team_id: UUID, project_id: UUID, unknown: Mapping[str, str]) -> list[str]:
-    """The tips of the commits at which the newest turns ended."""
-    said = await repository.said_at(conn, team_id, await repository.newest_turns(conn, team_id, project_id, _TURNS))
-    commits = {it.commit[:HASH_CHARS] for it in said}
-    return list(dict.fromkeys(tip for commit, tip in unknown.items() if commit in commits))
+    return is_known
 
 
 def apply_commits(

@@ -46,27 +46,12 @@ class CommitChanges(msgspec.Struct, frozen=True, kw_only=True):
     """Kind, path and new path."""
 
 
-CommitState = Literal["open", "merged", "gone", "branch_gone"]
-"""On a branch that is not merged, merged by a squash, a rebase or a pick, in no history any more, or that with its branch."""
-
-
-class CommitPlace(msgspec.Struct, frozen=True, array_like=True):
-    """Where a commit is that is neither in the history of what the clone has checked out, nor in that of its trunk.
-
-    `branch` is the one by which it was found, empty where that has no name; `tip` is that one's last commit.
-    """
-
-    state: CommitState
-    branch: str
-    tip: str
-
-
-CommitPlaces = Mapping[str, CommitPlace]
-"""By the first digits of the hash. A commit that is not there is merged, or unknown."""
+CommitPlaces = Mapping[str, Sequence[str]]
+"""By the first digits of the hash of a commit that is not merged, the branches that have it. Of any other nothing is said."""
 
 
 class SaidAt(msgspec.Struct, frozen=True, kw_only=True):
-    """What was checked out when a turn ended, as its last event says it."""
+    """The branch that was checked out in all of a turn, and the commit at its end. `branch` is empty for none."""
 
     turn_id: UUID
     branch: str
@@ -79,5 +64,5 @@ class Clone(msgspec.Struct, frozen=True, kw_only=True):
     clone_id: UUID
     head: str
     changes: dict[str, list[CommittedChange]]
-    places: dict[str, CommitPlace]
+    places: dict[str, list[str]]
     updated_at: datetime

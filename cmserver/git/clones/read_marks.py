@@ -9,7 +9,7 @@ from cmserver.base.sql import Conn
 from cmserver.git.clones import repository
 from cmserver.git.clones.branches import NO_BRANCH_MARKS, BranchMarks
 from cmserver.git.clones.marks import NO_MARKS, CodeMarks
-from cmserver.git.clones.model import CommitPlaces
+from cmserver.git.clones.model import HASH_CHARS, CommitPlaces
 
 
 async def read_marks(conn: Conn, team_id: UUID, project_id: UUID, clone_id: UUID | None) -> tuple[CodeMarks, CommitPlaces]:
@@ -24,5 +24,5 @@ async def read_branch_marks(conn: Conn, team_id: UUID, places: CommitPlaces, tur
     """Where these turns were said, by what is known of a clone."""
     if not places or not turn_ids:
         return NO_BRANCH_MARKS
-    said = await repository.said_at(conn, team_id, turn_ids)
+    said = await repository.said_at(conn, team_id, turn_ids, list(places), HASH_CHARS)
     return BranchMarks(places, {it.turn_id: it for it in said})

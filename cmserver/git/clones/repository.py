@@ -50,28 +50,36 @@ async def keep(
     )
 
 
-# The last event of a turn: a commit that the turn made is known by then.
+# The events of a turn are those from its prompt's own on to the next prompt's, by the client's clock alone; a session that begins
+# again or ends may stand elsewhere. The last one knows of a commit that the turn made.
 @query("""
     SELECT t.id AS turn_id, coalesce(e.metadata ->> 'git_branch', '') AS branch, e.metadata ->> 'git_commit' AS commit
       FROM turns t
+      JOIN agent_events p ON p.id = t.agent_event_id AND p.project_id = t.project_id AND p.team_id = t.team_id
+     CROSS JOIN LATERAL (
+           SELECT coalesce((SELECT b.occurred_at FROM turns n
+                              JOIN agent_events b
+                                ON b.id = n.agent_event_id AND b.project_id = n.project_id AND b.team_id = n.team_id
+                             WHERE n.server_session_id = t.server_session_id AND n.team_id = t.team_id
+                               AND n.prompt_number > t.prompt_number
+                             ORDER BY n.prompt_number LIMIT 1), 'infinity') AS before) next
      CROSS JOIN LATERAL (
            SELECT metadata FROM agent_events
             WHERE project_id = t.project_id AND server_session_id = t.server_session_id AND team_id = t.team_id
-              AND occurred_at <= coalesce(t.ended_at, 'infinity')
-            ORDER BY occurred_at DESC LIMIT 1) e
-     WHERE t.id = ANY(%(turn_ids)s) AND t.team_id = %(team_id)s AND e.metadata ? 'git_commit'
+              AND occurred_at >= p.occurred_at AND occurred_at < next.before AND event_type NOT IN ('session_start', 'session_end')
+            ORDER BY occurred_at DESC, received_at DESC LIMIT 1) e
+     WHERE t.id = ANY(%(turn_ids)s) AND t.team_id = %(team_id)s AND t.prompt_number IS NOT NULL
+       AND left(e.metadata ->> 'git_commit', %(chars)s) = ANY(%(commits)s)
+       AND NOT EXISTS (
+           SELECT FROM agent_events o
+            WHERE o.project_id = t.project_id AND o.server_session_id = t.server_session_id AND o.team_id = t.team_id
+              AND o.occurred_at >= p.occurred_at AND o.occurred_at < next.before
+              AND o.event_type NOT IN ('session_start', 'session_end')
+              AND coalesce(o.metadata ->> 'git_branch', '') <> coalesce(e.metadata ->> 'git_branch', ''))
     """)
-async def said_at(conn: Conn, team_id: UUID, turn_ids: Sequence[UUID]) -> list[SaidAt]:
-    """What was checked out when these turns ended, where their clients told it."""
+async def said_at(conn: Conn, team_id: UUID, turn_ids: Sequence[UUID], commits: Sequence[str], chars: int) -> list[SaidAt]:
+    """Those of the turns that ended at one of these commits, by so many digits, and were on one branch from their prompt on."""
     ...
-
-
-@query("""
-    SELECT id FROM turns
-     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND agent_id IS NULL
-     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
-    """)
-async def newest_turns(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[UUID]: ...
 
 
 @query("""

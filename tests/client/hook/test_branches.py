@@ -11,8 +11,8 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cmserver.git.clones.branches import BranchMarks, place_commits, read_report
-from cmserver.git.clones.model import HASH_CHARS, CommitPlace, SaidAt
+from cmserver.git.clones.branches import BranchMarks, place_commits, read_commits
+from cmserver.git.clones.model import CommitPlaces, SaidAt
 from tests.client.hook.agent import Agent
 from tests.client.hook.recorder import Recorder, Reply, Sent
 from tests.repositories import Repository
@@ -26,8 +26,7 @@ class Memory:
     def __init__(self, server: Recorder) -> None:
         self.said: dict[str, SaidAt] = {}
         self.requests: list[dict[str, Any]] = []
-        self._places: dict[str, dict[str, CommitPlace]] = {}
-        self._clones: dict[str, str] = {}
+        self._places: dict[str, CommitPlaces] = {}
         self._server = server
         server.reply = self._reply
 
@@ -51,19 +50,12 @@ class Memory:
             return Reply()
         payload: dict[str, Any] = sent.payload
         self.requests.append(payload)
-        clone, branches = payload["cloneId"], payload.get("branches")
-        asked: list[str] = []
-        self._places.setdefault(clone, {})
-        if branches is None:
-            self._places[clone] = {}
-        else:
-            texts = {name: b64decode(branches[name]) for name in ("unmerged", "gone", "patches")}
-            report = read_report(**texts, compared=branches["compared"])
-            head = sent.headers.get("x-cmserver-git-branch", "")
-            self._places[clone], unknown = place_commits(self._places[clone], report, head)
-            said = {it.commit[:HASH_CHARS] for it in self.said.values()}
-            asked = [tip for commit, tip in unknown.items() if commit in said]
-        return Reply(body=msgspec.json.encode({"known": True, "asked": asked}))
+        branches, places = payload.get("branches"), {}
+        if branches is not None:
+            unmerged, others = (read_commits(b64decode(branches[name])) for name in ("unmerged", "others"))
+            places = place_commits(unmerged, others, sent.headers.get("x-cmserver-git-branch", ""))
+        self._places[payload["cloneId"]] = places
+        return Reply(body=msgspec.json.encode({"known": True}))
 
 
 @pytest.fixture
@@ -113,24 +105,31 @@ MERGES = {
     "merge commit": "git merge -q --no-ff -m Merge retry",
     "fast-forward": "git merge -q --ff-only retry",
     "squash": "git commit -q --allow-empty -m Other; git merge -q --squash retry; git commit -q -m Squash",
+    "squash of which a line was changed": "git merge -q --squash retry; echo 'limit = 9' >src/retry1.py; git commit -qam Squash",
     "squash after more work": (
         "echo 'a = 1' >src/queue2.py; git add .; git commit -q -m Other; git merge -q --squash retry; git commit -q -m Squash;"
         " echo 'limit = 9' >src/retry1.py; git commit -qam More"
     ),
     "rebase": "git commit -q --allow-empty -m Other; git -c user.name=A cherry-pick retry~2..retry",
     "pick of its commit": "git commit -q --allow-empty -m Other; git -c user.name=A cherry-pick retry~1 retry",
+    "develop that takes squashes": "git checkout -q -b develop; git merge -q --squash retry; git commit -q -m Squash",
+    "branch of a develop that takes squashes": (
+        "git checkout -q -b develop; git merge -q --squash retry; git commit -q -m Squash; git checkout -q -b other;"
+        " git commit -q --allow-empty -m Other"
+    ),
+    "squash that is in main and not in what is checked out": (
+        "git branch -q other; git merge -q --squash retry; git commit -q -m Squash; git checkout -q other"
+    ),
 }
 
 
-@pytest.mark.parametrize("is_deleted", [False, True])
+@pytest.mark.parametrize("with_remote", [False, True])
 @pytest.mark.parametrize("how", MERGES)
-def test_what_was_merged_is_told_without_a_mark(agent: Agent, memory: Memory, told: Repository, how: str, is_deleted: bool):
+def test_what_was_merged_has_no_mark(agent: Agent, memory: Memory, told: Repository, how: str, with_remote: bool):
+    if with_remote:  # whose trunk does not have it
+        publish(agent, told)
     run(told, MERGES[how])
-    if is_deleted:
-        told.git("branch", "-q", "-D", "retry")
 
-    assert memory.start(agent, told.folder) == {}
-    told.commit("Later")
     assert memory.start(agent, told.folder) == {}
 
 
@@ -141,6 +140,22 @@ def test_a_part_that_was_picked_merges_no_more_than_that(agent: Agent, memory: M
     run(told, "git commit -q --allow-empty -m Other; git -c user.name=A cherry-pick retry~1")
 
     assert memory.start(agent, told.folder) == {"turn": " (on branch retry)"}
+
+
+def test_a_branch_that_was_built_on_a_change_of_the_same_file_is_none_of_it(agent: Agent, memory: Memory, repository: Repository):
+    memory.start(agent, repository.folder)
+    repository.write("src/pay.py", "a = 1\n")
+    repository.commit("On main")
+    repository.git("checkout", "-q", "-b", "retry")
+    repository.write("src/pay.py", "a = 2\n")
+    repository.commit("On retry")
+    memory.say("turn", repository)
+    repository.git("checkout", "-q", "main")
+    assert memory.start(agent, repository.folder) == {"turn": " (on branch retry)"}
+
+    repository.write("src/pay.py", "a = 2  # squashed, in other words\n")
+    repository.commit("Squash")
+    assert memory.start(agent, repository.folder) == {}
 
 
 def test_a_squash_of_which_a_pull_tells_merges_what_was_told(agent: Agent, memory: Memory, told: Repository):
@@ -156,86 +171,88 @@ def test_a_squash_of_which_a_pull_tells_merges_what_was_told(agent: Agent, memor
     assert memory.start(agent, told.folder) == {}
 
 
-def test_a_branch_that_is_gone_says_so_until_its_name_is_there_again(agent: Agent, memory: Memory, told: Repository):
-    commit = memory.said["turn"].commit
-    told.git("branch", "-q", "-D", "retry")
-    assert memory.start(agent, told.folder) == {"turn": " (its branch retry is gone)"}
-    told.commit("Later")
-    assert memory.start(agent, told.folder) == {"turn": " (its branch retry is gone)"}
-
-    work(told)
-    told.git("checkout", "-q", "main")
-    assert memory.start(agent, told.folder)["turn"] == f" (its commit {commit[:7]} is no longer in history)"
-
-    told.git("branch", "-q", "-f", "retry", commit)
-    assert memory.start(agent, told.folder) == {"turn": " (on branch retry)"}
-
-
-def test_a_branch_that_went_and_was_squashed_later_is_merged(agent: Agent, memory: Memory, told: Repository):
-    commit = memory.said["turn"].commit
-    told.git("branch", "-q", "-D", "retry")
-    assert memory.start(agent, told.folder)
-
-    told.git("merge", "-q", "--squash", commit)
-    told.commit("Squash")
-
-    assert memory.start(agent, told.folder) == {}
+MOVES = {
+    "gone": ("git branch -q -D retry", ""),
+    "gone, and one of its name elsewhere": ("git branch -q -f retry main", ""),
+    "gone, and one below its name": ("git branch -q -D retry; git branch -q retry/2 main", ""),
+    "gone, with a tag": ("git tag v1 retry; git branch -q -D retry", ""),
+    "forced": ("git branch -q -f retry retry~1", ""),
+    "rebased": ("git commit -q --allow-empty -m Other; git rebase -q main retry; git checkout -q main", ""),
+    "rebased and checked out": ("git commit -q --allow-empty -m Other; git rebase -q main retry", ""),
+    "rebased, and one that was made of it": (
+        "git commit -q --allow-empty -m Other; git rebase -q main retry; git checkout -q -b more", ""
+    ),
+    "reset, with a copy": ("git branch -q backup retry; git branch -q -f retry retry~1", " (on branch backup)"),
+    "there, with a copy": ("git branch -q backup retry", " (on branch retry)"),
+    "renamed": ("git branch -q -m retry a/b/c/d", " (on branch a/b/c/d)"),
+    "packed": ("git pack-refs --all", " (on branch retry)"),
+    "another one at its commit checked out": ("git checkout -q -b more retry", ""),
+    "a detached head at its commit": ("git checkout -q --detach retry", ""),
+    "a detached head": ("git checkout -q --detach main", " (on branch retry)"),
+    "another name for what is checked out": ("git checkout -q -b more", " (on branch retry)"),
+    "trunk that is gone": ("git symbolic-ref refs/remotes/origin/HEAD refs/remotes/origin/nothing", " (on branch retry)"),
+}  # fmt: skip
 
 
-def test_after_a_rebase_the_branch_is_found_again(agent: Agent, memory: Memory, told: Repository):
-    told.write("src/other.py", "a = 1\n")
-    told.commit("Other")
-    told.git("rebase", "-q", "main", "retry")
-    told.git("checkout", "-q", "main")
+@pytest.mark.parametrize("how", MOVES)
+def test_a_place_is_that_of_now(agent: Agent, memory: Memory, told: Repository, how: str):
+    commands, mark = MOVES[how]
+    run(told, commands)
 
-    assert memory.start(agent, told.folder) == {"turn": " (on branch retry)"}
-
-
-def test_a_force_push_that_throws_the_commit_away_says_so(agent: Agent, memory: Memory, told: Repository):
-    commit = memory.said["turn"].commit
-    told.git("branch", "-q", "-f", "retry", "retry~1")
-
-    assert memory.start(agent, told.folder) == {"turn": f" (its commit {commit[:7]} is no longer in history)"}
+    expected = {"turn": mark} if mark else {}
+    assert [memory.start(agent, told.folder) for _ in range(2)] == [expected] * 2
 
 
-def test_an_amended_commit_is_found_again_by_its_patch_or_is_no_longer_there(agent: Agent, memory: Memory, repository: Repository):
+def test_a_branch_with_a_deep_name_is_seen_to_move(agent: Agent, memory: Memory, repository: Repository):
     memory.start(agent, repository.folder)
-    repository.write("src/pay.py", "a = 1\n")
+    repository.git("checkout", "-q", "-b", "a/b/c/d")
+    repository.write("src/new.py", "a = 1\n")
     repository.commit("Second")
-    commit = memory.say("turn", repository)
-    memory.start(agent, repository.folder)
-
-    repository.git("commit", "-q", "--amend", "-m", "Second, in other words")
-    assert memory.start(agent, repository.folder) == {}
-    second = memory.say("later", repository)
-    repository.write("src/pay.py", "a = 2\n")
-    repository.git("commit", "-q", "-a", "--amend", "-m", "Third")
-
-    marks = memory.start(agent, repository.folder)
-    assert marks["later"] == f" (its commit {second[:7]} is no longer in history)"
-    assert commit != second
-
-
-def test_a_detached_head_is_on_no_branch_and_may_be_gone(agent: Agent, memory: Memory, repository: Repository):
-    memory.start(agent, repository.folder)
-    repository.git("checkout", "-q", "--detach")
-    repository.write("src/pay.py", "a = 1\n")
-    commit = repository.commit("Second")
     memory.say("turn", repository)
+    repository.git("checkout", "-q", "main")
+    assert memory.start(agent, repository.folder) == {"turn": " (on branch a/b/c/d)"}
+
+    repository.git("branch", "-q", "-f", "a/b/c/d", "main")
+
     assert memory.start(agent, repository.folder) == {}
 
-    repository.git("checkout", "-q", "main")
-    assert memory.start(agent, repository.folder) == {"turn": f" (its commit {commit[:7]} is no longer in history)"}
 
-    repository.git("branch", "kept", commit)
+def test_another_work_tree_has_its_commit_on_no_branch(agent: Agent, memory: Memory, repository: Repository):
+    memory.start(agent, repository.folder)
+    repository.git("worktree", "add", "-q", "--detach", str(agent.home / "tree"))
+    tree = Repository.at(agent.home / "tree")
+    tree.write("src/new.py", "a = 1\n")
+    tree.commit("Second")
+    memory.say("turn", tree)
+    assert memory.start(agent, repository.folder) == {}
+
+    tree.git("checkout", "-q", "-b", "kept")
     assert memory.start(agent, repository.folder) == {"turn": " (on branch kept)"}
+    assert [memory.start(agent, tree.folder) for _ in range(2)] == [{}, {}]
 
 
-def test_a_tag_is_no_branch(agent: Agent, memory: Memory, told: Repository):
-    told.git("tag", "retry", "retry")
-    told.git("branch", "-q", "-D", "retry")
+def test_the_trunk_of_a_remote_of_any_name_is_no_branch(agent: Agent, memory: Memory, told: Repository):
+    other = agent.home / "other"
+    told.git("clone", "-q", "-o", "team/fork", str(told.folder), str(other))
+    theirs = Repository(other)
+    memory.start(agent, other)
+    told.write("src/later.py", "a = 1\n")
+    told.commit("Later")
+    memory.say("later", told)
+    theirs.git("fetch", "-q")
 
-    assert memory.start(agent, told.folder) == {"turn": " (its branch retry is gone)"}
+    assert memory.start(agent, other) == {"turn": " (on branch team/fork/retry)"}
+    theirs.git("checkout", "-q", "-b", "more")
+    assert memory.start(agent, other) == {"turn": " (on branch team/fork/retry)"}
+
+
+def test_a_clone_in_the_place_of_another_knows_nothing_of_that(agent: Agent, memory: Memory, told: Repository):
+    bare = agent.home / "bare"
+    told.git("clone", "-q", "--bare", str(told.folder), str(bare))
+    shutil.rmtree(told.folder)
+    Repository.at(bare).git("clone", "-q", "--single-branch", str(bare), str(told.folder))
+
+    assert [memory.start(agent, told.folder) for _ in range(2)] == [{}, {}]
 
 
 def test_two_clones_on_two_branches_see_each_their_own(agent: Agent, memory: Memory, told: Repository):
@@ -258,15 +275,17 @@ def test_a_colleague_s_branch_is_known_by_a_fetch(agent: Agent, memory: Memory, 
     theirs = Repository(other)
     memory.start(agent, other)
 
-    assert memory.start(agent, other) == {"turn": " (on branch retry)"}
+    assert memory.start(agent, other) == {"turn": " (on branch origin/retry)"}
     told.git("checkout", "-q", "-b", "more/of", "retry")
     told.write("src/more.py", "a = 1\n")
     told.commit("More")
     memory.say("more", told)
     theirs.git("fetch", "-q")
-    assert memory.start(agent, other) == {"turn": " (on branch retry)", "more": " (on branch more/of)"}
+    assert memory.start(agent, other) == {"turn": " (on branch origin/retry)", "more": " (on branch origin/more/of)"}
     theirs.git("checkout", "-q", "retry")
-    assert memory.start(agent, other) == {"more": " (on branch more/of)"}
+    assert memory.start(agent, other) == {"more": " (on branch origin/more/of)"}
+    theirs.git("reset", "-q", "--hard", "retry~1")
+    assert memory.start(agent, other) == {"more": " (on branch origin/more/of)"}
 
 
 def test_a_shallow_clone_says_nothing_of_branches(agent: Agent, memory: Memory, told: Repository):
@@ -278,21 +297,36 @@ def test_a_shallow_clone_says_nothing_of_branches(agent: Agent, memory: Memory, 
     assert memory.requests == []
 
 
-def test_what_git_does_not_say_in_time_is_not_marked_and_asked_again(agent: Agent, memory: Memory, told: Repository):
-    told.git("branch", "-q", "-D", "retry")
+@pytest.mark.parametrize("words", ["for-each-ref", "--not", "--max-age", ""])
+def test_what_git_does_not_say_in_time_is_not_marked_and_asked_again(agent: Agent, memory: Memory, told: Repository, words: str):
+    told.git("branch", "-q", "other", "retry~1")
     slow = agent.bin / "git"
-    slow.write_text(f'#!/bin/sh\ncase " $* " in *\' patch-id \'*) sleep 60 ;; esac\nexec {git_path()} "$@"\n')
+    slow.write_text(f'#!/bin/sh\ncase " $* " in *"{words}"*) exec sleep 60 ;; esac\nexec {git_path()} "$@"\n')
     slow.chmod(0o755)
     agent.limit(1)
     assert memory.start(agent, told.folder) == {}
     assert memory.start(agent, told.folder) == {}
 
-    slow.write_text(f'#!/bin/sh\ncase " $* " in *\' --source \'*) sleep 60 ;; esac\nexec {git_path()} "$@"\n')
-    assert memory.start(agent, told.folder) == {}
     slow.unlink()
     agent.limit(30)
+    assert memory.start(agent, told.folder) == {"turn": " (on branch retry)"}
 
-    assert memory.start(agent, told.folder) == {"turn": " (its branch retry is gone)"}
+
+def test_more_than_a_server_takes_is_not_marked_unless_it_is_newer(agent: Agent, memory: Memory, told: Repository):
+    stream = ""
+    for number in range(200):
+        stream += f"commit refs/heads/main\ncommitter A <a@b> {told.now + 2 * 86_400 + number} +0000\ndata 1\nx\n"
+        stream += f"{'' if number else 'from refs/heads/main^0'}\nM 644 inline src/other.py\ndata 3\n{number:03}\n\n".lstrip("\n")
+    told.git("fast-import", "--quiet", "--force", stdin=stream.encode())
+    told.git("reset", "-q", "--hard")
+    assert memory.start(agent, told.folder) == {}
+
+    told.git("checkout", "-q", "-b", "newer")
+    told.write("src/newer.py", "a = 1\n")
+    told.commit(at="2026-02-01T00:00:00+00:00")
+    memory.say("newer", told)
+    told.git("checkout", "-q", "main")
+    assert memory.start(agent, told.folder) == {"newer": " (on branch newer)"}
 
 
 @pytest.mark.parametrize(
@@ -307,6 +341,7 @@ def test_what_git_does_not_say_in_time_is_not_marked_and_asked_again(agent: Agen
 def test_a_hostile_name_of_a_branch_stays_a_name(agent: Agent, memory: Memory, repository: Repository, branch: str, shown: str):
     memory.start(agent, repository.folder)
     repository.git("checkout", "-q", "-b", "side")
+    repository.write("src/new.py", "a = 1\n")
     repository.commit("Second")
     memory.say("turn", repository)
     repository.git("checkout", "-q", "main")
@@ -340,21 +375,29 @@ def test_nothing_of_the_repository_is_run(agent: Agent, memory: Memory, reposito
     memory.say("turn", repository)
     memory.start(agent, repository.folder)
     repository.git("checkout", "-q", "main")
-    repository.git("merge", "-q", "--squash", "retry")
-    repository.commit("Squash")
+    repository.write("src/other.py", "a = 1\n")
+    repository.commit("Other")
     for name, value in {
         "filter.trap.clean": program, "filter.trap.smudge": program, "filter.trap.process": program,
         "diff.trap.textconv": program, "diff.trap.command": program, "diff.external": program, "core.fsmonitor": program,
         "core.hooksPath": agent.home, "core.pager": program, "pager.log": program, "pager.for-each-ref": program,
         "gpg.program": program, "log.showSignature": "true", "core.sshCommand": program, "alias.patch-id": f"!{program}",
-        "core.alternateRefsCommand": program, "diff.orderFile": program, "log.diffMerges": "on",
+        "core.alternateRefsCommand": program, "log.excludeDecoration": "refs/*", "diff.orderFile": program, "log.diffMerges": "on",
         "remote.origin.url": f"ext::{program}", "remote.origin.promisor": "true", "extensions.partialClone": "origin",
     }.items():  # fmt: skip
         repository.git("config", name, str(value))
 
-    assert memory.start(agent, repository.folder) == {}
-    assert any(request["branches"]["patches"] for request in memory.requests)
+    assert memory.start(agent, repository.folder) == {"turn": " (on branch retry)"}
     assert not trap.exists()
+
+
+def publish(agent: Agent, repository: Repository) -> None:
+    """With a remote that has main alone, as its trunk."""
+    bare = agent.home / "bare"
+    repository.git("clone", "-q", "--bare", "--single-branch", str(repository.folder), str(bare))
+    repository.git("remote", "add", "origin", str(bare))
+    repository.git("fetch", "-q", "origin")
+    repository.git("remote", "set-head", "origin", "main")
 
 
 def run(repository: Repository, commands: str) -> None:

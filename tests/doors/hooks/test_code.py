@@ -63,7 +63,7 @@ async def test_a_line_whose_file_is_gone_says_so_in_that_clone_and_in_no_other(
 
     answer = await tell(ours, **removal())
 
-    assert answer.json() == {"known": True, "asked": []}
+    assert answer.json() == {"known": True}
     text = await start(client, cast, ours, "s1")
     assert "takes the lock first now (src/pay.py was removed in bbbbbbb, by Ann) ~" in text
     assert text.count("(src/") == 1
@@ -77,7 +77,7 @@ async def test_an_unknown_way_forgets_what_was_known_of_the_clone(client: AsyncC
 
     answer = await tell(clone, before=NEXT, head=HEAD)
 
-    assert answer.json() == {"known": False, "asked": []}
+    assert answer.json() == {"known": False}
     assert "was removed" not in await start(client, cast, clone, "s1")
 
 
@@ -90,7 +90,7 @@ async def test_a_way_that_begins_elsewhere_than_the_last_one_ended_is_unknown_on
 
     answers = [await tell(clone, before=before, head=head, log="", diff="") for before, head in ((FIRST, HEAD), (HEAD, "c" * 40))]
 
-    assert [answer.json() for answer in answers] == [{"known": False, "asked": []}, {"known": True, "asked": []}]
+    assert [answer.json() for answer in answers] == [{"known": False}, {"known": True}]
     assert "was removed" not in await start(client, cast, clone, "s1")
 
 
@@ -107,14 +107,14 @@ async def test_a_clone_makes_no_project(client: AsyncClient, cast: Cast, db: Db)
 async def test_more_commits_than_are_followed_are_an_unknown_way(tell: Any):
     log = "".join(f">\0{number:040x}\0Ann\0{COMMITTED}\0\0" for number in range(1, 502))
 
-    assert (await tell(uuid4(), before=FIRST, head=HEAD, log=encode(log), diff="")).json() == {"known": False, "asked": []}
+    assert (await tell(uuid4(), before=FIRST, head=HEAD, log=encode(log), diff="")).json() == {"known": False}
 
 
 async def test_the_same_way_told_twice_is_known_once(tell: Any, db: Db):
     clone = uuid4()
     answers = [await tell(clone, **removal()) for _ in range(2)]
 
-    assert [answer.json() for answer in answers] == [{"known": True, "asked": []}] * 2
+    assert [answer.json() for answer in answers] == [{"known": True}] * 2
     (row,) = await rows(db, "SELECT head, changes FROM clones")
     assert row["head"] == NEXT
     assert [change[1] for change in row["changes"]["src/pay.py"]] == ["b" * 12]
@@ -148,8 +148,8 @@ async def test_a_secret_in_a_name_is_not_stored(tell: Any, db: Db):
         ({"head": HEAD, "cloneId": "1"}, "$.cloneId"),
         ({"head": HEAD, "more": 1}, "$.more"),
         ({"head": HEAD, "branches": {"unmerged": "%%"}}, "$.branches.unmerged"),
-        ({"head": HEAD, "branches": {"patches": "abc"}}, "$.branches.patches"),
-        ({"head": HEAD, "branches": {"compared": ["main"]}}, "$.branches.compared[0]"),
+        ({"head": HEAD, "branches": {"others": "abc"}}, "$.branches.others"),
+        ({"head": HEAD, "branches": {"gone": ""}}, "$.branches.gone"),
     ],
 )
 async def test_what_is_wrong_is_named_by_its_path_and_changes_nothing(tell: Any, db: Db, body: dict[str, object], path: str):
@@ -175,52 +175,94 @@ async def test_an_event_knows_the_commit_at_which_it_stood(client: AsyncClient, 
     assert [row["commit"] for row in stored] == [HEAD, None, None]
 
 
-async def say(
-    client: AsyncClient, cast: Cast, session: str, prompt: str, reply: str, *, branch: str, commits: tuple[str, str]
+TIP, COPY = "c" * 40, "d" * 40
+UNMERGED = (
+    f"/{COPY} {COMMITTED} {HEAD}//refs/heads/backup\nsrc/new.py\n/{TIP} {COMMITTED} {HEAD}//refs/remotes/origin/retry\nsrc/pay.py\n"
+)
+LINE = "It retries 5 times now."
+
+
+async def hear(
+    client: AsyncClient, cast: Cast, event: str, branch: str, commit: str, *, session: str = "s1", at: str = "", **said: str
 ) -> None:
-    """A turn, at whose beginning and end these commits were checked out."""
-    for event, said, commit in (
-        ("UserPromptSubmit", {"prompt": prompt}, commits[0]),
-        ("Stop", {"last_assistant_message": reply}, commits[1]),
-    ):
-        headers = {**cast.alice.headers, **PROJECT, "X-Cmserver-Git-Commit": commit, "X-Cmserver-Git-Branch": branch}
-        payload = {"session_id": session, "cwd": "/home/ann/orders", "hook_event_name": event, **said}
-        answer = await client.post("/v1/hooks/claude-code", json=payload, headers=headers)
-        assert answer.status_code == 200
+    """A hook's call from what was checked out then."""
+    headers = {**cast.alice.headers, **PROJECT, "X-Cmserver-Git-Commit": commit, "X-Cmserver-Git-Branch": branch}
+    headers |= {"X-Cmserver-Sent-At": at} if at else {}
+    payload = {"session_id": session, "cwd": "/home/ann/orders", "hook_event_name": event, **said}
+    answer = await client.post("/v1/hooks/claude-code", json=payload, headers=headers)
+    assert answer.status_code == 200
 
 
-async def test_a_turn_is_told_with_its_branch_once_that_was_compared_and_no_other_turn_is(
-    client: AsyncClient, cast: Cast, tell: Any, db: Db
+Call = tuple[str, str, str]
+TOLD: list[tuple[list[Call], str]] = [
+    ([("UserPromptSubmit", "retry", HEAD), ("Stop", "retry", TIP)], " (on branch origin/retry)"),
+    ([("UserPromptSubmit", "backup", COPY), ("Stop", "backup", COPY)], " (on branch backup)"),
+    ([("UserPromptSubmit", "", HEAD), ("Stop", "", COPY)], " (on branch backup)"),
+    ([("UserPromptSubmit", "feature", HEAD), ("Stop", "feature", COPY)], " (on branch backup)"),
+    ([("UserPromptSubmit", "retry", TIP), ("Stop", "main", HEAD)], ""),
+    ([("UserPromptSubmit", "main", HEAD), ("Stop", "retry", TIP)], ""),
+    ([("UserPromptSubmit", "retry", TIP), ("PostToolUse", "main", HEAD), ("Stop", "retry", TIP)], ""),
+    ([("UserPromptSubmit", "main", HEAD), ("Stop", "main", HEAD), ("UserPromptSubmit", "retry", TIP)], ""),
+    ([("UserPromptSubmit", "main", HEAD), ("UserPromptSubmit", "retry", TIP), ("Stop", "retry", TIP)], ""),
+    (
+        [("UserPromptSubmit", "retry", HEAD), ("Stop", "retry", TIP), ("UserPromptSubmit", "main", HEAD)],
+        " (on branch origin/retry)",
+    ),
+    ([("UserPromptSubmit", "retry", HEAD), ("Stop", "retry", TIP), ("SessionStart", "main", HEAD)], " (on branch origin/retry)"),
+]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize(("calls", "mark"), TOLD)
+async def test_a_turn_is_told_with_its_branch_where_all_of_it_was_on_one(
+    client: AsyncClient, cast: Cast, tell: Any, calls: list[Call], mark: str, is_late: bool
 ):
-    tip, other, ours, theirs = "c" * 40, "d" * 40, uuid4(), uuid4()
-    await say(client, cast, "s1", "Retry five times, please.", "It retries 5 times now.", branch="retry", commits=(HEAD, tip))
-    await say(client, cast, "s2", "Which port is it?", "The port is 5433.", branch="main", commits=(HEAD, HEAD))
-    unmerged = encode(f"{other} refs/heads/other\n{tip} refs/remotes/origin/retry\n")
+    """Also where the server was away, and hears of all of it later."""
+    for minute, (event, branch, commit) in enumerate(calls):
+        said = {
+            "UserPromptSubmit": {"prompt": f"Retry five times, please, number {minute}."},
+            "Stop": {"last_assistant_message": LINE},
+        }.get(event, {})
+        if event == "PostToolUse":
+            said = {"tool_name": "Bash", "tool_use_id": "t1", "tool_input": '{"command": "ls"}', "tool_response": "{}"}
+        await hear(client, cast, event, branch, commit, at=f"2026-01-01T00:{minute:02}:00Z" if is_late else "", **said)
+    ours = uuid4()
+    await tell(ours, before=FIRST, head=HEAD, log="", diff="", branches={"unmerged": encode(UNMERGED)})
 
-    first = await tell(ours, before=FIRST, head=HEAD, log="", diff="", branches={"unmerged": unmerged})
-    before = await start(client, cast, ours, "s3")
-    patches = encode(f"tip {tip} there refs/remotes/origin/retry\n{'1' * 40} {tip}\nothers\n{'2' * 40} {HEAD}\ndone {tip}\n")
-    second = await tell(ours, before=HEAD, head=HEAD, log="", diff="", branches={"unmerged": unmerged, "patches": patches})
-    third = await tell(ours, before=HEAD, head=HEAD, log="", diff="", branches={"unmerged": unmerged, "compared": [tip]})
+    text = await start(client, cast, ours, "s2")
 
-    assert [answer.json()["asked"] for answer in (first, second, third)] == [[tip[:12]], [], []]
-    assert "on branch" not in before
-    text = await start(client, cast, ours, "s4")
-    assert text.count("(on branch retry)") == 1
-    assert "(on branch retry)" in next(line for line in text.splitlines() if "It retries 5 times now." in line)
-    assert "on branch" not in await start(client, cast, theirs, "s5")
+    line = next(line for line in text.splitlines() if "please, number 0." in line)
+    assert line.count("(on branch") == bool(mark)
+    assert mark in line
+
+
+async def test_a_place_is_of_one_clone_and_is_told_at_a_start_alone_until_git_does_not_say_it_in_time(
+    client: AsyncClient, cast: Cast, tell: Any
+):
+    for event, said in (("UserPromptSubmit", {"prompt": "Retry five times, please."}), ("Stop", {"last_assistant_message": LINE})):
+        await hear(client, cast, event, "backup", COPY, **said)
+    ours = uuid4()
+    await tell(ours, before=FIRST, head=HEAD, log="", diff="", branches={"unmerged": encode(UNMERGED)})
+
+    assert "(on branch backup)" in await start(client, cast, ours, "s2")
+    assert "on branch" not in await start(client, cast, uuid4(), "s3")
     headers = {**cast.alice.headers, **PROJECT, "X-Cmserver-Clone": str(ours)}
-    payload = {"session_id": "s6", "cwd": "/x", "hook_event_name": "UserPromptSubmit", "prompt": "How often does it retry now?"}
-    told = (await client.post("/v1/hooks/claude-code", json=payload, headers=headers)).text
-    assert "retries 5 times" not in told or "(on branch retry)" in told
-
-    await tell(ours, before=HEAD, head=HEAD, log="", diff="")  # git did not say it in time
-    assert "on branch" not in await start(client, cast, ours, "s7")
+    payload = {"session_id": "s4", "cwd": "/x", "hook_event_name": "UserPromptSubmit", "prompt": "How often does it retry now?"}
+    assert "on branch" not in (await client.post("/v1/hooks/claude-code", json=payload, headers=headers)).text
+    await tell(ours, before=HEAD, head=HEAD, log="", diff="")
+    assert "on branch" not in await start(client, cast, ours, "s5")
 
 
 async def test_what_is_no_list_of_branches_marks_nothing(tell: Any, db: Db):
-    for text in ("x", f"{HEAD}\n", f"{HEAD} \n\xff {NEXT}", "\0" * 100, f"tip {HEAD} there\ndone"):
-        branches = {"unmerged": encode(text), "gone": encode(text), "patches": encode(text), "compared": [HEAD]}
+    for text in (
+        "x",
+        f"{HEAD}\n",
+        f"/{HEAD} \n\xff {NEXT}",
+        "\0" * 100,
+        f"/{HEAD} 1 //refs/heads/x",
+        f"/{HEAD} 1 //refs/tags/x\na",
+    ):
+        branches = {"unmerged": encode(text), "others": encode(text)}
         answer = await tell(uuid4(), before=FIRST, head=HEAD, log="", diff="", branches=branches)
         assert answer.status_code == 200
     assert {str(row["places"]) for row in await rows(db, "SELECT places FROM clones")} == {"{}"}
