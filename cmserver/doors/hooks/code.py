@@ -41,7 +41,7 @@ async def take_code_changes(
         commits = msgspec.convert(told, list[CommitChanges] | None)
     project = await taker.name_project(principal, names, make=False)
     way = (changes.before, changes.head)
-    places = await _place_commits(changes.branches, headers.git_branch, size_bytes) if changes.branches is not None else {}
+    places = await _place_commits(changes.branches, headers.git_branch, size_bytes)
     team_id = principal.team_id
     is_known = await taker.db.in_tenant(
         team_id,
@@ -50,7 +50,9 @@ async def take_code_changes(
     return CodeChangesOut(known=is_known)
 
 
-async def _place_commits(branches: BranchesIn, head_branch: str, size_bytes: int) -> CommitPlaces:
+async def _place_commits(branches: BranchesIn | None, head_branch: str, size_bytes: int) -> CommitPlaces:
+    if branches is None:
+        return {}
     unmerged = read_commits(_decode(branches.unmerged, "$.branches.unmerged"))
     others = read_commits(_decode(branches.others, "$.branches.others"))
     places = place_commits(unmerged, others, head_branch)
