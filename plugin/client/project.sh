@@ -48,6 +48,7 @@ within() {
     job=$!
     (
         trap 'kill "$!"; exit' TERM
+        kill -0 "$job" 2>/dev/null || exit # what ends it came before the trap, and did nothing
         sleep "$limit" &
         wait "$!" && kill -9 "$job" # without `sleep` there is no deadline
     ) </dev/null >/dev/null &

@@ -26,9 +26,8 @@ changed_files() {
     rm -f "$index"
 }
 
-# find_trunk: the branch that others are merged into, as `trunk`; empty without one.
-find_trunk() {
-    trunk='' packed=''
+find_changed() {
+    base=HEAD packed=''
     for text in remotes/origin/HEAD remotes/origin/main remotes/origin/master heads/main heads/master; do
         if [ ! -e "$common/refs/$text" ]; then # it may be packed
             packed=${packed:-$(packed_refs)}
@@ -37,15 +36,9 @@ find_trunk() {
                 *) continue ;;
             esac
         fi
-        trunk=refs/$text
+        base="--merge-base refs/$text"
         break
     done
-}
-
-find_changed() {
-    find_trunk
-    base=HEAD
-    [ -z "$trunk" ] || base="--merge-base $trunk"
     text=$(
         export GIT_ALLOW_PROTOCOL=none GIT_INDEX_FILE="$index"
         # shellcheck disable=SC2086  # two words
