@@ -23,7 +23,7 @@ tell_code() {
     text=$(printf '%s' "$top" | cksum)
     note=state/clone-${text%% *} known='' before='' refs='' refs_told=''
     [ ! -r "$note" ] || { IFS= read -r known && IFS= read -r clone && IFS= read -r before && IFS= read -r refs_told; } <"$note"
-    [ "$known" = "$top" ] || clone='' before=''
+    [ "$known" = "$top" ] || clone='' before='' refs_told=''
     case $clone in
         *[!0-9a-f-]*) clone='' ;;
         ????????-????-????-????-????????????) ;;
@@ -35,7 +35,7 @@ tell_code() {
         *) clone='' ;;
     esac
     if [ -z "$clone" ]; then # its first session, or a lost state: from here on
-        clone=$delivery before=$commit
+        clone=$delivery before=$commit refs=$refs_told
         note_code
     else
         # A server that does not know how the clone got here would mark what may not be so.

@@ -77,12 +77,12 @@ def test_a_clone_tells_how_it_came_from_the_commit_that_was_told_last(
 ):
     before = repository.git("rev-parse", "HEAD")
     (first,) = start(repository.folder)
-    (again,) = start(repository.folder)
+    *_, again = start(repository.folder)
     repository.git("rm", "-q", "src/pay.py")
     head = repository.commit("Remove it", author="Bob")
     server.reply = lambda sent: Reply(body=b'{"known":true}') if sent.path == CODE else Reply()
     code, started = start(repository.folder)
-    (after,) = start(repository.folder)
+    *_, after = start(repository.folder)
 
     assert code.path == CODE
     assert code.headers["x-cmserver-root"] == str(repository.folder)
@@ -123,7 +123,7 @@ def test_a_commit_that_is_gone_is_said_to_the_user_once(
     answers = [agent.hook("SessionStart", cwd=repository.folder) for _ in range(2)]
 
     (code,) = [sent for sent in server.sent if sent.path == CODE]
-    assert code.payload.keys() == {"cloneId", "before", "head"}
+    assert code.payload.keys() == {"cloneId", "before", "head", "branches"}
     assert ["is not known" in str(answer.get("systemMessage")) for answer in answers] == [True, False]
 
 
