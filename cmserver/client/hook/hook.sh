@@ -564,6 +564,12 @@ hook() {
         printf '%s\n%s\n' "$root" "$name" >state/place
         clone=''
     fi
+    moved=''
+    case $agent:$event in
+        claude-code:UserPromptSubmit | codex:UserPromptSubmit | gemini:BeforeAgent) # what is told with a prompt has marks
+            [ -z "$clone" ] || [ -z "$commit" ] || [ "$clone_top" != "$top" ] || [ "$clone_commit" = "$commit" ] || moved=yes
+            ;;
+    esac
     [ -n "$top" ] && [ "$clone_top" = "$top" ] && [ "$clone_commit" = "$commit" ] || clone=''
     [ -n "$begins" ] || header X-Cmserver-Clone "$clone"
 
@@ -611,13 +617,17 @@ hook() {
         } >>"spool/$current.head"
         [ "$seconds" = 0.9 ] || [ -z "$top" ] || seconds=1.9 # git had the rest
         [ "$seconds" = 0.9 ] || [ -z "$told" ] || seconds=0.9 # and the server
+    elif [ -n "$moved" ]; then # a pull, a checkout, a commit within the session
+        . ./code.sh
+        tell_code
+        [ -z "$clone" ] || printf 'X-Cmserver-Clone: %s\n' "$clone" >>"spool/$current.head"
     fi
 
     send
     case $verdict in
         taken)
             settled=yes
-            [ "$event" != SessionStart ] || add_warnings
+            [ "$event" != SessionStart ] && [ -z "$moved" ] || add_warnings
             print_line "$answer"
             [ "$event" != BeforeAgent ] || [ -z "$begun" ] || rm -f "$begun"
             [ -z "$watched" ] || leave_left

@@ -56,10 +56,10 @@ async def _place_commits(branches: BranchesIn | None, head_branch: str, size_byt
     unmerged = read_commits(_decode(branches.unmerged, "$.branches.unmerged"))
     others = read_commits(_decode(branches.others, "$.branches.others"))
     places = place_commits(unmerged, others, head_branch)
-    names = sorted({name for names in places.values() for name in names})
+    names = sorted({name for found in places.values() for name in found})
     cleaned = await clean_aside(names, size_bytes=size_bytes)
     clean = dict(zip(names, cast("list[str]", cleaned.value), strict=True))
-    return {commit: [clean[name] for name in names] for commit, names in places.items()}
+    return {commit: [clean[name] for name in found] for commit, found in places.items()}
 
 
 def _decode(text: str, at: str) -> bytes:

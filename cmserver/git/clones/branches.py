@@ -55,26 +55,26 @@ def place_commits(unmerged: Sequence[ListedCommit], others: Sequence[ListedCommi
     `others` are the newest that these have, each list the newest first. A commit has a place if one of its files is touched by
     none of them but by what it was built on. On the branch that is checked out, where others went further, nothing is elsewhere.
     """
-    known_since = min((it.at for it in others), default=0) if len(others) >= LISTED_MOST else 0
+    known_since = min((entry.at for entry in others), default=0) if len(others) >= LISTED_MOST else 0
     below: dict[str, int] = {}
     """By commit, itself and what it was built on: a bit for each."""
-    for place, it in enumerate(reversed([*unmerged, *others])):
-        below[it.commit] = 1 << place
-        for parent in it.parents:
-            below[it.commit] |= below.get(parent, 0)
+    for place, entry in enumerate(reversed([*unmerged, *others])):
+        below[entry.commit] = 1 << place
+        for parent in entry.parents:
+            below[entry.commit] |= below.get(parent, 0)
     touched: dict[str, int] = {}
-    for place, it in enumerate(reversed(others)):
-        for file in it.files:
+    for place, entry in enumerate(reversed(others)):
+        for file in entry.files:
             touched[file] = touched.get(file, 0) | 1 << place
-    tips = [it for it in unmerged if it.branches]
+    tips = [entry for entry in unmerged if entry.branches]
     places: dict[str, list[str]] = {}
-    for place, it in enumerate(reversed(unmerged), len(others)):
+    for place, entry in enumerate(reversed(unmerged), len(others)):
         names = [name for tip in tips if below[tip.commit] >> place & 1 for name in tip.branches]
         if any(f"/{name}".endswith(f"/{head_branch}") for name in names) and head_branch:
             continue
-        is_new = any(not touched.get(file, 0) & ~below[it.commit] for file in it.files)
-        if names and is_new and it.at - _MARGIN >= known_since:
-            places[it.commit[:HASH_CHARS]] = sorted(names)[:_BRANCHES_MOST]
+        is_new = any(not touched.get(file, 0) & ~below[entry.commit] for file in entry.files)
+        if names and is_new and entry.at - _MARGIN >= known_since:
+            places[entry.commit[:HASH_CHARS]] = sorted(names)[:_BRANCHES_MOST]
     return places
 
 

@@ -154,18 +154,81 @@ def test_a_prompt_says_the_clone_of_its_own_work_tree(agent: Agent, server: Reco
     assert "x-cmserver-clone" not in server.sent[-1].headers
 
 
-def test_after_a_switch_of_branches_a_prompt_says_no_clone_until_the_way_was_told(
-    agent: Agent, server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]]
+@pytest.fixture
+def prompt(agent: Agent, server: Recorder, repository: Repository) -> Callable[[], tuple[list[Sent], dict[str, object]]]:
+    """A prompt of the session; what the server was sent, in its order, and the agent's answer."""
+
+    def run() -> tuple[list[Sent], dict[str, object]]:
+        before = len(server.sent)
+        answer = agent.hook("UserPromptSubmit", {"number": before, "prompt": "x"}, cwd=repository.folder)
+        return server.sent[before:], answer
+
+    return run
+
+
+def test_a_prompt_tells_first_which_commit_is_checked_out_since_the_start(
+    agent: Agent,
+    server: Recorder,
+    repository: Repository,
+    start: Callable[[Path], list[Sent]],
+    prompt: Callable[[], tuple[list[Sent], dict[str, object]]],
+):
+    (started,) = start(repository.folder)
+    server.reply = lambda sent: Reply(body=b'{"known":true}') if sent.path == CODE else Reply()
+    repository.git("checkout", "-q", "-b", "side")
+    (same,), _ = prompt()
+    before = repository.git("rev-parse", "HEAD")
+    repository.git("rm", "-q", "src/pay.py")
+    head = repository.commit("Remove it")
+    agent.hook("PostToolUse", cwd=repository.folder)
+    used = server.sent[-1]
+    (code, asked), _ = prompt()
+    (again,), _ = prompt()
+    at_start, _ = start(repository.folder)
+
+    assert used.path != CODE
+    assert "x-cmserver-clone" not in used.headers
+    assert code.path == CODE
+    assert (code.payload["before"], code.payload["head"]) == (before, head)
+    assert "branches" not in code.payload  # prompts have no such marks; the next start asks
+    assert "branches" in at_start.payload
+    clones = {sent.headers["x-cmserver-clone"] for sent in (started, same, asked, again)}
+    assert len(clones) == 1
+
+
+def test_what_the_server_did_not_take_at_a_prompt_is_told_at_the_next_start(
+    server: Recorder,
+    repository: Repository,
+    start: Callable[[Path], list[Sent]],
+    prompt: Callable[[], tuple[list[Sent], dict[str, object]]],
 ):
     start(repository.folder)
-    repository.git("checkout", "-q", "-b", "side")
-    agent.hook("UserPromptSubmit", {"number": 1, "prompt": "x"}, cwd=repository.folder)
-    same = server.sent[-1].headers.get("x-cmserver-clone")
     repository.commit("Second")
-    agent.hook("UserPromptSubmit", {"number": 2, "prompt": "x"}, cwd=repository.folder)
+    server.reply = lambda sent: Reply(status=500) if sent.path == CODE else Reply()
+    (_, asked), _ = prompt()
+    (again,), _ = prompt()
+    server.reply = lambda sent: Reply(body=b'{"known":true}') if sent.path == CODE else Reply()
+    code, started = start(repository.folder)
 
-    assert same
-    assert "x-cmserver-clone" not in server.sent[-1].headers
+    assert "x-cmserver-clone" not in asked.headers
+    assert "x-cmserver-clone" not in again.headers
+    assert b64decode(str(code.payload["log"])).count(b">\0") == 1
+    assert started.headers["x-cmserver-clone"] == code.payload["cloneId"]
+
+
+def test_a_commit_that_is_gone_at_a_prompt_is_said_to_the_user_once(
+    server: Recorder,
+    repository: Repository,
+    start: Callable[[Path], list[Sent]],
+    prompt: Callable[[], tuple[list[Sent], dict[str, object]]],
+):
+    start(repository.folder)
+    repository.commit("Second")
+    server.reply = lambda sent: Reply(body=b'{"known":false}') if sent.path == CODE else Reply(body=b"{}")
+
+    answers = [prompt()[1] for _ in range(2)]
+
+    assert ["is not known" in str(answer.get("systemMessage")) for answer in answers] == [True, False]
 
 
 def test_a_server_that_knows_no_clones_is_asked_once_of_a_commit(
