@@ -1,7 +1,9 @@
 # shellcheck shell=sh
-# What commits did to the files of a clone since it told last: part of `hook`, which reads this file at a session's start.
+# What commits did to the files of a clone since it told last: part of `hook`, which reads this file at a session's start, and where
+# another commit is checked out at a prompt than was told last.
 
 CODE_SECONDS=0.8
+CODE_PROMPT_SECONDS=0.4
 CODE_BYTES=500000 # of what git says; of more nothing is told
 CODE_COMMITS=501  # one more than the server follows
 
@@ -19,7 +21,7 @@ tell_code() {
         "$top" | "$main") ;;
         *) return 0 ;;
     esac
-    . ./branches.sh
+    [ -z "$begins" ] || . ./branches.sh
     text=$(printf '%s' "$top" | cksum)
     note=state/clone-${text%% *} known='' before='' refs='' refs_told=''
     [ ! -r "$note" ] || { IFS= read -r known && IFS= read -r clone && IFS= read -r before && IFS= read -r refs_told; } <"$note"
@@ -74,15 +76,16 @@ run_git() {
 }
 
 # read_code: the body of the request into the file `state/code-$$`; `news` is empty where there is nothing to tell. Each change of
-# git's config above is one that may run a program.
+# git's config above is one that may run a program. Branches are asked at a start only, where something is told of them: the next one
+# after a prompt finds `refs` to be unknown, and asks.
 read_code() {
-    news='' way='' log='' text='' branches='' in_time="within $READ_SECONDS"
+    news='' way='' log='' text='' branches='' refs='' in_time="within $READ_SECONDS"
     if command -v git >/dev/null && command -v base64 >/dev/null; then
-        ask_branches
+        [ -z "$begins" ] || ask_branches
         { [ "$before" != "$commit" ] && ! read_way; } || way=",\"log\":\"$log\",\"diff\":\"$text\""
-        await_branches
+        [ -z "$begins" ] || await_branches
     fi
-    [ "$before $refs_told" = "$commit $refs" ] || news=yes
+    [ "$before" = "$commit" ] && { [ -z "$begins" ] || [ "$refs_told" = "$refs" ]; } || news=yes
     printf '{"cloneId":"%s","before":"%s","head":"%s"%s}' "$clone" "$before" "$commit" "$way$branches" >"state/code-$$"
 }
 
@@ -97,8 +100,9 @@ read_way() {
 
 # post_code: false where the server did not take it; then it is told again at the next start.
 post_code() {
-    told=yes headers=spool/$current.head
-    answer=$(ask "$CODE_SECONDS" POST /v1/code "state/code-$$")
+    told=yes headers=spool/$current.head n=$CODE_SECONDS
+    [ -n "$begins" ] || n=$CODE_PROMPT_SECONDS
+    answer=$(ask "$n" POST /v1/code "state/code-$$")
     ended=$?
     rm -f "state/code-$$"
     split_answer "$answer"
