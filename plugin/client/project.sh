@@ -40,22 +40,22 @@ is_file() {
     [ -f "$1" ] && [ -s "$1" ] && [ -r "$1" ]
 }
 
-# within SECONDS COMMAND...: runs it, and ends it when it takes longer: its status is above 128 then.
+# within SECONDS COMMAND...: runs it, and ends it when it takes longer: its status is above 128 then. Until the guard has traps and an
+# output of its own, it has those of the hook: dash forgets a signal that the hook has a trap for, and bash runs that of its EXIT for any.
 within() {
     limit=$1
     shift
     "$@" </dev/null &
-    job=$!
+    job=$! forking=yes
     (
-        trap 'kill "$!"; exit' TERM
-        kill -0 "$job" 2>/dev/null || exit # what ends it came before the trap, and did nothing
+        trap 'kill "$!"; exit' USR1
         sleep "$limit" &
         wait "$!" && kill -9 "$job" # without `sleep` there is no deadline
     ) </dev/null >/dev/null &
-    guard=$!
+    guard=$! forking=''
     wait "$job"
     ended=$?
-    kill "$guard"
+    kill -USR1 "$guard"
     return "$ended"
 }
 

@@ -657,12 +657,12 @@ hook() {
 
 # ----------------------------------------------------------------------------------------------------------------------------------
 
-printed='' current='' settled='' status='' head='' delivery=''
+printed='' current='' settled='' status='' head='' delivery='' forking=''
 case ${1:-} in
     recall) ;;
     *)
         exec 2>/dev/null
-        trap finish EXIT
+        trap '[ -n "$forking" ] || finish' EXIT
         trap 'exit 0' INT TERM HUP
         trap '' PIPE
         ;;

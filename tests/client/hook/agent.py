@@ -19,7 +19,9 @@ from cmserver.client.client_folder import PROGRAMS, SOURCE
 from tests.timeouts import ENOUGH_SECONDS
 
 KEY = "Authorization: Bearer cms_abc_verysecret"
-_LIMITS = re.compile(rb"\b(READ_SECONDS|CODE_SECONDS|BRANCH_SECONDS|seconds)=(0\.1|0\.3|0\.8|0\.9|1\.9|2\.5)\b")
+_LIMITS = re.compile(
+    rb"\b(READ_SECONDS|CODE_SECONDS|CODE_PROMPT_SECONDS|BRANCH_SECONDS|seconds)=(0\.1|0\.3|0\.4|0\.8|0\.9|1\.9|2\.5)\b"
+)
 """How long a hook lets a folder and the server take, as its scripts say it."""
 _LONG = b"30.25"
 
