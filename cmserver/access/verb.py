@@ -182,7 +182,12 @@ def _split(given: Any, *names: str) -> tuple[dict[str, Any], type[msgspec.Struct
         return {name: hints[name] for name in names}, given if fields else None
     sent = msgspec.defstruct(
         given.__name__,
-        [(field.name, hints[field.name], *([] if field.required else [field.default])) for field in fields],
+        [
+            (field.name, hints[field.name], *([] if field.required else [field.default]))
+            if field.default_factory is msgspec.NODEFAULT
+            else (field.name, hints[field.name], field.default_factory())  # an empty list or dict
+            for field in fields
+        ],
         module=given.__module__,
         namespace={"__doc__": given.__doc__},
         rename={field.name: field.encode_name for field in fields},

@@ -38,12 +38,14 @@ class EntitiesQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class EntityQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`depth` is 2 to list the neighbours of the neighbours, too."""
 
+    id: str
     depth: Annotated[int, Meta(ge=1, le=DEPTH_MOST)] = 1
 
 
 class MentionsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A page of the observations and turns that mention an entity."""
 
+    id: str
     limit: Limit = 50
     cursor: str | None = None
 
@@ -162,6 +164,7 @@ class EntityIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fiel
 class EntityChangeIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What is not sent stays. `name` is another spelling of the same name; `notes` are free text, or null to remove them."""
 
+    id: str
     name: EntityName | UnsetType = UNSET
     notes: Notes | UnsetType | None = UNSET
 
@@ -169,6 +172,7 @@ class EntityChangeIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class EntityMergeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """`intoId` is the entity that the one in the path is another name of."""
 
+    id: str
     into_id: Key
 
 
@@ -177,6 +181,7 @@ class EntityRelationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unkn
     numbers of observations that say so.
     """
 
+    id: str
     to_id: Key
     label: RelationLabel
     evidence: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(max_length=100)] = []

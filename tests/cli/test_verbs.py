@@ -104,6 +104,18 @@ GIVEN: dict[str, Mapping[str, object]] = {
     "GET /v1/steward/policies": {"key": "derive.novelty"},
     "POST /v1/steward/policies/{key}/rollback": {"key": "<threshold>"},
     "GET /v1/analytics": {"project": PROJECT, "days": 3},
+    "GET /v1/entities": {"project": PROJECT, "type": "technology", "search": "redis"},
+    "GET /v1/entities/{id}": {"id": "<entity>", "depth": 2},
+    "GET /v1/entities/{id}/mentions": {"id": "<entity>"},
+    "POST /v1/entities": {"project_id": PROJECT, "name": "Ana", "type": "person", "notes": "designs the map"},
+    "PATCH /v1/entities/{id}": {"id": "<entity>", "notes": "a cache"},
+    "DELETE /v1/entities/{id}": {"id": "<entity>"},
+    "POST /v1/entities/{id}/merge": {"id": "<entity>", "into_id": "<entity>"},
+    "POST /v1/entities/{id}/separate": {"id": "<merged entity>"},
+    "POST /v1/entities/{id}/relations": {"id": "<entity>", "to_id": "<entity>", "label": "uses"},
+    "DELETE /v1/entity-relations/{id}": {"id": "<entity relation>"},
+    "GET /v1/projects/{project:path}/overview": {"project": PROJECT},
+    "POST /v1/projects/{project:path}/overview": {"project": "<remembered project>"},
     "GET /v1/server": {},
     "GET /v1/providers": {},
     "POST /v1/providers/{provider}/resume": {"provider": "offline"},
@@ -126,6 +138,11 @@ WRONG: dict[str, object] = {
     "executors": "x",
     "session": "",
     "session_id": "",
+    "search": "",
+    "into_id": "",
+    "to_id": "",
+    "evidence": "x",
+    "notes": "x" * 2_001,
     "since": "x",
     "job_type": "",
     "job_ids": "x",
@@ -214,7 +231,80 @@ Make = Callable[[Verb], Awaitable[Given]]
 
 
 @pytest.fixture
-async def make_given(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast) -> Make:
+def makers(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast) -> dict[str, Callable[[], Awaitable[str]]]:
+    """What makes the things of Alice's that are in angle brackets, and returns what a verb calls them."""
+    alice = cast.alice
+
+    async def post(path: str, pointer: str, **body: object) -> str:
+        """The id at `pointer` in the answer."""
+        found = (await client.post(f"/v1{path}", json=body, headers=alice.headers)).json()
+        for step in pointer.split("/"):
+            found = found[step]
+        return str(found)
+
+    async def key() -> str:
+        return str((await mint(db, alice.team_id, "bob", scopes=["jobs:read"]))[0].key_id)
+
+    async def team() -> str:
+        return str(alice.team_id)
+
+    async def new_name() -> str:
+        return new_id().hex
+
+    async def job(status: str) -> str:
+        async with db.system() as conn:
+            return str(await insert_job(conn, alice.team_id, alice.project.id, status=status))
+
+    async def run() -> str:
+        return str(await _plant_run(db, cast))
+
+    async def threshold() -> str:
+        await _plant_run(db, cast)
+        return "derive.novelty"
+
+    async def user() -> str:
+        name = f"Bob {new_id().hex[-8:]}"
+        await visit_as(app, db, alice.team_id, "member", name=name)
+        return name
+
+    async def entity() -> str:
+        return await post("/entities", "entity/id", projectId=PROJECT, type="technology", name=f"redis_{new_id().hex}")
+
+    async def merged_entity() -> str:
+        merged = await entity()
+        await post(f"/entities/{merged}/merge", "entity/id", intoId=await entity())
+        return merged
+
+    async def entity_relation() -> str:
+        return await post(f"/entities/{await entity()}/relations", "relation/id", toId=await entity(), label="uses")
+
+    async def observation() -> str:
+        return await post("/observations", "observation/number", projectId=PROJECT, type="decision", title=new_id().hex)
+
+    async def remembered_project() -> str:
+        await observation()
+        return PROJECT
+
+    return {
+        "<key>": key,
+        "<invitation>": lambda: post("/users/invitations", "invitation/id"),
+        "<team>": team,
+        "<new name>": new_name,
+        "<project>": lambda: post("/projects", "project/id", canonicalId=new_id().hex),
+        "<job>": lambda: job("failed"),
+        "<queued job>": lambda: job("queued"),
+        "<run>": run,
+        "<threshold>": threshold,
+        "<user>": user,
+        "<entity>": entity,
+        "<remembered project>": remembered_project,
+        "<merged entity>": merged_entity,
+        "<entity relation>": entity_relation,
+    }
+
+
+@pytest.fixture
+async def make_given(client: httpx.AsyncClient, db: Db, cast: Cast, makers: dict[str, Callable[[], Awaitable[str]]]) -> Make:
     """Makes what a verb is given, with new things of Alice's."""
     for period, project in (("day", "billing"), ("day", PROJECT)):
         await bound_to(db, cast.alice, project)
@@ -223,32 +313,8 @@ async def make_given(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Ca
 
     async def make(verb: Verb) -> Given:
         await rows(db, "UPDATE teams SET archived_at = NULL RETURNING id")  # a command archives Alice's
-        given = dict(GIVEN[name(verb)])
-        for field, value in given.items():
-            if value == "<key>":
-                given[field] = str((await mint(db, cast.alice.team_id, "bob", scopes=["jobs:read"]))[0].key_id)
-            elif value == "<invitation>":
-                made = await client.post("/v1/users/invitations", json={}, headers=cast.alice.headers)
-                given[field] = made.json()["invitation"]["id"]
-            elif value == "<team>":
-                given[field] = str(cast.alice.team_id)
-            elif value == "<new name>":
-                given[field] = new_id().hex
-            elif value == "<project>":
-                made = await client.post("/v1/projects", json={"canonicalId": new_id().hex}, headers=cast.alice.headers)
-                given[field] = made.json()["project"]["id"]
-            elif value in ("<job>", "<queued job>"):
-                status = "queued" if value == "<queued job>" else "failed"
-                async with db.system() as conn:
-                    given[field] = str(await insert_job(conn, cast.alice.team_id, cast.alice.project.id, status=status))
-            elif value == "<run>":
-                given[field] = str(await _plant_run(db, cast))
-            elif value == "<threshold>":
-                await _plant_run(db, cast)
-                given[field] = "derive.novelty"
-            elif value == "<user>":
-                given[field] = f"Bob {new_id().hex[-8:]}"
-                await visit_as(app, db, cast.alice.team_id, "member", name=str(given[field]))
+        made = {field: await makers[str(value)]() for field, value in GIVEN[name(verb)].items() if str(value) in makers}
+        given = {**GIVEN[name(verb)], **made}
         body = {"period": "day", "projectId": PROJECT, "maxTokens": 9}  # one test removes it
         await client.put("/v1/budgets", json=body, headers=cast.alice.headers)
         return given
@@ -285,7 +351,9 @@ async def stored(db: Db) -> list[dict[str, Any]]:
     """What verbs may change."""
     others = """
         SELECT to_jsonb(m) AS it FROM team_members m UNION ALL SELECT to_jsonb(i) FROM invitations i
-        UNION ALL SELECT to_jsonb(b) FROM budgets b UNION ALL SELECT to_jsonb(u) FROM users u ORDER BY 1
+        UNION ALL SELECT to_jsonb(b) FROM budgets b UNION ALL SELECT to_jsonb(u) FROM users u
+        UNION ALL SELECT to_jsonb(e) FROM entities e UNION ALL SELECT to_jsonb(r) FROM entity_relations r
+        UNION ALL SELECT to_jsonb(v) FROM project_overviews v ORDER BY 1
     """
     return [*await everything(db), *await rows(db, others)]
 

@@ -18,7 +18,7 @@ from cmserver.graph.overviews.model import DueOverview, Instruction, NamedFile
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.observations.model import ObservationCounts
-from tests.conftest import Cast, Person, bound_to
+from tests.conftest import Cast, Person
 from tests.graph.test_api import Api
 from tests.make import Make
 
@@ -182,17 +182,6 @@ async def test_a_page_forgets_at_once_what_is_erased(client: httpx.AsyncClient, 
     await work(db)
     again = (await api("GET", path))["overview"]["body"]
     assert ("src/wombat" in again) is (act != "delete the observation")
-
-
-async def test_nobody_else_sees_the_page(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
-    await summarise(make, cast.alice)
-    await work(db)
-    bound = await bound_to(db, cast.alice, "github.com/acme/ledger")
-
-    for person, name in ((cast.charlie, str(cast.alice.project.id)), (bound, str(cast.alice.project.id))):
-        await Api(client, person)("GET", f"/projects/{name}/overview", status=404)
-        await Api(client, person)("POST", f"/projects/{name}/overview", status=404)
-    assert (await Api(client, cast.charlie)("GET", f"/projects/{cast.charlie.project.id}/overview")) == {"overview": None}
 
 
 async def test_a_purged_project_has_no_page(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
