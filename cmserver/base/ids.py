@@ -12,6 +12,8 @@ from uuid import UUID
 from msgspec import Meta
 from structlog.contextvars import get_contextvars
 
+from cmserver.base.errors import NotFound
+
 EpochMs = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
 """A moment of the years 1970 to 9999, as it comes over the wire."""
 
@@ -55,6 +57,14 @@ def parse_id(text: str) -> UUID | None:
 def named_id(text: str) -> UUID | None:
     """The UUID that a reference to a thing spells with hyphens, in upper or lower case; None when it is none, but a name."""
     return parse_id(text.lower())
+
+
+def require_id(text: str, no_such: str) -> UUID:
+    """The UUID that the text spells, as `named_id` has it; NotFound with that sentence where it is none."""
+    found = named_id(text)
+    if found is None:
+        raise NotFound(no_such)
+    return found
 
 
 def epoch_ms(moment: datetime) -> int:

@@ -9,11 +9,15 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from cmserver.access import verb
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
+from cmserver.access.verb import VerbCall
+from cmserver.base.db import Db
 from cmserver.base.http import operation, wire
-from cmserver.base.http.operation import delete, get, patch, post
-from cmserver.base.http.wire import answer, body, caller, convert, db, dependency, path_id, query, read, read_sized, wants_text
+from cmserver.base.http.operation import post
+from cmserver.base.http.wire import Dependencies, answer, body, caller, convert, db, wants_text
+from cmserver.base.ids import require_id
 from cmserver.base.json_text import decode_json
 from cmserver.base.structs import reshape
 from cmserver.consolidation import relate, review
@@ -60,12 +64,11 @@ from cmserver.observations.wire import (
 from cmserver.sessions.turns.wire import turn_out
 
 
-async def post_observation(request: Request) -> Response:
+@verb.post("/v1/observations", "observations:write")
+async def post_observation(call: VerbCall, given: ObservationIn) -> tuple[StoredObservationOut, bool]:
     """Write an observation by hand; nothing is generated from it. 200 when one that was there says it already."""
-    principal = await caller(request, Principal)
-    new, size_bytes = await read_sized(request, ObservationIn)
-    (result,) = await _store(request, principal, [new], size_bytes)
-    return answer(stored_out(result), 201 if result.action == "created" else 200)
+    (result,) = await _store(call.dependencies, call.principal, [given], call.size_bytes)
+    return stored_out(result), result.action == "created"
 
 
 async def post_observations_batch(request: Request) -> Response:
@@ -99,7 +102,7 @@ async def _write_batch(request: Request, principal: Principal, raw: bytes) -> Re
     """Store the observations of an array; all or none."""
     principal.require("observations:write")
     new = wire.batch(raw, ObservationIn, max_items=BATCH_MOST, noun="observations")
-    results = await _store(request, principal, new, len(raw), is_batch=True)
+    results = await _store(request.scope["dependencies"], principal, new, len(raw), is_batch=True)
     return answer(
         NewObservationsOut(
             observations=[observation_out(result.observation) for result in results], results=[*map(store_result_out, results)]
@@ -109,12 +112,12 @@ async def _write_batch(request: Request, principal: Principal, raw: bytes) -> Re
 
 
 async def _store(
-    request: Request, principal: Principal, new: Sequence[ObservationIn], size_bytes: int, *, is_batch: bool = False
+    dependencies: Dependencies, principal: Principal, new: Sequence[ObservationIn], size_bytes: int, *, is_batch: bool = False
 ) -> list[StoreResult]:
     return await store_observations(
-        db(request),
-        dependency(request, Projects),
-        dependency(request, QueryEmbedder),
+        dependencies.get(Db),
+        dependencies.get(Projects),
+        dependencies.get(QueryEmbedder),
         principal,
         new,
         size_bytes=size_bytes,
@@ -122,131 +125,102 @@ async def _store(
     )
 
 
-async def get_history(request: Request) -> Response:
+@verb.get("/v1/observations/{id}/history", "observations:read")
+async def get_history(call: VerbCall, given: HistoryQuery) -> HistoryOut:
     """The changes of an observation, the last first, also of one that is not shown any more."""
-    principal = await caller(request, Principal)
-    limit = query(request, HistoryQuery).limit
-    async with db(request).tenant(principal.team_id) as conn:
-        history = await read_history(conn, principal, str(request.path_params["id"]), limit)
-    return answer(
-        HistoryOut(
-            number=history.observation.number,
-            version=history.observation.version,
-            superseded_by=history.superseded_by,
-            versions=[*map(version_out, history.versions)],
-        )
+    async with call.read() as conn:
+        history = await read_history(conn, call.principal, given.id, given.limit)
+    return HistoryOut(
+        number=history.observation.number,
+        version=history.observation.version,
+        superseded_by=history.superseded_by,
+        versions=[*map(version_out, history.versions)],
     )
 
 
-async def post_merge(request: Request) -> Response:
+@verb.post("/v1/observations/{id}/merge", "observations:write")
+async def post_merge(call: VerbCall, given: MergeIn) -> MergeOut:
     """Merge up to 50 observations of the same project into this one, which keeps every fact; they are shown no longer."""
-    principal = await caller(request, Principal)
-    wanted = await read(request, MergeIn)
-    name = str(request.path_params["id"])
-    wording = await dependency(request, MergeWriter).word_merge(principal, name, wanted.sources, wanted.strategy)
-    merge = await db(request).in_tenant(
-        principal.team_id, lambda conn: merge_observations(conn, principal, name, wanted.sources, wanted.strategy, wording)
+    principal = call.principal
+    wording = await call.dependency(MergeWriter).word_merge(principal, given.id, given.sources, given.strategy)
+    return merge_out(
+        await call.write(lambda conn: merge_observations(conn, principal, given.id, given.sources, given.strategy, wording))
     )
-    return answer(merge_out(merge))
 
 
-async def post_undo(request: Request) -> Response:
+@verb.post("/v1/observations/{id}/undo", "observations:write")
+async def post_undo(call: VerbCall, given: str) -> UndoOut:
     """Undo the last change of an observation: a correction, a merge, or the end of its time."""
-    principal = await caller(request, Principal)
-    name = str(request.path_params["id"])
-    undone = await db(request).in_tenant(principal.team_id, lambda conn: undo(conn, principal, name))
-    return answer(UndoOut(observation=observation_out(undone.observation), restored=undone.restored))
+    undone = await call.write(lambda conn: undo(conn, call.principal, given))
+    return UndoOut(observation=observation_out(undone.observation), restored=undone.restored)
 
 
-async def post_relation(request: Request) -> Response:
+@verb.post("/v1/relations", "observations:write", status=201)
+async def post_relation(call: VerbCall, given: RelationIn) -> OneRelationOut:
     """Relate two observations."""
-    principal = await caller(request, Principal)
-    new = await read(request, RelationIn)
-    relation = await db(request).in_tenant(
-        principal.team_id,
-        lambda conn: relate.relate(conn, principal, str(new.from_), str(new.to), new.relationship, new.strength, new.context),
+    ends, relationship = (str(given.from_), str(given.to)), given.relationship
+    relation = await call.write(
+        lambda conn: relate.relate(conn, call.principal, *ends, relationship, given.strength, given.context)
     )
-    return answer(OneRelationOut(relation=reshape(relation, RelationOut)), 201)
+    return OneRelationOut(relation=reshape(relation, RelationOut))
 
 
-async def delete_relation(request: Request) -> Response:
+@verb.delete("/v1/relations/{id}", "observations:write")
+async def delete_relation(call: VerbCall, given: str) -> DeletedRelationOut:
     """Delete a relation that was made by a caller."""
-    principal = await caller(request, Principal)
-    relation_id = path_id(request, relate.NO_SUCH)
-    deleted = await db(request).in_tenant(principal.team_id, lambda conn: relate.unrelate(conn, principal, relation_id))
-    return answer(DeletedRelationOut(id=deleted))
+    relation_id = require_id(given, relate.NO_SUCH)
+    return DeletedRelationOut(id=await call.write(lambda conn: relate.unrelate(conn, call.principal, relation_id)))
 
 
-async def get_related(request: Request) -> Response:
+@verb.get("/v1/observations/{id}/related", "observations:read")
+async def get_related(call: VerbCall, given: RelationsQuery) -> RelatedObservationsOut:
     """What is related to an observation, over up to three relations, both ways."""
-    principal = await caller(request, Principal)
-    filters = query(request, RelationsQuery)
-    types = [word.strip() for word in filters.type.split(",")] if filters.type else None
-    async with db(request).tenant(principal.team_id) as conn:
-        related = await relate.read_related(
-            conn, principal, str(request.path_params["id"]), relationships=types, depth=filters.depth
-        )
-    return answer(
-        RelatedObservationsOut(
-            observations=[*map(observation_out, related.observations)],
-            relations=[reshape(row, RelationOut) for row in related.relations],
-        )
+    types = [word.strip() for word in given.type.split(",")] if given.type else None
+    async with call.read() as conn:
+        related = await relate.read_related(conn, call.principal, given.id, relationships=types, depth=given.depth)
+    return RelatedObservationsOut(
+        observations=[*map(observation_out, related.observations)],
+        relations=[reshape(row, RelationOut) for row in related.relations],
     )
 
 
-async def get_suggestions(request: Request) -> Response:
+@verb.get("/v1/suggestions", "observations:read")
+async def get_suggestions(call: VerbCall, given: SuggestionsQuery) -> SuggestionsOut:
     """A page of pairs that seem to say the same, or to contradict each other, newest first."""
-    principal = await caller(request, Principal)
-    filters = query(request, SuggestionsQuery)
-    project_id = await dependency(request, Projects).within(principal, filters.project)
-    async with db(request).tenant(principal.team_id) as conn:
+    project_id = await call.dependency(Projects).within(call.principal, given.project)
+    async with call.read() as conn:
         page, next_cursor = await review.list_suggestions(
             conn,
-            principal,
+            call.principal,
             project_id=project_id,
-            status=filters.status,
-            contradictions=filters.contradictions,
-            limit=filters.limit,
-            cursor=filters.cursor,
+            status=given.status,
+            contradictions=given.contradictions,
+            limit=given.limit,
+            cursor=given.cursor,
         )
-    return answer(SuggestionsOut(suggestions=[reshape(row, SuggestionOut) for row in page], next_cursor=next_cursor))
+    return SuggestionsOut(suggestions=[reshape(row, SuggestionOut) for row in page], next_cursor=next_cursor)
 
 
-async def patch_suggestion(request: Request) -> Response:
+@verb.patch("/v1/suggestions/{id}", "observations:write")
+async def patch_suggestion(call: VerbCall, given: ResolutionIn) -> ResolvedSuggestionOut:
     """Accept a suggestion, which merges the newer observation into the older or as `into` says, dismiss it, or reopen it."""
-    principal = await caller(request, Principal)
-    resolution = await read(request, ResolutionIn)
-    suggestion_id = path_id(request, review.NO_SUCH)
-    status = resolution.status
+    suggestion_id, status, strategy, into = require_id(given.id, review.NO_SUCH), given.status, given.strategy, given.into
     if status == "open":
-        reopened = await db(request).in_tenant(
-            principal.team_id, lambda conn: review.reopen_suggestion(conn, principal, suggestion_id)
-        )
-        return answer(resolved_out(reopened, None))
+        return resolved_out(await call.write(lambda conn: review.reopen_suggestion(conn, call.principal, suggestion_id)), None)
     wording = None
     if status == "accepted":
-        wording = await dependency(request, MergeWriter).word_suggestion(
-            principal, suggestion_id, resolution.strategy, resolution.into
+        wording = await call.dependency(MergeWriter).word_suggestion(call.principal, suggestion_id, strategy, into)
+    return resolved_out(
+        *await call.write(
+            lambda conn: review.resolve_suggestion(conn, call.principal, suggestion_id, status, strategy, wording, into)
         )
-    suggestion, merge = await db(request).in_tenant(
-        principal.team_id,
-        lambda conn: review.resolve_suggestion(
-            conn, principal, suggestion_id, status, resolution.strategy, wording, resolution.into
-        ),
     )
-    return answer(resolved_out(suggestion, merge))
 
 
 _PLAIN = operation.TextAnswer("text/plain", "As an agent reads them, when only text/plain is accepted.")
 
 routes = [
-    post(
-        "/v1/observations",
-        post_observation,
-        "observations:write",
-        {200: StoredObservationOut, 201: StoredObservationOut},
-        body=ObservationIn,
-    ),
+    post_observation,
     post(
         "/v1/observations/batch",
         post_observations_batch,
@@ -254,12 +228,12 @@ routes = [
         {200: (BatchReadOut, _PLAIN), 201: NewObservationsOut},
         body=BatchReadIn | Annotated[list[ObservationIn], Meta(min_length=1, max_length=BATCH_MOST)],
     ),
-    get("/v1/observations/{id}/history", get_history, "observations:read", HistoryOut, query=HistoryQuery),
-    post("/v1/observations/{id}/merge", post_merge, "observations:write", MergeOut, body=MergeIn),
-    post("/v1/observations/{id}/undo", post_undo, "observations:write", UndoOut),
-    get("/v1/observations/{id}/related", get_related, "observations:read", RelatedObservationsOut, query=RelationsQuery),
-    post("/v1/relations", post_relation, "observations:write", OneRelationOut, status=201, body=RelationIn),
-    delete("/v1/relations/{id}", delete_relation, "observations:write", DeletedRelationOut),
-    get("/v1/suggestions", get_suggestions, "observations:read", SuggestionsOut, query=SuggestionsQuery),
-    patch("/v1/suggestions/{id}", patch_suggestion, "observations:write", ResolvedSuggestionOut, body=ResolutionIn),
+    get_history,
+    post_merge,
+    post_undo,
+    get_related,
+    post_relation,
+    delete_relation,
+    get_suggestions,
+    patch_suggestion,
 ]

@@ -23,6 +23,7 @@ Name = Annotated[int, Meta(ge=1)] | Key
 class HistoryQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """How many changes to show, the last first."""
 
+    id: str
     limit: Limit = 50
 
 
@@ -74,6 +75,7 @@ class MergeIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     `smart_merge` keeps each fact and sentence once, `append` the whole texts, `latest_wins` only the newest.
     """
 
+    id: str
     sources: Annotated[list[Name], Meta(min_length=1, max_length=model.SOURCES_MOST)]
     strategy: MergeStrategy = "smart_merge"
 
@@ -145,6 +147,7 @@ class DeletedRelationOut(msgspec.Struct, frozen=True, kw_only=True):
 class RelationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`type` is one relationship, or several with commas; `depth` is over how many relations to go."""
 
+    id: str
     type: Text | None = None
     depth: Annotated[int, Meta(ge=1, le=model.DEPTH_MOST)] = 1
 
@@ -203,6 +206,7 @@ class ResolutionIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     `into` is the number of the pair that the other is merged into; the older one when it is not sent.
     """
 
+    id: str
     status: Literal["accepted", "dismissed", "open"]
     strategy: MergeStrategy = "smart_merge"
     into: Annotated[int, Meta(ge=1)] | None = None

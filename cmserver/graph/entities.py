@@ -13,7 +13,7 @@ from cmserver.access.projects import NO_SUCH as NO_SUCH_PROJECT
 from cmserver.base import paging
 from cmserver.base.errors import Conflict, Invalid, Issue, NotFound
 from cmserver.base.follow import hold_off
-from cmserver.base.ids import named_id, new_id
+from cmserver.base.ids import named_id, new_id, require_id
 from cmserver.base.sql import Conn
 from cmserver.embeddings.model import QueryVector
 from cmserver.graph import repository
@@ -263,10 +263,7 @@ def clean_label(label: str) -> str:
 
 async def unrelate_entities(conn: Conn, principal: Principal, name: str) -> UUID:
     """Delete a relation."""
-    relation_id = named_id(name)
-    if relation_id is None:
-        raise NotFound(NO_SUCH_RELATION)
-    relation = await _find_relation(conn, principal, relation_id)
+    relation = await _find_relation(conn, principal, require_id(name, NO_SUCH_RELATION))
     await repository.unrelate(conn, principal.team_id, relation)
     await audit.record(
         conn, principal, "entity.unrelated", "entity", relation.from_id, project_id=relation.project_id, relation=str(relation.id)

@@ -7,7 +7,6 @@ import shlex
 import time
 from datetime import UTC
 from typing import Annotated, cast
-from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -26,7 +25,7 @@ from cmserver.access.wire import KeyOut, KeysOut, ListedKeyOut, NewKeyOut, OneKe
 from cmserver.base import lookalikes
 from cmserver.base.columns import Columns
 from cmserver.base.errors import Invalid, NotFound
-from cmserver.base.ids import named_id
+from cmserver.base.ids import require_id
 from cmserver.base.paging import Limit, page, place
 from cmserver.base.structs import reshape
 from cmserver.base.text import Label, Line, Text, storable
@@ -192,7 +191,7 @@ async def post_key(call: VerbCall, given: KeyIn) -> NewKeyOut:
 async def get_key(call: VerbCall, given: str) -> OneKeyOut:
     """Show one key, without its text."""
     async with call.read() as conn:
-        key = await manage_keys.require_key(conn, call.principal, _key_id(given))
+        key = await manage_keys.require_key(conn, call.principal, require_id(given, NO_SUCH))
     return OneKeyOut(key=reshape(key, KeyOut))
 
 
@@ -217,7 +216,7 @@ async def post_rotate(call: VerbCall, given: RotateIn) -> NewKeyOut:
 
     Any key may rotate itself; for another one it takes `keys:write`.
     """
-    key_id = _key_id(given.id)
+    key_id = require_id(given.id, NO_SUCH)
     new_key = await call.write(lambda conn: manage_keys.rotate(conn, call.principal, key_id, overlap_seconds=given.overlap_seconds))
     call.drop_cached()
     return new_key_out(call, new_key)
@@ -240,17 +239,11 @@ async def delete_key(call: VerbCall, given: RevokeQuery) -> RevokedKeyOut:
 
     At once and everywhere. Any key may revoke itself; for another one it takes `keys:write`.
     """
-    key_id = _key_id(given.id)
+    key_id = require_id(given.id, NO_SUCH)
     revoked = await call.write(lambda conn: manage_keys.revoke(conn, call.principal, key_id, only=given.only))
     call.drop_cached()
     others = [reshape(key, KeyOut) for key in revoked.others]
     return RevokedKeyOut(revoked=True, id=key_id, key=reshape(revoked.key, KeyOut), also_revoked=others)
-
-
-def _key_id(text: str) -> UUID:
-    if (key_id := named_id(text)) is None:
-        raise NotFound(NO_SUCH)
-    return key_id
 
 
 def new_key_out(call: VerbCall, new_key: NewKey) -> NewKeyOut:

@@ -17,8 +17,8 @@ from cmserver.access.people.model import Member, RemovedMember
 from cmserver.access.verb import VerbCall, command, option
 from cmserver.base import lookalikes
 from cmserver.base.columns import Columns, format_time
-from cmserver.base.errors import Invalid, NotFound
-from cmserver.base.ids import named_id
+from cmserver.base.errors import Invalid
+from cmserver.base.ids import require_id
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.base.text import Text
@@ -104,8 +104,7 @@ async def delete_invitation(call: VerbCall, given: str) -> people_wire.Withdrawn
 
     Its link makes nobody a member.
     """
-    if (invitation_id := named_id(given)) is None:
-        raise NotFound(manage_people.NO_INVITATION)
+    invitation_id = require_id(given, manage_people.NO_INVITATION)
     await call.dependency(Accounts).run(lambda conn: manage_people.uninvite(conn, call.principal, invitation_id))
     return people_wire.WithdrawnInvitationOut(deleted=True, id=invitation_id)
 

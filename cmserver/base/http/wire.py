@@ -21,7 +21,7 @@ from cmserver.base import errors
 from cmserver.base.allowed_values import list_allowed_values
 from cmserver.base.db import Db
 from cmserver.base.http.address import Networks, find_client, is_proxy
-from cmserver.base.ids import named_id
+from cmserver.base.ids import require_id
 from cmserver.base.json_text import JsonCutter, TooDeep, decode_json
 from cmserver.base.settings import Settings
 from cmserver.base.shares import current_share
@@ -369,10 +369,7 @@ def is_https(request: Request) -> bool:
 
 def path_id(request: Request, no_such: str, parameter: str = "id") -> UUID:
     """The id in the path; NotFound with that sentence where it is none."""
-    found = named_id(str(request.path_params[parameter]))
-    if found is None:
-        raise errors.NotFound(no_such)
-    return found
+    return require_id(str(request.path_params[parameter]), no_such)
 
 
 async def caller(request: Request, type_: type[T]) -> T:
