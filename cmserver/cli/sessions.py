@@ -9,51 +9,12 @@ from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_optio
 from cmserver.cli.output import render_erasure
 from cmserver.ops.erasure.wire import DeletedSessionOut
 from cmserver.recall.wire import ReceiptOut, ReceiptsOut
-from cmserver.sessions.wire import ListedSessionOut, OneSessionOut, SessionOut, SessionsOut
+from cmserver.sessions.wire import SESSION_LINES, OneSessionOut
 
 
 @click.group()
 def sessions() -> None:
     """Sessions of coding agents."""
-
-
-@sessions.command("list")
-@click.option("--project", help="Only sessions of this project.")
-@click.option("--active", is_flag=True, help="Only sessions that have not ended.")
-@click.option("--platform", metavar="NAME", help="Only sessions of this kind of agent (claude, codex, ...).")
-@limit_option
-@api_command
-async def list_sessions(client: ApiClient, project: str | None, platform: str | None, limit: int, *, active: bool) -> None:
-    """List the team's sessions, newest first. One without a title is shown by its first prompt."""
-    query = {"project": project, "active": active or None, "platform": platform}
-    client.show(await client.pages("/v1/sessions", "sessions", query, limit=limit), SessionsOut, _table)
-
-
-_COLUMNS = Columns(
-    ListedSessionOut,
-    "project, platform=platform_source, title, started, ended, id, agent's id=external_session_id",
-    project=lambda session: session.project or session.project_id,
-    title=lambda session: session.title or session.first_prompt,
-)
-_LINES = Columns(
-    SessionOut,
-    "id, title, agent's id=external_session_id, project=project_id, platform=platform_source, agent, status=generation_status, "
-    "started, ended, last observations=last_generated",
-    agent=lambda session: " ".join(filter(None, [session.agent_type, session.agent_id])),
-)
-
-
-def _table(page: SessionsOut) -> str:
-    shrink = ("project", "title", "agent's id")
-    return _COLUMNS.table(page.sessions, page.next_cursor, empty="There are no such sessions.", shrink=shrink)
-
-
-@sessions.command()
-@click.argument("session_id")
-@api_command
-async def show(client: ApiClient, session_id: str) -> None:
-    """Show one session."""
-    client.show(await client.get(_path(session_id)), OneSessionOut, _lines)
 
 
 @sessions.command()
@@ -129,7 +90,7 @@ def _receipts(page: ReceiptsOut) -> str:
 
 
 def _lines(result: OneSessionOut) -> str:
-    return render_fields(*_LINES.fields(result.session))
+    return render_fields(*SESSION_LINES.fields(result.session))
 
 
 def _path(session_id: str) -> str:

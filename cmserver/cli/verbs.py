@@ -24,10 +24,19 @@ from cmserver.generation.api import routes as generation_routes
 from cmserver.ops.analytics.api import routes as analytics_routes
 from cmserver.ops.api import routes as ops_routes
 from cmserver.ops.spending.api import routes as spending_routes
+from cmserver.sessions.api import routes as sessions_routes
 from cmserver.steward.api import routes as steward_routes
 
 T = TypeVar("T", bound=Callable[..., None])
-_ROUTES: list[Operation] = [*access_routes, *analytics_routes, *generation_routes, *ops_routes, *spending_routes, *steward_routes]
+_ROUTES: list[Operation] = [
+    *access_routes,
+    *analytics_routes,
+    *generation_routes,
+    *ops_routes,
+    *sessions_routes,
+    *spending_routes,
+    *steward_routes,
+]
 _PATH_NAME = re.compile(r"\{(\w+)(?::path)?\}")
 _SHOWN_MOST = 100_000
 """A limit above this is left to the server to say."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from cmserver.access.model import Principal
+from cmserver.access import verb
 from cmserver.access.projects import Projects
+from cmserver.access.verb import VerbCall
 from cmserver.base import paging
-from cmserver.base.http.operation import get
-from cmserver.base.http.wire import answer, caller, db, dependency, query
 from cmserver.base.structs import reshape
 from cmserver.events import repository
 from cmserver.events.read import find_event
@@ -17,39 +13,35 @@ from cmserver.events.wire import EventOut, EventRowOut, EventsOut, EventsQuery, 
 from cmserver.sessions.read import find_session
 
 
-async def get_events(request: Request) -> Response:
+@verb.get("/v1/events", "observations:read")
+async def get_events(call: VerbCall, given: EventsQuery) -> EventsOut:
     """A page of events, newest first; with their payloads only on request."""
-    principal = await caller(request, Principal)
-    filters = query(request, EventsQuery)
-    project_id = await dependency(request, Projects).within(principal, filters.project)
-    before, before_id = paging.place(filters.cursor)
-    async with db(request).tenant(principal.team_id) as conn:
-        session = await find_session(conn, principal, filters.session) if filters.session is not None else None
+    principal = call.principal
+    project_id = await call.dependency(Projects).within(principal, given.project)
+    before, before_id = paging.place(given.cursor)
+    async with call.read() as conn:
+        session = await find_session(conn, principal, given.session) if given.session is not None else None
         rows = await repository.page(
             conn,
             principal.team_id,
             project_id=project_id,
             session_id=session.id if session else None,
-            event_type=filters.type,
-            with_payload=filters.include is not None,
+            event_type=given.type,
+            with_payload=given.include is not None,
             before=before,
             before_id=before_id,
-            limit=filters.limit + 1,
+            limit=given.limit + 1,
         )
-    events, next_cursor = paging.page(rows, filters.limit, lambda event: (event.occurred_at, event.id))
-    row_type = EventOut if filters.include else EventRowOut
-    return answer(EventsOut(events=[reshape(event, row_type) for event in events], next_cursor=next_cursor))
+    events, next_cursor = paging.page(rows, given.limit, lambda event: (event.occurred_at, event.id))
+    row_type = EventOut if given.include else EventRowOut
+    return EventsOut(events=[reshape(event, row_type) for event in events], next_cursor=next_cursor)
 
 
-async def get_event(request: Request) -> Response:
+@verb.get("/v1/events/{id}", "observations:read")
+async def get_event(call: VerbCall, given: str) -> OneEventOut:
     """One event, as it was stored: redacted, and cut where it was very long."""
-    principal = await caller(request, Principal)
-    async with db(request).tenant(principal.team_id) as conn:
-        event = await find_event(conn, principal, str(request.path_params["id"]))
-    return answer(OneEventOut(event=reshape(event, EventOut)))
+    async with call.read() as conn:
+        return OneEventOut(event=reshape(await find_event(conn, call.principal, given), EventOut))
 
 
-routes = [
-    get("/v1/events", get_events, "observations:read", EventsOut, query=EventsQuery),
-    get("/v1/events/{id}", get_event, "observations:read", OneEventOut),
-]
+routes = [get_events, get_event]

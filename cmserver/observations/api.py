@@ -5,11 +5,13 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from cmserver.access import verb
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
+from cmserver.access.verb import VerbCall
 from cmserver.base.http import operation
-from cmserver.base.http.operation import Operation, get, patch, post
-from cmserver.base.http.wire import answer, caller, db, dependency, query, read_sized, wants_text
+from cmserver.base.http.operation import get, patch
+from cmserver.base.http.wire import answer, caller, db, read_sized, wants_text
 from cmserver.base.structs import reshape
 from cmserver.events.read import find_event
 from cmserver.observations import wire
@@ -24,15 +26,14 @@ from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.write import correct, delete, expire, promote
 
 
-async def get_observations(request: Request) -> Response:
+@verb.get("/v1/observations", "observations:read")
+async def get_observations(call: VerbCall, given: wire.ObservationsQuery) -> wire.ObservationsOut:
     """A page of observations, newest first."""
-    principal = await caller(request, Principal)
-    filters = query(request, wire.ObservationsQuery)
-    project_id = await dependency(request, Projects).within(principal, filters.project)
-    async with db(request).tenant(principal.team_id) as conn:
-        wanted = reshape(filters, ObservationFilter, project_id=project_id, session_id=filters.session)
-        observations, next_cursor = await list_observations(conn, principal, wanted, limit=filters.limit, cursor=filters.cursor)
-    return answer(wire.ObservationsOut(observations=[*map(wire.observation_out, observations)], next_cursor=next_cursor))
+    project_id = await call.dependency(Projects).within(call.principal, given.project)
+    wanted = reshape(given, ObservationFilter, project_id=project_id, session_id=given.session)
+    async with call.read() as conn:
+        page, next_cursor = await list_observations(conn, call.principal, wanted, limit=given.limit, cursor=given.cursor)
+    return wire.ObservationsOut(observations=[*map(wire.observation_out, page)], next_cursor=next_cursor)
 
 
 async def get_observation(request: Request) -> Response:
@@ -49,14 +50,14 @@ async def get_observation(request: Request) -> Response:
     )
 
 
-async def get_event_observations(request: Request) -> Response:
+@verb.get("/v1/events/{id}/observations", "observations:read")
+async def get_event_observations(call: VerbCall, given: str) -> wire.EventObservationsOut:
     """The observations made of an event."""
-    principal = await caller(request, Principal)
-    async with db(request).tenant(principal.team_id) as conn:
-        event = await find_event(conn, principal, str(request.path_params["id"]))
-        linked = await read_event_observations(conn, principal, event.project_id, event.id)
+    async with call.read() as conn:
+        event = await find_event(conn, call.principal, given)
+        linked = await read_event_observations(conn, call.principal, event.project_id, event.id)
     observations = [wire.observation_out(observation, link=link) for observation, link in linked]
-    return answer(wire.EventObservationsOut(event_id=event.id, observations=observations))
+    return wire.EventObservationsOut(event_id=event.id, observations=observations)
 
 
 async def patch_observation(request: Request) -> Response:
@@ -70,38 +71,34 @@ async def patch_observation(request: Request) -> Response:
     return answer(wire.OneObservationOut(observation=wire.observation_out(corrected)))
 
 
-async def post_promote(request: Request) -> Response:
+@verb.post("/v1/observations/{id}/promote", "observations:write")
+async def post_promote(call: VerbCall, given: str) -> wire.OneObservationOut:
     """Make an observation permanent, also one that has expired and is not purged yet."""
-    principal = await caller(request, Principal)
-    name = str(request.path_params["id"])
-    promoted = await db(request).in_tenant(principal.team_id, lambda conn: promote(conn, principal, name))
-    return answer(wire.OneObservationOut(observation=wire.observation_out(promoted)))
+    promoted = await call.write(lambda conn: promote(conn, call.principal, given))
+    return wire.OneObservationOut(observation=wire.observation_out(promoted))
 
 
-async def post_expire(request: Request) -> Response:
+@verb.post("/v1/observations/{id}/expire", "observations:write")
+async def post_expire(call: VerbCall, given: str) -> wire.OneObservationOut:
     """End an observation's time now: it is shown no longer, and purged later; undoing brings it back."""
-    principal = await caller(request, Principal)
-    name = str(request.path_params["id"])
-    expired = await db(request).in_tenant(principal.team_id, lambda conn: expire(conn, principal, name))
-    return answer(wire.OneObservationOut(observation=wire.observation_out(expired)))
+    expired = await call.write(lambda conn: expire(conn, call.principal, given))
+    return wire.OneObservationOut(observation=wire.observation_out(expired))
 
 
-async def delete_observation(request: Request) -> Response:
+@verb.delete("/v1/observations/{id}", "observations:write")
+async def delete_observation(call: VerbCall, given: str) -> wire.DeletedObservationOut:
     """Delete an observation, by id or number; its events stay."""
-    principal = await caller(request, Principal)
-    name = str(request.path_params["id"])
-    deleted = await db(request).in_tenant(principal.team_id, lambda conn: delete(conn, principal, name))
-    return answer(wire.DeletedObservationOut(id=deleted))
+    return wire.DeletedObservationOut(id=await call.write(lambda conn: delete(conn, call.principal, given)))
 
 
 _PLAIN = operation.TextAnswer("text/plain", "As an agent reads it, when only text/plain is accepted.")
 
 routes = [
-    get("/v1/observations", get_observations, "observations:read", wire.ObservationsOut, query=wire.ObservationsQuery),
+    get_observations,
     get("/v1/observations/{id}", get_observation, "observations:read", (wire.OneObservationOut, _PLAIN)),
     patch("/v1/observations/{id}", patch_observation, "observations:write", wire.OneObservationOut, body=wire.CorrectionIn),
-    Operation("DELETE", "/v1/observations/{id}", delete_observation, "observations:write", wire.DeletedObservationOut),
-    post("/v1/observations/{id}/promote", post_promote, "observations:write", wire.OneObservationOut),
-    post("/v1/observations/{id}/expire", post_expire, "observations:write", wire.OneObservationOut),
-    get("/v1/events/{id}/observations", get_event_observations, "observations:read", wire.EventObservationsOut),
+    delete_observation,
+    post_promote,
+    post_expire,
+    get_event_observations,
 ]

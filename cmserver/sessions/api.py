@@ -2,69 +2,76 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from cmserver.access import repository as access
-from cmserver.access.model import Principal
+from cmserver.access import verb
 from cmserver.access.projects import Projects
+from cmserver.access.verb import VerbCall, command, option
 from cmserver.base import paging
-from cmserver.base.http.operation import get, patch
-from cmserver.base.http.wire import answer, caller, db, dependency, query, read
+from cmserver.base.columns import Columns
 from cmserver.base.structs import reshape
 from cmserver.sessions import repository
 from cmserver.sessions.read import find_session
-from cmserver.sessions.wire import ListedSessionOut, OneSessionOut, RenameIn, SessionOut, SessionsOut, SessionsQuery
+from cmserver.sessions.wire import SESSION_LINES, ListedSessionOut, OneSessionOut, RenameIn, SessionOut, SessionsOut, SessionsQuery
 from cmserver.sessions.write import rename_session
 
+_COLUMNS = Columns(
+    ListedSessionOut,
+    "project, platform=platform_source, title, started, ended, id, agent's id=external_session_id",
+    project=lambda session: session.project or session.project_id,
+    title=lambda session: session.title or session.first_prompt,
+)
 
-async def get_sessions(request: Request) -> Response:
+
+@command(
+    "sessions list",
+    _COLUMNS.page("sessions", "There are no such sessions.", shrink=("project", "title", "agent's id")),
+    text="List the team's sessions, newest first. One without a title is shown by its first prompt.",
+)
+@option("--project", "Only sessions of this project.")
+@option("--active", "Only sessions that have not ended.")
+@option("--platform", "Only sessions of this kind of agent (claude, codex, ...).", metavar="NAME")
+@verb.get("/v1/sessions", "observations:read")
+async def get_sessions(call: VerbCall, given: SessionsQuery) -> SessionsOut:
     """A page of sessions, newest first."""
-    principal = await caller(request, Principal)
-    filters = query(request, SessionsQuery)
-    project_id = await dependency(request, Projects).within(principal, filters.project)
-    before, before_id = paging.place(filters.cursor)
-    async with db(request).tenant(principal.team_id) as conn:
+    team_id = call.principal.team_id
+    project_id = await call.dependency(Projects).within(call.principal, given.project)
+    before, before_id = paging.place(given.cursor)
+    async with call.read() as conn:
         rows = await repository.newest(
             conn,
-            principal.team_id,
+            team_id,
             project_id=project_id,
-            active=filters.active,
-            platform_source=filters.platform,
+            active=given.active,
+            platform_source=given.platform,
             before=before,
             before_id=before_id,
-            limit=filters.limit + 1,
+            limit=given.limit + 1,
         )
-        page, next_cursor = paging.page(rows, filters.limit, lambda session: (session.started_at, session.id))
-        names = await access.names_of(conn, principal.team_id, {session.project_id for session in page})
-        labels = await repository.labels(conn, principal.team_id, [session.id for session in page])
+        page, next_cursor = paging.page(rows, given.limit, lambda session: (session.started_at, session.id))
+        names = await access.names_of(conn, team_id, {session.project_id for session in page})
+        labels = await repository.labels(conn, team_id, [session.id for session in page])
     first_prompts = {session_id: label.first_prompt for session_id, label in labels.items()}
     sessions = [
         reshape(session, ListedSessionOut, project=names.get(session.project_id), first_prompt=first_prompts.get(session.id))
         for session in page
     ]
-    return answer(SessionsOut(sessions=sessions, next_cursor=next_cursor))
+    return SessionsOut(sessions=sessions, next_cursor=next_cursor)
 
 
-async def get_session(request: Request) -> Response:
+@command("sessions show", SESSION_LINES.lines("session"), text="Show one session.")
+@option("SESSION_ID", field="id")
+@verb.get("/v1/sessions/{id}", "observations:read")
+async def get_session(call: VerbCall, given: str) -> OneSessionOut:
     """One session."""
-    principal = await caller(request, Principal)
-    async with db(request).tenant(principal.team_id) as conn:
-        session = await find_session(conn, principal, str(request.path_params["id"]))
-    return answer(OneSessionOut(session=reshape(session, SessionOut)))
+    async with call.read() as conn:
+        return OneSessionOut(session=reshape(await find_session(conn, call.principal, given), SessionOut))
 
 
-async def patch_session(request: Request) -> Response:
+@verb.patch("/v1/sessions/{id}", "sessions:write")
+async def patch_session(call: VerbCall, given: RenameIn) -> OneSessionOut:
     """Give a session a title."""
-    principal = await caller(request, Principal)
-    change = await read(request, RenameIn)
-    name = str(request.path_params["id"])
-    session = await db(request).in_tenant(principal.team_id, lambda conn: rename_session(conn, principal, name, change.title))
-    return answer(OneSessionOut(session=reshape(session, SessionOut)))
+    session = await call.write(lambda conn: rename_session(conn, call.principal, given.id, given.title))
+    return OneSessionOut(session=reshape(session, SessionOut))
 
 
-routes = [
-    get("/v1/sessions", get_sessions, "observations:read", SessionsOut, query=SessionsQuery),
-    get("/v1/sessions/{id}", get_session, "observations:read", OneSessionOut),
-    patch("/v1/sessions/{id}", patch_session, "sessions:write", OneSessionOut, body=RenameIn),
-]
+routes = [get_sessions, get_session, patch_session]

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from cmserver.base.columns import Columns
 from cmserver.base.paging import Limit
 from cmserver.base.text import Label, Text
 from cmserver.sessions.model import MAX_TITLE_CHARS
@@ -28,6 +29,7 @@ class SessionsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class RenameIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`null` removes the title."""
 
+    id: str
     title: Annotated[Text, Meta(min_length=1, max_length=MAX_TITLE_CHARS)] | None
 
 
@@ -51,6 +53,14 @@ class SessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     last_generated_at_epoch: int | None
     created_at_epoch: int
     updated_at_epoch: int
+
+
+SESSION_LINES = Columns(
+    SessionOut,
+    "id, title, agent's id=external_session_id, project=project_id, platform=platform_source, agent, status=generation_status, "
+    "started, ended, last observations=last_generated",
+    agent=lambda session: " ".join(filter(None, [session.agent_type, session.agent_id])),
+)
 
 
 class ListedSessionOut(SessionOut, rename="camel", frozen=True, kw_only=True):

@@ -126,6 +126,19 @@ GIVEN: dict[str, Mapping[str, object]] = {
     "DELETE /v1/relations/{id}": {"id": "<relation>"},
     "GET /v1/suggestions": {"project": PROJECT, "status": "open", "contradictions": False},
     "PATCH /v1/suggestions/{id}": {"id": "<suggestion>", "status": "dismissed"},
+    "GET /v1/observations": {"project": PROJECT, "type": "decision", "kind": "manual", "scope": "project", "state": "open"},
+    "POST /v1/observations/{id}/promote": {"id": "<expiring observation>"},
+    "POST /v1/observations/{id}/expire": {"id": "<observation>"},
+    "DELETE /v1/observations/{id}": {"id": "<observation>"},
+    "GET /v1/events/{id}/observations": {"id": "<event>"},
+    "GET /v1/sessions": {"project": PROJECT, "active": True, "platform": "claude"},
+    "GET /v1/sessions/{id}": {"id": "<session>"},
+    "PATCH /v1/sessions/{id}": {"id": "<session>", "title": "Retries"},
+    "GET /v1/turns": {"project": PROJECT, "session": "<session>"},
+    "GET /v1/turns/{id}": {"id": "<turn>"},
+    "PATCH /v1/turns/{id}": {"id": "<turn>", "own_line": "asked for retries"},
+    "GET /v1/events": {"project": PROJECT, "session": "<session>", "type": "tool_use", "include": "payload"},
+    "GET /v1/events/{id}": {"id": "<event>"},
     "GET /v1/server": {},
     "GET /v1/providers": {},
     "POST /v1/providers/{provider}/resume": {"provider": "offline"},
@@ -146,7 +159,7 @@ WRONG: dict[str, object] = {
     "cursor": "x",
     "key": "",
     "executors": "x",
-    "session": "",
+    "session": "\x00",
     "session_id": "",
     "search": "",
     "into_id": "",
@@ -276,13 +289,16 @@ def makers(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast, make: 
     async def entity_relation() -> str:
         return await post(f"/entities/{await entity()}/relations", "relation/id", toId=await entity(), label="uses")
 
-    async def observation() -> str:
-        return await post("/observations", "observation/number", projectId=PROJECT, type="decision", title=new_id().hex)
+    async def observation(**more: object) -> str:
+        return await post("/observations", "observation/number", projectId=PROJECT, title=new_id().hex, **more)
 
     async def corrected_observation() -> str:
         number = await observation()
         await client.patch(f"/v1/observations/{number}", json={"title": "Money is in euros"}, headers=alice.headers)
         return number
+
+    async def turn() -> str:
+        return str((await make.turn(project=alice.project)).number)
 
     async def relation() -> str:
         ends = {"from": await observation(), "to": await observation()}
@@ -309,6 +325,10 @@ def makers(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast, make: 
         "<user>": user,
         "<entity>": entity,
         "<observation>": observation,
+        "<expiring observation>": lambda: observation(ttlSeconds=99),
+        "<event>": lambda: post("/events", "event/id", projectId=PROJECT, eventType="tool_use", payload={}),
+        "<session>": lambda: post("/sessions/start", "session/id", projectId=PROJECT, externalSessionId=new_id().hex),
+        "<turn>": turn,
         "<corrected observation>": corrected_observation,
         "<relation>": relation,
         "<suggestion>": suggestion,
@@ -370,7 +390,8 @@ async def stored(db: Db) -> list[dict[str, Any]]:
         UNION ALL SELECT to_jsonb(e) FROM entities e UNION ALL SELECT to_jsonb(r) FROM entity_relations r
         UNION ALL SELECT to_jsonb(v) FROM project_overviews v UNION ALL SELECT to_jsonb(o) FROM observations o
         UNION ALL SELECT to_jsonb(h) FROM observation_versions h UNION ALL SELECT to_jsonb(n) FROM observation_relationships n
-        UNION ALL SELECT to_jsonb(s) FROM consolidation_suggestions s ORDER BY 1
+        UNION ALL SELECT to_jsonb(s) FROM consolidation_suggestions s
+        UNION ALL SELECT to_jsonb(w) FROM server_sessions w UNION ALL SELECT to_jsonb(t) FROM turns t ORDER BY 1
     """
     return [*await everything(db), *await rows(db, others)]
 
@@ -505,6 +526,6 @@ def _wrong(field: str, hint: object) -> object:
         return "wombat"
     if field in WRONG:
         return WRONG[field]
-    if type_ in (int, float):
+    if type_ is int or type_ is float:
         return next(int(meta.ge) for meta in metas if meta.ge is not None) - 1
     return "x" * next((meta.max_length + 1 for meta in metas if meta.max_length is not None), 1)

@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 import httpx
-import pytest
 
 from cmserver.base.db import Db
 from tests.conftest import Cast, Person, bound_to
@@ -96,11 +95,3 @@ async def test_nothing_of_another_team_or_project_is_listed(client: httpx.AsyncC
     assert await ids(client, cast.charlie) == []
     assert await ids(client, bound) == []
     assert [response.status_code for response in refused] == [404, 404]
-
-
-@pytest.mark.parametrize("name", ["limit=0", "cursor=abc", "sesion=s1", "include=all"])
-async def test_what_cannot_be_listed_is_named(client: httpx.AsyncClient, cast: Cast, name: str):
-    response = await client.get(f"/v1/events?{name}", headers=cast.alice.headers)
-
-    assert response.status_code == 400
-    assert response.json()["issues"][0]["path"] == f"$.{name.partition('=')[0]}"

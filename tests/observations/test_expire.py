@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from cmserver.base.db import Db
-from tests.conftest import Cast, mint
+from tests.conftest import Cast
 from tests.make import Make
 
 
@@ -23,19 +22,6 @@ async def test_what_is_expired_by_hand_is_gone_and_undo_brings_it_back_for_good(
     assert gone.status_code == 410
     assert undone.json()["restored"] == [observation.number]
     assert back.json()["observation"]["expiresAtEpoch"] is None
-
-
-async def test_strangers_and_readers_expire_nothing(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
-    observation = await make.observation(project=cast.alice.project)
-    path = f"/v1/observations/{observation.number}/expire"
-    _, reader_key = await mint(db, cast.alice.team_id, "reader", scopes=["observations:read"])
-
-    answers = [
-        await client.post(path, headers=headers) for headers in (cast.charlie.headers, {"Authorization": f"Bearer {reader_key}"})
-    ]
-
-    assert [answer.status_code for answer in answers] == [404, 403]
-    assert (await client.get(f"/v1/observations/{observation.number}", headers=cast.alice.headers)).status_code == 200
 
 
 async def test_what_has_expired_cannot_be_expired_again(client: httpx.AsyncClient, cast: Cast, make: Make):

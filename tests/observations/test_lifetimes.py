@@ -17,7 +17,7 @@ from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import ObservationVersion
 from cmserver.observations.model import Observation
 from cmserver.observations.read import audit_read
-from tests.conftest import Cast, Person, mint
+from tests.conftest import Cast, Person
 from tests.make import Make
 
 DAY = 86_400
@@ -254,18 +254,6 @@ async def test_a_superseded_one_is_not_promoted(client: httpx.AsyncClient, db: D
     answer = await client.post(f"/v1/observations/{observation.number}/promote", headers=cast.alice.headers)
 
     assert answer.status_code == 410
-
-
-async def test_strangers_and_readers_promote_nothing(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
-    observation = await make_expiring(db, make, cast.alice)
-    _, key = await mint(db, cast.alice.team_id, "reader", scopes=["observations:read"])
-    path = f"/v1/observations/{observation.id}/promote"
-
-    stranger = await client.post(path, headers=cast.charlie.headers)
-    reader = await client.post(path, headers={"Authorization": f"Bearer {key}"})
-
-    assert (stranger.status_code, reader.status_code) == (404, 403)
-    assert (await stored(db, observation)).ttl_seconds == DAY
 
 
 async def test_the_doors_extend_what_they_show_whole(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):

@@ -53,21 +53,19 @@ async def test_a_person_writes_a_line_anew_or_leaves_it_out(client: httpx.AsyncC
 
 
 @try_rows(
-    ("who", "name", "body", "status", "path"),
+    ("name", "body", "status", "path"),
     [
-        ("alice", "1", {"ownLine": "x" * 601}, 400, "$.ownLine"),
-        ("alice", "1", {"ownLine": 1}, 400, "$.ownLine"),
-        ("alice", "1", {}, 400, "$.ownLine"),
-        ("alice", "99", {"ownLine": ""}, 404, None),
-        ("charlie", "1", {"ownLine": ""}, 404, None),
+        ("1", {"ownLine": 1}, 400, "$.ownLine"),
+        ("1", {}, 400, "$.ownLine"),
+        ("99", {"ownLine": ""}, 404, None),
     ],
 )
 async def test_what_is_no_line_changes_nothing(
-    client: httpx.AsyncClient, cast: Cast, make: Make, who: str, name: str, body: dict[str, object], status: int, path: str | None
+    client: httpx.AsyncClient, cast: Cast, make: Make, name: str, body: dict[str, object], status: int, path: str | None
 ):
     await make.turn(project=cast.alice.project, prompt="We deploy on Fridays.", reply="Noted.")
 
-    answer = await client.patch(f"/v1/turns/{name}", json=body, headers=getattr(cast, who).headers)
+    answer = await client.patch(f"/v1/turns/{name}", json=body, headers=cast.alice.headers)
 
     assert answer.status_code == status
     assert path is None or f'"{path}"' in answer.text

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
-from tests.conftest import Cast, Person, mint
+from tests.conftest import Cast, Person
 from tests.rows import rows
 from tests.sessions.test_api import start
 
@@ -45,9 +45,7 @@ async def test_no_secret_is_kept_in_a_title(client: httpx.AsyncClient, cast: Cas
     assert secret not in renamed["title"]
 
 
-@pytest.mark.parametrize(
-    ("body", "path"), [({"title": ""}, "$.title"), ({"title": " \n"}, "$.title"), ({"title": "x" * 201}, "$.title")]
-)
+@pytest.mark.parametrize(("body", "path"), [({"title": ""}, "$.title"), ({"title": " \n"}, "$.title")])
 async def test_a_title_that_cannot_be_kept_is_refused(client: httpx.AsyncClient, cast: Cast, body: dict[str, str], path: str):
     session = await start(client, cast.alice, "s1")
 
@@ -55,13 +53,3 @@ async def test_a_title_that_cannot_be_kept_is_refused(client: httpx.AsyncClient,
 
     assert response.status_code == 400
     assert response.json()["issues"][0]["path"] == path
-
-
-async def test_nobody_renames_what_is_not_his(client: httpx.AsyncClient, cast: Cast, db: Db):
-    session = await start(client, cast.alice, "s1")
-    _, reader = await mint(db, cast.alice.team_id, "reader", scopes=["memories:read"])
-
-    strange = await rename(client, cast.charlie, session["id"], "Mine")
-    without_scope = await client.patch(f"/v1/sessions/{session['id']}", json={"title": "Mine"}, headers={"X-Api-Key": reader})
-
-    assert (strange.status_code, without_scope.status_code) == (404, 403)

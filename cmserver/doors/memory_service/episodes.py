@@ -14,7 +14,7 @@ from cmserver.access.model import Principal
 from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.http.operation import delete, get, post
 from cmserver.base.http.wire import answer, db, dependency, path_id, query, read_sized
-from cmserver.base.ids import named_id, new_id
+from cmserver.base.ids import new_id
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key, cut_query
@@ -30,7 +30,7 @@ from cmserver.sessions import repository as sessions
 from cmserver.sessions.read import NO_SUCH as NO_SUCH_SESSION
 from cmserver.sessions.read import audit_prompt_read
 from cmserver.sessions.turns import repository as turns
-from cmserver.sessions.turns.model import NewTurn, SessionTurn, cut_side, parse_turn_number
+from cmserver.sessions.turns.model import NewTurn, SessionTurn, cut_side, parse_turn_name
 from cmserver.sessions.turns.read import read_turn
 
 
@@ -175,9 +175,7 @@ async def delete_episode(request: Request) -> Response:
 
 def _path_name(request: Request) -> int | UUID | None:
     """The number or the id in the path; None where it is neither."""
-    name = str(request.path_params["id"])
-    number = parse_turn_number(name)
-    return named_id(name) if number is None else number
+    return parse_turn_name(str(request.path_params["id"]))
 
 
 routes = [

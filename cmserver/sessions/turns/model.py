@@ -9,6 +9,8 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.base.ids import named_id
+
 MAX_SIDE_CHARS = 20_000
 """Of a prompt, and of a reply: of a longer one the beginning and the end are kept."""
 MAX_LINE_CHARS = 600
@@ -30,10 +32,10 @@ def join_sides(prompt: str, reply: str | None) -> str:
     return " → ".join(side for side in (prompt, reply) if side)
 
 
-def parse_turn_number(name: str) -> int | None:
-    """The number in `12` or `#12`."""
+def parse_turn_name(name: str) -> int | UUID | None:
+    """The number in `12` or `#12`, or the id; None where it is neither."""
     match = _NUMBER.fullmatch(name)
-    return int(match[1]) if match else None
+    return int(match[1]) if match else named_id(name)
 
 
 class SessionPrompt(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,6 +55,7 @@ class TurnOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class LineIn(msgspec.Struct, rename="camel", frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`ownLine` is what the line of a turn shall be, for all sessions: empty for none, null for the one that is made of it."""
 
+    id: str
     own_line: Annotated[str, Meta(max_length=MAX_LINE_CHARS)] | None
 
 
