@@ -8,7 +8,7 @@ import msgspec
 
 from cmserver.access.audit.model import AuditEntry
 from cmserver.access.model import Consolidation, GenerationPolicy, Project, RetentionPolicy, Role, Team
-from cmserver.base.columns import Cell
+from cmserver.base.columns import Cell, Columns, render_fields
 from cmserver.base.structs import reshape
 
 
@@ -241,3 +241,16 @@ class RemovedMemberOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True
     revoked_keys: int
     other_keys: list[EndedKeyOut]
     withdrawn_invitations: int
+
+
+def render_project(result: OneProjectOut, _: object = None) -> str:
+    project = result.project
+    return render_fields(
+        *Columns(ProjectOut, "id, project=canonical_id, name, aliases").fields(project),
+        *policy_fields(project.generation_policy),
+        ("search language", project.search_language),
+        ("consolidation", project.consolidation),
+        ("merges worded by", "model" if project.merge_with_model else "rules"),
+        ("isolated", "yes" if project.isolated else "no"),
+        *Columns(ProjectOut, "created, archived, joined to").fields(project),
+    )

@@ -12,7 +12,7 @@ from cmserver.cli.api_client import ApiClient, api_command
 from cmserver.cli.progress import POLL_SECONDS, Progress
 from cmserver.client.server_api import ApiAnswer
 from cmserver.embeddings.calibration.wire import CalibrationOut
-from cmserver.embeddings.wire import EmbeddingStateOut, NextModelOut, RetriedEmbeddingsOut
+from cmserver.embeddings.wire import EmbeddingStateOut, NextModelOut
 from cmserver.models.providers.failures import FAILURE_HELP
 
 
@@ -70,14 +70,6 @@ def _lines(state: EmbeddingStateOut) -> str:
 def _building_text(building: NextModelOut) -> str:
     downloaded = "" if building.pulled_percent is None else f", {building.pulled_percent} % downloaded"
     return f"{building.embedder} ({building.model}): {building.waiting} waiting{downloaded}"
-
-
-@embeddings.command()
-@api_command
-async def retry(client: ApiClient) -> None:
-    """Retry failed embeddings at once, including those given up."""
-    answer = await client.post("/v1/embeddings/retry")
-    client.show(answer, RetriedEmbeddingsOut, lambda result: f"Failed embeddings that are tried again now: {result.retried}.")
 
 
 @embeddings.command()

@@ -10,7 +10,6 @@ import shutil
 import click
 import msgspec
 
-from cmserver.base.columns import render_fields
 from cmserver.base.lookalikes import sanitize_line
 
 _NAME = "cmserver"
@@ -31,12 +30,6 @@ class TextCommand(click.Command):
 def render_json(raw: bytes) -> str:
     """JSON for a terminal, too: what controls one, or turns the direction of a line, is escaped in its texts."""
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.format(raw).decode())
-
-
-def render_erasure(sentence: str, counts: msgspec.Struct) -> str:
-    """The sentence, and below it how many rows of each kind were deleted."""
-    fields: dict[str, int] = msgspec.to_builtins(counts)
-    return f"{sentence}\n{render_fields(*fields.items())}"
 
 
 def program_name() -> str:

@@ -6,18 +6,13 @@ from typing import get_args
 
 import click
 
-from cmserver.access.api.projects import render_project
 from cmserver.access.model import Consolidation
 from cmserver.access.projects import canonical_id
-from cmserver.access.wire import OneProjectOut, ProjectOut
-from cmserver.base.columns import format_time, render_table
+from cmserver.access.wire import OneProjectOut, ProjectOut, render_project
 from cmserver.base.errors import NotFound
 from cmserver.cli import policy as cli_policy
-from cmserver.cli.api_client import ApiClient, api_command, confirm, path_segment, present, yes_option
-from cmserver.cli.output import render_erasure
+from cmserver.cli.api_client import ApiClient, api_command, path_segment, present
 from cmserver.graph.overviews.wire import ProjectOverviewOut
-from cmserver.ops.activity.wire import ProjectActivityOut
-from cmserver.ops.erasure.wire import DeletedProjectOut, PurgedProjectOut
 
 
 @click.group()
@@ -87,33 +82,6 @@ async def remove_alias(client: ApiClient, project: str, alias: str) -> None:
     await _patch(client, project, aliases=[alias for alias in aliases if alias != removed])
 
 
-@projects.command()
-@click.argument("project")
-@click.argument("into")
-@yes_option
-@api_command
-async def join(client: ApiClient, project: str, into: str, *, yes: bool) -> None:
-    """Join a project to another one that is the same: INTO gets all its memory, and its names.
-
-    `cmserver projects separate` undoes it.
-    """
-    confirm(f"Give all the memory of {project} to {into}?", yes=yes)
-    client.show(await client.post(f"{_path(project)}/join", {"into": into}), OneProjectOut, render_project)
-
-
-@projects.command()
-@click.argument("project")
-@api_command
-async def separate(client: ApiClient, project: str) -> None:
-    """Separate a joined project, named by its id (`cmserver projects list --archived`): it gets its memory back.
-
-    What came under its names since goes along. Such a project is not joined by itself any more.
-
-    A project that has taken its folder's new name by itself is called by its folder again.
-    """
-    client.show(await client.post(f"{_path(project)}/separate"), OneProjectOut, render_project)
-
-
 async def _find_path(_: ApiClient, project: str) -> str:
     return _path(project)
 
@@ -127,49 +95,6 @@ cli_policy.add_policy_commands(
     OneProjectOut,
     lambda found: found.project,
 )
-
-
-@projects.command()
-@click.argument("project")
-@api_command
-async def activity(client: ApiClient, project: str) -> None:
-    """Show what goes on in a project: its last 30 days, and the kinds and files of its newest observations."""
-    client.show(await client.get(f"{_path(project)}/activity"), ProjectActivityOut, _render_activity)
-
-
-def _render_activity(result: ProjectActivityOut) -> str:
-    days = [(day.day, day.observations, day.sessions) for day in result.days if day.observations or day.sessions]
-    kinds = [(kind.kind, kind.type, kind.count) for kind in result.kinds]
-    files = [(file.path, file.count, format_time(file.last_at_epoch)) for file in result.files]
-    return "\n\n".join(
-        (
-            render_table(("day", "observations", "sessions"), days, empty="Nothing happened in the last 30 days."),
-            render_table(("kind", "type", "observations"), kinds, empty="There are no observations."),
-            render_table(("file", "observations", "last"), files, empty="No observation names a file.", shrink=("file",)),
-        )
-    )
-
-
-@projects.command()
-@click.argument("project")
-@yes_option
-@api_command
-async def purge(client: ApiClient, project: str, *, yes: bool) -> None:
-    """Delete the memory of a project (observations, events, sessions, jobs) for ever; the project stays."""
-    confirm(f"Delete the whole memory of {project}, for ever?", yes=yes)
-    answer = await client.delete(f"{_path(project)}/memory")
-    client.show(answer, PurgedProjectOut, lambda result: render_erasure(f"The memory of {project} is deleted.", result.counts))
-
-
-@projects.command()
-@click.argument("project")
-@yes_option
-@api_command
-async def delete(client: ApiClient, project: str, *, yes: bool) -> None:
-    """Delete a project and its memory for ever."""
-    confirm(f"Delete the project {project} and its whole memory, for ever?", yes=yes)
-    answer = await client.delete(_path(project))
-    client.show(answer, DeletedProjectOut, lambda result: render_erasure(f"The project {project} is deleted.", result.counts))
 
 
 async def _get(client: ApiClient, project: str) -> ProjectOut:

@@ -6,8 +6,7 @@ import click
 
 from cmserver.base.columns import Columns, render_fields
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, require_answer, yes_option
-from cmserver.cli.output import render_erasure
-from cmserver.ops.erasure.wire import DeletedSessionOut
+from cmserver.ops.erasure.wire import DeletedSessionOut, render_erasure
 from cmserver.recall.wire import ReceiptOut, ReceiptsOut
 from cmserver.sessions.wire import SESSION_LINES, OneSessionOut
 
@@ -34,17 +33,6 @@ async def context(client: ApiClient, session_id: str, limit: int) -> None:
     """List what a session was shown, newest first; with --json also the score of each line and its parts."""
     answer = await client.pages(f"{_path(session_id)}/context", "receipts", {"explain": True}, limit=limit)
     client.show(answer, ReceiptsOut, _receipts)
-
-
-@sessions.command()
-@click.argument("session_id")
-@click.argument("project")
-@yes_option
-@api_command
-async def move(client: ApiClient, session_id: str, project: str, *, yes: bool) -> None:
-    """Move a session with all that was drawn from it to another project."""
-    confirm(f"Move the session {session_id} with all that was drawn from it to {project}?", yes=yes)
-    client.show(await client.post(f"{_path(session_id)}/move", {"into": project}), OneSessionOut, _lines)
 
 
 @sessions.command()

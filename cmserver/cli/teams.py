@@ -9,9 +9,8 @@ from cmserver.access import wire as access_wire
 from cmserver.access.api.teams import TEAM_COLUMNS, render_one_team, render_team
 from cmserver.cli import api_client
 from cmserver.cli import policy as cli_policy
-from cmserver.cli.output import render_erasure
 from cmserver.client.server_api import ApiAnswer
-from cmserver.ops.erasure.wire import DeletedTeamOut
+from cmserver.ops.erasure.wire import DeletedTeamOut, render_erasure
 
 
 @click.group()

@@ -20,9 +20,13 @@ from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_optio
 from cmserver.cli.keys import rotate
 from cmserver.cli.users import list_users
 from cmserver.client.server_api import ApiAnswer
+from cmserver.embeddings.api import routes as embeddings_routes
 from cmserver.generation.api import routes as generation_routes
+from cmserver.ops.activity.api import routes as activity_routes
 from cmserver.ops.analytics.api import routes as analytics_routes
 from cmserver.ops.api import routes as ops_routes
+from cmserver.ops.erasure.api import routes as erasure_routes
+from cmserver.ops.joining.api import routes as joining_routes
 from cmserver.ops.spending.api import routes as spending_routes
 from cmserver.sessions.api import routes as sessions_routes
 from cmserver.steward.api import routes as steward_routes
@@ -30,8 +34,12 @@ from cmserver.steward.api import routes as steward_routes
 T = TypeVar("T", bound=Callable[..., None])
 _ROUTES: list[Operation] = [
     *access_routes,
+    *activity_routes,
     *analytics_routes,
+    *embeddings_routes,
+    *erasure_routes,
     *generation_routes,
+    *joining_routes,
     *ops_routes,
     *sessions_routes,
     *spending_routes,

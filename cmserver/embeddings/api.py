@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from cmserver.access.model import Principal
-from cmserver.base.http.operation import get, post
-from cmserver.base.http.wire import answer, caller, db, dependency
+from cmserver.access import verb
+from cmserver.access.verb import VerbCall, command
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.embeddings import repository
@@ -15,24 +11,25 @@ from cmserver.embeddings.status import read_status, retry_failed
 from cmserver.embeddings.wire import EmbeddingStateOut, ReasonOut, RetriedEmbeddingsOut
 
 
-async def get_embeddings(request: Request) -> Response:
+@verb.get("/v1/embeddings", "jobs:read")
+async def get_embeddings(call: VerbCall) -> EmbeddingStateOut:
     """Which model embeds, what waits for it, and why what failed did."""
-    principal = await caller(request, Principal)
-    settings = dependency(request, Settings)
-    async with db(request).tenant(principal.team_id) as conn:
-        embeddings = await read_status(conn, principal.team_id, principal.project_id, settings)
-        reasons = await repository.reasons(conn, principal.team_id, principal.project_id)
-    return answer(EmbeddingStateOut(embeddings=embeddings, reasons=[reshape(reason, ReasonOut) for reason in reasons]))
+    team_id, project_id = call.principal.team_id, call.principal.project_id
+    async with call.read() as conn:
+        embeddings = await read_status(conn, team_id, project_id, call.dependency(Settings))
+        reasons = await repository.reasons(conn, team_id, project_id)
+    return EmbeddingStateOut(embeddings=embeddings, reasons=[reshape(reason, ReasonOut) for reason in reasons])
 
 
-async def post_retry(request: Request) -> Response:
+@command(
+    "embeddings retry",
+    lambda result, _: f"Failed embeddings that are tried again now: {result.retried}.",
+    text="Retry failed embeddings at once, including those given up.",
+)
+@verb.post("/v1/embeddings/retry", "jobs:write")
+async def post_retry(call: VerbCall) -> RetriedEmbeddingsOut:
     """Try at once what could not be embedded, also what was given up."""
-    principal = await caller(request, Principal)
-    count = await db(request).in_tenant(principal.team_id, lambda conn: retry_failed(conn, principal))
-    return answer(RetriedEmbeddingsOut(retried=count))
+    return RetriedEmbeddingsOut(retried=await call.write(lambda conn: retry_failed(conn, call.principal)))
 
 
-routes = [
-    get("/v1/embeddings", get_embeddings, "jobs:read", EmbeddingStateOut),
-    post("/v1/embeddings/retry", post_retry, "jobs:write", RetriedEmbeddingsOut),
-]
+routes = [get_embeddings, post_retry]

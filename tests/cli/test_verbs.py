@@ -139,6 +139,15 @@ GIVEN: dict[str, Mapping[str, object]] = {
     "PATCH /v1/turns/{id}": {"id": "<turn>", "own_line": "asked for retries"},
     "GET /v1/events": {"project": PROJECT, "session": "<session>", "type": "tool_use", "include": "payload"},
     "GET /v1/events/{id}": {"id": "<event>"},
+    "GET /v1/embeddings": {},
+    "POST /v1/embeddings/retry": {},
+    "GET /v1/projects/{project:path}/activity": {"project": "<project>"},
+    "DELETE /v1/projects/{project:path}/memory": {"project": "<project>"},
+    "DELETE /v1/projects/{project:path}": {"project": "<project>"},
+    "DELETE /v1/sessions/{id}": {"id": "<session>", "dry_run": True},
+    "POST /v1/projects/{project:path}/join": {"project": "<project>", "into": "<project>"},
+    "POST /v1/projects/{project:path}/separate": {"project": "<joined project>"},
+    "POST /v1/sessions/{id}/move": {"id": "<session>", "into": "<project>"},
     "GET /v1/server": {},
     "GET /v1/providers": {},
     "POST /v1/providers/{provider}/resume": {"provider": "offline"},
@@ -163,6 +172,7 @@ WRONG: dict[str, object] = {
     "session_id": "",
     "search": "",
     "into_id": "",
+    "into": "",
     "to_id": "",
     "since": "x",
     "job_type": "",
@@ -262,6 +272,14 @@ def makers(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast, make: 
     async def new_name() -> str:
         return new_id().hex
 
+    async def project() -> str:
+        return await post("/projects", "project/id", canonicalId=new_id().hex)
+
+    async def joined_project() -> str:
+        joined = await project()
+        await post(f"/projects/{joined}/join", "project/id", into=await project())
+        return joined
+
     async def job(status: str) -> str:
         async with db.system() as conn:
             return str(await insert_job(conn, alice.team_id, alice.project.id, status=status))
@@ -317,7 +335,8 @@ def makers(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast, make: 
         "<invitation>": lambda: post("/users/invitations", "invitation/id"),
         "<team>": team,
         "<new name>": new_name,
-        "<project>": lambda: post("/projects", "project/id", canonicalId=new_id().hex),
+        "<project>": project,
+        "<joined project>": joined_project,
         "<job>": lambda: job("failed"),
         "<queued job>": lambda: job("queued"),
         "<run>": run,

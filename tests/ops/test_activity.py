@@ -32,9 +32,3 @@ async def test_an_empty_project_has_thirty_days_of_nothing(client: httpx.AsyncCl
     activity = answer.json()
     assert sum(day["observations"] for day in activity["days"]) == 0
     assert (activity["kinds"], activity["files"]) == ([], [])
-
-
-async def test_a_stranger_sees_no_activity(client: httpx.AsyncClient, cast: Cast):
-    answer = await client.get(f"/v1/projects/{cast.alice.project.id}/activity", headers=cast.charlie.headers)
-
-    assert answer.status_code == 404

@@ -367,15 +367,6 @@ async def test_no_chains_no_second_time_and_nothing_to_separate(client: httpx.As
     await act(client, cast, "POST", "/v1/projects/third/join", {"into": OLD}, 200)
 
 
-async def test_a_stranger_joins_nothing(client: httpx.AsyncClient, cast: Cast, db: Db, old: str):
-    into = {"into": NEW}
-    theirs = await client.post(f"/v1/projects/{old}/join", json=into, headers=cast.charlie.headers)
-    bound = await bound_to(db, cast.alice, "billing")
-    mine = await client.post(f"/v1/projects/{old}/join", json=into, headers=bound.headers)
-
-    assert (theirs.status_code, mine.status_code) == (404, 403)
-
-
 async def test_what_is_written_into_a_joined_project_meanwhile_is_moved(client: httpx.AsyncClient, cast: Cast, db: Db, old: str):
     """A process that has not heard of the join yet."""
     await join(client, cast)

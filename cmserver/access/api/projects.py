@@ -14,8 +14,8 @@ from cmserver.access.change_project import ProjectChange
 from cmserver.access.clean import Name, clean_name, clean_policy
 from cmserver.access.model import Consolidation, GenerationPolicy, RetentionPolicy, SearchLanguage
 from cmserver.access.verb import VerbCall, command, option
-from cmserver.access.wire import OneProjectOut, ProjectOut, ProjectsOut, policy_fields, project_out
-from cmserver.base.columns import Columns, render_fields
+from cmserver.access.wire import OneProjectOut, ProjectOut, ProjectsOut, project_out, render_project
+from cmserver.base.columns import Columns
 from cmserver.base.errors import Invalid
 from cmserver.base.ids import named_id
 from cmserver.base.paging import Limit, page, place
@@ -65,19 +65,6 @@ class ProjectChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unkno
 
 
 _COLUMNS = Columns(ProjectOut, "id, project=canonical_id, name, aliases, created, archived")
-
-
-def render_project(result: OneProjectOut, _: object = None) -> str:
-    project = result.project
-    return render_fields(
-        *Columns(ProjectOut, "id, project=canonical_id, name, aliases").fields(project),
-        *policy_fields(project.generation_policy),
-        ("search language", project.search_language),
-        ("consolidation", project.consolidation),
-        ("merges worded by", "model" if project.merge_with_model else "rules"),
-        ("isolated", "yes" if project.isolated else "no"),
-        *Columns(ProjectOut, "created, archived, joined to").fields(project),
-    )
 
 
 @command(

@@ -6,6 +6,8 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.base.columns import render_fields
+
 
 class ErasureCounts(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Erased rows by kind; `projects` is how many projects were deleted, with those joined to one; `keys` is how many keys were
@@ -27,6 +29,7 @@ class ErasureCounts(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class SessionErasureQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """With `dryRun=true` nothing is deleted: the answer says what would be."""
 
+    id: str
     dry_run: bool = False
 
 
@@ -75,3 +78,9 @@ class DeletedTeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     team_id: UUID
     counts: ErasureCounts
     deleted: bool = True
+
+
+def render_erasure(sentence: str, counts: msgspec.Struct) -> str:
+    """The sentence, and below it how many rows of each kind were deleted."""
+    fields: dict[str, int] = msgspec.to_builtins(counts)
+    return f"{sentence}\n{render_fields(*fields.items())}"
