@@ -14,7 +14,6 @@ from cmserver.cli.observations import explain_scope, headline, path_of
 from cmserver.consolidation import wire as consolidation_wire
 from cmserver.consolidation.model import ModelRefusal, WordedBy
 from cmserver.observations.history.model import MergeStrategy
-from cmserver.recall.wire import ReadersOut
 
 _SKIPPED = {
     "itself": "is the target itself",
@@ -123,30 +122,6 @@ async def undo(client: ApiClient, observation_id: str) -> None:
 def _render_undo(result: consolidation_wire.UndoOut) -> str:
     restored = ", ".join(f"#{number}" for number in result.restored)
     return f"Undone: {headline(result.observation)}" + (f"\nShown again: {restored}." if restored else "")
-
-
-@click.command()
-@click.argument("observation_id", metavar="NUMBER")
-@api_command
-async def readers(client: ApiClient, observation_id: str) -> None:
-    """Show who was given an observation: sessions that were shown it, and who read it.
-
-    Who read it needs a key with the scope admin.
-    """
-    client.show(await client.get(f"{path_of(observation_id)}/readers"), ReadersOut, _render_readers)
-
-
-def _render_readers(result: ReadersOut) -> str:
-    rows: list[tuple[Cell, ...]] = [
-        (format_time(receipt.created_at_epoch), "shown", receipt.reason, receipt.platform_source, receipt.session_id)
-        for receipt in result.shown
-    ]
-    rows += [
-        (format_time(reader.last_at_epoch), f"read {reader.count}\u00d7", reader.via, reader.actor_id, None)
-        for reader in result.readers or []
-    ]
-    table = render_table(["LAST", "HOW", "WHY", "WHO", "SESSION"], rows, empty="Nobody was given it lately.")
-    return f"{table}\nIts whole text was read {result.access_count} times."
 
 
 @click.command()

@@ -18,7 +18,7 @@ from cmserver.cli.corrections import close, edit, list_observations
 from cmserver.cli.doctor import doctor
 from cmserver.cli.embeddings import embeddings
 from cmserver.cli.exit_codes import ExitCode, exit_code
-from cmserver.cli.history import history, merge, readers, review, undo
+from cmserver.cli.history import history, merge, review, undo
 from cmserver.cli.jobs import jobs
 from cmserver.cli.licenses import licenses
 from cmserver.cli.mcp import mcp
@@ -92,7 +92,6 @@ for command in (
     forget,
     merge,
     history,
-    readers,
     undo,
     review,
     rules_group,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from cmserver.base.columns import Columns, render_fields
-from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, require_answer, yes_option
+from cmserver.base.columns import render_fields
+from cmserver.cli.api_client import ApiClient, api_command, confirm, path_segment, require_answer, yes_option
 from cmserver.ops.erasure.wire import DeletedSessionOut, render_erasure
-from cmserver.recall.wire import ReceiptOut, ReceiptsOut
 from cmserver.sessions.wire import SESSION_LINES, OneSessionOut
 
 
@@ -23,16 +22,6 @@ def sessions() -> None:
 async def rename(client: ApiClient, session_id: str, title: str) -> None:
     """Give a session a title; without TITLE it has none any more."""
     client.show(await client.patch(_path(session_id), {"title": title or None}), OneSessionOut, _lines)
-
-
-@sessions.command()
-@click.argument("session_id")
-@limit_option
-@api_command
-async def context(client: ApiClient, session_id: str, limit: int) -> None:
-    """List what a session was shown, newest first; with --json also the score of each line and its parts."""
-    answer = await client.pages(f"{_path(session_id)}/context", "receipts", {"explain": True}, limit=limit)
-    client.show(answer, ReceiptsOut, _receipts)
 
 
 @sessions.command()
@@ -62,19 +51,6 @@ async def delete(client: ApiClient, session_id: str, *, dry_run: bool, yes: bool
 async def end(client: ApiClient, session_id: str) -> None:
     """End a session, so that it gets its summary. Ending it again changes nothing."""
     client.show(await client.post(f"{_path(session_id)}/end", {}), OneSessionOut, _lines)
-
-
-_RECEIPT_COLUMNS = Columns(
-    ReceiptOut,
-    "at=created, because of=reason, tokens, left out=left_out_count, observations",
-    tokens=lambda receipt: f"{receipt.tokens} of {receipt.budget_tokens}" if receipt.budget_tokens else receipt.tokens,
-    observations=lambda receipt: " ".join(f"#{number}" for number in receipt.numbers),
-)
-
-
-def _receipts(page: ReceiptsOut) -> str:
-    empty = "The session was not shown anything."
-    return _RECEIPT_COLUMNS.table(page.receipts, page.next_cursor, empty=empty, shrink=("observations",))
 
 
 def _lines(result: OneSessionOut) -> str:

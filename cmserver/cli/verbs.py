@@ -28,6 +28,7 @@ from cmserver.ops.api import routes as ops_routes
 from cmserver.ops.erasure.api import routes as erasure_routes
 from cmserver.ops.joining.api import routes as joining_routes
 from cmserver.ops.spending.api import routes as spending_routes
+from cmserver.recall.api import routes as recall_routes
 from cmserver.sessions.api import routes as sessions_routes
 from cmserver.steward.api import routes as steward_routes
 
@@ -41,6 +42,7 @@ _ROUTES: list[Operation] = [
     *generation_routes,
     *joining_routes,
     *ops_routes,
+    *recall_routes,
     *sessions_routes,
     *spending_routes,
     *steward_routes,

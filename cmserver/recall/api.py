@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import UNSET
 from starlette.requests import Request
@@ -10,7 +12,9 @@ from starlette.responses import PlainTextResponse, Response
 from cmserver.access import verb
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
+from cmserver.access.verb import Typed, VerbCall, command, option
 from cmserver.base import paging
+from cmserver.base.columns import Cell, Columns, format_time, render_table
 from cmserver.base.http import operation
 from cmserver.base.http.operation import get, post
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read, wants_text
@@ -56,26 +60,61 @@ async def get_context(request: Request) -> Response:
     return answer(wire.IndexOut(context=context.text, observations=lines, tokens=context.tokens, explained=explained))
 
 
-async def get_session_context(request: Request) -> Response:
+_RECEIPT_COLUMNS = Columns(
+    wire.ReceiptOut,
+    "at=created, because of=reason, tokens, left out=left_out_count, observations",
+    tokens=lambda receipt: f"{receipt.tokens} of {receipt.budget_tokens}" if receipt.budget_tokens else receipt.tokens,
+    observations=lambda receipt: " ".join(f"#{number}" for number in receipt.numbers),
+)
+
+
+@command(
+    "sessions context",
+    _RECEIPT_COLUMNS.page("receipts", "The session was not shown anything.", shrink=("observations",)),
+    text="List what a session was shown, newest first; with --json also the score of each line and its parts.",
+    sets={"explain": True},
+)
+@option("SESSION_ID", field="id")
+@verb.get("/v1/sessions/{id}/context", "observations:read")
+async def get_session_context(call: VerbCall, given: wire.ReceiptsQuery) -> wire.ReceiptsOut:
     """What the session was shown of the memory, newest first: receipts, without the texts."""
-    principal = await caller(request, Principal)
-    parameters = query(request, wire.ReceiptsQuery)
-    team_id, limit = principal.team_id, parameters.limit
-    before, before_id = paging.place(parameters.cursor)
-    async with db(request).tenant(team_id) as conn:
-        session = await find_session(conn, principal, str(request.path_params["id"]))
+    team_id, limit = call.principal.team_id, given.limit
+    before, before_id = paging.place(given.cursor)
+    async with call.read() as conn:
+        session = await find_session(conn, call.principal, given.id)
         rows = await receipts.of_session(conn, team_id, session.id, before=before, before_id=before_id, limit=limit + 1)
     page, next_cursor = paging.page(rows, limit, lambda receipt: (receipt.created_at, receipt.id))
-    shown = [wire.receipt_out(receipt, explain=parameters.explain) for receipt in page]
-    return answer(wire.ReceiptsOut(receipts=shown, next_cursor=next_cursor))
+    shown = [wire.receipt_out(receipt, explain=given.explain) for receipt in page]
+    return wire.ReceiptsOut(receipts=shown, next_cursor=next_cursor)
 
 
-async def get_readers(request: Request) -> Response:
+def _render_readers(result: wire.ReadersOut, _: Typed) -> str:
+    rows: list[Sequence[Cell]] = [
+        (format_time(receipt.created_at_epoch), "shown", receipt.reason, receipt.platform_source, receipt.session_id)
+        for receipt in result.shown
+    ]
+    rows += [
+        (format_time(reader.last_at_epoch), f"read {reader.count}\u00d7", reader.via, reader.actor_id, None)
+        for reader in result.readers or []
+    ]
+    table = render_table(["LAST", "HOW", "WHY", "WHO", "SESSION"], rows, empty="Nobody was given it lately.")
+    return f"{table}\nIts whole text was read {result.access_count} times."
+
+
+@command(
+    "readers",
+    _render_readers,
+    text="""Show who was given an observation: sessions that were shown it, and who read it.
+
+    Who read it needs a key with the scope admin.
+    """,
+)
+@option("NUMBER", field="id")
+@verb.get("/v1/observations/{id}/readers", "observations:read")
+async def get_readers(call: VerbCall, given: str) -> wire.ReadersOut:
     """Who was given an observation: the sessions that were shown it, and who read it, also of one that is not shown any more."""
-    principal = await caller(request, Principal)
-    async with db(request).tenant(principal.team_id) as conn:
-        readers = await read_readers(conn, principal, str(request.path_params["id"]))
-    return answer(wire.readers_out(readers))
+    async with call.read() as conn:
+        return wire.readers_out(await read_readers(conn, call.principal, given))
 
 
 _TEXT = operation.TextAnswer("text/plain", "The index as text, when `format=text` or only text/plain is accepted.")
@@ -111,15 +150,15 @@ async def post_search(request: Request) -> Response:
     return answer(SearchIndexOut(**fields, observations=[hit_out(hit, observation, explain=explain) for hit, observation in hits]))
 
 
-async def post_context(request: Request) -> Response:
+@verb.post("/v1/context", "observations:read")
+async def post_context(call: VerbCall, given: ContextIn) -> ContextOut:
     """Search, with the texts of what was found in one, ready for a model."""
-    principal = await caller(request, Principal)
-    page = await dependency(request, Searcher).find_best(principal, await read(request, ContextIn))
+    page = await call.dependency(Searcher).find_best(call.principal, given)
     hits = [(hit, hit.observation) for hit in page.hits if hit.observation]
     text = render_observations(observation for _, observation in hits) if hits else ""
     hits_out = [full_hit_out(hit, observation, explain=False) for hit, observation in hits]
     confidence = rounded(page.confidence)
-    return answer(ContextOut(observations=hits_out, context=text, confidence=confidence, ignores_quotes=page.ignores_quotes))
+    return ContextOut(observations=hits_out, context=text, confidence=confidence, ignores_quotes=page.ignores_quotes)
 
 
 _HIT_LINES = operation.TextAnswer("text/plain", "A line for each, or its whole text, when only text/plain is accepted.")
@@ -146,7 +185,7 @@ async def post_timeline(request: Request) -> Response:
 
 
 @verb.post("/v1/why", "observations:read")
-async def post_why(call: verb.VerbCall, given: wire.WhyIn) -> wire.WhyOut:
+async def post_why(call: VerbCall, given: wire.WhyIn) -> wire.WhyOut:
     """Why a line of a file, or the file, is as it is: the turn that wrote it, what was said there, and what came later."""
     question = wire.why_question(given)
     project = await call.dependency(Projects).named_or_own(call.principal, given.project_id, at="$.projectId")
@@ -160,10 +199,10 @@ _TIMELINE_LINES = operation.TextAnswer(
 
 routes = [
     get("/v1/context", get_context, "observations:read", (wire.IndexOut, _TEXT), query=wire.ContextQuery),
-    get("/v1/sessions/{id}/context", get_session_context, "observations:read", wire.ReceiptsOut, query=wire.ReceiptsQuery),
-    get("/v1/observations/{id}/readers", get_readers, "observations:read", wire.ReadersOut),
+    get_session_context,
+    get_readers,
     post("/v1/search", post_search, "observations:read", (SearchOut, SearchIndexOut, _HIT_LINES), body=SearchIn),
-    post("/v1/context", post_context, "observations:read", ContextOut, body=ContextIn),
+    post_context,
     post("/v1/timeline", post_timeline, "observations:read", (TimelineOut, _TIMELINE_LINES), body=TimelineIn),
     post_why,
 ]

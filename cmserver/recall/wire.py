@@ -88,6 +88,7 @@ class WhyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class ReceiptsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """With `explain` each receipt has its `details`: the relevance score of each line with its parts, and what was left out."""
 
+    id: str
     explain: bool = False
     limit: Limit = 50
     cursor: str | None = None

@@ -148,6 +148,9 @@ GIVEN: dict[str, Mapping[str, object]] = {
     "POST /v1/projects/{project:path}/join": {"project": "<project>", "into": "<project>"},
     "POST /v1/projects/{project:path}/separate": {"project": "<joined project>"},
     "POST /v1/sessions/{id}/move": {"id": "<session>", "into": "<project>"},
+    "GET /v1/sessions/{id}/context": {"id": "<session>"},
+    "GET /v1/observations/{id}/readers": {"id": "<observation>"},
+    "POST /v1/context": {"project_id": PROJECT, "query": "money", "limit": 5},
     "GET /v1/server": {},
     "GET /v1/providers": {},
     "POST /v1/providers/{provider}/resume": {"provider": "offline"},
@@ -155,6 +158,7 @@ GIVEN: dict[str, Mapping[str, object]] = {
 """What each verb is given, by its fields; in angle brackets is a thing of Alice's that is made for it."""
 
 IGNORES_UNKNOWN = {
+    "POST /v1/context",
     "POST /v1/keys",
     "GET /v1/jobs",
     "GET /v1/teams/{team}/jobs",
@@ -171,6 +175,7 @@ WRONG: dict[str, object] = {
     "session": "\x00",
     "session_id": "",
     "search": "",
+    "query": "",
     "into_id": "",
     "into": "",
     "to_id": "",

@@ -40,11 +40,3 @@ async def test_who_may_not_read_the_audit_log_learns_of_sessions_only(client: ht
 
     assert answer.json()["readers"] is None
     assert len(answer.json()["shown"]) == 1
-
-
-async def test_a_stranger_learns_nothing(client: httpx.AsyncClient, cast: Cast, make: Make):
-    observation = await make.observation(project=cast.alice.project)
-
-    answer = await client.get(f"/v1/observations/{observation.id}/readers", headers=cast.charlie.headers)
-
-    assert answer.status_code == 404
