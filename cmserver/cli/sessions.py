@@ -21,7 +21,8 @@ def sessions() -> None:
 @api_command
 async def rename(client: ApiClient, session_id: str, title: str) -> None:
     """Give a session a title; without TITLE it has none any more."""
-    client.show(await client.patch(_path(session_id), {"title": title or None}), OneSessionOut, _lines)
+    answer = await client.patch(_path(session_id), {"title": title or None})
+    client.show(answer, OneSessionOut, lambda result: render_fields(*SESSION_LINES.fields(result.session)))
 
 
 @sessions.command()
@@ -43,18 +44,6 @@ async def delete(client: ApiClient, session_id: str, *, dry_run: bool, yes: bool
     confirm(f"Delete the session {session_id}, for ever?", yes=yes)
     answer = await client.delete(path)
     client.show(answer, DeletedSessionOut, lambda result: render_erasure("The session is deleted.", result.counts))
-
-
-@sessions.command()
-@click.argument("session_id")
-@api_command
-async def end(client: ApiClient, session_id: str) -> None:
-    """End a session, so that it gets its summary. Ending it again changes nothing."""
-    client.show(await client.post(f"{_path(session_id)}/end", {}), OneSessionOut, _lines)
-
-
-def _lines(result: OneSessionOut) -> str:
-    return render_fields(*SESSION_LINES.fields(result.session))
 
 
 def _path(session_id: str) -> str:

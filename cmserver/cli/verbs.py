@@ -22,6 +22,7 @@ from cmserver.cli.users import list_users
 from cmserver.client.server_api import ApiAnswer
 from cmserver.embeddings.api import routes as embeddings_routes
 from cmserver.generation.api import routes as generation_routes
+from cmserver.ingest.api import routes as ingest_routes
 from cmserver.ops.activity.api import routes as activity_routes
 from cmserver.ops.analytics.api import routes as analytics_routes
 from cmserver.ops.api import routes as ops_routes
@@ -40,6 +41,7 @@ _ROUTES: list[Operation] = [
     *embeddings_routes,
     *erasure_routes,
     *generation_routes,
+    *ingest_routes,
     *joining_routes,
     *ops_routes,
     *recall_routes,

@@ -9,10 +9,14 @@ from msgspec import UNSET, Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cmserver.access import verb
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
+from cmserver.access.verb import VerbCall, command, option
+from cmserver.base.db import Db
 from cmserver.base.http.operation import post
-from cmserver.base.http.wire import answer, batch, body, caller, convert, db, dependency, path_id, query
+from cmserver.base.http.wire import answer, batch, body, caller, convert, dependency, query
+from cmserver.base.ids import require_id
 from cmserver.base.json_text import decode_json
 from cmserver.base.structs import reshape
 from cmserver.generation.job_notifier import JobNotifier
@@ -25,39 +29,36 @@ from cmserver.redaction.clean import clean_aside
 from cmserver.redaction.redact import Identifiers
 from cmserver.sessions.model import NewSession, Session
 from cmserver.sessions.read import NO_SUCH
-from cmserver.sessions.wire import SessionOut
+from cmserver.sessions.wire import SESSION_LINES, SessionOut
 
 
-async def post_session_start(request: Request) -> Response:
+@verb.post("/v1/sessions/start", "sessions:write")
+async def post_session_start(call: VerbCall, given: wire.SessionStartIn) -> tuple[wire.SessionChangeOut, bool]:
     """Make a session, or find it by the agent's id; one that had ended goes on.
 
     A `prompt` in its metadata becomes one of its prompts.
     """
-    principal = await caller(request, Principal)
-    raw = await body(request)
-    start = convert(decode_json(raw or b"{}"), wire.SessionStartIn)
-    project = await dependency(request, Projects).named_or_own(principal, start.project_id, at="$.projectId", make=True)
-    metadata = await clean_aside(start.metadata, size_bytes=len(raw), at="$.metadata")
-    clean = dependency(request, Identifiers).clean_optional
+    principal = call.principal
+    project = await call.dependency(Projects).named_or_own(principal, given.project_id, at="$.projectId", make=True)
+    metadata = await clean_aside(given.metadata, size_bytes=call.size_bytes, at="$.metadata")
+    clean = call.dependency(Identifiers).clean_optional
     new = NewSession(
-        external_session_id=clean(start.external_session_id or start.content_session_id),
-        content_session_id=clean(start.content_session_id),
-        agent_id=clean(start.agent_id),
-        agent_type=clean(start.agent_type),
+        external_session_id=clean(given.external_session_id or given.content_session_id),
+        content_session_id=clean(given.content_session_id),
+        agent_id=clean(given.agent_id),
+        agent_type=clean(given.agent_type),
         actor_id=principal.actor_id,
-        platform_source=clean(start.platform_source),
+        platform_source=clean(given.platform_source),
         metadata=cast("dict[str, object]", metadata.value),
     )
-    session, is_new = await db(request).in_tenant(
-        principal.team_id, lambda conn: session_lifecycle.start(conn, principal, project, new)
-    )
-    prompt = start.metadata.get("prompt")
+    session, is_new = await call.write(lambda conn: session_lifecycle.start(conn, principal, project, new))
+    prompt = given.metadata.get("prompt")
     if isinstance(prompt, str) and prompt and principal.may("events:write"):
-        await _record_prompt(request, principal, project, session, prompt)
-    return answer(wire.SessionChangeOut(session=reshape(session, SessionOut)), 201 if is_new else 200)
+        await _record_prompt(call, project, session, prompt)
+    return wire.SessionChangeOut(session=reshape(session, SessionOut)), is_new
 
 
-async def _record_prompt(request: Request, principal: Principal, project: Project, session: Session, prompt: str) -> None:
+async def _record_prompt(call: VerbCall, project: Project, session: Session, prompt: str) -> None:
     """Record the prompt of a session's start: agents such as claude-mem's send it nowhere else."""
     submission = EventSubmission(
         event_type="user_prompt",
@@ -70,19 +71,27 @@ async def _record_prompt(request: Request, principal: Principal, project: Projec
         occurred_at=datetime.now(UTC),
         size_bytes=len(prompt),
     )
-    await dependency(request, EventRecorder).record(principal, [submission])
+    await call.dependency(EventRecorder).record(call.principal, [submission])
 
 
-async def post_session_end(request: Request) -> Response:
+@command(
+    "sessions end",
+    SESSION_LINES.lines("session"),
+    text="End a session, so that it gets its summary. Ending it again changes nothing.",
+)
+@option("SESSION_ID", field="id")
+@verb.post("/v1/sessions/{id}/end", "sessions:write")
+async def post_session_end(call: VerbCall, given: str) -> wire.SessionChangeOut:
     """End a session and ask for its summary.
 
     Agents whose own hooks end it after each turn (their last event is an `assistant_message` with `sourceType: hook`) get a summary
     only when enough has happened since the last one, and the session stays open.
     """
-    principal = await caller(request, Principal)
-    session_id = path_id(request, NO_SUCH)
-    session, job = await session_lifecycle.end_session_or_turn(db(request), dependency(request, JobNotifier), principal, session_id)
-    return answer(wire.SessionChangeOut(session=reshape(session, SessionOut), generation_job=job_out(job) if job else UNSET))
+    session_id = require_id(given, NO_SUCH)
+    session, job = await session_lifecycle.end_session_or_turn(
+        call.dependency(Db), call.dependency(JobNotifier), call.principal, session_id
+    )
+    return wire.SessionChangeOut(session=reshape(session, SessionOut), generation_job=job_out(job) if job else UNSET)
 
 
 async def post_event(request: Request) -> Response:
@@ -118,12 +127,6 @@ routes = [
         query=wire.RecordOptions,
         body=Annotated[list[wire.EventIn], Meta(min_length=1, max_length=wire.BATCH_MOST)],
     ),
-    post(
-        "/v1/sessions/start",
-        post_session_start,
-        "sessions:write",
-        {200: wire.SessionChangeOut, 201: wire.SessionChangeOut},
-        body=wire.SessionStartIn,
-    ),
-    post("/v1/sessions/{id}/end", post_session_end, "sessions:write", wire.SessionChangeOut),
+    post_session_start,
+    post_session_end,
 ]

@@ -151,6 +151,9 @@ GIVEN: dict[str, Mapping[str, object]] = {
     "GET /v1/sessions/{id}/context": {"id": "<session>"},
     "GET /v1/observations/{id}/readers": {"id": "<observation>"},
     "POST /v1/context": {"project_id": PROJECT, "query": "money", "limit": 5},
+    "POST /v1/sessions/start": {"project_id": PROJECT, "external_session_id": "s1", "metadata": {"prompt": "Why is it slow?"}},
+    "POST /v1/sessions/{id}/end": {"id": "<session>"},
+    "GET /v1/doctor": {},
     "GET /v1/server": {},
     "GET /v1/providers": {},
     "POST /v1/providers/{provider}/resume": {"provider": "offline"},
@@ -158,6 +161,7 @@ GIVEN: dict[str, Mapping[str, object]] = {
 """What each verb is given, by its fields; in angle brackets is a thing of Alice's that is made for it."""
 
 IGNORES_UNKNOWN = {
+    "POST /v1/sessions/start",
     "POST /v1/context",
     "POST /v1/keys",
     "GET /v1/jobs",
@@ -175,6 +179,10 @@ WRONG: dict[str, object] = {
     "session": "\x00",
     "session_id": "",
     "search": "",
+    "agent_type": "",
+    "agent_id": "",
+    "content_session_id": "",
+    "external_session_id": "",
     "query": "",
     "into_id": "",
     "into": "",
