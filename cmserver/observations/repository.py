@@ -175,22 +175,7 @@ ANY_BY_NAMES = Query(
 )
 
 
-# This one and the two below are asked by each batch: with all filters of NEWEST they would be planned anew each time.
-OF_SESSIONS = Query(
-    model.Observation,
-    f"""
-    SELECT o.*
-      FROM unnest(%(project_ids)s::uuid[], %(session_ids)s::uuid[]) AS wanted(project_id, session_id)
-     CROSS JOIN LATERAL (
-           SELECT {model.OBSERVATION_COLUMNS}
-             FROM observations
-            WHERE project_id = wanted.project_id AND server_session_id = wanted.session_id AND team_id = %(team_id)s
-              AND kind = 'observation' AND {model.LIVE}
-            ORDER BY created_at DESC, number DESC LIMIT %(limit)s) o
-     ORDER BY o.created_at, o.number
-    """,
-)
-
+# This one, the one below and that of `of_sessions` are asked by each batch: with all filters of NEWEST they would be planned anew.
 RECORDED = Query(
     model.Observation,
     f"""
@@ -508,11 +493,22 @@ async def gone(
     ...
 
 
+@query(f"""
+    SELECT o.*
+      FROM unnest(%(project_ids)s::uuid[], %(session_ids)s::uuid[]) AS wanted(project_id, session_id)
+     CROSS JOIN LATERAL (
+           SELECT {model.OBSERVATION_COLUMNS}
+             FROM observations
+            WHERE project_id = wanted.project_id AND server_session_id = wanted.session_id AND team_id = %(team_id)s
+              AND kind = 'observation' AND {model.LIVE}
+            ORDER BY created_at DESC, number DESC LIMIT %(limit)s) o
+     ORDER BY o.created_at, o.number
+    """)
 async def of_sessions(
     conn: Conn, team_id: UUID, project_ids: Sequence[UUID], session_ids: Sequence[UUID], limit: int
 ) -> list[model.Observation]:
     """The newest `limit` observations that were generated in each of the sessions of these projects, oldest first."""
-    return await OF_SESSIONS.all(conn, team_id=team_id, project_ids=list(project_ids), session_ids=list(session_ids), limit=limit)
+    ...
 
 
 async def recorded(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, limit: int) -> list[model.Observation]:

@@ -41,34 +41,6 @@ BY_HOOK = Query(
     """,
 )
 
-ADOPT = Query(
-    UUID,
-    """
-    UPDATE server_sessions s SET from_hooks = true
-     WHERE s.id = %(id)s AND s.team_id = %(team_id)s
-       AND NOT EXISTS (SELECT FROM server_sessions o
-                        WHERE o.from_hooks AND o.team_id = %(team_id)s AND o.external_session_id = s.external_session_id
-                          AND coalesce(o.platform_source, '') = coalesce(s.platform_source, ''))
-    RETURNING s.id
-    """,
-)
-
-
-# Before everything else of the project is locked: who applies a batch, or ends a session, has its session first.
-LOCK_ALL = Query(
-    int,
-    """
-    WITH locked AS MATERIALIZED (
-        SELECT id FROM server_sessions
-         WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-         ORDER BY id FOR NO KEY UPDATE
-    )
-    SELECT count(*) FROM locked
-    """,
-    prepare=False,
-)
-
-
 STILL_ALIVE = Query(
     UUID,
     """
@@ -142,9 +114,16 @@ async def by_hook(
     return await BY_HOOK.first(conn, team_id=team_id, external_id=external_id, platform_source=platform_source or "", only=only)
 
 
+@query("""
+    UPDATE server_sessions s SET from_hooks = true
+     WHERE s.id = %(session_id)s AND s.team_id = %(team_id)s
+       AND NOT EXISTS (SELECT FROM server_sessions o
+                        WHERE o.from_hooks AND o.team_id = %(team_id)s AND o.external_session_id = s.external_session_id
+                          AND coalesce(o.platform_source, '') = coalesce(s.platform_source, ''))
+    """)
 async def adopt(conn: Conn, team_id: UUID, session_id: UUID) -> None:
     """Let hooks find the session by its agent's id alone, unless they know another one by it."""
-    await ADOPT.first(conn, id=session_id, team_id=team_id)
+    ...
 
 
 # NO KEY: a foreign key's check on the session, which every ingest makes while it holds its lane, must not wait for this.
@@ -208,9 +187,18 @@ async def projects_of(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) 
     return {place.id: place.project_id for place in await places(conn, team_id, session_ids)}
 
 
+# Before everything else of the project is locked: who applies a batch, or ends a session, has its session first.
+@unprepared_query("""
+    WITH locked AS MATERIALIZED (
+        SELECT id FROM server_sessions
+         WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+         ORDER BY id FOR NO KEY UPDATE
+    )
+    SELECT count(*) FROM locked
+    """)
 async def lock_all(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:
     """Lock every session of the project, or without one of the team."""
-    await LOCK_ALL.one(conn, team_id=team_id, project_id=project_id)
+    ...
 
 
 @unprepared_query("""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cmserver.access.audit.repository import readers
 from cmserver.base.db import Db
-from cmserver.ops.activity.repository import DAYS, files, kinds
+from cmserver.ops.activity.repository import days, files, kinds
 from cmserver.recall.receipts.repository import that_show
 from tests.conftest import Cast
 from tests.house.test_plans import WHOLE_SORT, cast, crowd, crowded, database, plan
@@ -18,7 +18,7 @@ def of_project(cast: Cast, **values: object) -> dict[str, object]:
 
 async def test_days_kinds_and_files_read_the_newest_from_the_end_of_an_index(db: Db, crowd: Cast):
     for query, values in (
-        (DAYS, {"days": 30, "newest": 200}),
+        (days.query, {"count": 30, "newest": 200}),
         (kinds.query, {"newest": 200}),
         (files.query, {"newest": 200, "limit": 15}),
     ):

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.base.sql import Conn, Query, query
+from cmserver.base.sql import Conn, query
 from cmserver.observations.model import LIVE, LIVE_O
 
 OWNS: set[str] = set()
@@ -37,35 +37,30 @@ class FileCount(msgspec.Struct, frozen=True, kw_only=True):
     last_at: datetime
 
 
-DAYS = Query(
-    ActivityDay,
-    f"""
+@query(f"""
     WITH made AS (
         SELECT date_trunc('day', created_at, 'UTC') AS day, count(*) AS count
           FROM (SELECT created_at FROM observations
                  WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND {LIVE}
-                   AND created_at >= date_trunc('day', now(), 'UTC') - make_interval(days => %(days)s::integer - 1)
+                   AND created_at >= date_trunc('day', now(), 'UTC') - make_interval(days => %(count)s::integer - 1)
                  ORDER BY created_at DESC, id DESC LIMIT %(newest)s) newest
          GROUP BY 1
     ), begun AS (
         SELECT date_trunc('day', started_at, 'UTC') AS day, count(*) AS count FROM server_sessions
          WHERE project_id = %(project_id)s AND team_id = %(team_id)s
-           AND started_at >= date_trunc('day', now(), 'UTC') - make_interval(days => %(days)s::integer - 1)
+           AND started_at >= date_trunc('day', now(), 'UTC') - make_interval(days => %(count)s::integer - 1)
          GROUP BY 1
     )
     SELECT to_char(calendar.day AT TIME ZONE 'UTC', 'YYYY-MM-DD') AS day, coalesce(made.count, 0)::integer AS observations,
            coalesce(begun.count, 0)::integer AS sessions
-      FROM generate_series(0, %(days)s::integer - 1) AS ago
+      FROM generate_series(0, %(count)s::integer - 1) AS ago
      CROSS JOIN LATERAL (SELECT date_trunc('day', now(), 'UTC') - make_interval(days => ago) AS day) calendar
       LEFT JOIN made USING (day) LEFT JOIN begun USING (day)
      ORDER BY calendar.day
-    """,
-)
-
-
+    """)
 async def days(conn: Conn, team_id: UUID, project_id: UUID, count: int, *, newest: int) -> list[ActivityDay]:
     """The last `count` days, today the last of them. Only the `newest` observations are counted."""
-    return await DAYS.all(conn, team_id=team_id, project_id=project_id, days=count, newest=newest)
+    ...
 
 
 @query(f"""

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.base.sql import Conn, Query, query
+from cmserver.base.sql import Conn, query
 
 OWNS = {"project_joined_rows"}
 
@@ -19,21 +19,10 @@ class JoinedProject(msgspec.Struct, frozen=True, kw_only=True):
     target_id: UUID
 
 
-JOIN = Query(UUID, "SELECT %(project_id)s::uuid FROM join_project(%(project_id)s, %(target_id)s, %(team_id)s)")
-
-
-IS_WORKED_ON = Query(
-    bool,
-    """
-    SELECT EXISTS (SELECT FROM generation_lanes
-                    WHERE project_id = ANY (%(project_ids)s) AND team_id = %(team_id)s AND claim IS NOT NULL)
-    """,
-)
-
-
+@query("SELECT %(project_id)s::uuid FROM join_project(%(project_id)s, %(target_id)s, %(team_id)s)")
 async def join(conn: Conn, team_id: UUID, project_id: UUID, target_id: UUID) -> None:
     """Give the target all rows of the project, and mark that one as joined."""
-    await JOIN.one(conn, team_id=team_id, project_id=project_id, target_id=target_id)
+    ...
 
 
 @query("SELECT unnest(separate_project(%(project_id)s, %(team_id)s))")
@@ -54,9 +43,13 @@ async def has_joined(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
     ...
 
 
-async def is_worked_on(conn: Conn, team_id: UUID, *project_ids: UUID) -> bool:
-    """Whether a worker holds jobs of the projects at this moment."""
-    return await IS_WORKED_ON.one(conn, team_id=team_id, project_ids=list(project_ids))
+@query("""
+    SELECT EXISTS (SELECT FROM generation_lanes
+                    WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND claim IS NOT NULL)
+    """)
+async def is_worked_on(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
+    """Whether a worker holds jobs of the project at this moment."""
+    ...
 
 
 # Who started which of its sessions, and in which folder. Sessions of before the root was kept say the folder that their agent was

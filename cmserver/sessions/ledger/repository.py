@@ -23,10 +23,6 @@ from cmserver.sessions.ledger.model import (
 
 OWNS = {"turn_traces", "turn_ledger", "untraced_turns"}
 
-# Two sessions that end turns at the same time must see each other's traces.
-LOCK = Query(str, "SELECT pg_advisory_xact_lock(hashtextextended('turn_traces:' || %(project_id)s::text, 0))::text")
-
-
 PUT = Query(
     int,
     """
@@ -109,9 +105,11 @@ END_UNTRACED = Query(
 )
 
 
+# Two sessions that end turns at the same time must see each other's traces.
+@query("SELECT pg_advisory_xact_lock(hashtextextended('turn_traces:' || %(project_id)s::text, 0))::text")
 async def lock(conn: Conn, project_id: UUID) -> None:
     """Let other turns of the project wait with their traces until the transaction ends."""
-    await LOCK.first(conn, project_id=project_id)
+    ...
 
 
 @query("""
