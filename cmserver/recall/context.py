@@ -136,7 +136,7 @@ async def _gather(
     """The observations and summaries to select the index from; None when nothing is known at all."""
     team_id = principal.team_id
     files, session_id, reason = request.changed_files[:_FILES], request.session_id, request.reason
-    code, places = await read_marks(conn, team_id, project_id, request.clone_id)
+    code, places = await read_marks(conn, team_id, project_id, request.clone_id, request.head)
     with_files = bool(files) or code is not NO_MARKS
     newest = await repository.newest(conn, team_id, project_id, with_files=with_files, limit=_NEWEST)
     shared = await repository.shared(conn, team_id, project_id, with_files=with_files, limit=_SHARED)

@@ -64,7 +64,8 @@ class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
     reader: str | None = None
     is_preview: bool = False
     clone_id: UUID | None = None
-    """The clone in which the session works: what became of its files is marked."""
+    """The clone in which the session works: what became of its files is marked, while `head` is what it told of last."""
+    head: str = ""
     folders: Sequence[str] = ()
     """Where the agent works, and names that this place had before: what is near a project without memory is looked for by them."""
 

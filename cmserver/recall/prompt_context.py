@@ -138,7 +138,7 @@ async def build_prompt_context(
     except errors.QueryCanceled:  # somebody waits
         return None
     told = select_told(near)
-    code, _ = await read_marks(conn, principal.team_id, project.id, request.clone_id if told else None)
+    code, _ = await read_marks(conn, principal.team_id, project.id, request.clone_id if told else None, request.head)
     lines = await _render_lines(conn, principal.team_id, told, code)
     return await render_inline_context(
         conn,

@@ -1,6 +1,5 @@
 # shellcheck shell=sh
-# What commits did to the files of a clone since it told last: part of `hook`, which reads this file at a session's start, and where
-# another commit is checked out at a prompt than was told last.
+# What commits did to the files of a clone since it told last: part of `hook`, which reads this file at a session's start and at a prompt.
 
 CODE_SECONDS=0.8
 CODE_PROMPT_SECONDS=0.4
@@ -9,7 +8,8 @@ CODE_COMMITS=501  # one more than the server follows
 
 # tell_code: tells the server how this clone came from the commit that was told last to the one that is checked out, if that is another
 # one. `clone` is its id, and `told` is not empty when the server was asked. A repository's own config can name programs: none of them is
-# run, and nothing is fetched. What git cannot say in time is not known, and the server marks nothing then.
+# run, and nothing is fetched. What git cannot say in time is not known, and the server marks nothing then; at a prompt it is not told,
+# and the next start tells of the whole way.
 tell_code() {
     clone='' told=''
     case $top in
@@ -21,10 +21,10 @@ tell_code() {
         "$top" | "$main") ;;
         *) return 0 ;;
     esac
-    [ -z "$begins" ] || . ./branches.sh
     text=$(printf '%s' "$top" | cksum)
-    note=state/clone-${text%% *} known='' before='' refs='' refs_told=''
-    [ ! -r "$note" ] || { IFS= read -r known && IFS= read -r clone && IFS= read -r before && IFS= read -r refs_told; } <"$note"
+    note=state/clone-${text%% *} known='' before='' refs='' refs_told='' missed=''
+    [ ! -r "$note" ] ||
+        { IFS= read -r known && IFS= read -r clone && IFS= read -r before && IFS= read -r refs_told && IFS= read -r missed; } <"$note"
     [ "$known" = "$top" ] || clone='' before='' refs_told=''
     case $clone in
         *[!0-9a-f-]*) clone='' ;;
@@ -36,26 +36,53 @@ tell_code() {
         40-* | 64-*) ;;
         *) clone='' ;;
     esac
+    if [ -z "$begins" ]; then
+        [ -z "$clone" ] || [ "$before" = "$commit" ] || tell_at_prompt
+        return 0
+    fi
+    . ./branches.sh
     if [ -z "$clone" ]; then # its first session, or a lost state: from here on
         clone=$delivery before=$commit refs=$refs_told
         note_code
-    else
-        # A server that does not know how the clone got here would mark what may not be so.
-        read_code
-        if [ -z "$news" ]; then
-            :
-        elif [ "$now" -ge "$until" ] && post_code; then
-            note_code
-        else
-            clone=''
-        fi
-        rm -f "state/code-$$" "state/code-refs-$$" "state/code-unmerged-$$" "state/code-others-$$"
+        return 0
     fi
-    printf '%s\n%s\n%s\n%s\n%s\n' "$root" "${named:-${remote:-$root}}" "$clone" "$top" "$commit" >state/place
+    # A server that does not know how the clone got here would mark what may not be so.
+    read_code
+    if [ -z "$news" ]; then
+        :
+    elif [ "$now" -ge "$until" ] && post_code; then
+        note_code
+    else
+        clone=''
+    fi
+    rm -f "state/code-$$" "state/code-refs-$$" "state/code-unmerged-$$" "state/code-others-$$"
+}
+
+# tell_at_prompt: once of a commit. Branches are asked at a start only, where something is told of them: the next one finds `refs` to be
+# unknown, and asks.
+tell_at_prompt() {
+    if [ "$missed" = "$commit" ]; then
+        clone=''
+        return 0
+    fi
+    . ./changed.sh
+    forget_git
+    in_time="within $READ_SECONDS" refs=''
+    if command -v git >/dev/null && command -v base64 >/dev/null && read_way; then
+        printf '{"cloneId":"%s","before":"%s","head":"%s","log":"%s","diff":"%s"}' \
+            "$clone" "$before" "$commit" "$log" "$text" >"state/code-$$"
+        if post_code; then
+            note_code
+            return 0
+        fi
+    fi
+    rm -f "state/code-$$"
+    printf '%s\n%s\n%s\n%s\n%s\n' "$top" "$clone" "$before" "$refs_told" "$commit" >"$note"
+    clone=''
 }
 
 note_code() {
-    printf '%s\n%s\n%s\n%s\n' "$top" "$clone" "$commit" "$refs" >"$note"
+    printf '%s\n%s\n%s\n%s\n\n' "$top" "$clone" "$commit" "$refs" >"$note"
 }
 
 # git_code WORDS...: what git says, as base64 in `text`, and in the file `state/code-$$`; false where it does not say it in time.
@@ -76,16 +103,15 @@ run_git() {
 }
 
 # read_code: the body of the request into the file `state/code-$$`; `news` is empty where there is nothing to tell. Each change of
-# git's config above is one that may run a program. Branches are asked at a start only, where something is told of them: the next one
-# after a prompt finds `refs` to be unknown, and asks.
+# git's config above is one that may run a program.
 read_code() {
-    news='' way='' log='' text='' branches='' refs='' in_time="within $READ_SECONDS"
+    news='' way='' log='' text='' branches='' in_time="within $READ_SECONDS"
     if command -v git >/dev/null && command -v base64 >/dev/null; then
-        [ -z "$begins" ] || ask_branches
+        ask_branches
         { [ "$before" != "$commit" ] && ! read_way; } || way=",\"log\":\"$log\",\"diff\":\"$text\""
-        [ -z "$begins" ] || await_branches
+        await_branches
     fi
-    [ "$before" = "$commit" ] && { [ -z "$begins" ] || [ "$refs_told" = "$refs" ]; } || news=yes
+    [ "$before $refs_told" = "$commit $refs" ] || news=yes
     printf '{"cloneId":"%s","before":"%s","head":"%s"%s}' "$clone" "$before" "$commit" "$way$branches" >"state/code-$$"
 }
 
@@ -117,7 +143,7 @@ post_code() {
     case $first in
         *'"known":false'*)
             [ -n "$unknown" ] ||
-                unknown='What changed in this clone since its last session is not known: nothing is marked as changed.'
+                unknown='What changed in this clone since it was told last is not known: nothing is marked as changed.'
             ;;
     esac
 }

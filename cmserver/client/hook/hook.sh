@@ -554,24 +554,13 @@ hook() {
         [ "$now" -ge "$until" ] || seconds=0.9 # it is tried nevertheless: somebody waits for its answer, and it costs little
     fi
     # The first call after a folder's name has changed says so, whatever it is: the next session is stored under the new one.
-    known='' text='' clone='' clone_top='' clone_commit=''
-    [ ! -f state/place ] || {
-        IFS= read -r known && IFS= read -r text && IFS= read -r clone && IFS= read -r clone_top && IFS= read -r clone_commit
-    } <state/place
+    known='' text=''
+    [ ! -f state/place ] || { IFS= read -r known && IFS= read -r text; } <state/place
     if [ "$event" = SessionStart ] || [ "$known" != "$root" ] || [ "$text" != "${named:-${remote:-$root}}" ]; then
         name_before
         header X-Cmserver-Name-Before "$before"
         printf '%s\n%s\n' "$root" "$name" >state/place
-        clone=''
     fi
-    moved=''
-    case $agent:$event in
-        claude-code:UserPromptSubmit | codex:UserPromptSubmit | gemini:BeforeAgent) # what is told with a prompt has marks
-            [ -z "$clone" ] || [ -z "$commit" ] || [ "$clone_top" != "$top" ] || [ "$clone_commit" = "$commit" ] || moved=yes
-            ;;
-    esac
-    [ -n "$top" ] && [ "$clone_top" = "$top" ] && [ "$clone_commit" = "$commit" ] || clone=''
-    [ -n "$begins" ] || header X-Cmserver-Clone "$clone"
 
     if [ -z "$current" ]; then
         send -
@@ -604,30 +593,36 @@ hook() {
         [ "$failures" -eq 0 ] || warn_user "$trouble"
         exit 0
     fi
+    told=''
+    case $begins-$agent:$event in
+        yes-*)
+            . ./changed.sh
+            sweep_git
+            forget_git
+            changed_files
+            . ./code.sh
+            tell_code
+            ;;
+        -claude-code:UserPromptSubmit | -codex:UserPromptSubmit | -gemini:BeforeAgent) # what is told with a prompt has marks
+            . ./code.sh
+            tell_code
+            [ -z "$clone" ] || printf 'X-Cmserver-Clone: %s\n' "$clone" >>"spool/$current.head"
+            ;;
+    esac
     if [ -n "$begins" ]; then
-        . ./changed.sh
-        sweep_git
-        forget_git
-        changed_files
-        . ./code.sh
-        tell_code
         {
             [ -z "$changed" ] || printf 'X-Cmserver-Changed-Files: %s\n' "$changed"
             [ -z "$clone" ] || printf 'X-Cmserver-Clone: %s\n' "$clone"
         } >>"spool/$current.head"
         [ "$seconds" = 0.9 ] || [ -z "$top" ] || seconds=1.9 # git had the rest
         [ "$seconds" = 0.9 ] || [ -z "$told" ] || seconds=0.9 # and the server
-    elif [ -n "$moved" ]; then # a pull, a checkout, a commit within the session
-        . ./code.sh
-        tell_code
-        [ -z "$clone" ] || printf 'X-Cmserver-Clone: %s\n' "$clone" >>"spool/$current.head"
     fi
 
     send
     case $verdict in
         taken)
             settled=yes
-            [ "$event" != SessionStart ] && [ -z "$moved" ] || add_warnings
+            [ "$event" != SessionStart ] && [ -z "$told" ] || add_warnings
             print_line "$answer"
             [ "$event" != BeforeAgent ] || [ -z "$begun" ] || rm -f "$begun"
             [ -z "$watched" ] || leave_left

@@ -318,7 +318,12 @@ class HookTaker:
 def _new_request(delivery: HookDelivery, reason: ContextReason, session_id: UUID | None) -> ContextRequest:
     headers = delivery.headers
     return ContextRequest(
-        reason=reason, session_id=session_id, platform=delivery.platform, reader=headers.hook or None, clone_id=headers.clone_id
+        reason=reason,
+        session_id=session_id,
+        platform=delivery.platform,
+        reader=headers.hook or None,
+        clone_id=headers.clone_id,
+        head=headers.git_commit,
     )
 
 

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from cmserver.git.clones.follow import is_gone
-from cmserver.git.clones.model import CommittedChange, CommittedChanges
+from cmserver.git.clones.model import HASH_CHARS, CommittedChange, CommittedChanges
 from cmserver.observations.plain import one_line
 
 _PATH = re.compile(r"(?<![^\s\"'`(\[])[\w.@+-]+(?:/[\w.@+-]+)*/[\w.@+-]*[\w@+-](?=[.,;:!?]*[\s\"'`)\]]|[.,;:!?]*$|:\d)")
 """A path as a word of its own: not what follows a `/`, a `~`, a variable or a host."""
+_ODD_IN_PATH, _ODD_IN_NAME = re.compile(r"[^\w.+/@=,\[\]-]"), re.compile(r"[^\w .,'-]")
+"""What could end the mark, and begin what is no name."""
 _SHORT_HASH, _NAME_CHARS, _PATH_CHARS = 7, 40, 100
 _MAX_MOVES = 20
 
@@ -25,12 +27,12 @@ class CodeMarks:
     def __init__(self, changes: CommittedChanges) -> None:
         self._changes = changes
 
-    def describe(self, files: Sequence[str], text: str, at: datetime | None, *, is_committed: bool = False) -> str:
+    def describe(self, files: Sequence[str], text: str, at: datetime | None, *, own_commits: Sequence[str] = ()) -> str:
         """The mark of a line of that time, with a space before it; "" for none, and for a line without a time.
 
         `files` are those that the line is about, by their paths in the project; besides them it is about those whose path its text
-        has. `at` is when its turn ended: what a commit did before is no news to the line. `is_committed` is whether what it tells
-        was committed at that time. A file that is gone comes before one that was changed.
+        has. `at` is when its turn ended: what a commit did before is no news to the line. `own_commits` are those that its turn
+        made. A file that is gone comes before one that was changed.
         """
         if not self._changes or at is None:
             return ""
@@ -45,8 +47,9 @@ class CodeMarks:
             if is_gone(done):
                 if not is_gone(done[: -len(since)]):  # else it was gone at that time
                     gone.append(self._describe_gone(path, done[-1]))
-            # The first commit after it may hold just what the line tells. A file that went and came back may be what it was.
-            elif len(since) > (0 if is_committed else 1) and not any(change.kind in {"D", "R"} for change in since):
+            # The first commit after it may hold just what the line tells, as a squash of those of its turn does, unless the clone
+            # has one of these. A file that went and came back may be what it was.
+            elif len(since) > (0 if _has_one(done, own_commits) else 1) and not any(change.kind in {"D", "R"} for change in since):
                 changed.append(f"{_shown(path)} was changed since, last in {_commit(done[-1])}")
         if gone:
             more = f"; {len(gone) - 1} more of its files are gone" if len(gone) > 1 else ""
@@ -74,10 +77,14 @@ NO_MARKS = CodeMarks({})
 """Where nothing is known of a clone."""
 
 
+def _has_one(done: Sequence[CommittedChange], commits: Sequence[str]) -> bool:
+    return any(change.commit.startswith(commit[:HASH_CHARS]) for change in done for commit in commits)
+
+
 def _commit(change: CommittedChange) -> str:
-    by = f", by {one_line(change.author, _NAME_CHARS)}" if change.author else ""
+    by = f", by {one_line(_ODD_IN_NAME.sub('_', change.author), _NAME_CHARS)}" if change.author else ""
     return f"{change.commit[:_SHORT_HASH]}{by}"
 
 
 def _shown(path: str) -> str:
-    return one_line(path, _PATH_CHARS)
+    return one_line(_ODD_IN_PATH.sub("_", path), _PATH_CHARS)

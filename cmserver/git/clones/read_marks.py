@@ -12,10 +12,16 @@ from cmserver.git.clones.marks import NO_MARKS, CodeMarks
 from cmserver.git.clones.model import HASH_CHARS, CommitPlaces
 
 
-async def read_marks(conn: Conn, team_id: UUID, project_id: UUID, clone_id: UUID | None) -> tuple[CodeMarks, CommitPlaces]:
-    """What commits did to the clone's files, and which of its commits are not merged; nothing for an unknown one."""
+async def read_marks(
+    conn: Conn, team_id: UUID, project_id: UUID, clone_id: UUID | None, head: str
+) -> tuple[CodeMarks, CommitPlaces]:
+    """What commits did to the clone's files, and which of its commits are not merged.
+
+    Nothing for an unknown one, and where `head`, which is checked out now, is not the commit that it told last: it may have gone
+    back after it told, without having heard that this was taken.
+    """
     clone = await repository.find(conn, team_id, project_id, clone_id) if clone_id is not None else None
-    if clone is None:
+    if clone is None or clone.head != head:
         return NO_MARKS, {}
     return CodeMarks(clone.changes) if clone.changes else NO_MARKS, clone.places
 

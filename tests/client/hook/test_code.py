@@ -216,6 +216,63 @@ def test_what_the_server_did_not_take_at_a_prompt_is_told_at_the_next_start(
     assert started.headers["x-cmserver-clone"] == code.payload["cloneId"]
 
 
+def test_a_prompt_says_its_clone_whatever_other_sessions_of_the_agent_do(
+    agent: Agent,
+    server: Recorder,
+    repository: Repository,
+    start: Callable[[Path], list[Sent]],
+    prompt: Callable[[], tuple[list[Sent], dict[str, object]]],
+):
+    repository.git("worktree", "add", "-q", str(agent.home / "other"), "-b", "side")
+    (started,) = start(repository.folder)
+    start(agent.home / "other")
+    start(agent.work)
+    repository.commit("Second")
+    server.reply = lambda sent: Reply(body=b'{"known":true}') if sent.path == CODE else Reply()
+
+    (code, asked), _ = prompt()
+
+    assert code.payload["cloneId"] == started.headers["x-cmserver-clone"] == asked.headers["x-cmserver-clone"]
+
+
+def test_what_git_does_not_say_at_a_prompt_is_left_to_the_next_start(
+    agent: Agent,
+    server: Recorder,
+    repository: Repository,
+    start: Callable[[Path], list[Sent]],
+    prompt: Callable[[], tuple[list[Sent], dict[str, object]]],
+):
+    start(repository.folder)
+    repository.commit("Second")
+    (agent.bin / "git").write_text("#!/bin/sh\nexit 1\n")
+    (agent.bin / "git").chmod(0o755)
+    (asked,), _ = prompt()
+    (agent.bin / "git").unlink()
+    (again,), _ = prompt()
+    server.reply = lambda sent: Reply(body=b'{"known":true}') if sent.path == CODE else Reply()
+    code, _ = start(repository.folder)
+
+    assert [sent.path == CODE or "x-cmserver-clone" in sent.headers for sent in (asked, again)] == [False, False]
+    assert b64decode(str(code.payload["log"])).count(b">\0") == 1
+
+
+def test_what_the_environment_says_of_git_is_not_said_of_the_clone_at_a_prompt(
+    agent: Agent, server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]]
+):
+    start(repository.folder)
+    head = repository.commit("Second")
+    other = Repository(agent.home / "other")
+    other.commit("Other")
+    trace = agent.home / "trace"
+
+    env = {"GIT_DIR": str(other.folder / ".git"), "GIT_TRACE": str(trace)}
+    agent.hook("UserPromptSubmit", {"number": 1, "prompt": "x"}, cwd=repository.folder, env=env)
+
+    code, _ = server.sent[-2:]
+    assert head.encode() in b64decode(str(code.payload["log"]))
+    assert not trace.exists()
+
+
 def test_a_commit_that_is_gone_at_a_prompt_is_said_to_the_user_once(
     server: Recorder,
     repository: Repository,

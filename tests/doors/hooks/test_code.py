@@ -44,9 +44,9 @@ def tell(client: AsyncClient, cast: Cast):
     return post
 
 
-async def start(client: AsyncClient, cast: Cast, clone_id: object, session: str) -> str:
-    """The index that a session of that clone is told."""
-    headers = {**cast.alice.headers, **PROJECT, "X-Cmserver-Clone": str(clone_id)}
+async def start(client: AsyncClient, cast: Cast, clone_id: object, session: str, head: str = NEXT) -> str:
+    """The index that a session of that clone is told, in which this commit is checked out."""
+    headers = {**cast.alice.headers, **PROJECT, "X-Cmserver-Clone": str(clone_id), "X-Cmserver-Git-Commit": head}
     payload = {"session_id": session, "cwd": "/home/ann/orders", "hook_event_name": "SessionStart", "source": "startup"}
     answer = await client.post("/v1/hooks/claude-code", json=payload, headers=headers)
     return answer.json()["hookSpecificOutput"]["additionalContext"]
@@ -68,6 +68,7 @@ async def test_a_line_whose_file_is_gone_says_so_in_that_clone_and_in_no_other(
     assert "takes the lock first now (src/pay.py was removed in bbbbbbb, by Ann) ~" in text
     assert text.count("(src/") == 1
     assert "was removed" not in await start(client, cast, theirs, "s2")
+    assert "was removed" not in await start(client, cast, ours, "s3", HEAD)  # of which it could not tell yet
 
 
 async def test_an_unknown_way_forgets_what_was_known_of_the_clone(client: AsyncClient, cast: Cast, make: Make, tell: Any):
@@ -78,7 +79,7 @@ async def test_an_unknown_way_forgets_what_was_known_of_the_clone(client: AsyncC
     answer = await tell(clone, before=NEXT, head=HEAD)
 
     assert answer.json() == {"known": False}
-    assert "was removed" not in await start(client, cast, clone, "s1")
+    assert "was removed" not in await start(client, cast, clone, "s1", HEAD)
 
 
 async def test_a_way_that_begins_elsewhere_than_the_last_one_ended_is_unknown_once(
@@ -91,7 +92,7 @@ async def test_a_way_that_begins_elsewhere_than_the_last_one_ended_is_unknown_on
     answers = [await tell(clone, before=before, head=head, log="", diff="") for before, head in ((FIRST, HEAD), (HEAD, "c" * 40))]
 
     assert [answer.json() for answer in answers] == [{"known": False}, {"known": True}]
-    assert "was removed" not in await start(client, cast, clone, "s1")
+    assert "was removed" not in await start(client, cast, clone, "s1", "c" * 40)
 
 
 async def test_a_clone_makes_no_project(client: AsyncClient, cast: Cast, db: Db):
@@ -229,7 +230,7 @@ async def test_a_turn_is_told_with_its_branch_where_all_of_it_was_on_one(
     ours = uuid4()
     await tell(ours, before=FIRST, head=HEAD, log="", diff="", branches={"unmerged": encode(UNMERGED)})
 
-    text = await start(client, cast, ours, "s2")
+    text = await start(client, cast, ours, "s2", HEAD)
 
     line = next(line for line in text.splitlines() if "please, number 0." in line)
     assert line.count("(on branch") == bool(mark)
@@ -244,13 +245,13 @@ async def test_a_place_is_of_one_clone_and_is_told_at_a_start_alone_until_git_do
     ours = uuid4()
     await tell(ours, before=FIRST, head=HEAD, log="", diff="", branches={"unmerged": encode(UNMERGED)})
 
-    assert "(on branch backup)" in await start(client, cast, ours, "s2")
-    assert "on branch" not in await start(client, cast, uuid4(), "s3")
-    headers = {**cast.alice.headers, **PROJECT, "X-Cmserver-Clone": str(ours)}
+    assert "(on branch backup)" in await start(client, cast, ours, "s2", HEAD)
+    assert "on branch" not in await start(client, cast, uuid4(), "s3", HEAD)
+    headers = {**cast.alice.headers, **PROJECT, "X-Cmserver-Clone": str(ours), "X-Cmserver-Git-Commit": HEAD}
     payload = {"session_id": "s4", "cwd": "/x", "hook_event_name": "UserPromptSubmit", "prompt": "How often does it retry now?"}
     assert "on branch" not in (await client.post("/v1/hooks/claude-code", json=payload, headers=headers)).text
     await tell(ours, before=HEAD, head=HEAD, log="", diff="")
-    assert "on branch" not in await start(client, cast, ours, "s5")
+    assert "on branch" not in await start(client, cast, ours, "s5", HEAD)
 
 
 async def test_what_is_no_list_of_branches_marks_nothing(tell: Any, db: Db):
