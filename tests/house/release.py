@@ -64,11 +64,12 @@ def release(version: str, repository: str) -> None:
 
 
 _NEXT = """\
-Version {version} is committed, and dist/ has its wheel, source archive, bill of materials, server.json and SHA256SUMS.
+Version {version} is committed, and dist/ has its wheel, source archive, clients, bill of materials, server.json and SHA256SUMS.
 Nothing is published. To publish it:
 
   git tag v{version} && git push origin HEAD v{version}
-  uv publish dist/cmserver-{version}*.whl dist/cmserver-{version}.tar.gz
+  uv publish dist/cmserver-{version}*.whl dist/cmserver-{version}.tar.gz dist/cmserver_client-{version}*
+  npm publish dist/cmserver-client-{version}.tgz
   docker build . -f Containerfile --build-arg VERSION={version} --build-arg REVISION={revision} --build-arg SOURCE={repository} \\
     -t IMAGE:{version}
   (cd dist && mcp-publisher publish)

@@ -12,7 +12,7 @@ from tests.house.house import PACKAGE, ROOT, Source, source, sources
 
 _START = re.compile(r"""(?:\bpython[\d.]*|\$python|\$candidate)["',]*\s+["']?(-\w+)""")
 _ISOLATING = {"-I", "-EP"}
-_OF_DEVELOPERS = {"bench", "check", "release", "screenshots", "storm", "test"}
+_OF_DEVELOPERS = {"bench", "build", "check", "release", "screenshots", "storm", "test"}
 """Programs of bin/ that work in the checkout, whose tests they have to find there."""
 _MAY_NAME_PYTHON = {"cmserver.base.own_command", "cmserver.cli.service_unit"}
 """The one starts it, the other looks whether another user can reach it."""

@@ -61,7 +61,8 @@ def test_what_is_published_is_of_one_version_and_has_its_checksums(clone: Path):
     assert sums == {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in dist.iterdir() if path.name != "SHA256SUMS"
     }
-    assert set(sums) == {wheel.name, archive.name, "cmserver-3.1.4.cdx.json", "server.json"}
+    clients = {"cmserver_client-3.1.4-py3-none-any.whl", "cmserver_client-3.1.4.tar.gz", "cmserver-client-3.1.4.tgz"}
+    assert set(sums) == {wheel.name, archive.name, *clients, "cmserver-3.1.4.cdx.json", "server.json"}
 
     entry = json.loads((dist / "server.json").read_text())
     metadata = zipfile.ZipFile(wheel).read("cmserver-3.1.4.dist-info/METADATA").decode()
@@ -90,8 +91,8 @@ def test_what_is_published_is_of_one_version_and_has_its_checksums(clone: Path):
 
 def test_the_source_archive_makes_the_same_wheel(clone: Path, tmp_path: Path):
     run(clone / "bin" / "build", folder=clone)
-    (built,) = (clone / "dist").glob("*.whl")
-    (archive,) = (clone / "dist").glob("*.tar.gz")
+    (built,) = (clone / "dist").glob("cmserver-*.whl")
+    (archive,) = (clone / "dist").glob("cmserver-*.tar.gz")
     with tarfile.open(archive) as tar:
         tar.extractall(tmp_path / "source")
     (source,) = (tmp_path / "source").iterdir()

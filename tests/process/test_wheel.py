@@ -176,6 +176,6 @@ def test_bin_build_makes_what_is_published(folder: Path):
 
     run(clone / "bin" / "build", folder=folder)
 
-    (built,) = (clone / "dist").glob("*.whl")
-    assert [file.suffix for file in sorted((clone / "dist").iterdir())] == [".whl", ".gz"]
+    (built,) = (clone / "dist").glob("cmserver-*.whl")
+    assert sorted(file.suffix for file in (clone / "dist").iterdir()) == [".gz", ".gz", ".tgz", ".whl", ".whl"]
     assert "cmserver/not_committed.py" not in zipfile.ZipFile(built).namelist()
