@@ -28,14 +28,8 @@ from tests.house.examples import blocks
 from tests.house.house import ROOT
 
 _HERE = Path(__file__).parent
-_TYPESCRIPT = {
-    "integer": "number",
-    "array": "Array<{}>",
-    "object": "Record<string, {}>",
-    "any": "unknown",
-    "words": "{}",
-    "or": " | ",
-}
+_TYPES = {"integer": "number", "array": "Array<{}>", "object": "Record<string, {}>", "any": "unknown"}
+_TYPESCRIPT = _TYPES | {"words": "{}", "or": " | "}
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None", "any": "Any"}
 _PYTHON = {**_PLAIN, "array": "list[{}]", "object": "dict[str, {}]", "words": "Literal[{}]", "or": ", "}
 _ANSWERED = _PYTHON | {"words": "str"}  # a newer server may know more words
@@ -50,26 +44,13 @@ _ASYNC = [
     (r"`(client\.pages)", r"`async for page in \1"),
 ]
 """What makes the asynchronous class of the other one."""
-_IMPORTS = """\
-from collections.abc import AsyncIterator, Awaitable
-from typing import Literal
-from msgspec import UnsetType
-import httpx
-"""
-_PROJECT = """\
-[build-system]
-requires = ["hatchling>=1.27"]
-build-backend = "hatchling.build"
-
-[project]
-name = "cmserver-client"
-readme = "README.md"
-"""
+_IMPORTS = "from collections.abc import AsyncIterator, Awaitable\nfrom typing import Literal\nfrom msgspec import UnsetType\n"
+_PROJECT = '[build-system]\nrequires = ["hatchling>=1.27"]\nbuild-backend = "hatchling.build"\n\n[project]\n'
 Fields = list[tuple[str, bool, Any]]
 """Name on the wire, whether it is required, and the schema."""
 
 
-class ClientMethod(msgspec.Struct, frozen=True, kw_only=True):
+class ClientMethod(msgspec.Struct, frozen=True):
     """A route as a method: what it takes in `path`, `query`, and `body` or, where that is no object, `whole`; answers by status."""
 
     name: str
@@ -113,13 +94,9 @@ def list_methods(document: Any) -> Iterator[ClientMethod]:
             places |= {"body": list_fields(document, body["$ref"])} if "$ref" in body else {"whole": [("body", True, body)]}
         if any(len(forms) > 1 or "anyOf" in forms[JSON]["schema"] for forms in answers.values()):  # a method has one type
             places = {place: [row for row in rows if row[0] != "format"] for place, rows in places.items()}
-        yield ClientMethod(
-            name=name_method(method, path),
-            route=f"{method.upper()} {path}",
-            text=operation["summary"],
-            places=places,
-            answers={status: forms[JSON]["schema"].get("anyOf", [forms[JSON]["schema"]])[0] for status, forms in answers.items()},
-        )
+        schemas = {status: forms[JSON]["schema"] for status, forms in answers.items()}
+        schemas = {status: schema.get("anyOf", [schema])[0] for status, schema in schemas.items()}
+        yield ClientMethod(name_method(method, path), f"{method.upper()} {path}", operation["summary"], places, schemas)
 
 
 def list_fields(document: Any, name: str) -> Fields:
@@ -198,16 +175,16 @@ def write_struct(name: str, document: Any, speech: dict[str, str]) -> str:
 def write_python(document: Any, folder: Path) -> None:
     """The package `cmserver_client`."""
     methods = [*list_methods(document)]
-    given = find_components(document, [method.arguments for method in methods])
-    names = sorted(given | find_components(document, [method.answers for method in methods]))
-    structs = [write_struct(name, document, _PYTHON if name in given else _ANSWERED) for name in names]
+    answered = find_components(document, [method.answers for method in methods])
+    names = sorted(answered | find_components(document, [method.arguments for method in methods]))
+    structs = [write_struct(name, document, _ANSWERED if name in answered else _PYTHON) for name in names]
     shared, start, class_ = (_HERE / "runtime.py").read_text(encoding="utf-8").partition("class Client")
     asynchronous = class_ = start + class_ + "".join(map(write_method, methods))
     for pattern, after in _ASYNC:
         asynchronous = re.sub(pattern, after, asynchronous, flags=re.MULTILINE)
     folder.mkdir(parents=True)
     (folder / "py.typed").touch()
-    module = "\n\n".join([shared.replace("import httpx\n", _IMPORTS, 1), class_, asynchronous, *structs])
+    module = "\n\n".join([shared.replace("import httpx\n", f"import httpx\n{_IMPORTS}", 1), class_, asynchronous, *structs])
     (folder / "__init__.py").write_text(module, encoding="utf-8")
     for words in (["check", "--fix", "--select=I,D209,F541,RUF036"], ["format", "--line-length=132"]):
         subprocess.run([sys.executable, "-m", "ruff", *words, "--quiet", "--isolated", folder], check=True)
@@ -231,7 +208,7 @@ def write_typescript(document: Any, folder: Path) -> None:
         text = write_text(f"{method.text}\n\n{method.route}")
         types += f"/** {text} */\n{name}({takes}): Promise<{method.write_answer(_TYPESCRIPT)}>;\n"
         call = write_call(method, "args.{}".format, "`{}`", "undefined")
-        code += f"\n  {name}(args = {{}}) {{\n    return this._send([{', '.join(method.answers)}], {call});\n  }}\n"
+        code += f"\n  async {name}(args = {{}}) {{\n    return this._send([{', '.join(method.answers)}], {call});\n  }}\n"
     interfaces = [f"\nexport interface {name} {{\n{write_members(list_fields(document, name))}}}\n" for name in used]
     folder.mkdir(parents=True)
     (folder / "index.d.ts").write_text(f"{types}}}\n" + "".join(interfaces), encoding="utf-8")
@@ -244,7 +221,8 @@ def build(dist: Path) -> None:
     about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needs = [need for need in about["dependencies"] if need.startswith(("httpx>", "msgspec>"))]
     shared = {"version": __version__, "description": f"The client of cmserver. {about['description']}", "license": about["license"]}
-    project = {**shared, "requires-python": about["requires-python"], "dependencies": needs}
+    project = {"name": "cmserver-client", **shared, "readme": "README.md", "dependencies": needs}
+    project["requires-python"] = about["requires-python"]
     exports = {".": {"types": "./index.d.ts", "default": "./index.js"}}
     package = {"name": "cmserver-client", **shared, "type": "module", "exports": exports, "engines": {"node": ">=20"}}
     page = blocks((ROOT / "docs" / "howto" / "script-it.md").read_text(encoding="utf-8"))
