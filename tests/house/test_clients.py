@@ -63,6 +63,15 @@ class LoopTransport(httpx.BaseTransport):
         return httpx.Response(answer.status_code, headers=answer.headers, content=await answer.aread())
 
 
+class NewerServer(httpx.ASGITransport):
+    """The application as it may be later: it knows one more word for what was done, and answers with one more field."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        answer = await super().handle_async_request(request)
+        text = (await answer.aread()).replace(b'"created"', b'"framed"').replace(b"{", b'{"mood":1,', 1)
+        return httpx.Response(answer.status_code, content=text)
+
+
 # ---- the methods
 
 
@@ -140,6 +149,8 @@ async def test_a_script_writes_searches_reads_and_pages(package: Any, app: AsgiF
         changed = await client.patch_observation(id=str(stored[0].number), subtitle="In the shop")
         cleared = await client.patch_observation(id=str(stored[0].number), subtitle=None)
 
+    with pytest.raises(RuntimeError, match="closed"):
+        await client.get_server()
     assert {hit.title for hit in hits.observations} == set(titles)
     assert read.observation.title == titles[0]
     assert [[row.title for row in page.observations] for page in pages] == [[titles[2], titles[1]], [titles[0]]]
@@ -160,6 +171,14 @@ async def test_without_asyncio_it_is_the_same(package: Any, app: AsgiFrame, cast
 
     assert counts == [2, 1]
     assert (event.payload, event.generate) == ({"a": [1, None]}, False)
+
+
+async def test_the_answer_of_a_newer_server_is_read(package: Any, app: AsgiFrame, cast: Cast):
+    newer = NewerServer(transport(app).app)
+    async with package.AsyncClient("http://cmserver", cast.alice.key, transport=newer) as client:
+        stored = await client.post_observations(project_id="github.com/acme/orders", title="It is retried")
+
+    assert (stored.action, stored.observation.title) == ("framed", "It is retried")
 
 
 async def test_a_refusal_is_one_error_with_its_code_and_the_wrong_fields(package: Any, app: AsgiFrame, cast: Cast):

@@ -94,8 +94,7 @@ def list_methods(document: Any) -> Iterator[ClientMethod]:
             places |= {"body": list_fields(document, body["$ref"])} if "$ref" in body else {"whole": [("body", True, body)]}
         if any(len(forms) > 1 or "anyOf" in forms[JSON]["schema"] for forms in answers.values()):  # a method has one type
             places = {place: [row for row in rows if row[0] != "format"] for place, rows in places.items()}
-        schemas = {status: forms[JSON]["schema"] for status, forms in answers.items()}
-        schemas = {status: schema.get("anyOf", [schema])[0] for status, schema in schemas.items()}
+        schemas = {status: forms[JSON]["schema"].get("anyOf", [forms[JSON]["schema"]])[0] for status, forms in answers.items()}
         yield ClientMethod(name_method(method, path), f"{method.upper()} {path}", operation["summary"], places, schemas)
 
 
@@ -115,14 +114,13 @@ def find_components(document: Any, schemas: object) -> set[str]:
 
 
 def write_type(schema: Any, speech: dict[str, str]) -> str:
-    inner = schema.get("items", schema.get("additionalProperties"))
+    kind, inner = str(schema.get("type", "any")), schema.get("items", schema.get("additionalProperties"))
     if "$ref" in schema:
         return schema["$ref"].removeprefix(PREFIX)
     if "enum" in schema:
         return speech["words"].format(speech["or"].join(map(json.dumps, schema["enum"])))
     if "anyOf" in schema:
         return " | ".join(dict.fromkeys(write_type(variant, speech) for variant in schema["anyOf"]))
-    kind: str = schema.get("type", "any")
     type_ = speech.get(kind, kind)
     return type_ if inner is None else type_.format(write_type(inner, speech))
 
@@ -220,11 +218,11 @@ def build(dist: Path) -> None:
     document = describe_routes()
     about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needs = [need for need in about["dependencies"] if need.startswith(("httpx>", "msgspec>"))]
-    shared = {"version": __version__, "description": f"The client of cmserver. {about['description']}", "license": about["license"]}
-    project = {"name": "cmserver-client", **shared, "readme": "README.md", "dependencies": needs}
-    project["requires-python"] = about["requires-python"]
+    text = f"The client of cmserver. {about['description']}"
+    shared = {"name": "cmserver-client", "version": __version__, "description": text, "license": about["license"]}
+    project = {**shared, "readme": "README.md", "dependencies": needs, "requires-python": about["requires-python"]}
     exports = {".": {"types": "./index.d.ts", "default": "./index.js"}}
-    package = {"name": "cmserver-client", **shared, "type": "module", "exports": exports, "engines": {"node": ">=20"}}
+    package = {**shared, "type": "module", "exports": exports, "engines": {"node": ">=20"}}
     page = blocks((ROOT / "docs" / "howto" / "script-it.md").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as made:
         python, npm = Path(made, "python"), Path(made, "npm")
@@ -235,11 +233,11 @@ def build(dist: Path) -> None:
         (npm / "package.json").write_text(json.dumps(package, indent=2) + "\n", encoding="utf-8")
         for folder, language in ((python, "python"), (npm, "ts")):
             shown = "\n".join(f"```{language}\n{block.text}```\n" for block in page if block.language == language)
-            (folder / "README.md").write_text(f"# cmserver-client\n\n{shared['description']}\n\n{shown}", encoding="utf-8")
+            (folder / "README.md").write_text(f"# cmserver-client\n\n{text}\n\n{shown}", encoding="utf-8")
             (folder / "LICENSE").write_bytes((ROOT / "LICENSE").read_bytes())
         subprocess.run([sys.executable, "-I", "-m", "hatchling", "build", "-d", dist.resolve()], cwd=python, check=True)
-        archive = dist / f"cmserver-client-{__version__}.tgz"
-        with gzip.GzipFile(archive, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+        archive = gzip.GzipFile(dist / f"cmserver-client-{__version__}.tgz", "wb", mtime=0)
+        with archive, tarfile.open(fileobj=archive, mode="w") as tar:
             for file in sorted(npm.iterdir()):
                 row = tarfile.TarInfo(f"package/{file.name}")
                 row.size = file.stat().st_size

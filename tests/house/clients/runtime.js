@@ -1,8 +1,8 @@
 export class ApiError extends Error {
   constructor(status, refusal) {
     super(refusal.message ?? "This is no answer of cmserver.");
-    Object.assign(this, { name: "ApiError", status, code: refusal.error ?? "", issues: refusal.issues ?? [] });
-    this.requestId = refusal.requestId ?? "";
+    const { error = "", issues = [], requestId = "" } = refusal;
+    Object.assign(this, { name: "ApiError", status, code: error, issues, requestId });
   }
 }
 
