@@ -103,14 +103,11 @@ def list_fields(document: Any, name: str) -> Fields:
     return [(field, field in component.get("required", []), schema) for field, schema in component["properties"].items()]
 
 
-def find_components(document: Any, schemas: object) -> set[str]:
+def find_components(document: Any, schemas: object, known: frozenset[str] = frozenset()) -> set[str]:
     """Names of the components that the schemas refer to, at any depth."""
-    found, texts = set[str](), [str(schemas)]
-    while texts:
-        names = set(re.findall(rf"{PREFIX}(\w+)", texts.pop())) - found
-        found |= names
-        texts += [str(document["components"]["schemas"][name]) for name in names]
-    return found
+    names = set(re.findall(rf"{PREFIX}(\w+)", str(schemas))) - known
+    inner = [document["components"]["schemas"][name] for name in names]
+    return names | find_components(document, inner, known | names) if names else names
 
 
 def write_type(schema: Any, speech: dict[str, str]) -> str:
@@ -190,7 +187,7 @@ def write_python(document: Any, folder: Path) -> None:
 
 def write_members(fields: Fields) -> str:
     rows = ((name if must else f"{name}?", write_type(schema, _TYPESCRIPT), schema) for name, must, schema in fields)
-    return "".join(f"/** {write_text(schema.get('description', name))} */\n{name}: {type_};\n" for name, type_, schema in rows)
+    return "".join(f"  /** {write_text(schema.get('description', name))} */\n  {name}: {type_};\n" for name, type_, schema in rows)
 
 
 def write_typescript(document: Any, folder: Path) -> None:
@@ -202,9 +199,9 @@ def write_typescript(document: Any, folder: Path) -> None:
     for method in methods:
         name = re.sub(r"_(\w)", lambda letter: letter[1].upper(), method.name)
         optional = "" if any(must for _, must, _ in method.arguments) else "?"
-        takes = f"args{optional}: {{\n{write_members(method.arguments)}}}" if method.arguments else ""
-        text = write_text(f"{method.text}\n\n{method.route}")
-        types += f"/** {text} */\n{name}({takes}): Promise<{method.write_answer(_TYPESCRIPT)}>;\n"
+        takes = f"args{optional}: {{\n{write_members(method.arguments)}  }}" if method.arguments else ""
+        types += f"\n  /** {write_text(method.text)} {method.route} */\n  {name}({takes})"
+        types += f": Promise<{method.write_answer(_TYPESCRIPT)}>;\n"
         call = write_call(method, "args.{}".format, "`{}`", "undefined")
         code += f"\n  async {name}(args = {{}}) {{\n    return this._send([{', '.join(method.answers)}], {call});\n  }}\n"
     interfaces = [f"\nexport interface {name} {{\n{write_members(list_fields(document, name))}}}\n" for name in used]
