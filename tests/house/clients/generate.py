@@ -218,8 +218,7 @@ def build(dist: Path) -> None:
     text = f"The client of cmserver. {about['description']}"
     shared = {"name": "cmserver-client", "version": __version__, "description": text, "license": about["license"]}
     project = {**shared, "readme": "README.md", "dependencies": needs, "requires-python": about["requires-python"]}
-    exports = {".": {"types": "./index.d.ts", "default": "./index.js"}}
-    package = {**shared, "type": "module", "exports": exports, "engines": {"node": ">=20"}}
+    package = {**shared, "type": "module", "exports": "./index.js", "engines": {"node": ">=20"}}
     page = blocks((ROOT / "docs" / "howto" / "script-it.md").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as made:
         python, npm = Path(made, "python"), Path(made, "npm")
