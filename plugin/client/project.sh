@@ -62,11 +62,11 @@ within() {
 # read_file READER FILE: gives each line of its beginning to READER, until that has what it looks for. One line can be endless, which
 # the time ends; a drain has so much of it that it first asks how long the file is.
 read_file() {
+    is_origin='' goes_on='' section=''
     if [ "$read_seconds" = "$LATE_SECONDS" ] && [ -n "$(find -L "$2" -prune -size "+$BIG_BLOCKS")" ]; then
         [ "$1" != read_toml ] || misunderstand 'it is too long'
         return 0
     fi
-    is_origin='' goes_on='' section=''
     while [ "$lines" -lt "$LINES" ] && [ "$bytes" -lt "$BYTES" ] && { IFS=" $tab" read -r line || [ -n "$line" ]; }; do
         lines=$((lines + 1)) bytes=$((bytes + ${#line})) toml_lines=$((toml_lines + 1))
         is_odd=''
