@@ -349,7 +349,7 @@ read_hgrc() {
     [ -z "$remote" ]
 }
 
-# Without who may enter, and without what is only a place relative to this folder.
+# Without who enters and by what, and without what is only a place relative to this folder.
 clean_remote() {
     case $remote in
         *://*)
@@ -370,7 +370,9 @@ clean_remote() {
             ;;
         /*) ;;
         *)
-            case ${remote%%/*} in
+            host=${remote%%[:/]*}
+            case $host/${remote%%/*} in
+                *@*/*:*) remote=git@${host##*@}${remote#"$host"} ;; # without a user it might be no address
                 *:*@*) remote=${remote#*@} ;;
                 *:*) ;;
                 *) remote='' ;;

@@ -262,6 +262,29 @@ def test_all_ways_to_name_a_remote_are_one_project(agent: Agent, server: Recorde
     assert {canonical_id(sent.headers["x-cmserver-git-remote"]) for sent in server.sent} == {"github.com/acme/orders"}
 
 
+NAMELESS = {
+    "alice@git.corp:acme/x.git": "git@git.corp:acme/x.git",
+    "alice@forge:acme/x": "git@forge:acme/x",
+    "alice@corp.com@host:x": "git@host:x",
+    "alice@corp.com@host:x@y/z": "git@host:x@y/z",
+    "alice@host:x@y": "git@host:x@y",
+    "me@host:a/b@c:d": "git@host:a/b@c:d",
+    "[alice@host:22]:x": "git@host:22]:x",
+    "git@host:x": "git@host:x",
+}
+"""What is sent of a remote."""
+
+
+def test_the_name_of_a_remote_s_user_is_not_sent_and_its_project_is_the_same(agent: Agent, server: Recorder):
+    for number, url in enumerate(NAMELESS):
+        build(agent.home, repo(f"repo-{number}", url))
+        agent.hook("Stop", cwd=agent.home / f"repo-{number}")
+
+    sent = [sent.headers["x-cmserver-git-remote"] for sent in server.sent]
+    assert dict(zip(NAMELESS, sent, strict=True)) == NAMELESS
+    assert [canonical_id(url) for url in sent] == [canonical_id(url) for url in NAMELESS]
+
+
 def test_the_folder_of_the_session_counts_for_the_agent_that_tells_it(tmp_path: Path, shell: Path, server: Recorder):
     (tmp_path / "here").mkdir()
     env = {"CLAUDE_PROJECT_DIR": str(tmp_path / "here")}
@@ -345,6 +368,8 @@ def test_folders_and_remotes_can_be_excluded(agent: Agent, server: Recorder, pat
         ("https://www.example.org/acme/orders", "example.org/acme", False),
         ("git@git.example.org:Acme/Orders.git", "git.example.org/acme/orders", False),
         ("git@git.example.org:Acme/Orders.git", "git.example.org/Acme/Orders", True),
+        ("alice@git.example.org:Acme/Orders.git", "git.example.org/Acme/Orders", True),
+        ("alice@corp.com@forge:acme/orders", "forge/acme", True),
     ],
 )
 def test_a_remote_is_excluded_in_any_case_where_its_host_ignores_it(
