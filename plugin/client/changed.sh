@@ -30,7 +30,7 @@ find_changed() {
     base=HEAD packed=''
     for text in remotes/origin/HEAD remotes/origin/main remotes/origin/master heads/main heads/master; do
         if [ ! -e "$common/refs/$text" ]; then # it may be packed
-            packed=${packed:-$(packed_refs)}
+            [ -n "$packed" ] || packed=$(packed_refs)
             case $nl$packed$nl in
                 *"${nl}refs/$text$nl"*) ;;
                 *) continue ;;

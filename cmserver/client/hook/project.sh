@@ -88,19 +88,16 @@ read_file() {
     [ "$1" != read_toml ] || { [ "$lines" -lt "$LINES" ] && [ "$bytes" -lt "$BYTES" ]; } || misunderstand 'it is too long' || return 0
 }
 
-read_head() {
-    head_line=$1
+read_first() {
+    found=$1
     return 1
 }
 
-read_commondir() {
-    commondir=$1
-    return 1
-}
-
-read_pointer() {
-    pointer=$1
-    return 1
+# first_line NAME FILE: as the value of NAME.
+first_line() {
+    found=''
+    ! is_file "$2" || read_file read_first "$2"
+    eval "$1=\$found"
 }
 
 # misunderstand WHY: a .cmserver.toml is not understood. Nothing is sent then: whoever wrote it may believe so.
@@ -381,11 +378,6 @@ clean_remote() {
     esac
 }
 
-read_ref() {
-    commit=$1
-    return 1
-}
-
 # A line of packed-refs: a hash and a name.
 read_packed_ref() {
     case $1 in
@@ -405,7 +397,7 @@ read_commit() {
         'ref: refs/'*)
             ref=${text#ref: } lines=0 bytes=0
             if is_file "$common/$ref"; then
-                read_file read_ref "$common/$ref"
+                first_line commit "$common/$ref"
             elif is_file "$common/packed-refs"; then
                 read_file read_packed_ref "$common/packed-refs"
             fi
@@ -434,8 +426,8 @@ git_folders() {
     common=$git
     head_line='' remote=''
     if cd -P -- "$git"; then
-        ! is_file HEAD || read_file read_head HEAD
-        ! is_file commondir || read_file read_commondir commondir
+        first_line head_line HEAD
+        first_line commondir commondir
         ! is_file config || [ -n "$commondir" ] || read_file read_git_config config
     fi
     trim_right "$commondir"
@@ -460,11 +452,15 @@ git_folders() {
     main=${main:-/}
 }
 
+forget_project() {
+    root='' named='' kind='' enabled='' remote='' branch='' commit='' top='' main='' common='' git='' misread='' unknown=''
+}
+
 # walk_up FOLDER: sets `root`, `named`, `remote`, `branch`, `commit`, `top` (the work tree, where there is one), `enabled`.
 walk_up() {
     folder_asked=$1
-    root='' named='' kind='' enabled='' remote='' branch='' commit='' top='' main='' common='' git=''
-    head_line='' commondir='' pointer='' lines=0 bytes=0 toml_lines=0 yml_named='' yml_root='' misread='' unknown=''
+    forget_project
+    head_line='' commondir='' pointer='' lines=0 bytes=0 toml_lines=0 yml_named='' yml_root=''
     here=${1%/}
     until cd -P -- "${here:-/}"; do # it may be gone
         [ -n "$here" ] || return 0
@@ -478,8 +474,8 @@ walk_up() {
             :
         elif [ -f "$up.git" ] || [ -f "$up.git/HEAD" ] || [ -f "$up.git/config" ]; then
             kind=git top=$here main=$here
-            ! is_file "$up.git" || read_file read_pointer "$up.git"
-            ! is_file "$up.git/HEAD" || read_file read_head "$up.git/HEAD"
+            first_line pointer "$up.git"
+            first_line head_line "$up.git/HEAD"
             ! is_file "$up.git/config" || read_file read_git_config "$up.git/config"
         elif [ -d "$up.hg" ]; then
             kind=hg main=$here
@@ -488,7 +484,7 @@ walk_up() {
             kind=svn main=$here
         elif [ -f "${up}HEAD" ] && [ -d "${up}objects" ] && [ -d "${up}refs" ] && [ "${here##*/}" != .git ]; then
             kind=git common=$here main=$here # a bare one
-            ! is_file "${up}HEAD" || read_file read_head "${up}HEAD"
+            first_line head_line "${up}HEAD"
             ! is_file "${up}config" || read_file read_git_config "${up}config"
         fi
         levels=$((levels + 1))
@@ -568,7 +564,8 @@ find_start() {
 
 # The project of `start`. When it cannot be found in time, `is_cut` says so.
 find_project() {
-    root='' named='' kind='' enabled='' remote='' branch='' commit='' top='' main='' common='' git='' is_cut='' misread='' unknown='' said=$start
+    forget_project
+    is_cut='' said=$start
     case $start in
         /*) ;;
         *) return 0 ;; # a folder that is gone, of which the shell knows no name
@@ -600,19 +597,10 @@ find_project() {
     for line in "$@"; do
         value=${line#*=}
         case $line in
-            named=*) named=$named${named:+$nl}$value ;;
-            remote=*) remote=$remote${remote:+$nl}$value ;;
-            branch=*) branch=$value ;;
-            commit=*) commit=$value ;;
-            root=*) root=$root${root:+$nl}$value ;;
-            top=*) top=$top${top:+$nl}$value ;;
-            main=*) main=$main${main:+$nl}$value ;;
-            common=*) common=$common${common:+$nl}$value ;;
-            git=*) git=$git${git:+$nl}$value ;;
-            misread=*) misread=$misread$value ;;
-            unknown=*) unknown=$unknown$value ;;
-            kind=*) kind=$value ;;
-            enabled=*) enabled=$value ;;
+            named=* | remote=* | branch=* | commit=* | root=* | top=* | main=* | common=* | git=* | misread=* | unknown=* | kind=* | enabled=*)
+                eval "text=\$${line%%=*}"
+                eval "${line%%=*}=\$text\${text:+\$nl}\$value"
+                ;;
         esac
     done
     [ -n "$root" ] || root=$start

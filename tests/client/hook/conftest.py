@@ -12,7 +12,7 @@ import pytest
 from tests.client.hook.agent import Agent
 from tests.client.hook.recorder import Recorder
 
-SHELLS = [name for name in ("dash", "bash", "busybox", "sh") if shutil.which(name)]
+SHELLS = [name for name in ("dash", "bash", "busybox", "ksh", "zsh", "sh") if shutil.which(name)]
 """Those of this machine; the quick tests take the first."""
 
 

@@ -97,7 +97,6 @@ def pointer_to_pipes(folder: Path) -> None:
 STRING = 'project = "{}"\n'
 FOLDERS: dict[str, Callable[[Path], None]] = {
     "controls in a name": toml(STRING.format("\x01\r" * 200)),
-    "NULs": toml(b"\0" * 100_000),
     "code in a name": toml("project = '$(touch evil)`touch evil`;touch evil'"),
     "a toml of the kernel": linked(".cmserver.toml", "/proc/kmsg"),
     "a toml without an end": linked(".cmserver.toml", "/dev/zero"),
@@ -173,6 +172,18 @@ def test_a_toml_that_nobody_understands_holds_no_hook_and_lets_nothing_through(
     assert server.sent == []
     assert not list(agent.home.rglob("evil"))
     agent.until("nobody works there", lambda: not any(_is_link_to(process, place) for process in Path("/proc").glob("[0-9]*/cwd")))
+
+
+def test_a_toml_of_zeros_holds_no_hook(agent: Agent, server: Recorder, shell: Path):
+    """zsh alone sees them, and does not understand them."""
+    agent.keep_limits()
+    build(agent.home, repo())
+    toml(b"\0" * 100_000)(agent.home / "repo")
+
+    agent.hook("PostToolUse", {"number": 1}, cwd=agent.home / "repo")
+    agent.until_drained()
+
+    assert server.numbers() == ([] if shell.name == "zsh" else [1])
 
 
 def _is_link_to(link: Path, folder: Path) -> bool:
