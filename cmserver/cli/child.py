@@ -12,8 +12,9 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 import click
 import msgspec
@@ -63,14 +64,37 @@ def _read_order() -> ChildOrder:
     line = b""
     while not line.endswith(b"\n") and (read := os.read(_LIFELINE, 65_536)):
         line += read
+    if not line:  # the parent has ended before it came to that
+        sys.exit()
     return msgspec.json.decode(line, type=ChildOrder, dec_hook=lambda wanted, value: Path(value) if wanted is Path else value)
 
 
-def main() -> None:
-    """Do what standard input says until it ends."""
+def run_forked(order: int, listener: socket.socket) -> NoReturn:
+    """Be such a process, as a fork: its order comes from that descriptor. It ends here, and leaves what it has inherited alone."""
+    code = 1
+    try:
+        os.setsid()  # Ctrl-C in the terminal is for the first process, which stops the others in order
+        os.dup2(order, _LIFELINE)
+        os.close(order)
+        main(listener)
+        code = 0
+    except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else 0
+    except BaseException:  # noqa: BLE001 - whatever it is, the stack above is its parent's
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main(listener: socket.socket | None = None) -> None:
+    """Do what standard input says until it ends. A fork has the listener already, and closes it unless the order names it."""
     for signal_number in (signal.SIGINT, signal.SIGTERM):  # until the loop has its own handlers
         signal.signal(signal_number, signal.SIG_DFL)
     order = _read_order()
+    if listener is not None and order.listener is None:
+        listener.close()
     return_freed_memory()
     logs.configure(order.settings.log_format, order.settings.log_level)
     try:

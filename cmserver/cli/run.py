@@ -8,7 +8,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -36,7 +37,7 @@ from cmserver.base.tracing import exporting_traces, is_exported
 from cmserver.base.waiting import run_beside, run_unless_stopped
 from cmserver.cli import state
 from cmserver.cli.child import ChildOrder
-from cmserver.cli.children import keep_child_running
+from cmserver.cli.children import ForkedChild, fork_children, keep_child_running
 from cmserver.cli.config import config_file_option
 from cmserver.cli.database import own_database
 from cmserver.cli.exit_codes import ResourceInUse
@@ -106,14 +107,16 @@ def _run(role: Role, config_file: Path | None, options: Mapping[str, str | None]
         loaded = load(environ, config_file=config_file)
         loaded = _without_details(loaded) if is_watched else loaded
     settings, _ = load_providers(loaded, role)
-    embedded = _start_embedded(settings)
-    with exporting_traces(), counting_together(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        try:
-            runner.run(serve(settings, role, listener, embedded, background=background))
-        finally:
-            # Before the runner waits for its threads: one may wait for a postgres that is being restarted.
-            if embedded is not None:
-                embedded.stop()
+    with counting_together():
+        forked = fork_children(listener, role, settings.api_processes - (role == "api"))
+        embedded = _start_embedded(settings)
+        with exporting_traces(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            try:
+                runner.run(serve(settings, role, listener, embedded, forked, background=background))
+            finally:
+                # Before the runner waits for its threads: one may wait for a postgres that is being restarted.
+                if embedded is not None:
+                    embedded.stop()
 
 
 def is_first_on_terminal(loaded: LoadedSettings) -> bool:
@@ -131,7 +134,13 @@ def _without_details(loaded: LoadedSettings) -> LoadedSettings:
 
 
 async def serve(
-    settings: Settings, role: Literal["all", "api"], listener: socket.socket, embedded: EmbeddedPostgres | None, *, background: bool
+    settings: Settings,
+    role: Literal["all", "api"],
+    listener: socket.socket,
+    embedded: EmbeddedPostgres | None,
+    forked: Sequence[ForkedChild],
+    *,
+    background: bool,
 ) -> None:
     """Answer requests until a signal, with the processes beside this one: the others of the API, and with `all` the worker."""
     stop = stop_on_signals()
@@ -152,7 +161,7 @@ async def serve(
             first_key = await ensure_first_key(connections.db, settings, url, embedded=is_embedded)
             children = _child_orders(settings, role, urls, listener, is_embedded=is_embedded)
             monitor = QueueMonitor(connections.db)
-            tasks = [asyncio.create_task(keep_child_running(child, stop)) for child in children]
+            tasks = [asyncio.create_task(keep_child_running(child, stop, first)) for child, first in zip_longest(children, forked)]
             tasks.append(asyncio.create_task(monitor.run(stop, connections.notifications)))
             tasks += _start_metrics_export(connections.db, stop)
             from cmserver.cli.api_server import open_api_server  # noqa: PLC0415 - half a second, which no other command should take

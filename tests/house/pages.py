@@ -187,8 +187,9 @@ def commands(command: click.Command, name: str, parent: click.Context | None = N
     if not isinstance(command, click.Group) or command.invoke_without_command:
         yield context.command_path, command.get_short_help_str(10_000)
     if isinstance(command, click.Group):
-        for each, inner in sorted(command.commands.items()):
-            if not inner.hidden:
+        for each in command.list_commands(context):
+            inner = command.get_command(context, each)
+            if inner is not None and not inner.hidden:
                 yield from commands(inner, each, context)
 
 

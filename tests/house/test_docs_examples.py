@@ -77,7 +77,7 @@ def wrong_command(words: list[str]) -> Iterator[str]:
         if command.invoke_without_command and words[at + 1].startswith("-"):
             break
         at += 1
-        command = command.commands.get("claude-code" if words[at] == "AGENT" else words[at])
+        command = command.get_command(click.Context(command), "claude-code" if words[at] == "AGENT" else words[at])
     if command is None:
         yield f"there is no command {' '.join(words)}"
     if command is None or (isinstance(command, click.Group) and at + 1 == len(words)):  # a group may be named as a whole

@@ -59,6 +59,28 @@ def test_a_worker_that_is_killed_is_started_again_and_does_what_was_in_hand(run:
     wait_until_gone(pids(program, "worker")[1])
 
 
+def test_the_worker_shares_what_is_imported_and_keeps_nothing_of_the_api(run: Run):
+    program = run("server")
+    program.wait_until_ready()
+    program.wait_for_log("worker.started")
+    (worker,) = pids(program, "worker")
+    lines = [line.split() for line in Path(f"/proc/{worker}/smaps_rollup").read_text().splitlines()[1:]]
+    kib = {words[0]: int(words[1]) for words in lines}
+    with program.http() as client:
+        port = client.base_url.port
+    assert port is not None
+
+    os.kill(worker, signal.SIGSTOP)
+    program.send(signal.SIGKILL)
+    program.process.wait()
+    with socket.create_server(("127.0.0.1", port)):
+        pass  # nobody listens there any more
+    os.kill(worker, signal.SIGCONT)
+
+    wait_until_gone(worker)
+    assert kib["Private_Clean:"] + kib["Private_Dirty:"] < kib["Rss:"] / 2
+
+
 def test_a_killed_server_leaves_no_process_running(run: Run):
     program = run("server", "--api-processes", "2", settings={"CMSERVER_LEASE_SECONDS": "10"})
     program.wait_until_ready()
