@@ -23,7 +23,8 @@ BORROWS = {"agent_events", "observation_generation_jobs", "generation_lanes", "a
 # see a twin that has just committed. Rows are inserted in the order of their keys, so that two batches cannot deadlock. The audit
 # log gets a row for each request and project, which names the events and their jobs. It stands last in the text, and so is written
 # before the lanes, whose locks others wait for; a statement of several requests waits for a lane at most `lock_milliseconds` (0: as
-# long as it takes).
+# long as it takes). A lane that is due as it is is locked, and not written again; one of another team is written, and so refused by
+# row-level security, which does not look at what is only locked.
 INGEST = Query(
     StoredAt,
     """
@@ -67,6 +68,8 @@ INGEST = Query(
           FROM job JOIN input i ON i.job_id = job.id GROUP BY i.lane, i.project_id ORDER BY i.lane
         ON CONFLICT (lane) DO UPDATE
            SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at)), at_most = excluded.at_most
+         WHERE l.team_id <> excluded.team_id OR l.at_most IS DISTINCT FROM excluded.at_most
+            OR l.due_at IS DISTINCT FROM greatest(l.held_until, least(l.due_at, excluded.due_at))
     ), audit AS (
         INSERT INTO audit_log (team_id, project_id, actor_id, api_key_id, request_id, action, resource_type, resource_id, details)
         SELECT %(team_id)s, i.project_id, i.actor_id, i.api_key_id, i.request_id, 'events.received',
@@ -112,6 +115,8 @@ INGEST_ONE = Query(
         SELECT lane, %(team_id)s, %(project_id)s, now() + make_interval(secs => %(delay_seconds)s::float8), %(at_most)s FROM job
         ON CONFLICT (lane) DO UPDATE
            SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at)), at_most = excluded.at_most
+         WHERE l.team_id <> excluded.team_id OR l.at_most IS DISTINCT FROM excluded.at_most
+            OR l.due_at IS DISTINCT FROM greatest(l.held_until, least(l.due_at, excluded.due_at))
     ), audit AS (
         INSERT INTO audit_log (team_id, project_id, actor_id, api_key_id, request_id, action, resource_type, resource_id, details)
         SELECT %(team_id)s, %(project_id)s, %(actor_id)s, %(api_key_id)s, %(request_id)s, 'events.received', 'event', id::text,

@@ -19,10 +19,11 @@ from cmserver.base.errors import CmserverError, Unavailable
 from cmserver.base.ids import new_id
 from cmserver.base.shares import Share, current_share, set_share
 from cmserver.base.sql import Conn
+from cmserver.base.structs import reshape
 from cmserver.generation.model import JobOrigin
-from cmserver.ingest import group
+from cmserver.ingest import group, repository
 from cmserver.ingest.group import EventGroups
-from cmserver.ingest.model import NewEvent, StoredAt
+from cmserver.ingest.model import IngestRequest, NewEvent, StoredAt
 from cmserver.ingest.record import make_job_origin
 from cmserver.sessions.model import NewSession
 from cmserver.sessions.write import find_or_make
@@ -280,3 +281,18 @@ async def test_teams_do_not_wait_for_each_other(patient: None, gated: GatedDb, c
     assert gated.statements == 2
     gated.gate.set()
     assert None not in await asyncio.gather(alices, charlies)
+
+
+async def test_another_team_s_lane_is_refused_by_row_level_security_though_it_is_due_already(db: Db, cast: Cast):
+    alice, charlie = cast.alice, cast.charlie
+    event = new_event(alice)
+    await EventGroups(db).store(make_job_origin(alice.principal), event)
+    strange = [msgspec.structs.replace(new_event(charlie), lane=event.lane) for _ in range(2)]
+
+    origin = make_job_origin(charlie.principal)
+    request = reshape(origin, IngestRequest, events=strange)
+
+    with pytest.raises(errors.InsufficientPrivilege):
+        await db.statement_in_tenant(lambda conn: repository.ingest_one(conn, origin, strange[0]))
+    with pytest.raises(errors.InsufficientPrivilege):
+        await db.statement_in_tenant(lambda conn: repository.ingest(conn, charlie.team_id, [request]))

@@ -234,6 +234,24 @@ async def test_at_end_a_policy_that_changes_to_bursts_takes_along_what_waits(out
     assert await outbox.statuses() == {"completed": 3}
 
 
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_lane_that_is_due_already_is_written_again_only_when_that_changes(outbox: Outbox, count: int):
+    await outbox.put(count)
+    before = await outbox.rows("SELECT xmin::text, due_at FROM generation_lanes")
+
+    await outbox.put(count, first=count)
+    after = await outbox.rows("SELECT xmin::text, due_at FROM generation_lanes")
+    await outbox.rows("UPDATE generation_lanes SET due_at = NULL")  # as a claim does
+    await outbox.put(count, first=2 * count)
+    anew = await due_in_seconds(outbox)
+    outbox.project = governed(outbox.project, PER_EVENT)
+    await outbox.put(count, first=3 * count)
+
+    assert after == before
+    assert anew > 3000
+    assert await outbox.rows("SELECT at_most, due_at <= now() AS is_due FROM generation_lanes") == [{"at_most": 1, "is_due": True}]
+
+
 async def test_at_end_a_job_that_was_begun_and_put_back_does_not_wait_again(outbox: Outbox):
     outbox.project = governed(outbox.project, AT_END)
     await outbox.put(3)
