@@ -6,6 +6,7 @@ Standard input is its lifeline: the first line says what to do, and its end, whi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -29,7 +30,7 @@ from cmserver.base.process import return_freed_memory
 from cmserver.base.settings import Settings
 from cmserver.base.tracing import exporting_traces
 from cmserver.cli import process
-from cmserver.cli.exit_codes import exit_code
+from cmserver.cli.exit_codes import ExitCode, exit_code
 from cmserver.models.providers import registry
 from cmserver.models.providers.model import ProviderChain
 
@@ -39,6 +40,8 @@ _LIFELINE = 0
 """Standard input, read without a buffer: a thread that waits in Python's own would abort the end of the process."""
 STOPPING_SECONDS = 10.0
 """Beyond `drain_seconds`: by then a child that was told to stop has ended, or is ended."""
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 WORKER_NICENESS = 5
 """On a machine with nothing to spare, requests get three times the processor time of the worker, which can wait."""
@@ -64,34 +67,49 @@ def _read_order() -> ChildOrder:
     line = b""
     while not line.endswith(b"\n") and (read := os.read(_LIFELINE, 65_536)):
         line += read
-    if not line:  # the parent has ended before it came to that
+    if not line.endswith(b"\n"):  # the parent has ended before it came to that, or amid it
         sys.exit()
     return msgspec.json.decode(line, type=ChildOrder, dec_hook=lambda wanted, value: Path(value) if wanted is Path else value)
 
 
-def run_forked(order: int, listener: socket.socket) -> NoReturn:
-    """Be such a process, as a fork: its order comes from that descriptor. It ends here, and leaves what it has inherited alone."""
-    code = 1
+def run_forked(order: int, sign_of_life: int, listener: socket.socket) -> NoReturn:
+    """Be such a process, as a fork: its order comes from that descriptor. It ends here, as what stands above is its parent's."""
+    code: int = ExitCode.FAILURE
     try:
         os.setsid()  # Ctrl-C in the terminal is for the first process, which stops the others in order
         os.dup2(order, _LIFELINE)
-        os.close(order)
+        _close_all_but(0, 1, 2, sign_of_life, listener.fileno())
         main(listener)
-        code = 0
+        code = ExitCode.OK
     except SystemExit as ending:
-        code = ending.code if isinstance(ending.code, int) else 0
-    except BaseException:  # noqa: BLE001 - whatever it is, the stack above is its parent's
+        if isinstance(ending.code, str):
+            click.echo(ending.code, err=True)
+        else:
+            code = ending.code or ExitCode.OK
+    except BaseException:  # noqa: BLE001 - nobody else would tell it
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, or on a full disk
+                    stream.flush()
+        finally:
+            os._exit(code)
+
+
+def _close_all_but(*kept: int) -> None:
+    """Close the other ends of pipes, and what the program that started the parent had left open: a lock may hang on it."""
+    for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if descriptor not in kept:
+            with contextlib.suppress(OSError):  # that of the list itself
+                os.close(descriptor)
 
 
 def main(listener: socket.socket | None = None) -> None:
     """Do what standard input says until it ends. A fork has the listener already, and closes it unless the order names it."""
-    for signal_number in (signal.SIGINT, signal.SIGTERM):  # until the loop has its own handlers
+    for signal_number in ENDING_SIGNALS:  # until the loop has its own handlers
         signal.signal(signal_number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     order = _read_order()
     if listener is not None and order.listener is None:
         listener.close()

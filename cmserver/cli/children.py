@@ -19,7 +19,7 @@ from cmserver.base.configuration import BadSetting
 from cmserver.base.logs import get_logger
 from cmserver.base.own_command import build_own_command
 from cmserver.base.waiting import wait_any
-from cmserver.cli.child import STOPPING_SECONDS, ChildOrder, encode_order, run_forked
+from cmserver.cli.child import ENDING_SIGNALS, STOPPING_SECONDS, ChildOrder, encode_order, run_forked
 from cmserver.cli.exit_codes import ExitCode
 
 log = get_logger(__name__)
@@ -51,20 +51,19 @@ def fork_children(listener: socket.socket, role: Literal["all", "api"], count: i
         import_module("cmserver.worker")
     gc.collect()
     gc.freeze()  # a collection writes to all that it looks at, and so makes copies of it
-    forked: list[ForkedChild] = []
-    for _ in range(count):
-        forked.append(_fork(listener, forked))
-    return forked
+    return [_fork(listener) for _ in range(count)]
 
 
-def _fork(listener: socket.socket, older: list[ForkedChild]) -> ForkedChild:
+def _fork(listener: socket.socket) -> ForkedChild:
     order, lifeline = os.pipe()
     sign_of_life, living = os.pipe()
-    pid = os.fork()
-    if not pid:
-        for descriptor in (lifeline, sign_of_life, *(end for other in older for end in (other.lifeline, other.sign_of_life))):
-            os.close(descriptor)
-        run_forked(order, listener)
+    blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)  # what Python runs at a fork would swallow them
+    try:
+        pid = os.fork()
+        if not pid:
+            run_forked(order, living, listener)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked_before)
     os.close(order)
     os.close(living)
     return ForkedChild(pid, lifeline, sign_of_life)
@@ -115,7 +114,7 @@ async def _start(order: ChildOrder, forked: ForkedChild | None) -> _Child:
     else:
         standard_input, lifeline = os.pipe()
         executed = await asyncio.create_subprocess_exec(
-            *build_own_command("--child", order.role),  # the role is for those who look at a list of processes
+            *build_own_command("--child", order.role),  # the role is for a list of processes, where a fork looks as its parent does
             stdin=standard_input,
             pass_fds=[] if order.listener is None else [order.listener],
             start_new_session=True,  # Ctrl-C in the terminal is for the first process, which stops the others in order

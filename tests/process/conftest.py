@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import tempfile
 import venv
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -76,15 +76,28 @@ def gate(folder: Path) -> Gate:
 class Run(Protocol):
     """Starts `cmserver run <words>` in the test's folder; its output is kept under the label."""
 
-    def __call__(self, label: str, *words: str, settings: Mapping[str, str] | None = None, user: User | None = None) -> Program: ...
+    def __call__(
+        self,
+        label: str,
+        *words: str,
+        settings: Mapping[str, str] | None = None,
+        user: User | None = None,
+        prefix: Sequence[str] = (),
+    ) -> Program: ...
 
 
 @pytest.fixture
 def run(folder: Path) -> Generator[Run]:
     started: list[Program] = []
 
-    def start(label: str, *words: str, settings: Mapping[str, str] | None = None, user: User | None = None) -> Program:
-        program = Program(folder, label, *words, settings=settings or {}, user=user)
+    def start(
+        label: str,
+        *words: str,
+        settings: Mapping[str, str] | None = None,
+        user: User | None = None,
+        prefix: Sequence[str] = (),
+    ) -> Program:
+        program = Program(folder, label, *words, settings=settings or {}, user=user, prefix=prefix)
         started.append(program)
         return program
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +14,7 @@ import pytest
 
 from tests.otlp_collector import Collector, attributes
 from tests.process.conftest import Run
-from tests.process.program import Program, embedded_database, number, wait_for, wait_until_gone
+from tests.process.program import Program, embedded_database, environment, number, wait_for, wait_until_gone
 from tests.process.slow_provider import Gate
 from tests.timeouts import scaled
 
@@ -30,6 +32,11 @@ def post_event(program: Program, source_id: str) -> None:
 def pids(program: Program, process: str) -> list[int]:
     """The processes of that name that were started so far."""
     return [cast("int", record["pid"]) for record in program.logged("process.started") if record["process"] == process]
+
+
+def children(program: Program) -> list[int]:
+    """The processes below it, oldest first."""
+    return [int(pid) for pid in Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()]
 
 
 def completed(program: Program) -> int:
@@ -79,6 +86,59 @@ def test_the_worker_shares_what_is_imported_and_keeps_nothing_of_the_api(run: Ru
 
     wait_until_gone(worker)
     assert kib["Private_Clean:"] + kib["Private_Dirty:"] < kib["Rss:"] / 2
+
+
+def test_a_worker_that_ends_where_no_log_can_be_written_harms_nobody(run: Run):
+    to_full_disk = ["sh", "-c", 'exec "$@" 2>/dev/full', "sh"]
+    settings = {"CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0", "PYTHONUNBUFFERED": ""}  # a buffer fails again at the end
+    program = run("server", "--api-processes", "2", settings=settings, prefix=to_full_disk)
+    program.wait_until_ready()
+    post_event(program, "1")
+    wait_for("the job to be done", lambda: completed(program) == 1)
+    worker = children(program)[0]
+
+    os.kill(worker, signal.SIGTERM)
+    wait_until_gone(worker)
+    post_event(program, "2")
+
+    wait_for("the job to be done by another one", lambda: completed(program) == 2)
+
+
+def test_other_processes_keep_nothing_open_that_the_first_one_was_started_with(run: Run, folder: Path):
+    lock = folder / "lock"
+    program = run("server", "--api-processes", "2", prefix=["sh", "-c", f'exec 9>"{lock}"; exec "$@"', "sh"])
+    program.wait_until_ready()
+    program.wait_for_log("process.started", count=2)
+
+    opened = [Path(f"/proc/{pid}/fd/9").resolve() for pid in [program.pid, *pids(program, "worker"), *pids(program, "api")]]
+
+    assert [path == lock.resolve() for path in opened] == [True, False, False]
+
+
+INTERRUPTED_IN_A_FORK = """
+import os, signal, socket
+from cmserver.cli.children import fork_children
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
+fork_children(socket.socket(), "all", 1)
+"""
+
+
+def test_ctrl_c_in_the_moment_of_a_fork_is_heard(folder: Path):
+    words = [sys.executable, "-c", INTERRUPTED_IN_A_FORK]
+
+    ended = subprocess.run(words, env=environment(folder, {}), capture_output=True, text=True, timeout=scaled(60), check=False)
+
+    assert ended.returncode == -signal.SIGINT, ended.stderr
+    assert "Exception ignored" not in ended.stderr
+
+
+def test_an_order_whose_end_is_missing_is_none(folder: Path):
+    words = [sys.executable, "-m", "cmserver", "--child", "worker"]
+    ended = subprocess.run(
+        words, env=environment(folder, {}), input='{"role": "wor', capture_output=True, text=True, timeout=scaled(60), check=False
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_killed_server_leaves_no_process_running(run: Run):
