@@ -16,6 +16,7 @@ from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import Authenticate, Authentication, Dependencies
 from cmserver.base.notifications import NotificationListener
+from cmserver.base.server_start import ServerStart
 from cmserver.base.settings import Settings
 from cmserver.base.token_cipher import InstallationSecret
 from cmserver.consolidation.api import routes as consolidation_routes
@@ -54,6 +55,7 @@ from cmserver.ops.joining.api import routes as joining_routes
 from cmserver.ops.metrics.api import routes as metrics_routes
 from cmserver.ops.openapi.api import Reference
 from cmserver.ops.openapi.api import routes as openapi_routes
+from cmserver.ops.provider_choice.api import routes as provider_choice_routes
 from cmserver.ops.readiness import Readiness
 from cmserver.ops.spending.api import routes as spending_routes
 from cmserver.ops.stream.api import routes as stream_routes
@@ -74,6 +76,7 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *ops_routes,
     *analytics_routes,
     *doctor_routes,
+    *provider_choice_routes,
     *recall_routes,
     *mcp_routes,
     *consolidation_routes,
@@ -113,10 +116,12 @@ def create_app(
     secret: bytes,
     authenticate: Authenticate | None = None,
     monitor: QueueMonitor | None = None,
+    start: ServerStart | None = None,
 ) -> AsgiFrame:
     """The application. `secret` is the installation's, for keyed hashes; `authenticate` stands in for keys, for an operator.
 
-    `monitor` is the one that the caller runs; without it the numbers of the queue in `/health` stay unknown.
+    `monitor` is the one that the caller runs; without it the numbers of the queue in `/health` stay unknown. Without `start` no
+    setting can be changed.
     """
     app = Starlette(routes=[*ROUTES, *web_routes])
     app.router.redirect_slashes = False  # a path with a slash too many does not exist
@@ -149,6 +154,7 @@ def create_app(
         LoopbackAccess(db, notifications, meter, settings.trust_loopback),
         Readiness(db, notifications),
         monitor or QueueMonitor(db),
+        start or ServerStart(),
         Reference(ROUTES),
         AllowedHosts(settings),
         identifiers,

@@ -35,6 +35,7 @@ from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import new_id
 from cmserver.base.migrate import installation_secret, migrate
 from cmserver.base.notifications import NotificationListener
+from cmserver.base.server_start import ServerStart
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Query
 from cmserver.embedded.files import Binaries, debian_binaries
@@ -303,7 +304,7 @@ def outbox(db: Db, notifier: JobNotifier, cast: Cast) -> Outbox:
 async def app(settings: Settings, db: Db, hub: NotificationListener, notifier: JobNotifier) -> AsyncGenerator[AsgiFrame]:
     async with db.system() as conn:
         secret = await installation_secret(conn)
-    app = create_app(settings, db, hub, notifier, secret=secret)
+    app = create_app(settings, db, hub, notifier, secret=secret, start=ServerStart(environ={}, reload=lambda: None))
     yield app
     await app.dependencies.get(Meter).flush()
 

@@ -96,6 +96,8 @@ EVENTS: dict[str, str] = {
     "session.not_ended": "An idle session could not be ended, which is a bug. The next idle sweep tries again.",
     "sessions.ended": "Sessions without events for four hours were ended. Each gets its summary.",
     "set.split": "The batches of a set failed together, and are run one by one.",
+    "settings.not_reloaded": "The settings of the model could not be read anew. The server goes on with those that it had.",
+    "settings.reloaded": "The server begins anew with the settings of the model that were chosen while it ran.",
     "setting.translated": "A variable of claude-mem is used for a setting, because the setting's own variable is not set.",
     "setting.unknown": "A variable, a key of the config file, or a file that this user may not read is ignored.",
     "steward.job_failed": "An executor of the steward failed, which is a bug. The job is tried again.",

@@ -10,6 +10,7 @@ from cmserver.app import create_app
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.http.server import make_server
 from cmserver.base.migrate import installation_secret
+from cmserver.base.server_start import ServerStart
 from cmserver.base.settings import Settings
 from cmserver.cli.process import DatabaseConnections, freeze_garbage
 from cmserver.generation.queue_monitor import QueueMonitor
@@ -17,13 +18,13 @@ from cmserver.ops.stream.feed import Feed
 
 
 async def open_api_server(
-    settings: Settings, connections: DatabaseConnections, listener: socket.socket, monitor: QueueMonitor
+    settings: Settings, connections: DatabaseConnections, listener: socket.socket, monitor: QueueMonitor, start: ServerStart
 ) -> ApiServer:
     """The HTTP server of this process, not started yet."""
     async with connections.db.system_statement() as conn:
         secret = await installation_secret(conn)
     db, notifications = connections.db, connections.notifications
-    app = create_app(settings, db, notifications, connections.notifier, secret=secret, monitor=monitor)
+    app = create_app(settings, db, notifications, connections.notifier, secret=secret, monitor=monitor, start=start)
     return ApiServer(app, settings, listener)
 
 

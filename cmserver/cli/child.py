@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -27,6 +28,7 @@ from cmserver.base.db import DatabaseUrls
 from cmserver.base.errors import CmserverError, Invalid
 from cmserver.base.logs import get_logger
 from cmserver.base.process import return_freed_memory
+from cmserver.base.server_start import RELOAD_SIGNAL, ServerStart
 from cmserver.base.settings import Settings
 from cmserver.base.tracing import exporting_traces
 from cmserver.cli import process
@@ -56,6 +58,15 @@ class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
     is_embedded: bool
     listener: int | None
     """Descriptor of the socket that all processes of the API accept connections from."""
+    config_file: Path | None
+    """What `--config` names."""
+    takes_reload: bool
+    """Whether the parent begins anew when it is told to."""
+
+
+def reload_by(pid: int) -> Callable[[], None]:
+    """Tells that process, the first one of the server, to begin anew with the settings of the model as they are now."""
+    return lambda: os.kill(pid, RELOAD_SIGNAL)
 
 
 def encode_order(order: ChildOrder) -> bytes:
@@ -152,7 +163,8 @@ async def _serve(order: ChildOrder, connections: process.DatabaseConnections, st
 
     assert order.listener is not None
     monitor = QueueMonitor(connections.db, warns=False)
-    server = await open_api_server(order.settings, connections, socket.socket(fileno=order.listener), monitor)
+    start = ServerStart(config_file=order.config_file, reload=reload_by(os.getppid()) if order.takes_reload else None)
+    server = await open_api_server(order.settings, connections, socket.socket(fileno=order.listener), monitor, start)
     tasks = [await server.start(), asyncio.create_task(monitor.run(stop, connections.notifications))]
     log.info("process.ready", pid=os.getpid())
     await process.run_until_stopped(connections, stop, *tasks)

@@ -7,14 +7,12 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from decimal import Decimal
 from pathlib import Path
 
 import click
 import msgspec
 import psycopg
 
-from cmserver.answers.parse import parse
 from cmserver.base import logs
 from cmserver.base.configuration import BadSetting, LoadedSettings
 from cmserver.base.db import DatabaseUrls, Db
@@ -25,7 +23,7 @@ from cmserver.base.tenant_role import UnsafeConnection
 from cmserver.cli.config import loaded_option, settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.exit_codes import ExitCode
-from cmserver.cli.output import as_called, mask_key, render_json
+from cmserver.cli.output import as_called, render_json
 from cmserver.cli.service_unit import find_left_behind
 from cmserver.client.client_folder import clients_folder
 from cmserver.client.connections import check_connections
@@ -33,19 +31,14 @@ from cmserver.embedded.files import SetupError, list_clusters
 from cmserver.models.providers import registry
 from cmserver.models.providers.embedding import registry as embedders
 from cmserver.models.providers.embedding.model import Embedder
-from cmserver.models.providers.failures import FAILURE_HELP, find_error_in_prose
-from cmserver.models.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError, ProviderSettings, Rules
-from cmserver.models.providers.prices import compute_cost
-from cmserver.models.providers.table import PROVIDERS
-from cmserver.observations.normalise import normalise_answer
+from cmserver.models.providers.failures import FAILURE_HELP, mask_key
+from cmserver.models.providers.model import FailureKind, ProviderError, ProviderSettings, Rules
 from cmserver.ops.doctor.database import check_credentials, check_database
 from cmserver.ops.doctor.machine import check_agents, check_port
 from cmserver.ops.doctor.model import DoctorFinding, find
 from cmserver.ops.doctor.server import check_server
 from cmserver.ops.doctor.wire import DiagnosisOut, diagnosis_out
-from cmserver.reading.read import read_event
-from cmserver.rules.batch import observe
-from cmserver.rules.model import SessionRecord
+from cmserver.ops.provider_choice.trial import PROMPT, describe_failure, try_provider, try_rules
 
 _DATABASE_SECONDS = 8.0
 _EMBEDDER_REMEDIES = {
@@ -57,37 +50,6 @@ _EMBEDDER_REMEDIES = {
     FailureKind.UNUSABLE_ANSWER: "check that CMSERVER_EMBEDDER_MODEL is a model for embeddings",
 }
 """Remedies that differ from a provider's, because an embedder has settings of its own."""
-_ROOT = "/home/dev/shop"
-_SIGN_IN = {"claude-cli": "that the program is signed in: start it, and say /login"}
-
-PROMPT = Prompt(
-    kind="observations",
-    project="shop",
-    root=_ROOT,
-    requests=["Orders are charged twice when the payment service is slow. Please fix that."],
-    events=[
-        read_event("tool_use", payload, _ROOT, occurred_at_epoch=1_767_225_600_000 + 30_000 * place)
-        for place, payload in enumerate(
-            (
-                {
-                    "tool_name": "Edit",
-                    "tool_input": {
-                        "file_path": f"{_ROOT}/payments/client.py",
-                        "old_string": "return await post(url, order)",
-                        "new_string": 'return await post(url, order, headers={"Idempotency-Key": order.id})',
-                    },
-                    "tool_response": {"filePath": f"{_ROOT}/payments/client.py", "success": True},
-                },
-                {
-                    "tool_name": "Bash",
-                    "tool_input": {"command": "pytest tests/test_payments.py", "description": "Run the tests of payments"},
-                    "tool_response": {"stdout": "12 passed in 0.80s", "stderr": "", "interrupted": False},
-                },
-            )
-        )
-    ],
-)
-"""Two made-up events, so that nobody's data is sent."""
 
 
 @click.group(invoke_without_command=True)
@@ -225,69 +187,18 @@ def _configured_providers(settings: Settings) -> list[ProviderSettings]:
 def _try_provider(configured: ProviderSettings, settings: Settings) -> ExitCode:
     """Call the provider, print the result, and return its exit code."""
     if configured.name == Rules().name:
-        started = time.monotonic()
-        answer = observe(PROMPT.events, SessionRecord(requests=PROMPT.requests))
-        seconds = time.monotonic() - started
-        click.echo(f"{Rules().name} ({Rules().model}) answered in {seconds:.1f} s; {_count_observations(len(answer.observations))}")
-        return ExitCode.OK
-    try:
-        provider = registry.load(configured)
-    except Invalid as error:
-        result, exit_code = f"{configured.name} cannot be called: {error}", ExitCode.USAGE
+        trial = try_rules()
     else:
+        try:
+            provider = registry.load(configured)
+        except Invalid as error:
+            click.echo(sanitize_line(f"{configured.name} cannot be called: {error}"))
+            return ExitCode.USAGE
         limit = f"{settings.provider_timeout_seconds:g} s (CMSERVER_PROVIDER_TIMEOUT_SECONDS)"
         click.echo(f"Asking {provider.name} ({provider.model}); this may take {limit}.", err=True)
-        result, exit_code = asyncio.run(_call_provider(provider, settings.provider_timeout_seconds))
-        result = f"{provider.name} ({provider.model}) {result}"
-    click.echo(sanitize_line(mask_key(result, configured.api_key)))
-    return exit_code
-
-
-async def _call_provider(provider: Provider, timeout_seconds: float) -> tuple[str, ExitCode]:
-    """The result of one call as the predicate of a sentence about the provider."""
-    started = time.monotonic()
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            completion = await provider.complete(PROMPT)
-    except TimeoutError:
-        help_text = "raise CMSERVER_PROVIDER_TIMEOUT_SECONDS for a slow model, or look at CMSERVER_BASE_URL and the network"
-        return f"did not answer within {timeout_seconds:g} s. What helps: {help_text}.", ExitCode.FAILURE
-    except ProviderError as error:
-        return describe_failure(provider.name, error), ExitCode.FAILURE
-    call = _describe_call(provider.name, time.monotonic() - started, completion)
-    try:
-        count = len(normalise_answer(parse(completion.text, len(PROMPT.events)), {}).observations)
-    except ProviderError as error:
-        failure = find_error_in_prose(provider.name, completion.text) or error
-        return f"{call}; but it {describe_failure(provider.name, failure)}", ExitCode.FAILURE
-    return f"{call}; {_count_observations(count)}", ExitCode.OK
-
-
-def _count_observations(count: int) -> str:
-    return f"the answer was read: {count} observation{'' if count == 1 else 's'}."
-
-
-def _describe_call(provider: str, seconds: float, completion: Completion) -> str:
-    input_tokens = completion.input_tokens + completion.cache_read_tokens + completion.cache_write_tokens
-    text = f"answered in {seconds:.1f} s"
-    if not input_tokens + completion.output_tokens:
-        return text
-    cut = ", cut at the limit (CMSERVER_MODEL_CONTEXT_TOKENS)" if completion.truncated else ""
-    price = _format_price(compute_cost(provider, completion))
-    return f"{text}: {input_tokens:,} tokens in, {completion.output_tokens:,} out{cut}, {price}"
-
-
-def _format_price(price: Decimal | None) -> str:
-    if price is None:
-        return "price unknown"
-    return "free" if price == 0 else f"about ${max(price, Decimal('0.0001')):.4f}"
-
-
-def describe_failure(name: str, error: ProviderError) -> str:
-    """The failure and its remedy as the predicate of a sentence about the provider."""
-    entry = FAILURE_HELP[error.kind]
-    key = (name in PROVIDERS and PROVIDERS[name].key_setting) or _SIGN_IN.get(name, "its key")
-    return f"{entry.predicate} ({str(error).rstrip('.')}). What helps: {entry.remedy.format(key=key)}."
+        trial = asyncio.run(try_provider(provider, settings.provider_timeout_seconds, configured.api_key))
+    click.echo(trial.message)
+    return ExitCode.OK if trial.usable else ExitCode.FAILURE
 
 
 def describe_embedder_failure(name: str, error: ProviderError) -> str:

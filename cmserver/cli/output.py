@@ -41,8 +41,3 @@ def program_name() -> str:
 def as_called(text: str) -> str:
     """The text, in which commands in backticks begin with what the user types for cmserver."""
     return text.replace(f"`{_NAME} ", f"`{program_name()} ")
-
-
-def mask_key(text: str, key: str | None) -> str:
-    """The text without the key, should a provider repeat it."""
-    return text.replace(key, "***") if key else text

@@ -15,6 +15,7 @@ from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.erasure_journal import ErasureJournal
 from cmserver.base.metrics import observe_loop_lag
 from cmserver.base.notifications import PROBE, NotificationListener
+from cmserver.base.server_start import RELOAD_SIGNAL
 from cmserver.base.settings import Settings
 from cmserver.base.waiting import run_beside, wait_any
 from cmserver.generation.job_notifier import CHANNELS, JobNotifier
@@ -62,6 +63,34 @@ def stop_on_signals() -> asyncio.Event:
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, stop.set)
     return stop
+
+
+class ServerSignals:
+    """What signals ask of the first process: to end (SIGINT, SIGTERM), or to begin anew with other settings (RELOAD_SIGNAL)."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        """Ends what runs now."""
+        self._is_ending = self._is_reloading = False
+        loop = asyncio.get_running_loop()
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(signal_number, self._end)
+        loop.add_signal_handler(RELOAD_SIGNAL, self._reload)
+
+    def _end(self) -> None:
+        self._is_ending = True
+        self.stop.set()
+
+    def _reload(self) -> None:
+        self._is_reloading = True
+        self.stop.set()
+
+    def begin_anew(self) -> bool:
+        """Whether what has ended is to begin anew; `stop` is another event then."""
+        if self._is_ending or not self._is_reloading:
+            return False
+        self._is_reloading, self.stop = False, asyncio.Event()
+        return True
 
 
 async def run_until_stopped(connections: DatabaseConnections, stop: asyncio.Event, *tasks: asyncio.Task[None]) -> None:

@@ -31,18 +31,19 @@ from cmserver.base.logs import get_logger
 from cmserver.base.metrics import counting_together
 from cmserver.base.migrate import connect_when_ready, migrate
 from cmserver.base.process import DOCKER_FILE, container_sign, container_signs, return_freed_memory
+from cmserver.base.server_start import ServerStart
 from cmserver.base.service_manager import READY, STOPPING, keep_watchdog_quiet, notify_service_manager
 from cmserver.base.settings import Settings
 from cmserver.base.tracing import exporting_traces, is_exported
 from cmserver.base.waiting import run_beside, run_unless_stopped
 from cmserver.cli import state
-from cmserver.cli.child import ChildOrder
+from cmserver.cli.child import ChildOrder, reload_by
 from cmserver.cli.children import ForkedChild, fork_children, keep_child_running
 from cmserver.cli.config import config_file_option
 from cmserver.cli.database import own_database
 from cmserver.cli.exit_codes import ResourceInUse
 from cmserver.cli.first_key import FirstKey, echo_first_key, ensure_first_key, make_owner_link, shows_key, update_address
-from cmserver.cli.process import divide_pool, open_connections, run_jobs, run_until_stopped, stop_on_signals
+from cmserver.cli.process import ServerSignals, divide_pool, open_connections, run_jobs, run_until_stopped, stop_on_signals
 from cmserver.cli.provider_offer import offer_provider
 from cmserver.embedded.files import SetupError, list_clusters, make_data_dir
 from cmserver.embedded.postgres import EmbeddedPostgres
@@ -53,6 +54,7 @@ from cmserver.models.providers.http_client import MissingKey
 from cmserver.models.providers.model import ProviderChain
 from cmserver.ops.backup.journal import begin_journal
 from cmserver.ops.backup.restore import check_restore_ended
+from cmserver.ops.provider_choice.choice import MODEL_SETTINGS
 
 log = get_logger(__name__)
 
@@ -107,12 +109,13 @@ def _run(role: Role, config_file: Path | None, options: Mapping[str, str | None]
         loaded = load(environ, config_file=config_file)
         loaded = _without_details(loaded) if is_watched else loaded
     settings, _ = load_providers(loaded, role)
+    start = ServerStart(environ=environ, config_file=config_file, reload=reload_by(os.getpid()) if role == "all" else None)
     with counting_together():
         forked = fork_children(listener, role, settings.api_processes - (role == "api"))
         embedded = _start_embedded(settings)
         with exporting_traces(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
-                runner.run(serve(settings, role, listener, embedded, forked, background=background))
+                runner.run(serve(settings, role, listener, embedded, forked, start, background=background))
             finally:
                 # Before the runner waits for its threads: one may wait for a postgres that is being restarted.
                 if embedded is not None:
@@ -139,11 +142,15 @@ async def serve(
     listener: socket.socket,
     embedded: EmbeddedPostgres | None,
     forked: Sequence[ForkedChild],
+    start: ServerStart,
     *,
     background: bool,
 ) -> None:
-    """Answer requests until a signal, with the processes beside this one: the others of the API, and with `all` the worker."""
-    stop = stop_on_signals()
+    """Answer requests until a signal, with the processes beside this one: the others of the API, and with `all` the worker.
+
+    After RELOAD_SIGNAL all but the database begins anew. Requests wait meanwhile, as the listener stays; a job goes on later.
+    """
+    signals = ServerSignals()
     urls = embedded.urls if embedded else own_database(settings)
     assert urls is not None
     logs_kept = keep_logs_small([settings.data_dir / LOG_NAME, *([embedded.log_file] if embedded else [])])
@@ -151,36 +158,70 @@ async def serve(
         run_beside(keep_watchdog_quiet(), logs_kept),
         run_beside(*([embedded.keep_running()] if embedded else [])) as guards,
     ):
-        if await run_unless_stopped(stop, _prepare_database(settings, urls)) is None:
+        if await run_unless_stopped(signals.stop, _prepare_database(settings, urls)) is None:
             return
-        is_embedded = embedded is not None
-        async with open_connections(settings, urls, is_embedded=is_embedded, pool_size=divide_pool(settings)) as connections:
-            guards.append(connections.listening)
-            await _begin(settings, connections.db)
-            url = _local_url(listener)
-            first_key = await ensure_first_key(connections.db, settings, url, embedded=is_embedded)
-            children = _child_orders(settings, role, urls, listener, is_embedded=is_embedded)
-            monitor = QueueMonitor(connections.db)
-            tasks = [asyncio.create_task(keep_child_running(child, stop, first)) for child, first in zip_longest(children, forked)]
-            tasks.append(asyncio.create_task(monitor.run(stop, connections.notifications)))
-            tasks += _start_metrics_export(connections.db, stop)
-            from cmserver.cli.api_server import open_api_server  # noqa: PLC0415 - half a second, which no other command should take
+        try:
+            await _serve_once(settings, role, urls, listener, forked, start, signals.stop, guards, announce=True, background=background)
+            while signals.begin_anew():
+                settings = _reload(settings, role, start)
+                await _serve_once(settings, role, urls, listener, (), start, signals.stop, guards, background=background)
+        finally:
+            state.withdraw(settings.data_dir)
+        log.info("server.stopped")
 
-            server = await open_api_server(settings, connections, listener, monitor)
-            try:
-                tasks.append(await server.start())
-            except OSError as error:
-                raise _port_error(settings, error) from error  # another process had bound the port too, and listened first
+
+async def _serve_once(
+    settings: Settings,
+    role: Literal["all", "api"],
+    urls: DatabaseUrls,
+    listener: socket.socket,
+    forked: Sequence[ForkedChild],
+    start: ServerStart,
+    stop: asyncio.Event,
+    guards: Sequence[asyncio.Task[None]],
+    *,
+    background: bool,
+    announce: bool = False,
+) -> None:
+    """Serve until `stop`, or until a task ends. The database runs on."""
+    is_embedded = settings.database_url is None
+    async with open_connections(settings, urls, is_embedded=is_embedded, pool_size=divide_pool(settings)) as connections:
+        await _begin(settings, connections.db)
+        url = _local_url(listener)
+        first_key = await ensure_first_key(connections.db, settings, url, embedded=is_embedded) if announce else None
+        children = _child_orders(settings, role, urls, listener, start, is_embedded=is_embedded)
+        monitor = QueueMonitor(connections.db)
+        tasks = [asyncio.create_task(keep_child_running(child, stop, first)) for child, first in zip_longest(children, forked)]
+        tasks.append(asyncio.create_task(monitor.run(stop, connections.notifications)))
+        tasks += _start_metrics_export(connections.db, stop)
+        from cmserver.cli.api_server import open_api_server  # noqa: PLC0415 - half a second, which no other command should take
+
+        # The server closes the socket that it is given; connections wait in the other one until it has begun anew.
+        server = await open_api_server(settings, connections, listener.dup(), monitor, start)
+        try:
+            tasks.append(await server.start())
+        except OSError as error:
+            raise _port_error(settings, error) from error  # another process had bound the port too, and listened first
+        if announce:
             await _announce(settings, connections.db, url, role, first_key, is_embedded=is_embedded, background=background)
-            try:
-                await run_until_stopped(connections, stop, *tasks, *guards)
-                _report_stopping()
-                server.stop()
-                await asyncio.gather(*tasks, *(guard for guard in guards if guard.done()))
-                await server.flush()
-            finally:
-                state.withdraw(settings.data_dir)
-            log.info("server.stopped")
+        await run_until_stopped(connections, stop, *tasks, *guards)
+        _report_stopping()
+        server.stop()
+        await asyncio.gather(*tasks, *(guard for guard in (connections.listening, *guards) if guard.done()))
+        await server.flush()
+
+
+def _reload(settings: Settings, role: Role, start: ServerStart) -> Settings:
+    """The settings with those of the model as they are now; as they were, if these cannot be used."""
+    try:
+        loaded = load(start.environ, config_file=start.config_file)
+        changed = {name: getattr(loaded.settings, name) for name in MODEL_SETTINGS}
+        settings, _ = load_providers(msgspec.structs.replace(loaded, settings=msgspec.structs.replace(settings, **changed)), role)
+    except BadSetting as error:
+        log.error("settings.not_reloaded", error=str(error))  # noqa: TRY400 - a sentence for the operator
+    else:
+        log.info("settings.reloaded", provider=settings.provider, model=settings.model)
+    return settings
 
 
 async def work(settings: Settings, providers: ProviderChain, status_listener: socket.socket | None) -> None:
@@ -374,10 +415,24 @@ async def _begin(settings: Settings, db: Db) -> None:
 
 
 def _child_orders(
-    settings: Settings, role: Literal["all", "api"], urls: DatabaseUrls, listener: socket.socket, *, is_embedded: bool
+    settings: Settings,
+    role: Literal["all", "api"],
+    urls: DatabaseUrls,
+    listener: socket.socket,
+    start: ServerStart,
+    *,
+    is_embedded: bool,
 ) -> list[ChildOrder]:
     """The processes beside this one: the worker, and what `api_processes` asks for."""
-    order = ChildOrder(role="worker", settings=settings, urls=urls, is_embedded=is_embedded, listener=None)
+    order = ChildOrder(
+        role="worker",
+        settings=settings,
+        urls=urls,
+        is_embedded=is_embedded,
+        listener=None,
+        config_file=start.config_file,
+        takes_reload=start.reload is not None,
+    )
     api = msgspec.structs.replace(order, role="api", listener=listener.fileno())
     return [*([order] if role == "all" else []), *[api] * (settings.api_processes - 1)]
 

@@ -18,6 +18,7 @@ from cmserver.access.wire import TeamsOut
 from cmserver.base.http.operation import Operation
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, team_command, yes_option
 from cmserver.cli.keys import rotate
+from cmserver.cli.model import choose_model, try_model
 from cmserver.cli.users import list_users
 from cmserver.client.server_api import ApiAnswer
 from cmserver.embeddings.api import routes as embeddings_routes
@@ -28,6 +29,7 @@ from cmserver.ops.analytics.api import routes as analytics_routes
 from cmserver.ops.api import routes as ops_routes
 from cmserver.ops.erasure.api import routes as erasure_routes
 from cmserver.ops.joining.api import routes as joining_routes
+from cmserver.ops.provider_choice.api import routes as provider_choice_routes
 from cmserver.ops.spending.api import routes as spending_routes
 from cmserver.recall.api import routes as recall_routes
 from cmserver.sessions.api import routes as sessions_routes
@@ -44,6 +46,7 @@ _ROUTES: list[Operation] = [
     *ingest_routes,
     *joining_routes,
     *ops_routes,
+    *provider_choice_routes,
     *recall_routes,
     *sessions_routes,
     *spending_routes,
@@ -62,10 +65,11 @@ _GROUPS = {
     "teams members": "The members of the key's team, with an account or without.",
     "users": "People who sign in to the web interface: invitations, roles and new passwords.",
     "keys": "API keys of the team.",
+    "model": "The model that words the memory: one is tried with a real call, and kept in the server's data folder.",
     "providers": "The providers that generate observations. One that fails is paused for the whole server, and resumes by itself.",
     "audit": "The audit log: ids and names, never texts.",
 }
-_BY_HAND = {"users": [list_users], "keys": [rotate]}
+_BY_HAND = {"users": [list_users], "keys": [rotate], "model": [choose_model, try_model]}
 """Commands that do more than their verb."""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cmserver.base.config_file import add_settings
+from cmserver.base.config_file import add_settings, replace_settings
 from cmserver.base.configuration import BadSetting, load
 from tests.process.conftest import passable_folder
 
@@ -73,6 +73,29 @@ def test_a_byte_order_mark_is_no_obstacle(tmp_path: Path):
 def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path):
     with pytest.raises(BadSetting, match="No such file or directory"):
         add_settings(tmp_path / "absent" / "config.toml", {"provider": "offline"})
+
+
+def test_settings_are_replaced_and_taken_out_and_a_key_closes_the_file(tmp_path: Path):
+    file = tmp_path / "config.toml"
+    file.write_text('# mine\nport = 4000\nprovider = "anthropic"  # then\nmodel = "x"\n')
+    file.chmod(0o644)
+
+    replace_settings(file, {"provider": "openai", "model": None, "base_url": None, "openai_api_key": "sk-1"})
+
+    assert file.read_text() == 'provider = "openai"\nopenai_api_key = "sk-1"\n# mine\nport = 4000\n'
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("text", ["port = ", 'note = """\nprovider = ""\n"""\n', '"provider" = ""\n', '[other]\nprovider = "x"\n'])
+def test_a_file_that_cannot_be_replaced_in_is_left_alone_and_no_key_is_told(tmp_path: Path, text: str):
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+
+    with pytest.raises(BadSetting, match="openai_api_key = \\.\\.\\.") as refused:
+        replace_settings(file, {"provider": "offline", "openai_api_key": "sk-secret"})
+
+    assert file.read_text() == text
+    assert "sk-secret" not in str(refused.value)
 
 
 # -- the file in the data folder

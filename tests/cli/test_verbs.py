@@ -156,6 +156,9 @@ GIVEN: dict[str, Mapping[str, object]] = {
     "GET /v1/doctor": {},
     "GET /v1/server": {},
     "GET /v1/providers": {},
+    "GET /v1/model": {},
+    "POST /v1/model/trial": {"provider": "offline"},
+    "PUT /v1/model": {"provider": "openai", "model": "qwen3", "base_url": "http://127.0.0.1:9/v1", "key": "sk-0123456789"},
     "POST /v1/providers/{provider}/resume": {"provider": "offline"},
 }
 """What each verb is given, by its fields; in angle brackets is a thing of Alice's that is made for it."""
@@ -173,6 +176,9 @@ IGNORES_UNKNOWN = {
 """Where unknown fields are named in the answer, for clients of claude-mem."""
 WRONG: dict[str, object] = {
     "max_usd": "much",
+    "provider": "nobody",
+    "model": "",
+    "base_url": "ftp://127.0.0.1",
     "cursor": "x",
     "key": "",
     "executors": "x",

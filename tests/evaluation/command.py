@@ -17,10 +17,10 @@ from cmserver.base.errors import Invalid
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import Settings
 from cmserver.cli.exit_codes import ExitCode
-from cmserver.cli.output import mask_key
 from cmserver.cli.progress import Progress
 from cmserver.generation.prompt import LANGUAGE
 from cmserver.models.providers import registry
+from cmserver.models.providers.failures import mask_key
 from cmserver.models.providers.model import ProviderSettings, Verbosity
 from tests.evaluation.cases import cases
 from tests.evaluation.evaluate import EvaluationReport, EventResult, count_by_type, evaluate, format_percent

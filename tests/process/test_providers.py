@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.process.conftest import Run
-from tests.process.program import command
+from tests.process.program import command, wait_for
 from tests.timeouts import scaled
 
 pytestmark = pytest.mark.slow
@@ -35,6 +35,26 @@ def test_what_a_process_needs_of_its_providers_is_asked_for_at_the_start(folder:
     assert refused.returncode == 2
     assert "CMSERVER_PROVIDER" in refused.stderr
     assert named in refused.stderr
+
+
+def test_a_model_that_is_chosen_while_the_server_runs_is_used_by_all_its_processes(run: Run):
+    program = run("all", settings={"CMSERVER_API_PROCESSES": "2"})
+    program.wait_until_ready()
+    program.wait_for_log("process.ready")
+    given = {"provider": "ollama", "model": "tiny", "baseUrl": "http://127.0.0.1:9/v1"}
+
+    with program.http() as client:
+        chosen = client.put("/v1/model", json=given)
+    again = program.wait_for_log("process.ready", 2)
+
+    with program.http() as client:
+        shown = client.get("/v1/model").json()
+    worker = wait_for("the worker", lambda: program.logged("worker.started")[-1]["providers"] == ["ollama"] or None)
+    assert chosen.status_code == 200, chosen.text
+    assert again
+    assert (shown["provider"], shown["pending"]) == ("ollama", False)
+    assert worker
+    assert program.stop() == 0
 
 
 def test_the_doctor_needs_neither_server_nor_database(folder: Path):

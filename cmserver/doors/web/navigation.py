@@ -36,6 +36,7 @@ GROUPS = {
     "Operation": [
         NavigationItem("Jobs", "/ui/jobs", "jobs:read"),
         NavigationItem("Costs", "/ui/costs", "jobs:read"),
+        NavigationItem("Model", "/ui/model", "", is_for_operators=True),
         NavigationItem("Server", "/ui/server", "", is_for_operators=True),
         NavigationItem("Doctor", "/ui/doctor", "", is_for_operators=True),
     ],

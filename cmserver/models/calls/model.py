@@ -48,6 +48,16 @@ class AnswerCounts(msgspec.Struct, frozen=True, kw_only=True):
         return self.unusable > 0 and self.unusable * 5 >= self.usable + self.unusable
 
 
+class FailedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that failed, or whose answer could not be used."""
+
+    provider: str
+    model: str
+    reason: str
+    message: str
+    created_at: datetime
+
+
 WARN_SHARE = 0.8
 
 State = Literal["open", "warned", "exhausted"]

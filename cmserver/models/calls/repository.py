@@ -11,7 +11,16 @@ from uuid import UUID
 from cmserver.base.sql import Conn, Query, RowCount, query, unprepared_query
 from cmserver.base.text import storable
 from cmserver.models.budgets.model import Period
-from cmserver.models.calls.model import AnswerCounts, BudgetStatus, Pause, PendingCalls, SpendingRow, SpendingTotals, StoredAnswer
+from cmserver.models.calls.model import (
+    AnswerCounts,
+    BudgetStatus,
+    FailedCall,
+    Pause,
+    PendingCalls,
+    SpendingRow,
+    SpendingTotals,
+    StoredAnswer,
+)
 from cmserver.models.providers.model import Completion, ProviderError
 
 OWNS = {"generation_runs", "provider_pauses", "generation_spending"}
@@ -71,6 +80,20 @@ _COUNT_ANSWERS: LiteralString = """
       FROM teams t JOIN generation_runs r ON r.team_id = t.id AND r.created_at > now() - interval '24 hours'
 """
 ANSWER_COUNTS_OF_ALL = Query(AnswerCounts, _COUNT_ANSWERS)
+
+# The newest call of the last 24 hours, of any team, that failed or could not be used.
+LAST_FAILURE = Query(
+    FailedCall,
+    """
+    SELECT r.provider, r.model, coalesce(r.error_class, r.status) AS reason, coalesce(r.error_message, '') AS message, r.created_at
+      FROM teams t
+           CROSS JOIN LATERAL (SELECT * FROM generation_runs
+                                WHERE team_id = t.id AND created_at > now() - interval '24 hours'
+                                  AND status IN ('failed', 'unusable')
+                                ORDER BY created_at DESC LIMIT 1) r
+     ORDER BY r.created_at DESC LIMIT 1
+    """,
+)
 
 
 PAUSES = Query(Pause, f"SELECT {_PAUSE_COLUMNS} FROM provider_pauses ORDER BY provider")

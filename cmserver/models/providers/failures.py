@@ -379,3 +379,8 @@ class _Body(msgspec.Struct):
     error: _Inner | str | None = None
     message: object = None
     detail: object = None
+
+
+def mask_key(text: str, key: str | None) -> str:
+    """The text without the key, should a provider repeat it."""
+    return text.replace(key, "***") if key else text

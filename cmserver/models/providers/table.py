@@ -35,6 +35,11 @@ class KnownProvider(msgspec.Struct, frozen=True, kw_only=True):
         """The setting of its key; None if it needs none."""
         return f"{self.name.upper()}_API_KEY" if self.has_key else None
 
+    @property
+    def takes_base_url(self) -> bool:
+        """Whether it may be at another address than its usual one."""
+        return self.module != "claude_cli"
+
 
 PROVIDERS = {
     row.name: row

@@ -66,6 +66,7 @@ PAGES = [
     PageCase(name="team", path="/ui/team", heading="Team", empty_path="/ui/team"),
     PageCase(name="keys", path="/ui/team/keys", heading="Keys", empty_path="/ui/team/keys"),
     PageCase(name="audit", path="/ui/team/audit", heading="Audit log", empty_path="/ui/team/audit?action=nothing"),
+    PageCase(name="model", path="/ui/model", heading="Model", empty_path="/ui/model"),
     PageCase(name="server", path="/ui/server", heading="Server", empty_path="/ui/server"),
     PageCase(name="jobs", path="/ui/jobs", heading="Jobs", empty_path="/ui/jobs"),
     PageCase(name="jobs-failed", path="/ui/jobs?status=failed", heading="Jobs", empty_path="/ui/jobs?status=failed"),

@@ -1,0 +1,230 @@
+"""Chooses the model that words the memory while the server runs: shows it, tries it, and keeps it in the data folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from urllib.parse import urlsplit
+
+from cmserver.access import audit
+from cmserver.access.model import Principal
+from cmserver.base.config_file import replace_settings
+from cmserver.base.configuration import CONFIG_NAME, BadSetting, LoadedSettings, load
+from cmserver.base.db import Db
+from cmserver.base.errors import Conflict, Forbidden, Invalid
+from cmserver.base.ids import epoch_ms
+from cmserver.base.server_start import ServerStart
+from cmserver.base.settings import Settings, fields
+from cmserver.base.structs import reshape
+from cmserver.generation.leases import repository as leases
+from cmserver.models.calls import repository as calls
+from cmserver.models.providers import registry
+from cmserver.models.providers.http_client import MissingKey, check_key
+from cmserver.models.providers.model import Provider, ProviderSettings, Rules
+from cmserver.models.providers.table import PROVIDERS, KnownProvider
+from cmserver.ops.provider_choice.trial import ProviderTrialOut, try_provider, try_rules
+from cmserver.ops.provider_choice.wire import ChosenModelOut, FailureOut, ModelIn, ModelOut, ProviderChoiceOut, SettingSourceOut
+from cmserver.ops.wire import AnswersOut
+
+TRIAL_SECONDS = 50.0
+"""Of a request: proxies wait for an answer for a minute. `cmserver doctor provider` waits as long as a job does."""
+_CHOICE = ("provider", "model", "base_url")
+_KEYS = tuple(known.key_setting.lower() for known in PROVIDERS.values() if known.key_setting)
+_CHOSEN = (*_CHOICE, *_KEYS)
+MODEL_SETTINGS = (*_CHOSEN, "model_context_tokens", "generation_debounce_seconds")
+"""What a reload takes over."""
+_VARIABLES = {field.name: field.environment for field in fields()}
+_SHORT_KEY = 12
+
+
+async def read_model(db: Db, settings: Settings, start: ServerStart) -> ModelOut:
+    """The model in force, and what can be chosen."""
+    loaded, fixed_because = await asyncio.to_thread(_load, settings, start)
+    async with db.system() as conn:
+        workers = await leases.WORKERS.all(conn)
+        answers = await calls.ANSWER_COUNTS_OF_ALL.one(conn)
+        failure = await calls.LAST_FAILURE.first(conn)
+    hosts = sorted({worker.label.rpartition(":")[0] for worker in workers if worker.alive} - {socket.gethostname()})
+    if fixed_because is None and hosts:
+        fixed_because = f"Workers on other machines ({', '.join(hosts)}) serve this database, too, each with settings of its own."
+    sources = loaded.sources if loaded else {}
+    return ModelOut(
+        provider=settings.provider,
+        model=settings.model,
+        base_url=settings.base_url,
+        sources=[
+            SettingSourceOut(setting=_VARIABLES[name], source=sources[name])
+            for name in _CHOSEN
+            if sources.get(name, "default") != "default"
+        ],
+        pending=loaded is not None and any(getattr(loaded.settings, name) != getattr(settings, name) for name in _CHOSEN),
+        file=str(settings.data_dir / CONFIG_NAME),
+        fixed_because=fixed_because,
+        providers=[
+            ProviderChoiceOut(
+                name="offline",
+                title="Rules, without a model",
+                model=None,
+                example="",
+                sent_to="",
+                bill="free",
+                takes_base_url=False,
+                key_setting=None,
+                key_end=None,
+            ),
+            *(_choice_out(known, registry.find_key(settings, known.name)) for known in PROVIDERS.values()),
+        ],
+        answers=reshape(answers, AnswersOut),
+        last_failure=failure and reshape(failure, FailureOut, at_epoch=epoch_ms(failure.created_at)),
+    )
+
+
+def _choice_out(known: KnownProvider, key: str | None) -> ProviderChoiceOut:
+    return reshape(
+        known,
+        ProviderChoiceOut,
+        title=known.title or known.name,
+        sent_to=known.recipient,
+        takes_base_url=known.takes_base_url,
+        key_setting=known.key_setting,
+        key_end=None if key is None else key[-4:] if len(key) > _SHORT_KEY else "set",
+    )
+
+
+async def try_model(settings: Settings, given: ModelIn) -> ProviderTrialOut:
+    """One real call of the choice, whose answer is read as a job reads it. Nothing is kept. Invalid for what cannot be called."""
+    provider, key = _make(settings, given)
+    if isinstance(provider, Rules):
+        return try_rules()
+    return await try_provider(provider, min(TRIAL_SECONDS, settings.provider_timeout_seconds), key)
+
+
+async def choose_model(db: Db, principal: Principal, settings: Settings, start: ServerStart, given: ModelIn) -> ChosenModelOut:
+    """Keep the choice in the data folder's file, and let the server begin anew with it. Conflict where it cannot be made here."""
+    if principal.project_id is not None:
+        raise Forbidden("This key is bound to a project; the model is one for the whole server.")
+    _make(settings, given)
+    shown = await read_model(db, settings, start)
+    if shown.fixed_because is not None:
+        raise Conflict(f"{shown.fixed_because} Nothing was changed. Set there: {render_settings(given)}")
+    known = PROVIDERS.get(given.provider)
+    values: dict[str, str | None] = {"provider": given.provider, "model": given.model, "base_url": given.base_url}
+    if given.key and known is not None and known.key_setting is not None:
+        source = next((row.source for row in shown.sources if row.setting == known.key_setting), shown.file)
+        if source != shown.file:
+            raise Invalid.at("$.key", f"The key comes from {source}, which wins: leave this empty, or change it there.")
+        values[known.key_setting.lower()] = given.key.strip()
+    try:
+        await asyncio.to_thread(replace_settings, settings.data_dir / CONFIG_NAME, values)
+    except BadSetting as error:
+        raise Conflict(str(error)) from error
+    async with db.tenant(principal.team_id) as conn:
+        await audit.record(conn, principal, "model.chosen", "model", given.provider, model=given.model, new_key=bool(given.key))
+    if start.reload is not None:
+        start.reload()
+    return ChosenModelOut(provider=given.provider, file=shown.file)
+
+
+def render_settings(given: ModelIn) -> str:
+    """The choice as variables; of a key that it is needed."""
+    known = PROVIDERS.get(given.provider)
+    values = {
+        "CMSERVER_PROVIDER": given.provider,
+        "CMSERVER_MODEL": given.model,
+        "CMSERVER_BASE_URL": given.base_url,
+        **({known.key_setting: "..."} if known and known.key_setting else {}),
+    }
+    return " ".join(f"{name}={value}" for name, value in values.items() if value)
+
+
+def _load(settings: Settings, start: ServerStart) -> tuple[LoadedSettings | None, str | None]:
+    """The settings as the next start would read them, and why they cannot be changed here; None where they can."""
+    environ = {**start.environ, "CMSERVER_DATA_DIR": str(settings.data_dir)}
+    try:
+        loaded = load(environ, config_file=start.config_file)
+    except BadSetting as error:
+        return None, str(error)
+    file = settings.data_dir / CONFIG_NAME
+    if start.reload is None:
+        return loaded, "The API and the workers were started apart (`--role`), each with settings of its own."
+    if loaded.config_file != file:
+        return loaded, f"The settings are read from {loaded.config_file}, which `--config` or CMSERVER_CONFIG names."
+    elsewhere = [loaded.sources[name] for name in _CHOICE if loaded.sources[name] not in {"default", str(file)}]
+    if elsewhere:
+        return loaded, f"The model is set where the server starts ({', '.join(elsewhere)}), which wins over the data folder's file."
+    if not os.access(file.parent, os.W_OK):
+        return loaded, f"The server may not write into {file.parent}."
+    return loaded, None
+
+
+def _make(settings: Settings, given: ModelIn) -> tuple[Provider | Rules, str | None]:
+    """The provider of the choice, and its key. Invalid with the field for what cannot be called; uses no network."""
+    known = PROVIDERS.get(given.provider)
+    if known is None and given.provider != Rules().name:
+        raise Invalid.at("$.provider", f"There is no provider {given.provider!r}. Available: offline, {', '.join(PROVIDERS)}.")
+    _check_text("$.model", given.model)
+    _check_address(given.base_url)
+    if (known is None or not known.takes_base_url) and given.base_url is not None:
+        raise Invalid.at("$.baseUrl", f"{given.provider} has no address: leave this empty.")
+    if (known is None or known.key_setting is None) and given.key is not None:
+        raise Invalid.at("$.key", f"{given.provider} needs no key: leave this empty.")
+    if known is None:
+        if given.model is not None:
+            raise Invalid.at("$.model", "Rules have no model: leave this empty.")
+        return Rules(), None
+    if given.model is None and (known.model is None or (known.module == "openai" and given.base_url is not None)):
+        raise Invalid.at("$.model", f"{known.title} needs a model: {known.example}.")
+    key = _find_key(settings, given, known)
+    try:
+        provider = registry.load(
+            ProviderSettings(
+                name=given.provider,
+                model=given.model,
+                base_url=given.base_url,
+                api_key=key,
+                timeout_seconds=settings.provider_timeout_seconds,
+                answer_max_tokens=registry.answer_tokens(settings),
+                claude_program=registry.claude_program(os.environ),
+            )
+        )
+    except Invalid as error:
+        raise Invalid.at("$.key" if isinstance(error, MissingKey) else "$.provider", str(error)) from error
+    return provider, key
+
+
+def _find_key(settings: Settings, given: ModelIn, known: KnownProvider) -> str | None:
+    """The key that was sent, else the one that is set: that one is sent only to the address for which it was set."""
+    if known.key_setting is None:
+        return None
+    if given.key is not None:
+        try:
+            return check_key(given.key, "It")
+        except Invalid as error:
+            raise Invalid.at("$.key", "The key has characters that no key has: was more copied than the key?") from error
+    key = registry.find_key(settings, known.name)
+    is_present = known.name == settings.provider and given.base_url == settings.base_url
+    if key is not None and given.base_url is not None and not is_present:
+        raise Invalid.at("$.key", "Type the key for this address. The one that is set is not sent to another address.")
+    return key
+
+
+def _check_text(path: str, text: str | None) -> None:
+    """Invalid for what could not be one entry of a setting."""
+    if text is not None and (not text.isprintable() or "," in text or text != text.strip()):
+        raise Invalid.at(path, "Expected one name, without commas, line breaks or space around it.")
+
+
+def _check_address(url: str | None) -> None:
+    if url is None:
+        return
+    expected = "Expected an address that begins with http:// or https://: http://127.0.0.1:8000/v1 for example."
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise Invalid.at("$.baseUrl", expected) from error
+    if not is_address or not url.isprintable() or any(sign in url for sign in ', "\\'):
+        raise Invalid.at("$.baseUrl", expected)
+    if parts.username is not None or parts.query or parts.fragment:
+        raise Invalid.at("$.baseUrl", "Expected an address without a user, a query or a fragment: the key has a field of its own.")
