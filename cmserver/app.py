@@ -60,6 +60,7 @@ from cmserver.ops.readiness import Readiness
 from cmserver.ops.spending.api import routes as spending_routes
 from cmserver.ops.stream.api import routes as stream_routes
 from cmserver.ops.stream.feed import Feed
+from cmserver.ops.transfer.api import routes as transfer_routes
 from cmserver.recall.api import routes as recall_routes
 from cmserver.recall.model import ContextBudget
 from cmserver.recall.search.model import Ranking
@@ -84,6 +85,7 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *observation_routes,
     *event_routes,
     *git_routes,
+    *transfer_routes,
     *graph_routes,
     *session_routes,
     *turn_routes,

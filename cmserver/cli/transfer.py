@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 from uuid import UUID
 
 import click
@@ -25,6 +26,7 @@ from cmserver.base.ids import parse_id
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.migrate import MigrationError, newest
 from cmserver.base.settings import Settings
+from cmserver.cli.api_client import ApiClient, api_command
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.git import import_git
@@ -32,6 +34,7 @@ from cmserver.cli.operator import ACTOR, OTHER_SCHEMA
 from cmserver.cli.output import render_json
 from cmserver.cli.progress import Progress
 from cmserver.ops import repository as ops
+from cmserver.ops.transfer.batches import add_report, make_batches
 from cmserver.ops.transfer.claude_code import ClaudeCodeSource
 from cmserver.ops.transfer.claude_mem import ClaudeMemSource
 from cmserver.ops.transfer.contextify import ContextifySource
@@ -39,6 +42,7 @@ from cmserver.ops.transfer.export import export_team
 from cmserver.ops.transfer.jsonl import JsonlSource
 from cmserver.ops.transfer.model import ImportReport
 from cmserver.ops.transfer.pipeline import Importer, Source
+from cmserver.ops.transfer.wire import ImportIn
 
 team_option = click.option("--team", help="The team, by name or id. [default: the only one]")
 
@@ -78,74 +82,99 @@ def import_group() -> None:
     """
 
 
-def _import_options(command: Callable[..., None]) -> Callable[..., None]:
-    options = (
-        team_option,
-        click.option("--dry-run", is_flag=True, help="Store nothing; say what would be taken."),
-        click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
-        settings_option,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Store nothing; say what would be taken.")
 
 
 @import_group.command("jsonl")
 @click.argument("file", type=click.Path(path_type=Path))
-@_import_options
+@team_option
+@_dry_run_option
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@settings_option
 def import_jsonl(settings: Settings, file: Path, team: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Take over an export of cmserver.
 
     Ids, numbers and times are kept; where another observation of the team has a number, a new one is given. A project that the team
-    has already gets what it lacks.
+    has already gets what it lacks. Needs no server and no key, only access to the database.
     """
-    _import(settings, JsonlSource(file), team, dry_run=dry_run, as_json=as_json)
+    source = JsonlSource(file)
+    with _progress(source) as progress, database_urls(settings) as urls:
+        report = asyncio.run(_run(urls, settings, source, team, progress, dry_run=dry_run))
+    click.echo(render_json(msgspec.json.encode(report)) if as_json else _render(report, dry_run=dry_run))
 
 
 @import_group.command("claude-mem")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
-@_import_options
-def import_claude_mem(settings: Settings, file: Path | None, team: str | None, *, dry_run: bool, as_json: bool) -> None:
+@_dry_run_option
+@api_command
+async def import_claude_mem(client: ApiClient, file: Path | None, *, dry_run: bool) -> None:
     """Take over the database of claude-mem: sessions, prompts, observations and summaries, with their times.
 
-    FILE is its SQLite database, of any version from 3 on, which is only read. [default: ~/.claude-mem/claude-mem.db]
+    FILE is its SQLite database, of any version from 3 on, which is only read. [default: ~/.claude-mem/claude-mem.db] The server may
+    be elsewhere. The key needs the scopes observations:write, events:write and sessions:write.
     """
-    source = ClaudeMemSource(file or Path.home() / ".claude-mem" / "claude-mem.db")
-    _import(settings, source, team, dry_run=dry_run, as_json=as_json)
+    await _send(client, ClaudeMemSource(file or Path.home() / ".claude-mem" / "claude-mem.db"), dry_run=dry_run)
 
 
 @import_group.command("contextify")
-@click.argument("url")
-@_import_options
-def import_contextify(settings: Settings, url: str, team: str | None, *, dry_run: bool, as_json: bool) -> None:
+@click.argument("source_url", metavar="URL")
+@_dry_run_option
+@api_command
+async def import_contextify(client: ApiClient, source_url: str, *, dry_run: bool) -> None:
     """Take over the memories of Contextify, and how they relate, with their times and access counts.
 
     URL is the address of its PostgreSQL, which is only read: postgresql://USER@HOST/contextify. Its password may stand in
-    ~/.pgpass or in PGPASSWORD, where the list of processes does not show it.
+    ~/.pgpass or in PGPASSWORD, where the list of processes does not show it. The server may be elsewhere. The key needs the scopes
+    observations:write, events:write and sessions:write.
     """
-    _import(settings, ContextifySource(url), team, dry_run=dry_run, as_json=as_json)
+    await _send(client, ContextifySource(source_url), dry_run=dry_run)
 
 
 @import_group.command("claude-code")
 @click.argument("folder", type=click.Path(path_type=Path), required=False)
-@_import_options
-def import_claude_code(settings: Settings, folder: Path | None, team: str | None, *, dry_run: bool, as_json: bool) -> None:
+@_dry_run_option
+@api_command
+async def import_claude_code(client: ApiClient, folder: Path | None, *, dry_run: bool) -> None:
     """Take over what Claude Code keeps: the notes of its auto-memory, and what its transcripts say of each turn.
 
-    FOLDER is its own folder, which is only read. [default: CLAUDE_CONFIG_DIR, or ~/.claude]
+    FOLDER is its own folder, which is only read. [default: CLAUDE_CONFIG_DIR, or ~/.claude] The server may be elsewhere. The key
+    needs the scopes observations:write, events:write and sessions:write.
     """
     source = ClaudeCodeSource(folder or Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"))
-    _import(settings, source, team, dry_run=dry_run, as_json=as_json)
+    await _send(client, source, dry_run=dry_run)
 
 
 import_group.add_command(import_git)
 
 
-def _import(settings: Settings, source: Source, team: str | None, *, dry_run: bool, as_json: bool) -> None:
+async def _send(client: ApiClient, source: Source, *, dry_run: bool) -> None:
+    """Send the lines, a part at a time; an interrupted import is repeated."""
+    began, done, report = time.monotonic(), 0, ImportReport()
+    with _progress(source) as progress:
+        batches = make_batches(source, report)
+        batch = next(batches)
+        while True:
+            following = next(batches, None)
+            body = ImportIn(
+                source=cast("Any", source.name),
+                context=batch.sorted_context,
+                lines=batch.lines,
+                dry_run=dry_run,
+                is_last=following is None,
+            )
+            add_report(report, (await client.post("/v1/import", body)).read(ImportReport))
+            done += len(batch.lines)
+            progress.show(done)
+            if following is None:
+                break
+            batch = following
+    report.seconds = round(time.monotonic() - began, 1)
+    click.echo(render_json(msgspec.json.encode(report)) if client.as_json else _render(report, dry_run=dry_run))
+
+
+def _progress(source: Source) -> Progress:
     kept = "Interrupted. What was taken stays; run it again, and it goes on there."
-    with Progress("Importing", source.count(), "lines", interrupted=kept) as progress, database_urls(settings) as urls:
-        report = asyncio.run(_run(urls, settings, source, team, progress, dry_run=dry_run))
-    click.echo(render_json(msgspec.json.encode(report)) if as_json else _render(report, dry_run=dry_run))
+    return Progress("Importing", source.count(), "lines", interrupted=kept)
 
 
 async def _run(

@@ -73,6 +73,7 @@ GIVEN: dict[str, Mapping[str, object]] = {
     "POST /v1/history": {"project_id": PROJECT, "commits": [], "documents": [], "gone_documents": []},
     "GET /v1/history": {"project": PROJECT},
     "DELETE /v1/history": {"project": PROJECT},
+    "POST /v1/import": {"source": "claude-mem", "context": [], "lines": [], "dry_run": True, "is_last": True},
     "POST /v1/why": {
         "project_id": PROJECT,
         "file": "src/pay.py",

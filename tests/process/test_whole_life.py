@@ -128,7 +128,7 @@ def test_a_whole_life(fresh_python: str, folder: Path):
                 .json()
             )
         life.call("connect", "claude-code", "--yes")
-        report = json.loads(life.call("import", "claude-mem", str(database), "--team", "default", "--json"))
+        report = json.loads(life.call("import", "claude-mem", str(database), "--json"))
         assert report["taken"]["observation"] == OBSERVATIONS + 2
         with traffic(life.url, [owner, guest]) as stored:
             under_load = life.call("backup").split()[-1]

@@ -272,27 +272,27 @@ def record_name(line_type: type[msgspec.Struct]) -> str:
 
 
 class RefusedLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A thing that was not taken."""
+    """A thing that was not taken: `record` is its kind; `place` is where it is in the source, a line, or a table and an id."""
 
     record: str
     place: str
-    """Where it is in the source: a line, or a table and an id."""
     reason: str
 
 
 class ImportReport(msgspec.Struct, rename="camel", kw_only=True):
-    """What became of the things of a source, by kind."""
+    """What became of the things of a source, in numbers by kind: `taken` are those that were stored; `known` are those that were
+    there already; `erased` are those that were erased here before, and stay away.
+
+    `refused` are those that were not taken; `examples` are the first of these; `redactions` are secrets and private passages that
+    were removed. `renumbered` is how many observations got a new number, because theirs was another's; `seconds` is how long it
+    took.
+    """
 
     taken: dict[str, int] = {}
     known: dict[str, int] = {}
-    """What was there already."""
     erased: dict[str, int] = {}
-    """What was erased here before, and stays away."""
     refused: dict[str, int] = {}
     examples: list[RefusedLine] = []
-    """The first refusals."""
     redactions: dict[str, int] = {}
-    """Secrets and private passages that were removed, by kind."""
     renumbered: int = 0
-    """Observations whose number was another's here, and that got a new one."""
     seconds: float = 0.0

@@ -38,7 +38,7 @@ Row = TypeVar("Row")
 
 BATCH_LINES = 500
 _BATCHES_AT_ONCE = 2
-_MAX_EXAMPLES = 20
+MAX_EXAMPLES = 20
 _MAX_FIELD_CHARS = 200_000
 """Fields of other programs may be longer than those of events; what is cut is counted by nobody."""
 _REFERENCES = {
@@ -72,13 +72,26 @@ class Source(Protocol):
 class Importer:
     """One run of an import into a team."""
 
-    def __init__(self, db: Db, principal: Principal, source: Source, *, journal: Path, dry_run: bool = False) -> None:
+    def __init__(
+        self,
+        db: Db,
+        principal: Principal,
+        source: Source,
+        *,
+        journal: Path,
+        dry_run: bool = False,
+        context: Source | None = None,
+        is_last: bool = True,
+    ) -> None:
+        """`context` has what was taken before and the source refers to; `is_last` is whether nothing of it follows."""
         self._db = db
         self._principal = principal
         self._source = source
         self._team_id = principal.team_id
         self._journal = journal
         self._dry_run = dry_run
+        self._context = context
+        self._is_last = is_last
         self._report = model.ImportReport()
         self._erased: set[UUID] = set()
         self._projects: dict[UUID | None, UUID] = {}
@@ -102,18 +115,21 @@ class Importer:
             self._moves = not self._source.has_own_ids or await repository.are_of_other_teams(
                 conn, self._team_id, self._source.project_ids()
             )
-        await self._store_all(progress)
+        if self._context is not None:
+            await self._store_all(self._context, lambda _done: None)
+            self._report = model.ImportReport()  # it was counted before
+        await self._store_all(self._source, progress)
         await self._db.in_system(self._finish)
         self._report.seconds = round(time.monotonic() - began, 1)
         return self._report
 
-    async def _store_all(self, progress: Callable[[int], object]) -> None:
+    async def _store_all(self, source: Source, progress: Callable[[int], object]) -> None:
         """Store batch after batch. While the database works on one, the next one is read and redacted."""
         done = 0
         running: deque[asyncio.Task[None]] = deque()
         last_type: type[model.DataLine] | None = None
         try:
-            for line_type, batch in _batches(self._source.lines(), self._refuse):
+            for line_type, batch in _batches(source.lines(), self._refuse):
                 # What a batch refers to is stored before it begins.
                 while running and (line_type is not last_type or len(running) >= _BATCHES_AT_ONCE):
                     await running.popleft()
@@ -364,10 +380,11 @@ class Importer:
         """Let observations name their turns; wake the streams; leave a trace."""
         if self._dry_run:
             return
-        await repository.point_to_turns(conn, self._team_id)
-        await repository.REVIVE.all(conn)
-        if self._report.taken:
+        if self._is_last:
+            await repository.point_to_turns(conn, self._team_id)
+            await repository.REVIVE.all(conn)
             await ledger.add_imported(conn, self._team_id)
+        if self._report.taken:
             await audit.record(
                 conn, self._principal, "memory.imported", "team", self._team_id, source=self._source.name, counts=self._report.taken
             )
@@ -435,9 +452,14 @@ class Importer:
         )
 
     def _refuse(self, refusal: model.RefusedLine) -> None:
-        _count(self._report.refused, refusal.record)
-        if len(self._report.examples) < _MAX_EXAMPLES:
-            self._report.examples.append(refusal)
+        refuse(self._report, refusal)
+
+
+def refuse(report: model.ImportReport, refusal: model.RefusedLine) -> None:
+    """Note what is not taken; the first ones with their reasons."""
+    _count(report.refused, refusal.record)
+    if len(report.examples) < MAX_EXAMPLES:
+        report.examples.append(refusal)
 
 
 _WITHOUT_TEXT = (
