@@ -17,6 +17,8 @@ from cmserver.client.json_edit import Addition, add_values, remove_values
 
 SERVER_NAME = "cmserver"
 """Of the MCP server in an agent's settings."""
+PLUGIN_NAME = "cmserver@cmserver"
+"""The plugin and its marketplace, as agents' own commands take them."""
 
 READING_TOOLS = ("observation_search", "observation_timeline", "observation_get", "observation_why", "observation_context")
 """Our MCP tools that only read: an agent may call them without asking."""

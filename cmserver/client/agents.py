@@ -58,6 +58,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """Whether what the agent does is recorded, by hooks or by a plugin. Else it only reads, through MCP."""
     find_problems: Callable[[Json, Path], list[str]] = lambda _settings, _file: []
     """Sentences about what in the settings, or beside them, keeps hooks from running."""
+    has_tools: Callable[[Path], bool] = lambda _file: False
+    """Whether it has the memory's tools by what stands beside the settings: its plugin, or an MCP server of ours."""
     add_mcp: Callable[[Sequence[str]], list[str]] | None = None
     """The arguments with which the program starts a command as the MCP server `cmserver`, in all projects of the user."""
 
@@ -91,17 +93,29 @@ def _find_codex_problems(_settings: Json, file: Path) -> list[str]:
         "Codex runs only hooks that you have reviewed and trusted: type /hooks in Codex now, and again whenever they change.",
         "Versions of Codex in which hooks are off by default need codex_hooks = true below [features] in config.toml.",
     ]
-    config_file = file.with_name("config.toml")
-    try:
-        config = cast("Json", tomllib.loads(config_file.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return problems
+    config_file, config = _read_codex_config(file)
     features = json_object(config.get("features"))
     if features.get("hooks") is False or features.get("codex_hooks") is False:
         problems.append(f"{config_file} turns hooks off below [features]. Nothing is recorded until you remove that.")
     if json_object(config.get("hooks")).keys() - {"state"}:
         problems.append(f"{config_file} has hooks as well. Codex runs both, and warns about it at each start.")
     return problems
+
+
+def _has_codex_tools(file: Path) -> bool:
+    _, config = _read_codex_config(file)
+    plugin = json_object(config.get("plugins")).get(agent_files.PLUGIN_NAME)
+    has_plugin = plugin is not None and json_object(plugin).get("enabled") is not False
+    return has_plugin or agent_files.SERVER_NAME in json_object(config.get("mcp_servers"))
+
+
+def _read_codex_config(file: Path) -> tuple[Path, Json]:
+    """The file beside the hooks, and what stands in it; nothing where it cannot be read."""
+    config_file = file.with_name("config.toml")
+    try:
+        return config_file, cast("Json", tomllib.loads(config_file.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return config_file, {}
 
 
 def _find_gemini_problems(settings: Json, file: Path) -> list[str]:
@@ -281,6 +295,7 @@ AGENTS: dict[str, Agent] = {
             ),
             build_rules_file=_codex_rules,
             find_problems=_find_codex_problems,
+            has_tools=_has_codex_tools,
             add_mcp=lambda command: ["mcp", "add", "cmserver", "--", *command],
         ),
         Agent(  # https://geminicli.com/docs/hooks/reference; timeouts in milliseconds

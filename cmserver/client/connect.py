@@ -17,7 +17,7 @@ from cmserver.base.errors import CmserverError
 from cmserver.base.own_command import build_launcher_command
 from cmserver.base.settings import Settings
 from cmserver.client import hook_key, json_settings, plugin
-from cmserver.client.agent_files import AgentFile, AgentPlace, Hook
+from cmserver.client.agent_files import PLUGIN_NAME, AgentFile, AgentPlace, Hook
 from cmserver.client.agents import Agent
 from cmserver.client.client_folder import ClientFolder, Connection, build_config, clients_folder, home_folder
 from cmserver.client.dialog import Dialog, Report
@@ -145,7 +145,7 @@ class ConnectPlan(msgspec.Struct, frozen=True, kw_only=True):
         """What the user should know or do afterwards."""
         lines = self.agent.find_problems(self.settings, self.file)
         mcp = self.server.mcp
-        if mcp.is_open and "TOOLS" not in self.config and self.agent.add_mcp is not None:
+        if mcp.is_open and "TOOLS" not in self.config and self.agent.add_mcp is not None and not self.agent.has_tools(self.file):
             command = build_launcher_command("mcp", "--agent", self.agent.name)
             lines.append(f"To add the memory's tools, type: {shlex.join([self.agent.program, *self.agent.add_mcp(command)])}")
         if mcp.problem is not None:
@@ -270,7 +270,7 @@ def disconnect(agent: Agent, settings_file: Path | None, dialog: Dialog, *, purg
         dialog.report(json_settings.render_diff(edit.path, edit.before, edit.after or ""))
     if old is not None and is_last:
         if old.plugin is not None:
-            dialog.report(f"Uninstall the plugin {plugin.FULL_NAME}, and remove {old.plugin}")
+            dialog.report(f"Uninstall the plugin {PLUGIN_NAME}, and remove {old.plugin}")
         if old.key_is_ours:
             dialog.report(f"Revoke the key {old.key_id} at {old.url}")
     if not dialog.confirm(f"Disconnect {agent.title}?"):

@@ -18,13 +18,12 @@ from cmserver import __version__
 from cmserver.base.atomic_file import write_file
 from cmserver.base.errors import Conflict
 from cmserver.base.lookalikes import sanitize_line
-from cmserver.client.agent_files import Hook
+from cmserver.client.agent_files import PLUGIN_NAME, Hook
 from cmserver.client.client_folder import PROGRAMS, SOURCE
 from cmserver.client.dialog import Report
 from cmserver.client.json_settings import Json, hook_group
 
 NAME = "cmserver"
-FULL_NAME = f"{NAME}@{NAME}"
 """Plugin and marketplace, as `claude plugin install` takes them."""
 
 FOLDER = "plugin"
@@ -181,20 +180,20 @@ def _json(value: Json) -> str:
 
 def install_plugin(folder: Path, report: Report) -> None:
     """Add the marketplace and install its plugin anew, since Claude Code keeps a copy; or report the commands to type."""
-    steps = [["marketplace", "add", str(folder)], ["install", FULL_NAME]]
+    steps = [["marketplace", "add", str(folder)], ["install", PLUGIN_NAME]]
     if find_claude() is None:
         _report_steps("`claude` is not on the PATH. To install the plugin, type:", steps, report)
         return
     uninstall_plugin(None)
     if all(_run_claude(step, report) for step in steps):
-        report(f"The plugin {FULL_NAME} is installed. In sessions that run already, type /reload-plugins.")
+        report(f"The plugin {PLUGIN_NAME} is installed. In sessions that run already, type /reload-plugins.")
     else:
         _report_steps("To install the plugin, type:", steps, report)
 
 
 def uninstall_plugin(report: Report | None) -> None:
     """Uninstall the plugin and its marketplace, if they are installed."""
-    steps = [["uninstall", FULL_NAME], ["marketplace", "remove", NAME]]
+    steps = [["uninstall", PLUGIN_NAME], ["marketplace", "remove", NAME]]
     if find_claude() is None:
         if report is not None:
             _report_steps("`claude` is not on the PATH. To uninstall the plugin, type:", steps, report)

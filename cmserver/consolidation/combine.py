@@ -17,7 +17,16 @@ from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.consolidation import repository
 from cmserver.consolidation.merge import MergeableText, MergeTooLong, merge_texts
-from cmserver.consolidation.model import SUPERSEDES, Merge, ModelRefusal, NewRelation, SkippedSource, SkipReason, Undo
+from cmserver.consolidation.model import (
+    SUPERSEDES,
+    ExpectedState,
+    Merge,
+    ModelRefusal,
+    NewRelation,
+    SkippedSource,
+    SkipReason,
+    Undo,
+)
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import Change, MergeStrategy, restore
@@ -209,10 +218,11 @@ async def _tell_of(
     await announce.notify_stream(conn)
 
 
-async def undo(conn: Conn, principal: Principal, name: str) -> Undo:
+async def undo(conn: Conn, principal: Principal, name: str, expected: ExpectedState | None = None) -> Undo:
     """Undo the observation's last change; the sources of a merge are shown again, an expired one for good.
 
-    Conflict when nothing is left to undo, when it was itself merged into another, or when a source of the merge is gone.
+    Conflict when nothing is left to undo, when it was itself merged into another, when a source of the merge is gone, or when it is
+    not in the expected state.
     """
     found = await find_any_observation(conn, principal, name)
     if not principal.sees(found.project_id):
@@ -227,6 +237,11 @@ async def undo(conn: Conn, principal: Principal, name: str) -> Undo:
     if observation.superseded_by is not None:
         raise Conflict("It was merged into another observation: undo that merge.")
     is_expired = any(await observations.gone(conn, principal.team_id, ids=[found.id]))
+    if expected is not None and expected != ExpectedState(observation.version, is_expired):
+        raise Conflict(
+            f"#{observation.number} was changed again since you saw it. Nothing was undone. Look at it first: its page undoes the "
+            "last change."
+        )
     if is_expired:
         kept = await observations.correct(conn, principal.team_id, msgspec.structs.replace(observation, **_PERMANENT))
         await history.add(conn, observation, kept, Change(action="promoted", performed_by=principal.actor_id))

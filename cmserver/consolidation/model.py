@@ -59,6 +59,13 @@ class Merge(msgspec.Struct, frozen=True, kw_only=True):
     model_refused: ModelRefusal | None = None
 
 
+class ExpectedState(msgspec.Struct, frozen=True):
+    """What an observation is after the change that is to be undone, so that no later one is undone in its place."""
+
+    version: int
+    expired: bool = False
+
+
 class Undo(msgspec.Struct, frozen=True, kw_only=True):
     """An observation as it was before its last change, and the numbers of those that are shown again."""
 

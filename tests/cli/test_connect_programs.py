@@ -19,6 +19,7 @@ from cmserver.client.hook_key import McpEndpoint
 from tests.cli.attaching import Noted, everything, folder, hook_keys, mode
 from tests.cli.conftest import URL, Cms, Run
 from tests.conftest import Cast
+from tests.table import try_rows
 
 
 @pytest.fixture
@@ -169,6 +170,25 @@ async def test_without_the_plugin_it_says_what_to_type_for_the_tools(run: Run, h
     assert typed.format(program=program) in said.out
     assert key is not None
     assert key not in said.out
+
+
+@try_rows(
+    ("config", "has_hint"),
+    [
+        ("", True),
+        ('[plugins."cmserver@cmserver"]\nenabled = true\n', False),
+        ('[plugins."cmserver@cmserver"]\nenabled = false\n', True),
+        ('[plugins."other@cmserver"]\nenabled = true\n', True),
+        ('[mcp_servers.cmserver]\ncommand = "x"\n', False),
+    ],
+)
+async def test_codex_is_told_of_the_tools_where_it_has_none(config: str, has_hint: bool, run: Run, home: Path):
+    (home / ".codex").mkdir(exist_ok=True)
+    (home / ".codex" / "config.toml").write_text(config)
+
+    said = await run("connect", "codex", "--yes")
+
+    assert ("codex mcp add" in said.out) == has_hint
 
 
 async def test_without_claude_it_says_what_to_type(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch):

@@ -47,11 +47,19 @@ _QUICK_BYTES = 8_192
 _decoders = FairThreads(2, "form")
 
 
+class UndoOffer(msgspec.Struct, frozen=True):
+    """The number of an observation whose change can be undone, and what it is with that change."""
+
+    number: Annotated[int, msgspec.Meta(ge=1)]
+    version: Annotated[int, msgspec.Meta(ge=1)]
+    expired: bool = False
+
+
 class Notice(msgspec.Struct, frozen=True):
-    """What a page says once about what was just done, and the number of the observation whose last change can be undone."""
+    """What a page says once about what was just done, and how that is undone."""
 
     text: Annotated[str, msgspec.Meta(max_length=_MAX_NOTICE_CHARS)]
-    undo: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    undo: UndoOffer | None = None
 
 
 class Visit:
@@ -220,9 +228,9 @@ class Visit:
             response.delete_cookie(_NOTICE_COOKIE, path=security.cookie_path(self.request))
         return self._secured(response)
 
-    def redirect(self, path: str, notice: str = "", *, undo: int | None = None, **query: object) -> Response:
-        """Go to another page after a form (303). `notice` is shown there once, with a button that undoes the last change
-        of the observation `undo`.
+    def redirect(self, path: str, notice: str = "", *, undo: UndoOffer | None = None, **query: object) -> Response:
+        """Go to another page after a form (303). `notice` is shown there once, with a button that undoes the change
+        `undo`.
         """
         parameters = {name: str(value) for name, value in query.items() if value not in (None, "")}
         target = f"{wire.base_path(self.request)}{path}"

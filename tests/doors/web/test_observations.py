@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 
@@ -11,6 +13,7 @@ from tests.conftest import Cast
 from tests.doors.web.clicks import parse
 from tests.doors.web.visitor import Visitor, signed_out, visit_as
 from tests.make import Make
+from tests.rows import rows
 from tests.sessions.test_turns import hook
 from tests.table import try_rows
 
@@ -189,6 +192,35 @@ async def test_a_correction_is_kept_as_a_version_and_can_be_undone(cast: Cast, m
     assert "<ins>20</ins>" in corrected.text
     assert alice.title(undone) == "The limit is 10"
     assert "undone" in undone.text
+
+
+@pytest.mark.parametrize("later", ["drop", "expire"])
+async def test_an_undo_of_a_change_undoes_no_later_one(later: str, cast: Cast, make: Make, alice: Visitor, app: AsgiFrame, db: Db):
+    await make.observation(project=cast.alice.project, title="The limit is 10", narrative="x")
+    bob = await visit_as(app, db, cast.alice.team_id, "member")
+    corrected = await alice.post(
+        "/ui/observations/1/edit", version=1, type="discovery", title="The limit is 20", narrative="x", importance=0.5
+    )
+    offer = re.search(r'action="/ui/observations/1/undo".*?name="version" value="(\d+)"', corrected.text, re.DOTALL)
+    assert offer is not None
+    await bob.post(f"/ui/observations/1/{later}")
+    before = await rows(db, "SELECT * FROM observations")
+
+    refused = await alice.post("/ui/observations/1/undo", version=offer[1])
+
+    assert refused.status_code in {409, 410}
+    assert "Nothing was undone" in refused.text
+    assert await rows(db, "SELECT * FROM observations") == before
+
+
+async def test_an_undo_takes_back_the_forgetting_that_it_stands_beside(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project)
+
+    forgotten = await alice.post("/ui/observations/1/expire", back="/ui/observations")
+    assert 'name="expired" value="true"' in forgotten.text
+    back = await alice.post("/ui/observations/1/undo", version=1, expired="true")
+
+    assert "The last change is undone" in back.text
 
 
 async def test_only_what_changed_is_sent(cast: Cast, make: Make, alice: Visitor):

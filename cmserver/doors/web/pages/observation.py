@@ -20,7 +20,7 @@ from cmserver.base.text import Text, split_commas
 from cmserver.consolidation import relate
 from cmserver.consolidation.combine import merge_observations, undo
 from cmserver.consolidation.history import read_history
-from cmserver.consolidation.model import SYSTEM_RELATIONSHIPS, Merge, Relation, Relationship
+from cmserver.consolidation.model import SYSTEM_RELATIONSHIPS, ExpectedState, Merge, Relation, Relationship
 from cmserver.consolidation.wording import MergeWriter
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import (
@@ -33,7 +33,7 @@ from cmserver.doors.web.pages.memory import (
     title_of,
 )
 from cmserver.doors.web.templates import show_hidden
-from cmserver.doors.web.visit import Visit
+from cmserver.doors.web.visit import UndoOffer, Visit
 from cmserver.doors.web.word_diff import WordDiff, compare_all
 from cmserver.observations import model as observations_model
 from cmserver.observations.history.model import MergeStrategy, ObservationVersion, Snapshot
@@ -269,7 +269,8 @@ async def post_edit(visit: Visit) -> Response:
 
     corrected = await visit.db.in_tenant(visit.team_id, act)
     notice = f"Corrected: version {corrected.version}." if changes else "Nothing was changed."
-    return visit.redirect(f"/ui/observations/{corrected.number}", notice, undo=corrected.number if changes else None)
+    offer = UndoOffer(corrected.number, corrected.version) if changes else None
+    return visit.redirect(f"/ui/observations/{corrected.number}", notice, undo=offer)
 
 
 def _changes(form: EditForm, observation: observations_model.Observation) -> dict[str, object]:
@@ -315,16 +316,24 @@ class ActForm(msgspec.Struct, frozen=True, kw_only=True):
     back: Annotated[Text, Meta(max_length=4_000)] | None = None
 
 
+class UndoForm(ActForm, frozen=True, kw_only=True):
+    """And what the observation is with the change that is undone, so far as the page says it."""
+
+    version: Annotated[int, Meta(ge=1)] | None = None
+    expired: bool = False
+
+
 Change = Callable[[Conn, Principal, str], Awaitable[observations_model.Observation]]
 
 
-async def _act(visit: Visit, change: Change, notice: str, *, can_undo: bool = True) -> Response:
+async def _act(visit: Visit, change: Change, notice: str, *, can_undo: bool = True, expires: bool = False) -> Response:
     """Do it, and come back to the page of the form, with a button that undoes it. `notice` goes on behind the number."""
     form = await visit.form(ActForm)
     name = visit.parameter("observation")
     changed = await visit.db.in_tenant(visit.team_id, lambda conn: change(conn, visit.principal, name))
     back = visit.way_back(form.back, f"/ui/observations/{changed.number}")
-    return visit.redirect(back, f"#{changed.number} {notice}", undo=changed.number if can_undo else None)
+    offer = UndoOffer(changed.number, changed.version, expires) if can_undo else None
+    return visit.redirect(back, f"#{changed.number} {notice}", undo=offer)
 
 
 def _correcting(**fields: object) -> Change:
@@ -356,7 +365,7 @@ async def post_promote(visit: Visit) -> Response:
 
 async def post_expire(visit: Visit) -> Response:
     """Forget an observation: agents are not told it any more, and it is deleted a week later."""
-    return await _act(visit, expire, "is forgotten: it is deleted for ever in a week.")
+    return await _act(visit, expire, "is forgotten: it is deleted for ever in a week.", expires=True)
 
 
 async def post_reopen(visit: Visit) -> Response:
@@ -379,9 +388,10 @@ async def post_forget(visit: Visit) -> Response:
 
 async def post_undo(visit: Visit) -> Response:
     """Undo the last change of an observation: a correction, a merge, or the end of its time."""
-    form = await visit.form(ActForm)
+    form = await visit.form(UndoForm)
     name = visit.parameter("observation")
-    undone = await visit.db.in_tenant(visit.team_id, lambda conn: undo(conn, visit.principal, name))
+    expected = None if form.version is None else ExpectedState(form.version, form.expired)
+    undone = await visit.db.in_tenant(visit.team_id, lambda conn: undo(conn, visit.principal, name, expected))
     restored = [number for number in undone.restored if number != undone.observation.number]
     shown = f" Shown again: {', '.join(f'#{number}' for number in restored)}." if restored else ""
     back = visit.way_back(form.back, f"/ui/observations/{undone.observation.number}")
