@@ -6,9 +6,9 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO
 from uuid import UUID
 
 import click
@@ -42,7 +42,7 @@ from cmserver.ops.transfer.export import export_team
 from cmserver.ops.transfer.jsonl import JsonlSource
 from cmserver.ops.transfer.model import ImportReport
 from cmserver.ops.transfer.pipeline import Importer, Source
-from cmserver.ops.transfer.wire import ImportIn
+from cmserver.ops.transfer.wire import ImportIn, SourceName
 
 team_option = click.option("--team", help="The team, by name or id. [default: the only one]")
 
@@ -113,7 +113,9 @@ async def import_claude_mem(client: ApiClient, file: Path | None, *, dry_run: bo
     FILE is its SQLite database, of any version from 3 on, which is only read. [default: ~/.claude-mem/claude-mem.db] The server may
     be elsewhere. The key needs the scopes observations:write, events:write and sessions:write.
     """
-    await _send(client, ClaudeMemSource(file or Path.home() / ".claude-mem" / "claude-mem.db"), dry_run=dry_run)
+    await _send(
+        client, "claude-mem", lambda: ClaudeMemSource(file or Path.home() / ".claude-mem" / "claude-mem.db"), dry_run=dry_run
+    )
 
 
 @import_group.command("contextify")
@@ -127,7 +129,7 @@ async def import_contextify(client: ApiClient, source_url: str, *, dry_run: bool
     ~/.pgpass or in PGPASSWORD, where the list of processes does not show it. The server may be elsewhere. The key needs the scopes
     observations:write, events:write and sessions:write.
     """
-    await _send(client, ContextifySource(source_url), dry_run=dry_run)
+    await _send(client, "contextify", lambda: ContextifySource(source_url), dry_run=dry_run)
 
 
 @import_group.command("claude-code")
@@ -140,23 +142,25 @@ async def import_claude_code(client: ApiClient, folder: Path | None, *, dry_run:
     FOLDER is its own folder, which is only read. [default: CLAUDE_CONFIG_DIR, or ~/.claude] The server may be elsewhere. The key
     needs the scopes observations:write, events:write and sessions:write.
     """
-    source = ClaudeCodeSource(folder or Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"))
-    await _send(client, source, dry_run=dry_run)
+    own_folder = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
+    await _send(client, "claude-code", lambda: ClaudeCodeSource(folder or own_folder), dry_run=dry_run)
 
 
 import_group.add_command(import_git)
 
 
-async def _send(client: ApiClient, source: Source, *, dry_run: bool) -> None:
+async def _send(client: ApiClient, name: SourceName, open_source: Callable[[], Source], *, dry_run: bool) -> None:
     """Send the lines, a part at a time; an interrupted import is repeated."""
     began, done, report = time.monotonic(), 0, ImportReport()
+    await client.post("/v1/import", ImportIn(source=name, dry_run=True))  # whether the key may, before much is read
+    source = open_source()
     with _progress(source) as progress:
         batches = make_batches(source, report)
         batch = next(batches)
         while True:
             following = next(batches, None)
             body = ImportIn(
-                source=cast("Any", source.name),
+                source=name,
                 context=batch.sorted_context,
                 lines=batch.lines,
                 dry_run=dry_run,

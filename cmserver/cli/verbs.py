@@ -17,8 +17,8 @@ from cmserver.access.verb import Command, Option, Verb
 from cmserver.access.wire import TeamsOut
 from cmserver.base.http.operation import Operation
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, team_command, yes_option
+from cmserver.cli.choose_model import choose_model, try_model
 from cmserver.cli.keys import rotate
-from cmserver.cli.model import choose_model, try_model
 from cmserver.cli.users import list_users
 from cmserver.client.server_api import ApiAnswer
 from cmserver.embeddings.api import routes as embeddings_routes

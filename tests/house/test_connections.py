@@ -92,6 +92,7 @@ OWNERS_DOOR = {
     "ops.doctor.database.check_credentials": "asks whether a key is of this database, whatever its team",
     "ops.doctor.database.check_database": "looks at the database as a whole, for its operator",
     "ops.doctor.database._is_notified": "a bare NOTIFY, which reads no table",
+    "ops.provider_choice.choice.read_model": "workers and answers of the whole server, shown to its operator",
     "ops.provider_pauses.list_providers": "pauses have no team",
     "ops.provider_pauses.resume_paused_provider": "a pause has no team, and its end makes lanes of every team due",
     "generation.job_notifier.JobNotifier._notify": "a bare NOTIFY, which reads no table",

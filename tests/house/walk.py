@@ -148,6 +148,8 @@ BODIES: dict[str, dict[str, object]] = {
     "PATCH /v1/projects/{project}": {"name": "changed"},
     "PATCH /v1/teams/{team}": {"metadata": {"changed": True}},
     "PUT /v1/budgets": {"maxTokens": 5},
+    "PUT /v1/model": {"provider": "openai", "model": "tiny", "baseUrl": "http://127.0.0.1:9/v1"},
+    "POST /v1/model/trial": {"provider": "openai", "model": "tiny", "baseUrl": "http://127.0.0.1:9/v1"},
     "POST /v1/timeline": {"anchor": 1, "query": None},
     "POST /v1/why": {"text": "limit = 30"},
     "POST /v1/relations": {"relationship": "CAUSES"},
@@ -168,7 +170,7 @@ QUERIES: dict[str, dict[str, str]] = {
 }
 """What must be in a query and names nothing of anybody's."""
 
-FOR_WHOLE_TEAMS = {"GET /v1/server", "GET /v1/users", "GET /v1/users/accounts", "GET /v1/users/invitations"}
+FOR_WHOLE_TEAMS = {"GET /v1/server", "GET /v1/model", "GET /v1/users", "GET /v1/users/accounts", "GET /v1/users/invitations"}
 """What a key that is bound to a project is refused."""
 
 UNREAD: dict[str, str] = {
@@ -176,6 +178,7 @@ UNREAD: dict[str, str] = {
     "GET /stream": "it does not end; tests/doors/claude_mem/test_worker_stream.py listens to it",
     "GET /api/stats": "it tells how long the server runs",
     "GET /v1/server": "it counts the whole server, for its operator, who has the scope * and no project",
+    "GET /v1/model": "as above",
     "GET /v1/analytics": "it counts what the caller was shown, by this walk too",
     "GET /v1/keys/current": "it tells when the caller's key was last used",
     "GET /v1/usage": "it counts the caller's own requests, this one too",

@@ -54,10 +54,11 @@ PROMPT = Prompt(
 
 
 class ProviderTrialOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What came of one call. `usable` is whether its answer could be read; `message` is the sentence about it, with what helps
-    where it could not.
+    """What came of one call. `provider` is whom it was made to; `model` is the name of the model; `usable` is whether its
+    answer could be read.
 
-    `observations` is how many were read; `costUsd` is decimal text, in US dollars, or null where the price is unknown.
+    `message` is the sentence about it, with what helps where it could not; `seconds` is how long it took; `observations` is
+    how many were read.
     """
 
     provider: str

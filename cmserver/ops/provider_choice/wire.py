@@ -29,8 +29,9 @@ class SettingSourceOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderChoiceOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A provider that can be chosen. `model` is what it takes without a choice, or null where one must be named; `example` is of a
-    model's name; `sentTo` is who is sent the texts, or empty for nobody; `bill` is what is paid for instead of tokens, or empty.
+    """A provider that can be chosen. `name` is what settings call it; `title` is what people call it; `model` is what it takes
+    without a choice, or null where one must be named; `example` is of a model's name; `sentTo` is who is sent the texts, or
+    empty for nobody; `bill` is what is paid for instead of tokens, or empty.
 
     `takesBaseUrl` is whether it may be at another address; `keySetting` is the variable of its key, or null if it needs none;
     `keyEnd` is the end of the key that is set, `set` for a short one, or null for none.
@@ -48,7 +49,9 @@ class ProviderChoiceOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 
 class FailureOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The last call that failed, or whose answer could not be used. `message` is the provider's, and may quote a request."""
+    """The last call that failed, or whose answer could not be used. `provider` is whom it was made to; `model` is the name of the
+    model; `reason` is the kind of failure; `message` is the provider's, and may quote a request; `atEpoch` is when it was.
+    """
 
     provider: str
     model: str
@@ -58,8 +61,10 @@ class FailureOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ModelOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The model in force. `provider`, `model` and `baseUrl` are as the settings say them, several separated by commas; `sources`
-    are the settings of models that are set, and where.
+    """The model in force, several separated by commas. `provider` is as the settings name it; `model` is the model, or null for
+    the usual one; `baseUrl` is the address, or null for the usual one.
+
+    `sources` are the settings of models that are set, and where; `providers` are what can be chosen.
 
     `pending` is whether the settings have changed since the server began; `file` is where a choice is kept; `fixedBecause` is why
     none can be made here, in a sentence, or null. `answers` are those of the whole server in 24 hours; `lastFailure` is the last
@@ -79,7 +84,7 @@ class ModelOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ChosenModelOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What was kept, and in which file. The server begins to use it at once."""
+    """What was kept, and is used within seconds: `provider` is the provider's name; `file` is where it stands."""
 
     provider: str
     file: str
