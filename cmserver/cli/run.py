@@ -161,7 +161,9 @@ async def serve(
         if await run_unless_stopped(signals.stop, _prepare_database(settings, urls)) is None:
             return
         try:
-            await _serve_once(settings, role, urls, listener, forked, start, signals.stop, guards, announce=True, background=background)
+            await _serve_once(
+                settings, role, urls, listener, forked, start, signals.stop, guards, announce=True, background=background
+            )
             while signals.begin_anew():
                 settings = _reload(settings, role, start)
                 await _serve_once(settings, role, urls, listener, (), start, signals.stop, guards, background=background)
