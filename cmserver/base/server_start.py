@@ -24,3 +24,5 @@ class ServerStart(msgspec.Struct, frozen=True, kw_only=True):
 
     None where the API and the workers were started apart, or nothing runs.
     """
+    not_reloaded: str | None = None
+    """Why the settings that were there at the last reload could not be used; None if they could."""

@@ -62,6 +62,8 @@ class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What `--config` names."""
     takes_reload: bool
     """Whether the parent begins anew when it is told to."""
+    not_reloaded: str | None
+    """Why it goes on with the settings that it had, when it was told to."""
 
 
 def reload_by(pid: int) -> Callable[[], None]:
@@ -163,7 +165,8 @@ async def _serve(order: ChildOrder, connections: process.DatabaseConnections, st
 
     assert order.listener is not None
     monitor = QueueMonitor(connections.db, warns=False)
-    start = ServerStart(config_file=order.config_file, reload=reload_by(os.getppid()) if order.takes_reload else None)
+    reload = reload_by(os.getppid()) if order.takes_reload else None
+    start = ServerStart(config_file=order.config_file, reload=reload, not_reloaded=order.not_reloaded)
     server = await open_api_server(order.settings, connections, socket.socket(fileno=order.listener), monitor, start)
     tasks = [await server.start(), asyncio.create_task(monitor.run(stop, connections.notifications))]
     log.info("process.ready", pid=os.getpid())

@@ -85,9 +85,14 @@ class ServerSignals:
         self._is_reloading = True
         self.stop.set()
 
+    @property
+    def is_reloading(self) -> bool:
+        """Whether what ends is to begin anew."""
+        return self._is_reloading and not self._is_ending
+
     def begin_anew(self) -> bool:
         """Whether what has ended is to begin anew; `stop` is another event then."""
-        if self._is_ending or not self._is_reloading:
+        if not self.is_reloading:
             return False
         self._is_reloading, self.stop = False, asyncio.Event()
         return True

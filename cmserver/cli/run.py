@@ -161,12 +161,10 @@ async def serve(
         if await run_unless_stopped(signals.stop, _prepare_database(settings, urls)) is None:
             return
         try:
-            await _serve_once(
-                settings, role, urls, listener, forked, start, signals.stop, guards, announce=True, background=background
-            )
+            await _serve_once(settings, role, urls, listener, forked, start, signals, guards, announce=True, background=background)
             while signals.begin_anew():
-                settings = _reload(settings, role, start)
-                await _serve_once(settings, role, urls, listener, (), start, signals.stop, guards, background=background)
+                settings, start = reload_settings(settings, role, start)
+                await _serve_once(settings, role, urls, listener, (), start, signals, guards, background=background)
         finally:
             state.withdraw(settings.data_dir)
         log.info("server.stopped")
@@ -179,13 +177,14 @@ async def _serve_once(
     listener: socket.socket,
     forked: Sequence[ForkedChild],
     start: ServerStart,
-    stop: asyncio.Event,
+    signals: ServerSignals,
     guards: Sequence[asyncio.Task[None]],
     *,
     background: bool,
     announce: bool = False,
 ) -> None:
-    """Serve until `stop`, or until a task ends. The database runs on."""
+    """Serve until a signal, or until a task ends. The database runs on."""
+    stop = signals.stop
     is_embedded = settings.database_url is None
     async with open_connections(settings, urls, is_embedded=is_embedded, pool_size=divide_pool(settings)) as connections:
         await _begin(settings, connections.db)
@@ -207,23 +206,25 @@ async def _serve_once(
         if announce:
             await _announce(settings, connections.db, url, role, first_key, is_embedded=is_embedded, background=background)
         await run_until_stopped(connections, stop, *tasks, *guards)
-        _report_stopping()
+        if not signals.is_reloading:
+            _report_stopping()
         server.stop()
         await asyncio.gather(*tasks, *(guard for guard in (connections.listening, *guards) if guard.done()))
         await server.flush()
 
 
-def _reload(settings: Settings, role: Role, start: ServerStart) -> Settings:
-    """The settings with those of the model as they are now; as they were, if these cannot be used."""
+def reload_settings(settings: Settings, role: Role, start: ServerStart) -> tuple[Settings, ServerStart]:
+    """The settings with those of the model as they are now; as they were, if these cannot be used, and the start says why."""
     try:
         loaded = load(start.environ, config_file=start.config_file)
         changed = {name: getattr(loaded.settings, name) for name in MODEL_SETTINGS}
         settings, _ = load_providers(msgspec.structs.replace(loaded, settings=msgspec.structs.replace(settings, **changed)), role)
-    except BadSetting as error:
-        log.error("settings.not_reloaded", error=str(error))  # noqa: TRY400 - a sentence for the operator
-    else:
-        log.info("settings.reloaded", provider=settings.provider, model=settings.model)
-    return settings
+    except Exception as error:  # noqa: BLE001 - a provider of one's own raises what it likes; the server goes on
+        reason = str(error) if isinstance(error, BadSetting) else f"{type(error).__name__}: {error}"
+        log.error("settings.not_reloaded", error=reason)  # noqa: TRY400 - a sentence for the operator
+        return settings, msgspec.structs.replace(start, not_reloaded=reason)
+    log.info("settings.reloaded", provider=settings.provider, model=settings.model)
+    return settings, msgspec.structs.replace(start, not_reloaded=None)
 
 
 async def work(settings: Settings, providers: ProviderChain, status_listener: socket.socket | None) -> None:
@@ -434,6 +435,7 @@ def _child_orders(
         listener=None,
         config_file=start.config_file,
         takes_reload=start.reload is not None,
+        not_reloaded=start.not_reloaded,
     )
     api = msgspec.structs.replace(order, role="api", listener=listener.fileno())
     return [*([order] if role == "all" else []), *[api] * (settings.api_processes - 1)]

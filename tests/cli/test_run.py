@@ -11,10 +11,11 @@ from structlog.testing import capture_logs
 
 from cmserver.base.configuration import BadSetting, load
 from cmserver.base.db import Db
+from cmserver.base.server_start import ServerStart
 from cmserver.base.settings import Settings
 from cmserver.cli import run
 from cmserver.cli.exit_codes import ResourceInUse
-from cmserver.cli.run import load_providers, refuse_trusted_loopback_in_container, serve_status
+from cmserver.cli.run import load_providers, refuse_trusted_loopback_in_container, reload_settings, serve_status
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,33 @@ def test_the_first_start_leaves_out_its_log_on_a_terminal_but_not_in_a_container
     loaded = load({"CMSERVER_DATA_DIR": str(tmp_path)})
 
     assert run.is_first_on_terminal(loaded) is is_quiet
+
+
+# -- settings that are read anew while the server runs
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'provider = "os:system"\n',
+        'provider = "ollama"\nmodel = "x"\nbase_url = "http://xn--/v1"\n',
+        'provider = "anthropic,oflfine"\n',
+        "port = ",
+    ],
+)
+def test_a_server_goes_on_with_what_it_had_where_what_it_reads_cannot_be_used(tmp_path: Path, text: str):
+    (tmp_path / "config.toml").write_text(text)
+    settings = Settings(data_dir=tmp_path)
+    start = ServerStart(environ={"HOME": "/home/alice", "CMSERVER_DATA_DIR": str(tmp_path)})
+
+    with capture_logs() as logged:
+        kept, refused = reload_settings(settings, "all", start)
+        (tmp_path / "config.toml").write_text('provider = "claude-cli"\n')
+        taken, again = reload_settings(kept, "all", refused)
+
+    assert kept == settings
+    assert (bool(refused.not_reloaded), again.not_reloaded, taken.provider) == (True, None, "claude-cli")
+    assert [entry["event"] for entry in logged] == ["settings.not_reloaded", "settings.reloaded"]
 
 
 # -- a provider whose key is missing

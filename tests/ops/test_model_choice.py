@@ -100,6 +100,7 @@ async def test_of_a_key_only_its_end_is_shown(app: AsgiFrame, client: httpx.Asyn
         ({"provider": "ollama", "model": "x", "baseUrl": "ftp://127.0.0.1/v1"}, "$.baseUrl"),
         ({"provider": "ollama", "model": "x", "baseUrl": "http://"}, "$.baseUrl"),
         ({"provider": "ollama", "model": "x", "baseUrl": "http://[::1"}, "$.baseUrl"),
+        ({"provider": "ollama", "model": "x", "baseUrl": "http://xn--/v1"}, "$.baseUrl"),
         ({"provider": "ollama", "model": "x", "baseUrl": "http://a:b@127.0.0.1/v1"}, "$.baseUrl"),
         ({"provider": "ollama", "model": "x", "baseUrl": "http://a/v1,http://b/v1"}, "$.baseUrl"),
         ({"provider": "ollama", "model": "x", "baseUrl": "http://a/\nv1"}, "$.baseUrl"),

@@ -100,13 +100,14 @@ class HttpEndpoint:
     ) -> None:
         try:
             url = URL(base_url)
-        except InvalidURL as error:
+            host = url.host
+        except (InvalidURL, UnicodeError) as error:  # the name of a host that is none in Unicode
             raise Invalid(f"{setting} holds an address that cannot be used for {name}: {error}.") from error
         self.name = name
         self._setting = setting
         self._base_url = base_url.rstrip("/")
         self._public_url = f"{url.scheme}://{url.netloc.decode()}{url.path.rstrip('/')}"
-        self._is_here = url.host in _THIS_MACHINE
+        self._is_here = host in _THIS_MACHINE
         self._secret = secret
         self._timeout_seconds = timeout_seconds
         self._client = AsyncClient(

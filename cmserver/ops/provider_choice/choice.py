@@ -7,6 +7,8 @@ import os
 import socket
 from urllib.parse import urlsplit
 
+from httpx import URL, InvalidURL
+
 from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base.config_file import replace_settings
@@ -14,6 +16,7 @@ from cmserver.base.configuration import CONFIG_NAME, BadSetting, LoadedSettings,
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Forbidden, Invalid
 from cmserver.base.ids import epoch_ms
+from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.server_start import ServerStart
 from cmserver.base.settings import Settings, fields
 from cmserver.base.structs import reshape
@@ -59,6 +62,7 @@ async def read_model(db: Db, settings: Settings, start: ServerStart) -> ModelOut
             if sources.get(name, "default") != "default"
         ],
         pending=loaded is not None and any(getattr(loaded.settings, name) != getattr(settings, name) for name in _CHOSEN),
+        not_reloaded=start.not_reloaded and sanitize_line(start.not_reloaded),
         file=str(settings.data_dir / CONFIG_NAME),
         fixed_because=fixed_because,
         providers=[
@@ -221,8 +225,8 @@ def _check_address(url: str | None) -> None:
     expected = "Expected an address that begins with http:// or https://: http://127.0.0.1:8000/v1 for example."
     try:
         parts = urlsplit(url)
-        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError as error:
+        is_address = parts.scheme in {"http", "https"} and bool(URL(url).host) and parts.port != 0
+    except (ValueError, InvalidURL) as error:  # a UnicodeError, too: the name of a host that is none in Unicode
         raise Invalid.at("$.baseUrl", expected) from error
     if not is_address or not url.isprintable() or any(sign in url for sign in ', "\\'):
         raise Invalid.at("$.baseUrl", expected)

@@ -66,7 +66,8 @@ class ModelOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
     `sources` are the settings of models that are set, and where; `providers` are what can be chosen.
 
-    `pending` is whether the settings have changed since the server began; `file` is where a choice is kept; `fixedBecause` is why
+    `pending` is whether the settings have changed since the server began; `notReloaded` is why those that were changed last cannot
+    be used, or null; `file` is where a choice is kept; `fixedBecause` is why
     none can be made here, in a sentence, or null. `answers` are those of the whole server in 24 hours; `lastFailure` is the last
     call of that time that failed, or null.
     """
@@ -76,6 +77,7 @@ class ModelOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     base_url: str | None
     sources: list[SettingSourceOut]
     pending: bool
+    not_reloaded: str | None
     file: str
     fixed_because: str | None
     providers: list[ProviderChoiceOut]

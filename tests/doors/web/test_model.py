@@ -74,3 +74,14 @@ async def test_where_nothing_can_be_kept_the_page_says_what_to_set(app: AsgiFram
     assert "Try and keep" not in shown.text
     assert "environment CMSERVER_PROVIDER" in shown.text
     assert "CMSERVER_PROVIDER=offline" in tried.text
+
+
+async def test_a_change_that_could_not_be_used_is_said_to_have_failed(app: AsgiFrame, db: Db, cast: Cast, settings: Settings):
+    (settings.data_dir / "config.toml").write_text('provider = "os:system"\n')
+    app.dependencies.replace(ServerStart(environ={}, reload=lambda: None, not_reloaded="TypeError: <b>one argument</b>"))
+    operator = await visit_as(app, db, cast.alice.team_id, is_operator=True)
+
+    shown = (await operator.get("/ui/model")).text
+
+    assert "cannot be used: TypeError: &lt;b&gt;one argument&lt;/b&gt;" in shown
+    assert "about to begin anew" not in shown
