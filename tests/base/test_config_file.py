@@ -33,7 +33,7 @@ def test_everything_else_in_the_file_stays(tmp_path: Path):
 
     add_settings(file, {"provider": "offline"})
 
-    assert real.read_text() == 'provider = "offline"\n# mine\nport = 4000\nmodel = \'\'\n\n[other]\nprovider = "x"\n'
+    assert real.read_text() == 'provider = "offline"  # later\n# mine\nport = 4000\nmodel = \'\'\n\n[other]\nprovider = "x"\n'
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
     assert file.is_symlink()
 
@@ -77,12 +77,22 @@ def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path):
 
 def test_settings_are_replaced_and_taken_out_and_a_key_closes_the_file(tmp_path: Path):
     file = tmp_path / "config.toml"
-    file.write_text('# mine\nport = 4000\nprovider = "anthropic"  # then\nmodel = "x"\n')
+    file.write_text('# mine\nport = 4000\nprovider = "anthro # pic"  # then "this"\nmodel = "x" # why\nbase_url = \'#\'\n')
     file.chmod(0o644)
 
     replace_settings(file, {"provider": "openai", "model": None, "base_url": None, "openai_api_key": "sk-1"})
 
-    assert file.read_text() == 'provider = "openai"\nopenai_api_key = "sk-1"\n# mine\nport = 4000\n'
+    assert file.read_text() == 'provider = "openai"  # then "this"\nopenai_api_key = "sk-1"\n# mine\nport = 4000\n# why\n'
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_key_that_was_there_before_closes_the_file_too(tmp_path: Path):
+    file = tmp_path / "config.toml"
+    file.write_text('gemini_api_key = "k"\n')
+    file.chmod(0o644)
+
+    replace_settings(file, {"provider": "ollama"})
+
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 

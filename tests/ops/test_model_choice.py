@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
 from collections.abc import AsyncGenerator, Mapping
@@ -11,6 +12,7 @@ import httpx
 import msgspec
 import pytest
 
+from cmserver.base.config_file import locked_folder
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.server_start import ServerStart
@@ -119,21 +121,103 @@ async def test_what_cannot_be_called_is_refused_at_its_field_and_nothing_is_kept
     assert not (settings.data_dir / "config.toml").exists()
 
 
-async def test_a_key_that_is_set_is_not_sent_to_another_address(
+X, Y = "http://127.0.0.1:9/v1", "http://127.0.0.1:8/v1"
+AT_X = {"provider": "openai", "model": "tiny", "baseUrl": X}
+
+
+@try_rows(
+    ("environ", "text", "given", "path"),
+    [
+        # the stored key was set for an address: it goes there alone
+        ({}, f'provider = "openai"\nmodel = "m"\nbase_url = "{X}"\nopenai_api_key = "k"', AT_X, None),
+        ({}, f'provider = "openai"\nmodel = "m"\nbase_url = "{X}"\nopenai_api_key = "k"', AT_X | {"baseUrl": Y}, "$.key"),
+        ({}, f'provider = "openai"\nmodel = "m"\nbase_url = "{X}"\nopenai_api_key = "k"', {"provider": "openai"}, "$.key"),
+        ({}, 'provider = "openai"\nopenai_api_key = "k"', {"provider": "openai"}, None),
+        ({}, 'provider = "openai"\nopenai_api_key = "k"', AT_X, "$.key"),
+        (
+            {},
+            f'provider = "gemini,openai"\nmodel = "g,m"\nbase_url = ",{X}"\nopenai_api_key = "k"',
+            {"provider": "openai"},
+            "$.key",
+        ),
+        # nobody knows any more for which
+        ({}, 'provider = "ollama"\nmodel = "m"\nopenai_api_key = "k"', {"provider": "openai"}, "$.key"),
+        # a variable of the environment is that of the account
+        ({"OPENAI_API_KEY": "k"}, "", {"provider": "openai"}, None),
+        ({"OPENAI_API_KEY": "k"}, "", AT_X, "$.key"),
+        ({"OPENAI_API_KEY": "k"}, "", AT_X | {"withoutKey": True}, "$.withoutKey"),
+        ({"OPENAI_API_KEY": "k"}, f'provider = "openai"\nmodel = "m"\nbase_url = "{X}"', {"provider": "openai"}, "$.key"),
+        # the embedder would send it to OpenAI
+        ({}, 'embedder = "openai"\nopenai_api_key = "k"', AT_X | {"key": "x"}, "$.key"),
+        ({}, 'embedder = "openai"\nopenai_api_key = "k"', AT_X | {"withoutKey": True}, "$.withoutKey"),
+        ({}, f'embedder = "openai"\nembedder_base_url = "{Y}"\nembedder_model = "e"', AT_X | {"key": "x"}, None),
+        # no key
+        ({}, 'openai_api_key = "k"', AT_X | {"withoutKey": True}, None),
+        ({}, "", AT_X, None),
+        ({}, "", AT_X | {"key": "x", "withoutKey": True}, "$.withoutKey"),
+        ({}, 'provider = "openai"\nopenai_api_key = "k"', {"provider": "openai", "key": " "}, "$.key"),
+        ({}, 'provider = "openai"\nopenai_api_key = "k"', {"provider": "openai", "withoutKey": True}, "$.key"),
+    ],
+)
+async def test_a_key_goes_only_to_the_address_for_which_it_was_set(
+    environ: dict[str, str],
+    text: str,
+    given: dict[str, object],
+    path: str | None,
+    app: AsgiFrame,
+    client: httpx.AsyncClient,
+    cast: Cast,
+    settings: Settings,
+):
+    file = settings.data_dir / "config.toml"
+    file.write_text(text)
+    start(app, [], environ)
+
+    answer = await client.put("/v1/model", json=given, headers=cast.alice.headers)
+
+    issues = answer.json().get("issues", [])
+    assert ([issue["path"] for issue in issues], answer.status_code) == (([], 200) if path is None else ([path], 400))
+    assert path is None or file.read_text() == text
+    if given.get("withoutKey") and path is None:
+        assert "openai_api_key" not in file.read_text()
+
+
+async def test_what_is_tried_and_kept_is_judged_by_what_the_file_says_now(
     app: AsgiFrame, client: httpx.AsyncClient, cast: Cast, settings: Settings, fake: FakeProvider
 ):
-    given = {"provider": "openai", "model": "tiny", "baseUrl": fake.url}
-    app.dependencies.replace(msgspec.structs.replace(settings, openai_api_key=KEY))
-
-    elsewhere = await client.post("/v1/model/trial", json=given, headers=cast.alice.headers)
-    app.dependencies.replace(
-        msgspec.structs.replace(settings, provider="openai", model="tiny", base_url=fake.url, openai_api_key=KEY)
-    )
+    """The server still uses the model of before: the file's key was set for an address that it does not know yet."""
+    start(app, [])
     fake.replies = [json_reply(said.completion(said.message(ONE)))]
-    at_its_own = await client.post("/v1/model/trial", json=given, headers=cast.alice.headers)
+    await client.put("/v1/model", json={"provider": "openai", "key": KEY}, headers=cast.alice.headers)
+    await client.put("/v1/model", json=AT_X | {"key": "sk-of-x"}, headers=cast.alice.headers)
+    at_fake = AT_X | {"baseUrl": fake.url}
 
-    assert (elsewhere.status_code, elsewhere.json()["issues"][0]["path"]) == (400, "$.key")
-    assert (at_its_own.json()["usable"], len(fake.asked)) == (True, 1)
+    refused = [
+        await client.post("/v1/model/trial", json=at_fake, headers=cast.alice.headers),
+        await client.put("/v1/model", json={"provider": "openai"}, headers=cast.alice.headers),
+    ]
+    await client.put("/v1/model", json=at_fake | {"key": "sk-of-fake"}, headers=cast.alice.headers)
+    tried = await client.post("/v1/model/trial", json=at_fake, headers=cast.alice.headers)
+
+    assert [answer.json()["issues"][0]["path"] for answer in refused] == ["$.key"] * 2
+    assert tried.json()["usable"]
+    assert [asked.headers["authorization"] for asked in fake.asked] == ["Bearer sk-of-fake"]
+
+
+async def test_of_choices_made_at_once_none_gets_the_key_of_another(
+    app: AsgiFrame, client: httpx.AsyncClient, cast: Cast, settings: Settings
+):
+    start(app, [])
+    file = settings.data_dir / "config.toml"
+
+    with locked_folder(settings.data_dir):
+        choosing = asyncio.create_task(client.put("/v1/model", json=AT_X, headers=cast.alice.headers))
+        await asyncio.wait([choosing], timeout=0.5)
+        file.write_text(f'provider = "openai"\nmodel = "m"\nbase_url = "{Y}"\nopenai_api_key = "{KEY}"\n')
+    answer = await choosing
+
+    assert (answer.status_code, answer.json()["issues"][0]["path"]) == (400, "$.key")
+    assert X not in file.read_text()
 
 
 @try_rows(

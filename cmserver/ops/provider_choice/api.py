@@ -26,7 +26,7 @@ def _render(model: ModelOut, _: verb.Typed) -> str:
     )
 
 
-@command("model show", _render, text="Show the model that words the memory. Operator only: --operator, or a key with the scope *.")
+@command("model show", _render, text="Show the model that words the memory. Operator only: a key with the scope *.")
 @verb.get("/v1/model", "*", whole_team=True)
 async def get_model(call: VerbCall) -> ModelOut:
     """The model that words the memory, where that is set, what there is to choose, and how its answers are."""
@@ -36,7 +36,7 @@ async def get_model(call: VerbCall) -> ModelOut:
 @verb.post("/v1/model/trial", "*", whole_team=True)
 async def post_trial(call: VerbCall, given: ModelIn) -> ProviderTrialOut:
     """Try a model: one real call with two made-up events, which costs what it says, read as a job reads it. Keeps nothing."""
-    return await try_model(call.dependency(Settings), given)
+    return await try_model(call.dependency(Settings), call.dependency(ServerStart), given)
 
 
 @verb.put("/v1/model", "*", whole_team=True)

@@ -11,7 +11,7 @@ from httpx import URL, InvalidURL
 
 from cmserver.access import audit
 from cmserver.access.model import Principal
-from cmserver.base.config_file import replace_settings
+from cmserver.base.config_file import locked_folder, replace_settings
 from cmserver.base.configuration import CONFIG_NAME, BadSetting, LoadedSettings, load
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Forbidden, Invalid
@@ -23,6 +23,7 @@ from cmserver.base.structs import reshape
 from cmserver.generation.leases import repository as leases
 from cmserver.models.calls import repository as calls
 from cmserver.models.providers import registry
+from cmserver.models.providers.embedding.registry import embedder_settings
 from cmserver.models.providers.http_client import MissingKey, check_key
 from cmserver.models.providers.model import Provider, ProviderSettings, Rules
 from cmserver.models.providers.table import PROVIDERS, KnownProvider
@@ -96,9 +97,10 @@ def _choice_out(known: KnownProvider, key: str | None) -> ProviderChoiceOut:
     )
 
 
-async def try_model(settings: Settings, given: ModelIn) -> ProviderTrialOut:
+async def try_model(settings: Settings, start: ServerStart, given: ModelIn) -> ProviderTrialOut:
     """One real call of the choice, whose answer is read as a job reads it. Nothing is kept. Invalid for what cannot be called."""
-    provider, key = _make(settings, given)
+    loaded, _ = await asyncio.to_thread(_load, settings, start)
+    provider, key = _make(settings, loaded, given)
     if isinstance(provider, Rules):
         return try_rules()
     return await try_provider(provider, min(TRIAL_SECONDS, settings.provider_timeout_seconds), key)
@@ -108,26 +110,61 @@ async def choose_model(db: Db, principal: Principal, settings: Settings, start: 
     """Keep the choice in the data folder's file, and let the server begin anew with it. Conflict where it cannot be made here."""
     if principal.project_id is not None:
         raise Forbidden("This key is bound to a project; the model is one for the whole server.")
-    _make(settings, given)
+    loaded, _ = await asyncio.to_thread(_load, settings, start)
+    _make(settings, loaded, given)
     shown = await read_model(db, settings, start)
     if shown.fixed_because is not None:
-        raise Conflict(f"{shown.fixed_because} Nothing was changed. Set there: {render_settings(given)}")
-    known = PROVIDERS.get(given.provider)
-    values: dict[str, str | None] = {"provider": given.provider, "model": given.model, "base_url": given.base_url}
-    if given.key and known is not None and known.key_setting is not None:
-        source = next((row.source for row in shown.sources if row.setting == known.key_setting), shown.file)
-        if source != shown.file:
-            raise Invalid.at("$.key", f"The key comes from {source}, which wins: leave this empty, or change it there.")
-        values[known.key_setting.lower()] = given.key.strip()
-    try:
-        await asyncio.to_thread(replace_settings, settings.data_dir / CONFIG_NAME, values)
-    except BadSetting as error:
-        raise Conflict(str(error)) from error
+        raise _refuse_fixed(shown.fixed_because, given)
+    await asyncio.to_thread(_keep, settings, start, given)
     async with db.tenant(principal.team_id) as conn:
         await audit.record(conn, principal, "model.chosen", "model", given.provider, model=given.model, new_key=bool(given.key))
     if start.reload is not None:
         start.reload()
     return ChosenModelOut(provider=given.provider, file=shown.file)
+
+
+def _keep(settings: Settings, start: ServerStart, given: ModelIn) -> None:
+    """Decide by what the file says now, and write it, before another choice is looked at."""
+    file = settings.data_dir / CONFIG_NAME
+    with locked_folder(file.parent):
+        loaded, fixed_because = _load(settings, start)
+        if loaded is None or fixed_because is not None:
+            raise _refuse_fixed(fixed_because or "", given)
+        _make(settings, loaded, given)
+        try:
+            replace_settings(file, _values(loaded, given))
+        except BadSetting as error:
+            raise Conflict(str(error)) from error
+
+
+def _refuse_fixed(because: str, given: ModelIn) -> Conflict:
+    return Conflict(f"{because} Nothing was changed. Set there: {render_settings(given)}")
+
+
+def _values(loaded: LoadedSettings, given: ModelIn) -> dict[str, str | None]:
+    """What the file is to say; None for what goes. Invalid for a key that would not be used, or elsewhere, too."""
+    values: dict[str, str | None] = {"provider": given.provider, "model": given.model, "base_url": given.base_url}
+    known = PROVIDERS.get(given.provider)
+    if known is None or known.key_setting is None or not (given.key or given.without_key):
+        return values
+    path, name = "$.key" if given.key else "$.withoutKey", known.key_setting.lower()
+    source = loaded.sources[name]
+    if source not in {"default", str(loaded.config_file)}:
+        raise Invalid.at(path, f"The key comes from {source}, which wins: leave this empty, or change it there.")
+    embedder = embedder_settings(loaded.settings)
+    if (
+        known.name == "openai"
+        and given.base_url is not None
+        and embedder
+        and (embedder.provider, embedder.base_url) == ("openai", None)
+    ):
+        raise Invalid.at(
+            path,
+            f"CMSERVER_EMBEDDER=openai sends {known.key_setting} to OpenAI, so that it cannot be the key of another address. "
+            "Choose another embedder first, or another provider.",
+        )
+    values[name] = given.key and given.key.strip()
+    return values
 
 
 def render_settings(given: ModelIn) -> str:
@@ -151,7 +188,10 @@ def _load(settings: Settings, start: ServerStart) -> tuple[LoadedSettings | None
         return None, str(error)
     file = settings.data_dir / CONFIG_NAME
     if start.reload is None:
-        return loaded, "The API and the workers were started apart (`--role`), each with settings of its own."
+        return loaded, (
+            "Only a server whose API and workers run together changes it while it runs: not one that was started with `--role`, "
+            "and no command with `--operator`, which reads the settings of its own shell."
+        )
     if loaded.config_file != file:
         return loaded, f"The settings are read from {loaded.config_file}, which `--config` or CMSERVER_CONFIG names."
     elsewhere = [loaded.sources[name] for name in _CHOICE if loaded.sources[name] not in {"default", str(file)}]
@@ -162,8 +202,11 @@ def _load(settings: Settings, start: ServerStart) -> tuple[LoadedSettings | None
     return loaded, None
 
 
-def _make(settings: Settings, given: ModelIn) -> tuple[Provider | Rules, str | None]:
-    """The provider of the choice, and its key. Invalid with the field for what cannot be called; uses no network."""
+def _make(settings: Settings, loaded: LoadedSettings | None, given: ModelIn) -> tuple[Provider | Rules, str | None]:
+    """The provider of the choice, and its key. Invalid with the field for what cannot be called; uses no network.
+
+    `loaded` are the settings as they stand now, which may be others than those in force; None where they cannot be read.
+    """
     known = PROVIDERS.get(given.provider)
     if known is None and given.provider != Rules().name:
         raise Invalid.at("$.provider", f"There is no provider {given.provider!r}. Available: offline, {', '.join(PROVIDERS)}.")
@@ -173,13 +216,15 @@ def _make(settings: Settings, given: ModelIn) -> tuple[Provider | Rules, str | N
         raise Invalid.at("$.baseUrl", f"{given.provider} has no address: leave this empty.")
     if (known is None or known.key_setting is None) and given.key is not None:
         raise Invalid.at("$.key", f"{given.provider} needs no key: leave this empty.")
+    if given.key is not None and given.without_key:
+        raise Invalid.at("$.withoutKey", "A key is given, too: leave one of the two away.")
     if known is None:
         if given.model is not None:
             raise Invalid.at("$.model", "Rules have no model: leave this empty.")
         return Rules(), None
     if given.model is None and (known.model is None or (known.module == "openai" and given.base_url is not None)):
         raise Invalid.at("$.model", f"{known.title} needs a model: {known.example}.")
-    key = _find_key(settings, given, known)
+    key = _find_key(loaded.settings if loaded else settings, loaded, given, known)
     try:
         provider = registry.load(
             ProviderSettings(
@@ -197,20 +242,43 @@ def _make(settings: Settings, given: ModelIn) -> tuple[Provider | Rules, str | N
     return provider, key
 
 
-def _find_key(settings: Settings, given: ModelIn, known: KnownProvider) -> str | None:
-    """The key that was sent, else the one that is set: that one is sent only to the address for which it was set."""
-    if known.key_setting is None:
+def _find_key(settings: Settings, loaded: LoadedSettings | None, given: ModelIn, known: KnownProvider) -> str | None:
+    """The key that was sent, else the one that is set: that one is sent only to the address for which it was set.
+
+    That is the address that is set beside it. Without one there, a key of the environment is that of the usual address; of one in
+    the file nobody knows any more.
+    """
+    if known.key_setting is None or given.without_key:
         return None
     if given.key is not None:
         try:
-            return check_key(given.key, "It")
+            key = check_key(given.key, "It")
         except Invalid as error:
             raise Invalid.at("$.key", "The key has characters that no key has: was more copied than the key?") from error
-    key = registry.find_key(settings, known.name)
-    is_present = known.name == settings.provider and given.base_url == settings.base_url
-    if key is not None and given.base_url is not None and not is_present:
-        raise Invalid.at("$.key", "Type the key for this address. The one that is set is not sent to another address.")
+        if key is None:
+            raise Invalid.at("$.key", "The key is empty. Leave the field away for the key that is set.")
+        return key
+    key, addresses = registry.find_key(settings, known.name), _addresses(settings)
+    if known.name in addresses:
+        is_for_it = addresses[known.name] == given.base_url
+    else:
+        in_file = loaded is None or loaded.sources[known.key_setting.lower()] == str(loaded.config_file)
+        is_for_it = given.base_url is None and not in_file
+    if key is not None and not is_for_it:
+        raise Invalid.at(
+            "$.key",
+            "Type the key for this address, or say that it needs none. The one that is set was set for another address, and is not "
+            "sent to this one.",
+        )
     return key
+
+
+def _addresses(settings: Settings) -> dict[str, str | None]:
+    """The providers that are set, and their addresses; None is the usual one."""
+    try:
+        return {entry.name: entry.base_url for entry in registry.provider_settings(settings)}
+    except Invalid:
+        return {}
 
 
 def _check_text(path: str, text: str | None) -> None:

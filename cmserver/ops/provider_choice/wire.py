@@ -12,13 +12,15 @@ from cmserver.ops.wire import AnswersOut
 
 class ModelIn(msgspec.Struct, rename="camel", frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A choice. `provider` is a name of the list; `model` is one of its models, without it its own default; `baseUrl` is its
-    address, if not the usual one; `key` is its API key, without it the one that is set already.
+    address, if not the usual one; `key` is its API key, without it the one that is set for that address already; `withoutKey` is
+    whether none is sent, and none kept.
     """
 
     provider: Annotated[str, Meta(min_length=1, max_length=50)]
     model: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     base_url: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
     key: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
+    without_key: bool = False
 
 
 class SettingSourceOut(msgspec.Struct, frozen=True, kw_only=True):

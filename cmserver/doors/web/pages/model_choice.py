@@ -33,13 +33,13 @@ async def get_model(visit: Visit) -> Response:
 async def post_model(visit: Visit) -> Response:
     """Try a model with one real call; keep it when its answer can be used."""
     form = await visit.form(ModelForm)
-    choice, settings = reshape(form, ModelIn), visit.dependency(Settings)
+    choice, settings, start = reshape(form, ModelIn), visit.dependency(Settings), visit.dependency(ServerStart)
     trial = None
     if form.act == "try" or not form.untried:
-        trial = await try_model(settings, choice)
+        trial = await try_model(settings, start, choice)
         if form.act == "try" or not trial.usable:
             return await _render(visit, choice, trial, was_kept=False if form.act == "save" else None)
-    kept = await choose_model(visit.db, visit.principal, settings, visit.dependency(ServerStart), choice)
+    kept = await choose_model(visit.db, visit.principal, settings, start, choice)
     said = f" {trial.message}" if trial else ""
     return visit.redirect("/ui/model", f"{kept.provider} is kept in {kept.file}. The server begins to use it now.{said}")
 
