@@ -123,7 +123,7 @@ async def import_claude_mem(client: ApiClient, file: Path | None, *, dry_run: bo
 @_dry_run_option
 @api_command
 async def import_contextify(client: ApiClient, source_url: str, *, dry_run: bool) -> None:
-    """Take over the memories of Contextify, and how they relate, with their times and access counts.
+    """Take over the memories of Contextify, and how they relate, with their times.
 
     URL is the address of its PostgreSQL, which is only read: postgresql://USER@HOST/contextify. Its password may stand in
     ~/.pgpass or in PGPASSWORD, where the list of processes does not show it. The server may be elsewhere. The key needs the scopes

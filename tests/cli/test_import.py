@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,7 +15,7 @@ from cmserver.ops.transfer.claude_mem import ClaudeMemSource
 from cmserver.ops.transfer.model import ImportReport
 from cmserver.ops.transfer.pipeline import Importer
 from tests.cli.conftest import Cms
-from tests.conftest import Cast, bound_to, mint
+from tests.conftest import Cast, Person, bound_to, mint
 from tests.ops.claude_mem_databases import make_v13
 from tests.rows import rows
 from tests.table import try_rows
@@ -83,7 +82,10 @@ async def test_a_key_of_a_project_imports_nothing(client: httpx.AsyncClient, db:
     assert refused.status_code == 403
 
 
-def line(record: str, **fields: object) -> dict[str, object]:
+AT = "2026-01-01T00:00:00Z"
+
+
+def line(record: str, **fields: object) -> dict[str, Any]:
     return {"place": f"a {record}", "line": {"record": record, "id": str(uuid4()), **fields}}
 
 
@@ -107,20 +109,76 @@ async def test_a_line_that_cannot_be_taken_is_refused_with_its_place(
     assert reason in example["reason"]
 
 
-async def test_a_line_chooses_no_settings_and_names_nothing_of_another_team(client: httpx.AsyncClient, db: Db, cast: Cast):
-    at = "2026-01-01T00:00:00Z"
+async def send(client: httpx.AsyncClient, one: Person, lines: list[dict[str, Any]], **more: object) -> dict[str, Any]:
+    given = {"source": "claude-mem", "lines": lines, "isLast": True, **more}
+    answer = await client.post("/v1/import", json=given, headers=one.headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_a_line_chooses_no_settings_and_no_project_of_another_team(client: httpx.AsyncClient, db: Db, cast: Cast):
     project = line(
-        "project", canonical_id="toys", name="Toys", created_at=at, retention={"eventsDays": 1}, isolated=True, aliases=["y"]
+        "project", canonical_id="toys", name="Toys", created_at=AT, retention={"eventsDays": 1}, isolated=True, aliases=["y"]
     )
     foreign = str(cast.charlie.project.id)
-    lines: list[dict[str, Any]] = [project, line("session", project_id=foreign, started_at=at)]
 
-    answer = await client.post(
-        "/v1/import", json={"source": "claude-mem", "lines": lines, "isLast": True}, headers=cast.alice.headers
-    )
+    report = await send(client, cast.alice, [project, line("session", project_id=foreign, started_at=AT)])
 
-    assert answer.json()["taken"] == {"project": 1}
+    assert (report["taken"], report["refused"]) == ({"project": 1}, {"session": 1})
     assert await rows(db, "SELECT retention, isolated FROM projects WHERE canonical_id = 'toys'") == [
         {"retention": {}, "isolated": False}
     ]
-    assert json.dumps(answer.json()["refused"]) == '{"session": 1}'
+
+
+async def test_a_line_names_nothing_of_another_team(client: httpx.AsyncClient, db: Db, cast: Cast):
+    project = line("project", canonical_id="toys", name="Toys", created_at=AT)
+    about = {"project_id": project["line"]["id"], "content": "Secret.", "created_at": AT, "updated_at": AT}
+    session = line("session", project_id=project["line"]["id"], external_session_id="s", started_at=AT)
+    await send(client, cast.charlie, [project, session, line("observation", **about)])
+    (theirs,) = await rows(db, "SELECT id, project_id FROM observations WHERE team_id = %s", cast.charlie.team_id)
+    (their_session,) = await rows(db, "SELECT id FROM server_sessions WHERE team_id = %s", cast.charlie.team_id)
+    project["line"]["id"], session["line"]["id"] = str(theirs["project_id"]), str(their_session["id"])
+    session["line"]["project_id"] = project["line"]["id"]
+    about = {**about, "project_id": project["line"]["id"], "server_session_id": session["line"]["id"], "content": "Another."}
+
+    report = await send(client, cast.alice, [project, session, line("observation", **about, id=str(theirs["id"]))])
+
+    assert (report["taken"], report["refused"]) == ({"project": 1, "session": 1, "observation": 1}, {})
+    assert await rows(db, "SELECT content, team_id FROM observations WHERE id = %s", theirs["id"]) == [
+        {"content": "Secret.", "team_id": cast.charlie.team_id}
+    ]
+
+
+async def test_a_line_says_nothing_that_only_the_server_knows(client: httpx.AsyncClient, db: Db, cast: Cast):
+    project = line("project", canonical_id="toys", name="Toys", created_at="2999-01-01T00:00:00Z")
+    observation = line(
+        "observation", project_id=project["line"]["id"], content="Deploys are on Friday.", created_at="2999-01-01T00:00:00",
+        updated_at="2999-01-01T00:00:00Z", number=10**12, closed_by=1, actor_id="bob", access_count=7, caller_type="commit",
+        metadata={"git": "a" * 40, "importedFrom": "claude-mem"},
+    )  # fmt: skip
+
+    report = await send(client, cast.alice, [project, observation])
+
+    assert report["taken"] == {"project": 1, "observation": 1}
+    question = """
+        SELECT o.number, o.closed_by, o.actor_id, o.access_count, o.origin, o.metadata,
+               greatest(o.created_at, o.updated_at, p.created_at) <= now() AS is_past
+          FROM observations o JOIN projects p ON p.id = o.project_id WHERE o.team_id = %s
+    """
+    assert await rows(db, question, cast.alice.team_id) == [
+        {
+            "number": 1, "closed_by": None, "actor_id": None, "access_count": 0, "origin": "import",
+            "metadata": {"importedFrom": "claude-mem"}, "is_past": True,
+        }
+    ]  # fmt: skip
+
+
+async def test_only_projects_and_sessions_are_context(client: httpx.AsyncClient, db: Db, cast: Cast):
+    project = line("project", canonical_id="toys", name="Toys", created_at=AT)
+    observation = line("observation", project_id=project["line"]["id"], content="x", created_at=AT, updated_at=AT)
+    given = {"source": "claude-mem", "context": [project, observation]}
+
+    refused = await client.post("/v1/import", json=given, headers=cast.alice.headers)
+
+    assert (refused.status_code, refused.json()["issues"][0]["path"]) == (400, "$.context[1].line.record")
+    assert await rows(db, "SELECT 1 FROM projects WHERE canonical_id = 'toys'") == []

@@ -32,8 +32,8 @@ def test_an_import_beside_a_running_server_that_is_killed_goes_on_and_its_export
     importing.send_signal(signal.SIGKILL)
     importing.wait()
 
-    report = json.loads(cmserver(folder, "import", "claude-mem", str(database), "--json").splitlines()[-1])
-    again = json.loads(cmserver(folder, "import", "claude-mem", str(database), "--json").splitlines()[-1])
+    report = json.loads(cmserver(folder, "import", "claude-mem", str(database), "--json"))
+    again = json.loads(cmserver(folder, "import", "claude-mem", str(database), "--json"))
 
     assert report["known"].get("observation", 0) + report["taken"].get("observation", 0) == 4002
     assert (again["taken"], again["known"]["observation"]) == ({}, 4002)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from cmserver.access.verb import VerbCall, post
 from cmserver.base.db import Db
 from cmserver.base.erasure_journal import ErasureJournal
+from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
 from cmserver.ops.transfer import model
 from cmserver.ops.transfer.pipeline import Importer
@@ -25,6 +27,10 @@ _TAKEN = (
     | model.RelationshipLine
 )
 """What other programs have. What only a cmserver has comes by its export, which its operator imports."""
+_REFERRED_TO = ("project", "session")
+_OF_THE_SERVER = ("number", "closed_by", "actor_id", "access_count")
+"""Fields that only an operator's export brings: numbers are the team's to give, who acted is whom the key names, and what was read
+is counted here."""
 
 
 class _SentSource:
@@ -49,9 +55,25 @@ class _SentSource:
             except msgspec.ValidationError as error:
                 yield model.RefusedLine(record="line", place=given.place, reason=str(error))
                 continue
-            if isinstance(line, model.ProjectLine):  # its settings are the team's to choose
-                line = model.ProjectLine(id=line.id, canonical_id=line.canonical_id, name=line.name, created_at=line.created_at)
-            yield given.place, line
+            yield given.place, _without_claims(line)
+
+
+def _without_claims(line: model.DataLine) -> model.DataLine:
+    """The line without what its sender has no say in."""
+    if isinstance(line, model.ProjectLine):  # its settings are the team's to choose
+        line = model.ProjectLine(id=line.id, canonical_id=line.canonical_id, name=line.name, created_at=line.created_at)
+    now = datetime.now(UTC)
+    values: dict[str, object] = {}
+    for field in msgspec.structs.fields(line):
+        value = getattr(line, field.name)
+        if field.name in _OF_THE_SERVER:
+            values[field.name] = field.default
+        elif isinstance(value, datetime) and field.name != "expires_at":
+            values[field.name] = min(now, value if value.tzinfo else value.replace(tzinfo=UTC))
+        elif field.name == "metadata" and isinstance(line, model.ObservationLine):
+            # Only `import git` says of what commit an observation is.
+            values["metadata"] = {name: about for name, about in line.metadata.items() if name != "git"}
+    return msgspec.structs.replace(line, **values)
 
 
 @post("/v1/import", "observations:write", whole_team=True)
@@ -62,6 +84,9 @@ async def post_import(call: VerbCall, given: ImportIn) -> model.ImportReport:
     """
     for scope in ("events:write", "sessions:write"):
         call.principal.require(scope)
+    for place, about in enumerate(given.context):
+        if about.line.get("record") not in _REFERRED_TO:
+            raise Invalid.at(f"$.context[{place}].line.record", "Only projects and sessions are context; send the rest in lines.")
     importer = Importer(
         call.dependency(Db),
         call.principal,
