@@ -37,7 +37,7 @@ def test_an_import_beside_a_running_server_that_is_killed_goes_on_and_its_export
 
     assert report["known"].get("observation", 0) + report["taken"].get("observation", 0) == 4002
     assert (again["taken"], again["known"]["observation"]) == ({}, 4002)
-    assert "4002 observation" in cmserver(folder, "export", "--to", "memory.jsonl")
+    assert "observation 4002" in cmserver(folder, "export", "--to", "memory.jsonl")
     cmserver(folder, "verify")
     with program.http() as client:
         body = {"projectId": "shop", "query": "worker waits between its tries"}
