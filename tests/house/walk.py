@@ -138,6 +138,7 @@ NAMES_NOTHING: dict[str, str] = {
     "observationsDays": "a number",
     "eventsDays": "a number",
     "jobLogDays": "a number",
+    "withoutKey": "yes or no",
 }
 """Fields that sound as if they named something of somebody's, and why they do not."""
 
