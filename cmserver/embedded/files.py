@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -212,22 +213,28 @@ def user_name(uid: int) -> str:
 
 
 def system_user() -> pwd.struct_passwd:
-    """The user that runs postgres for root, made when missing; not `nobody`, whose other programs could read the data."""
-    command = ["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"]
-    try:
-        return pwd.getpwnam(SYSTEM_USER)
-    except KeyError:
+    """The user that runs postgres for root, made when missing; not `nobody`, whose other programs could read the data.
+
+    Raises SetupError when it cannot be made. While another program changes the list of users, useradd fails: it is tried for 5 seconds.
+    """
+    command = ["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin", SYSTEM_USER]
+    reason = ""
+    for _ in range(20):
         try:
-            reason = subprocess.run([*command, SYSTEM_USER], capture_output=True, text=True, check=False).stderr.strip()  # noqa: S603
-        except OSError as error:
-            reason = str(error)
-    try:
-        return pwd.getpwnam(SYSTEM_USER)
-    except KeyError:
-        raise SetupError(
-            f"PostgreSQL does not run as root, and the system user {SYSTEM_USER} could not be made ({reason}). "
-            "Make that user, or run cmserver as an ordinary user."
-        ) from None
+            return pwd.getpwnam(SYSTEM_USER)
+        except KeyError:
+            try:
+                made = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+            except OSError as error:
+                reason = str(error)
+                break
+        if made.returncode:
+            reason = made.stderr.strip()
+            time.sleep(0.25)
+    raise SetupError(
+        f"PostgreSQL does not run as root, and the system user {SYSTEM_USER} could not be made ({reason}). "
+        "Make that user, or run cmserver as an ordinary user."
+    )
 
 
 def socket_folder(data_dir: Path) -> Path:
