@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -171,6 +172,19 @@ async def test_a_line_says_nothing_that_only_the_server_knows(client: httpx.Asyn
             "metadata": {"importedFrom": "claude-mem"}, "is_past": True,
         }
     ]  # fmt: skip
+
+
+async def test_an_operator_says_how_often_something_was_read(cms: Cms, db: Db, cast: Cast):
+    project = line("project", canonical_id="toys", name="Toys", created_at=AT)
+    about = {"project_id": project["line"]["id"], "content": "Deploys are on Friday.", "created_at": AT, "updated_at": AT}
+    read = line("observation", **about, access_count=7, last_accessed_at=AT, number=10**12)
+    body = json.dumps({"source": "contextify", "lines": [project, read], "isLast": True})
+
+    said = await cms("api", "POST", "/v1/import", "--body", "-", "--operator", "--team", str(cast.alice.team_id), stdin=body)
+
+    assert said.read(ImportReport).taken == {"project": 1, "observation": 1}
+    question = "SELECT number, access_count, last_accessed_at::text AS at FROM observations WHERE team_id = %s"
+    assert await rows(db, question, cast.alice.team_id) == [{"number": 1, "access_count": 7, "at": "2026-01-01 00:00:00+00"}]
 
 
 async def test_only_projects_and_sessions_are_context(client: httpx.AsyncClient, db: Db, cast: Cast):

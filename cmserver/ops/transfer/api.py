@@ -28,9 +28,8 @@ _TAKEN = (
 )
 """What other programs have. What only a cmserver has comes by its export, which its operator imports."""
 _REFERRED_TO = ("project", "session")
-_OF_THE_SERVER = ("number", "closed_by", "actor_id", "access_count")
-"""Fields that only an operator's export brings: numbers are the team's to give, who acted is whom the key names, and what was read
-is counted here."""
+_OF_THE_SERVER = ("number", "closed_by", "actor_id")
+"""Fields that only an operator's export brings: numbers are the team's to give, and who acted is whom the key names."""
 
 
 class _SentSource:
@@ -38,9 +37,11 @@ class _SentSource:
 
     has_own_ids = False
 
-    def __init__(self, name: str, lines: Sequence[ImportedLineIn]) -> None:
+    def __init__(self, name: str, lines: Sequence[ImportedLineIn], *, counts_reads: bool) -> None:
+        """`counts_reads` is whether the sender says how often an observation was read; else that is counted from now on."""
         self.name = name
         self._lines = lines
+        self._left_out = _OF_THE_SERVER if counts_reads else (*_OF_THE_SERVER, "access_count", "last_accessed_at")
 
     def count(self) -> int:
         return len(self._lines)
@@ -55,10 +56,10 @@ class _SentSource:
             except msgspec.ValidationError as error:
                 yield model.RefusedLine(record="line", place=given.place, reason=str(error))
                 continue
-            yield given.place, _without_claims(line)
+            yield given.place, _without_claims(line, self._left_out)
 
 
-def _without_claims(line: model.DataLine) -> model.DataLine:
+def _without_claims(line: model.DataLine, left_out: Sequence[str]) -> model.DataLine:
     """The line without what its sender has no say in."""
     if isinstance(line, model.ProjectLine):  # its settings are the team's to choose
         line = model.ProjectLine(id=line.id, canonical_id=line.canonical_id, name=line.name, created_at=line.created_at)
@@ -66,7 +67,7 @@ def _without_claims(line: model.DataLine) -> model.DataLine:
     values: dict[str, object] = {}
     for field in msgspec.structs.fields(line):
         value = getattr(line, field.name)
-        if field.name in _OF_THE_SERVER:
+        if field.name in left_out:
             values[field.name] = field.default
         elif isinstance(value, datetime) and field.name != "expires_at":
             values[field.name] = min(now, value if value.tzinfo else value.replace(tzinfo=UTC))
@@ -87,13 +88,14 @@ async def post_import(call: VerbCall, given: ImportIn) -> model.ImportReport:
     for place, about in enumerate(given.context):
         if about.line.get("record") not in _REFERRED_TO:
             raise Invalid.at(f"$.context[{place}].line.record", "Only projects and sessions are context; send the rest in lines.")
+    counts_reads = call.principal.kind == "operator"
     importer = Importer(
         call.dependency(Db),
         call.principal,
-        _SentSource(given.source, given.lines),
+        _SentSource(given.source, given.lines, counts_reads=counts_reads),
         journal=ErasureJournal(call.dependency(Settings).backup_folder).file,
         dry_run=given.dry_run,
-        context=_SentSource(given.source, given.context),
+        context=_SentSource(given.source, given.context, counts_reads=counts_reads),
         is_last=given.is_last,
     )
     return await importer.run(lambda _done: None)
