@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,6 +16,7 @@ from cmserver.ops.transfer import batches
 from cmserver.ops.transfer.claude_mem import ClaudeMemSource
 from cmserver.ops.transfer.model import ImportReport
 from cmserver.ops.transfer.pipeline import Importer
+from cmserver.redaction import clean
 from tests.cli.conftest import Cms
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.ops.claude_mem_databases import make_v13
@@ -185,6 +187,25 @@ async def test_an_operator_says_how_often_something_was_read(cms: Cms, db: Db, c
     assert said.read(ImportReport).taken == {"project": 1, "observation": 1}
     question = "SELECT number, access_count, last_accessed_at::text AS at FROM observations WHERE team_id = %s"
     assert await rows(db, question, cast.alice.team_id) == [{"number": 1, "access_count": 7, "at": "2026-01-01 00:00:00+00"}]
+
+
+async def test_a_long_text_is_cleaned_beside_the_event_loop(client: httpx.AsyncClient, cast: Cast, monkeypatch: pytest.MonkeyPatch):
+    threads: list[str] = []
+    redact = clean.clean
+
+    def note_thread(value: object, **how: Any) -> clean.CleanJson:
+        if "long " in str(value):
+            threads.append(threading.current_thread().name)
+        return redact(value, **how)
+
+    monkeypatch.setattr(clean, "clean", note_thread)
+    project = line("project", canonical_id="toys", name="Toys", created_at=AT)
+    about = {"project_id": project["line"]["id"], "created_at": AT, "updated_at": AT}
+
+    await send(client, cast.alice, [project, line("observation", **about, content="long " * 4000)])
+
+    assert len(threads) == 1
+    assert threading.main_thread().name not in threads
 
 
 async def test_only_projects_and_sessions_are_context(client: httpx.AsyncClient, db: Db, cast: Cast):

@@ -30,7 +30,7 @@ from cmserver.ingest.identity import EventFacts, make_event_key
 from cmserver.observations.model import TYPES, StaleMark, estimate_tokens
 from cmserver.ops.transfer import model, repository
 from cmserver.ops.transfer.ids import move_id
-from cmserver.redaction.clean import clean
+from cmserver.redaction.clean import clean_aside
 from cmserver.sessions.ledger import repository as ledger
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -207,7 +207,7 @@ class Importer:
                 _count(self._report.known, record)
             elif self._is_erased(line):
                 _count(self._report.erased, record)
-            elif (cleaned := self._cleaned(place, line)) is not None:
+            elif (cleaned := await self._cleaned(place, line)) is not None:
                 rows.append((place, cleaned))
         if self._dry_run:
             _count(self._report.taken, record, len(rows))
@@ -288,7 +288,7 @@ class Importer:
             _count(self._report.taken, "project")
             if self._dry_run:
                 return
-            cleaned = cast("dict[str, Any]", self._clean(msgspec.to_builtins(line)))
+            cleaned = cast("dict[str, Any]", await self._clean(msgspec.to_builtins(line)))
             name, metadata = str(cleaned["name"]), cast("dict[str, object]", cleaned.get("metadata") or {})
             async with conn.transaction():
                 await access.insert_project(conn, project_id, self._team_id, canonical, name, metadata, line.search_language)
@@ -393,13 +393,13 @@ class Importer:
 
     # -- contents
 
-    def _cleaned(self, place: str, line: model.DataLine) -> model.DataLine | None:
+    async def _cleaned(self, place: str, line: model.DataLine) -> model.DataLine | None:
         """The line without secrets and private passages; None when it cannot be stored."""
         if isinstance(line, model.ObservationLine) and line.type not in TYPES:
             line = msgspec.structs.replace(line, caller_type=line.caller_type or line.type, type="change")
         try:
             values = {name: msgspec.to_builtins(getattr(line, name)) for name in _TEXT_FIELDS[type(line)]}
-            cleaned = cast("dict[str, Any]", self._clean(values))
+            cleaned = cast("dict[str, Any]", await self._clean(values))
         except Invalid as error:
             self._refuse(model.RefusedLine(record=model.record_name(type(line)), place=place, reason=str(error)))
             return None
@@ -412,8 +412,8 @@ class Importer:
             self._refuse(model.RefusedLine(record=model.record_name(type(line)), place=place, reason=str(error)))
             return None
 
-    def _clean(self, value: object) -> object:
-        cleaned = clean(value, field_max_chars=_MAX_FIELD_CHARS)
+    async def _clean(self, value: object) -> object:
+        cleaned = await clean_aside(value, field_max_chars=_MAX_FIELD_CHARS, size_bytes=len(msgspec.json.encode(value)))
         for kind, count in cleaned.redactions.items():
             _count(self._report.redactions, kind, count)
         return cleaned.value
