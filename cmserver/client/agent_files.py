@@ -19,6 +19,8 @@ SERVER_NAME = "cmserver"
 """Of the MCP server in an agent's settings."""
 PLUGIN_NAME = "cmserver@cmserver"
 """The plugin and its marketplace, as agents' own commands take them."""
+PLUGIN_TOOL_PREFIX = "mcp__plugin_cmserver_cmserver__"
+"""Begins the names of the plugin's tools in Claude Code."""
 
 READING_TOOLS = ("observation_search", "observation_timeline", "observation_get", "observation_why", "observation_context")
 """Our MCP tools that only read: an agent may call them without asking."""
@@ -210,11 +212,11 @@ def grouped_hooks(place: AgentPlace, path: Path, *, names_hooks: bool, additions
     return GroupedHooks(path=path, groups=groups, is_ours=place.is_our_hook, additions=additions)
 
 
-def allow_rules(place: AgentPlace, tool_prefixes: Sequence[str]) -> tuple[Addition, ...]:
-    """Claude Code's rules that let the agent read the memory without asking, by the first of the prefixes of our tools' names."""
+def allow_rules(place: AgentPlace, tool_prefixes: Sequence[str], *, allowed: Sequence[str]) -> tuple[Addition, ...]:
+    """Claude Code's rules that let the agent read the memory without asking: by its command, and tools with these prefixes."""
     tools = "|".join(re.escape(f"{prefix}{tool}") for prefix in tool_prefixes for tool in READING_TOOLS)
     ours = re.compile(rf"{tools}|Bash\(.*/{re.escape(place.name)}/hook'? recall:\*\)")
-    rules = [f"Bash({place.recall_command}:*)", *(f"{tool_prefixes[0]}{tool}" for tool in READING_TOOLS)]
+    rules = [f"Bash({place.recall_command}:*)", *(f"{prefix}{tool}" for prefix in allowed for tool in READING_TOOLS)]
     return tuple(
         Addition(
             container=("permissions", "allow"),

@@ -225,8 +225,9 @@ def _opencode_files(place: agent_files.AgentPlace) -> list[agent_files.AgentFile
 
 
 def _claude_code_permissions(place: agent_files.AgentPlace) -> tuple[Addition, ...]:
-    prefixes = ("mcp__cmserver__", "mcp__plugin_cmserver_cmserver__")
-    return agent_files.allow_rules(place, prefixes[::-1] if place.has_plugin else prefixes)
+    """Of the plugin's tools its own hook says so."""
+    prefixes = ("mcp__cmserver__", agent_files.PLUGIN_TOOL_PREFIX)
+    return agent_files.allow_rules(place, prefixes, allowed=() if place.has_plugin else prefixes[:1])
 
 
 def _codex_rules(place: agent_files.AgentPlace, folder: Path) -> agent_files.AgentFile:

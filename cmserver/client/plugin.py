@@ -18,7 +18,7 @@ from cmserver import __version__
 from cmserver.base.atomic_file import write_file
 from cmserver.base.errors import Conflict
 from cmserver.base.lookalikes import sanitize_line
-from cmserver.client.agent_files import PLUGIN_NAME, Hook
+from cmserver.client.agent_files import PLUGIN_NAME, PLUGIN_TOOL_PREFIX, READING_TOOLS, Hook
 from cmserver.client.client_folder import PROGRAMS, SOURCE
 from cmserver.client.dialog import Report
 from cmserver.client.json_settings import Json, hook_group
@@ -31,6 +31,8 @@ MARKETPLACE = ".claude-plugin/marketplace.json"
 HOOKS = f"{FOLDER}/hooks/hooks.json"
 _SERVERS = f"{FOLDER}/.mcp.json"
 _ABOUT = "What earlier sessions did, for the next one: records what the agent does, and tells it at the start."
+_ALLOW = '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}'
+"""Docs: https://code.claude.com/docs/en/hooks#pretooluse-decision-control"""
 _MARK = ".written-by-cmserver-connect"
 """Lists the files of a marketplace that `connect` has written, and stands for nothing else: nothing else is removed."""
 _TIMEOUT_SECONDS = 120
@@ -84,11 +86,16 @@ _USER_CONFIG: Json = {
 
 
 def render_hooks(hooks: Sequence[Hook]) -> str:
-    """The plugin's hooks.json."""
-    groups = {
-        hook.event: [hook_group(f'sh "${{CLAUDE_PLUGIN_ROOT}}/hook" {hook.event}', hook.timeout, matcher=hook.matcher)]
-        for hook in hooks
-    }
+    """The plugin's hooks.json: these hooks, and one by which the agent reads the memory without asking.
+
+    A plugin cannot bring rules of permissions. A user's own rule that denies a tool stands over what a hook allows.
+    """
+    groups: dict[str, list[Json]] = {}
+    for hook in hooks:
+        command = f'sh "${{CLAUDE_PLUGIN_ROOT}}/hook" {hook.event}'
+        groups.setdefault(hook.event, []).append(hook_group(command, hook.timeout, matcher=hook.matcher))
+    tools = "|".join(f"{PLUGIN_TOOL_PREFIX}{tool}" for tool in READING_TOOLS)
+    groups.setdefault("PreToolUse", []).append(hook_group(f"printf %s {shlex.quote(_ALLOW)}", 5, matcher=tools))
     return _json({"description": _ABOUT, "hooks": groups})
 
 

@@ -215,7 +215,7 @@ def user_name(uid: int) -> str:
 def system_user() -> pwd.struct_passwd:
     """The user that runs postgres for root, made when missing; not `nobody`, whose other programs could read the data.
 
-    Raises SetupError when it cannot be made. While another program changes the list of users, useradd fails: it is tried for 5 seconds.
+    Raises SetupError when it cannot be made. While another program changes the users, useradd fails: it is tried for 5 seconds.
     """
     command = ["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin", SYSTEM_USER]
     reason = ""

@@ -109,7 +109,7 @@ async def test_the_plugin_takes_the_place_of_the_hooks_in_the_settings_and_gives
 
     settings = json.loads((home / ".claude" / "settings.json").read_text())
     assert settings.keys() == {"permissions"}
-    assert "mcp__plugin_cmserver_cmserver__observation_get" in settings["permissions"]["allow"]
+    assert settings["permissions"]["allow"] == [f"Bash({folder(home).hook} recall:*)"]
     assert (marketplace / "plugin" / "hooks" / "hooks.json").exists()
     assert claude.lines[-2:] == [f"plugin marketplace add {marketplace}", "plugin install cmserver@cmserver"]
     assert "Nothing to change" in (await run("connect", "claude-code", "--plugin")).out

@@ -13,6 +13,7 @@ import pytest
 from cmserver import __version__
 from cmserver.base.errors import Conflict
 from cmserver.client import plugin
+from cmserver.client.agent_files import READING_TOOLS
 from cmserver.client.agents import AGENTS
 from cmserver.client.client_folder import ClientFolder
 from tests.house.house import ROOT
@@ -59,9 +60,18 @@ def test_what_is_installed_is_what_the_repository_has_and_where_the_client_is(fo
     assert {name for name, text in made.items() if (ROOT / name).read_text(encoding="utf-8") != text} == set()
     assert KEY not in "".join(made.values())
     hooks = json.loads(made[plugin.HOOKS])["hooks"]
-    assert list(hooks) == [hook.event for hook in HOOKS]
+    assert list(hooks) == [*(hook.event for hook in HOOKS), "PreToolUse"]
     assert "plugin/.mcp.json" not in files(folder, has_mcp=False)
     assert json.loads(made["plugin/.codex-plugin/plugin.json"])["version"] == __version__
+
+
+def test_its_tools_that_read_may_be_called_without_asking_and_no_others():
+    (group,) = json.loads(plugin.render_hooks(HOOKS))["hooks"]["PreToolUse"]
+
+    said = subprocess.run(["sh", "-c", group["hooks"][0]["command"]], input="{}", capture_output=True, text=True, check=True).stdout
+
+    assert group["matcher"].split("|") == [f"mcp__plugin_cmserver_cmserver__{tool}" for tool in READING_TOOLS]
+    assert json.loads(said)["hookSpecificOutput"] == {"hookEventName": "PreToolUse", "permissionDecision": "allow"}
 
 
 def test_its_script_calls_the_hook_client_and_is_silent_where_the_settings_have_hooks(folder: ClientFolder, tmp_path: Path):

@@ -222,7 +222,7 @@ def test_a_list_of_users_that_another_program_changes_is_waited_for(folder: Path
     """As when two servers start for the first time at once: useradd finds the list locked, and does not wait itself."""
     me, calls = pwd.getpwuid(os.geteuid()), folder / "calls"
     useradd = folder / "useradd"
-    useradd.write_text(f"#!/bin/sh\necho \"$*\" >>{calls}\n[ $(wc -l <{calls}) = 3 ] || {{ echo locked >&2; exit 1; }}\n")
+    useradd.write_text(f'#!/bin/sh\necho "$*" >>{calls}\n[ $(wc -l <{calls}) = 3 ] || {{ echo locked >&2; exit 1; }}\n')
     useradd.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
@@ -234,7 +234,10 @@ def test_a_list_of_users_that_another_program_changes_is_waited_for(folder: Path
     monkeypatch.setattr(files.pwd, "getpwnam", find_user)
 
     assert files.system_user() == me
-    assert calls.read_text().splitlines() == ["--system --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin cmserver"] * 3
+    assert (
+        calls.read_text().splitlines()
+        == ["--system --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin cmserver"] * 3
+    )
 
 
 def test_the_lock_goes_with_its_holder(folder: Path):

@@ -52,12 +52,7 @@ def test_by_itself_it_is_told_a_server_and_a_key(sit: Sit):
     key = desk.server.key
     desk.coder.claude("plugin", "install", "cmserver@cmserver", "--config", f"server={desk.address}", "--config", f"key={key}")
 
-    asks = desk.coder.session(
-        "How are refunds sent?",
-        uses("ToolSearch", query=f"select:{SEARCH}"),
-        uses(SEARCH, query="refunds"),
-        words=("--allowedTools", SEARCH),
-    )
+    asks = desk.coder.session("How are refunds sent?", uses("ToolSearch", query=f"select:{SEARCH}"), uses(SEARCH, query="refunds"))
 
     assert RULE in asks.of_the_session[0]
     assert (asks.results[-1].is_error, RULE in asks.results[-1].text) == (False, True)
