@@ -45,10 +45,9 @@ class Programs(msgspec.Struct, frozen=True, kw_only=True):
     def bun(self) -> Path:
         return self.node_modules / "@oven" / "bun-linux-x64" / "bin" / "bun"
 
-    @property
-    def claude_mem(self) -> Path:
+    def claude_mem(self, version: str) -> Path:
         """The folder of its worker's and its server's scripts."""
-        return self.node_modules / "claude-mem" / "plugin" / "scripts"
+        return self.node_modules / f"claude-mem-{version}" / "plugin" / "scripts"
 
     @property
     def redis_server(self) -> list[str]:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -366,12 +367,12 @@ def _quiet(bench: Bench, folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _claude_mem_worker(bench: Bench) -> Generator[Subject]:
+def _claude_mem_worker(bench: Bench, *, version: str) -> Generator[Subject]:
     """No model is set up, so it does nothing with what it holds: the best that it can do at its door."""
     port = free_port()
     folder = bench.folder / f"claude-mem-worker-{port}"
     folder.mkdir()
-    command = [bench.programs.bun, bench.programs.claude_mem / "worker-service.cjs"]
+    command = [bench.programs.bun, bench.programs.claude_mem(version) / "worker-service.cjs"]
     names = {**_quiet(bench, folder), "CLAUDE_MEM_WORKER_PORT": str(port)}
     ready = b"GET /api/readiness HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
     with bench.running(command, lambda: _answers(port, ready, b"HTTP/1.1 200"), names) as process:
@@ -390,12 +391,12 @@ def _claude_mem_worker(bench: Bench) -> Generator[Subject]:
 
 
 @contextmanager
-def _claude_mem_server(bench: Bench) -> Generator[Subject]:
+def _claude_mem_server(bench: Bench, *, version: str) -> Generator[Subject]:
     """Its API as its compose file runs it: generation is another container's work, and none is started."""
     port = free_port()
     folder = bench.folder / f"claude-mem-server-{port}"
     folder.mkdir()
-    script = bench.programs.claude_mem / "server-service.cjs"
+    script = bench.programs.claude_mem(version) / "server-service.cjs"
     with _redis(bench) as (redis_port, redis):
         names = {
             **_quiet(bench, folder),
@@ -463,12 +464,17 @@ PEERS = {
         start=_bullmq,
         drain=_drain_bullmq,
     ),
-    "claude-mem worker": Peer(
-        name="claude-mem 13.15.3, its worker", promise="in its memory only: a crash loses what waits", start=_claude_mem_worker
-    ),
-    "claude-mem server": Peer(
-        name="claude-mem 13.15.3, its server",
-        promise="in PostgreSQL before the answer; its job in Redis' memory, on the disk within a second",
-        start=_claude_mem_server,
-    ),
 }
+for _version in ("13.25.3", "13.15.3"):  # the newest, and the one that the first figures are of
+    PEERS |= {
+        f"claude-mem {_version} worker": Peer(
+            name=f"claude-mem {_version}, its worker",
+            promise="in its memory only: a crash loses what waits",
+            start=partial(_claude_mem_worker, version=_version),
+        ),
+        f"claude-mem {_version} server": Peer(
+            name=f"claude-mem {_version}, its server",
+            promise="in PostgreSQL before the answer; its job in Redis' memory, on the disk within a second",
+            start=partial(_claude_mem_server, version=_version),
+        ),
+    }
