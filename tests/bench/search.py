@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from itertools import cycle
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from itertools import combinations, cycle
 from statistics import median
 from uuid import UUID
 
@@ -25,7 +26,7 @@ from cmserver.recall.search.search import MAX_FILTERED, count_probes
 from tests.bench.library import DIMENSIONS, Library, library, vector_text
 from tests.bench.measure import Aim, Figure, percentile, shown, spread
 from tests.bench.scale import Scale
-from tests.bench.world import World, role
+from tests.bench.world import Place, World, role
 
 HOW = (
     "`cmserver run --role api` on databases of 10,000, 50,000 and 1,000,000 observations (tests/bench/library.py), with another "
@@ -37,7 +38,8 @@ HOW = (
     "beyond 50,000 the same search in a project of 100. The recall of the approximate index is the share of the 20 nearest "
     "vectors that are among the first 20 it finds, of 100 queries; yardstick is the exact scan. It is used in a team that has more "
     "than 20,000, and in projects and with filters in what has more than 60,000; for a smaller scope the figure says what would "
-    "be if it were used there, too."
+    "be if it were used there, too. The commonest words are two of the eight that most documents have, in turn with the usual "
+    "questions. A team that has nothing is a fresh database, whose server has just become ready."
 )
 _AIMS = {100: 12.0, 10_000: 12.0, 50_000: 30.0, 100_000: 30.0, 1_000_000: 60.0}
 """Milliseconds, by the size of what is searched."""
@@ -62,6 +64,10 @@ _CONTEXTIFY = """
          ORDER BY words DESC, nearness DESC, o.created_at DESC LIMIT 120) judged
      ORDER BY 0.7 * nearness + 0.3 * words DESC, created_at DESC LIMIT 20
 """
+_COMMONEST = """
+    SELECT word FROM ts_stat('SELECT content_search FROM observations LIMIT 3000') WHERE word ~ '^[a-z]{3,}$'
+     ORDER BY ndoc DESC, word LIMIT 8
+"""
 # Words of one document each, from all over the scope.
 _TEXTS = """
     SELECT title || ' ' || narrative FROM observations
@@ -85,10 +91,11 @@ def run(world: World, scale: Scale) -> list[Figure]:
     for documents in scale.libraries:
         here = library(world, documents)
         figures += timed(world, here, scale)
+        figures.append(common_words(world, here, scale))
         if here.model_id is not None:
             figures += recall(here, here.model_id, scale)
         world.embedded.drop_database(str(conninfo_to_dict(here.place.url)["dbname"]))
-    return figures
+    return [*figures, first_of_all(world, scale)]
 
 
 # -- how long
@@ -170,13 +177,59 @@ def _contextify(conn: psycopg.Connection, here: Library, project_id: UUID | None
     conn.execute(_CONTEXTIFY, params).fetchall()
 
 
-def _milliseconds(ask: Callable[[], None], times: int) -> list[float]:
+def _milliseconds(ask: Callable[[], object], times: int) -> list[float]:
     taken: list[float] = []
     for _ in range(times):
         began = time.perf_counter()
         ask()
         taken.append((time.perf_counter() - began) * 1000)
     return taken
+
+
+def common_words(world: World, here: Library, scale: Scale) -> Figure:
+    """Question by question in turn with the usual ones."""
+    with psycopg.connect(here.place.superuser_url, autocommit=True) as conn:
+        common = [str(row[0]) for row in conn.execute(_COMMONEST)]
+    hard = cycle(f"{one} {other}" for one, other in combinations(common, 2))
+    usual = cycle(query.text for query in questions(here, None))
+    with _asking(world, here.place) as ask:
+        _ = [ask(next(texts)) for texts in (hard, usual) for _ in range(10)]
+        rounds = [[(ask(next(hard)), ask(next(usual))) for _ in range(scale.asked)] for _ in range(scale.rounds)]
+    return Figure(
+        name=f"POST /v1/search, two of the commonest words, all of {here.documents:,}",
+        unit="ms",
+        yardstick="the usual question",
+        pairs=[(median(common for common, _ in one), median(usual for _, usual in one)) for one in rounds],
+        aim=Aim(of="ratio", at_least=False, bound=1.3),
+        note=spread([common for one in rounds for common, _ in one]),
+    )
+
+
+def first_of_all(world: World, scale: Scale) -> Figure:
+    """Each round in a database of its own."""
+    pairs: list[tuple[float, float]] = []
+    for _ in range(scale.rounds):
+        with _asking(world, world.place()) as ask:
+            pairs.append((ask("how is the pause between two attempts chosen"), ask("which port does the gateway listen on")))
+    return Figure(
+        name="POST /v1/search, the first one of a team that has nothing",
+        unit="ms",
+        yardstick="its second one",
+        pairs=pairs,
+        aim=Aim(of="median", at_least=False, bound=1000),
+    )
+
+
+@contextmanager
+def _asking(world: World, place: Place) -> Generator[Callable[[str], float]]:
+    """A function that searches all of the team, and returns the milliseconds."""
+    headers = {"Authorization": f"Bearer {place.key}"}
+    with (
+        role(world, place, "api") as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=120) as client,
+    ):
+        asked = {"format": "index", "limit": 20}
+        yield lambda text: _milliseconds(lambda: client.post("/v1/search", json={"query": text, **asked}).raise_for_status(), 1)[0]
 
 
 # -- what the index misses

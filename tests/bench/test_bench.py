@@ -172,8 +172,24 @@ def test_a_benchmark_measures_each_figure_in_every_round(here: World, name: str)
         name in {"callers", "import", "pages", "stalls", "writes"} and counts <= {1, rounds}
     )  # some are measured once
     assert all(number > 0 for figure in found for pair in figure.pairs for number in pair)
-    written = page.text({name: found}, {name: BENCHMARKS[name].how}, "18.4")
-    assert all(f"| {figure.name} |" in written for figure in found if figure.name in page.CORE)
+
+
+def test_the_page_has_its_thirty_figures_and_what_is_measured_takes_the_place_of_one_alone():
+    before = page.PAGE.read_text(encoding="utf-8")
+    names = [name for names in page.CORE.values() for name in names]
+    figure = msgspec.structs.replace(_figure([(60, 100)], Aim(of="ratio", at_least=True, bound=0.6)), name=names[-1])
+
+    written = page.text([figure], {"writes": "By counting."}, page.machine("18.4"), before)
+
+    rows, rows_before = ([line for line in text.splitlines() if line.count(" | ") == 5] for text in (written, before))
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows[1:]] == names
+    assert len(names) == 30
+    assert rows[-1].startswith(f"| {names[-1]} | 60.0 events/s | 0.60 of direct SQL (100) | ratio at least 0.6 | yes | ")
+    assert rows[:-1] == rows_before[:-1]
+    assert [line.split("`")[1] for line in written.splitlines() if line.startswith("**")] == [
+        f"bin/bench {name}" for name in page.CORE
+    ]
+    assert written.endswith("**`bin/bench writes`.** By counting.\n")
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def test_the_last_kept_run_is_the_one_that_was_measured_last(tmp_path: Path):
 
     assert paths == ["peers-aaaaaaa.json", "peers-zzzzzzz.json"]
     assert record.last_kept(tmp_path) == newer
-    assert verdict(record.last_kept(tmp_path / "none"), []).endswith("bin/bench peers --keep")
+    assert verdict(record.last_kept(tmp_path / "none"), []).endswith("bin/bench peers --write")
 
 
 def test_the_table_has_each_peer_with_its_promise_its_figures_and_its_ratio():

@@ -60,7 +60,7 @@ SETTINGS: dict[str, tuple[LiteralString, ...]] = {
 @click.option("--operations", "number", default=400, show_default=True, help="How often each operation is done.")
 @click.option("--churn", default=40_000, show_default=True, help="Events for each of autovacuum's settings; 0: not measured.")
 @click.option("--hosts", default=2000, show_default=True, help="Events for 1, 2 and 4 processes and workers; 0: not measured.")
-@click.option("--keep", is_flag=True, help="Keep the figures in tests/bench/kept/growth.json and docs/reference/sizing.md.")
+@click.option("--keep", is_flag=True, help="Keep the figures in build/bench/, for docs/reference/sizing.md.")
 def main(events: tuple[int, ...], number: int, churn: int, hosts: int, *, quick: bool, keep: bool) -> None:
     """Measure ingest, the worker, search, context, lists and sizes of tables at several sizes of the database.
 
@@ -77,7 +77,8 @@ def main(events: tuple[int, ...], number: int, churn: int, hosts: int, *, quick:
     growth = Growth(machine=machine, stages=stages, churns=churns, hosts=spread)
     click.echo(record.page(growth, None))
     if keep:
-        click.echo(f"kept: {record.keep(growth).relative_to(page.ROOT)}, {record.write_page(growth).relative_to(page.ROOT)}")
+        click.echo(f"kept: {record.keep(growth).relative_to(page.ROOT)}")
+        record.write_page()
 
 
 def measure_stage(world: World, events: int, number: int) -> Stage:

@@ -12,7 +12,7 @@ from tests.bench.measure import shown
 from tests.bench.month import record as month_record
 from tests.bench.operations import Cost
 
-FILE = ROOT / "tests" / "bench" / "kept" / "growth.json"
+FILE = ROOT / "build" / "bench" / "growth.json"
 PAGE = ROOT / "docs" / "reference" / "sizing.md"
 _EVENTS_A_DAY = 400
 """Of a person who works with an agent all day: ten sessions of forty tool uses."""
@@ -82,14 +82,16 @@ def last_kept(file: Path = FILE) -> Growth | None:
     return msgspec.json.decode(file.read_bytes(), type=Growth) if file.is_file() else None
 
 
-def write_page(growth: Growth) -> Path:
-    PAGE.write_text(page(growth, month_record.last_kept()), encoding="utf-8")
-    return PAGE
+def write_page() -> None:
+    """From what was kept last; not while one of both is missing."""
+    growth, month = last_kept(), month_record.last_kept()
+    if growth and month:
+        PAGE.write_text(page(growth, month), encoding="utf-8")
 
 
 def page(growth: Growth, month: month_record.Month | None) -> str:
     """The whole page. The bytes of an event with its observations are the month's, whose events are those of real agents."""
-    parts = ["# Sizing\n", "Written by `bin/bench growth --keep`; do not edit.\n"]
+    parts = ["# Sizing\n", "Written by `bin/bench growth --keep` and `bin/bench month --keep`, when both were run; do not edit.\n"]
     if month:
         parts += [_answer(growth, month)]
     facts = growth.machine
@@ -114,6 +116,8 @@ def page(growth: Growth, month: month_record.Month | None) -> str:
         parts += ["\n## Processes and workers\n", *_hosts(growth.hosts)]
     if growth.churns:
         parts += ["\n## Autovacuum of the queue's tables\n", *_churns(growth.churns)]
+    if month:
+        parts += ["", month_record.section(month)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -139,7 +143,7 @@ def _answer(growth: Growth, month: month_record.Month) -> str:
                 f"A person who works with an agent all day causes about {_EVENTS_A_DAY} events (ten sessions of forty tool "
                 f"uses) on {_WORKDAYS} days a year. An event with its job, logs, observations and indexes takes "
                 f"{bytes_per_event:,.0f} bytes and {cpu_seconds * 1000:.1f} ms of CPU time until its observation is stored and "
-                "found; both are of the [simulated month](performance.md#a-month) with tool uses of 2 kB, which is what is "
+                "found; both are of the [simulated month](#a-month) with tool uses of 2 kB, which is what is "
                 "stored of larger ones, too, once 16,000 characters are left of each field. A model's time "
                 "is not in it.\n"
             ),

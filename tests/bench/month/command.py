@@ -23,7 +23,7 @@ SHORT = Size(people=3, days=9, sessions=1, tool_uses=8, searches=1)
 @click.option("--people", default=20, show_default=True, help="People with agents.")
 @click.option("--sessions", default=3, show_default=True, help="Sessions of each person on a working day.")
 @click.option("--seed", default=19, show_default=True, help="The same seed, the same month.")
-@click.option("--keep", is_flag=True, help="Keep the figures in tests/bench/kept/ and docs/reference/performance.md.")
+@click.option("--keep", is_flag=True, help="Keep the figures in build/bench/, for docs/reference/sizing.md.")
 def main(people: int, sessions: int, seed: int, *, short: bool, keep: bool) -> None:
     """Simulate a month of 20 people with their agents at full speed; exits 1 when something grew, or was lost.
 
@@ -38,7 +38,5 @@ def main(people: int, sessions: int, seed: int, *, short: bool, keep: bool) -> N
     click.echo(record.section(found))
     if keep:
         click.echo(f"kept: {record.keep(found).relative_to(page.ROOT)}")
-        page.write_kept_sections()
-        if grown := growth.last_kept():
-            growth.write_page(grown)  # it says what the month's events take
+        growth.write_page()
     sys.exit(1 if record.rises(found.days) or not found.verified or found.lost_events or found.doubled_events else 0)

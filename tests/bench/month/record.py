@@ -11,7 +11,7 @@ import msgspec
 from tests.bench.load import ROOT
 from tests.bench.measure import shown
 
-FOLDER = ROOT / "tests" / "bench" / "kept"
+FOLDER = ROOT / "build" / "bench"
 JSON = "month.json"
 WEEK = 7
 WORKDAYS = 5
@@ -112,7 +112,7 @@ def last_kept(folder: Path = FOLDER) -> Month | None:
 
 
 def section(month: Month) -> str:
-    """The part of docs/reference/performance.md about it, from its heading on."""
+    """The part of docs/reference/sizing.md about it, from its heading on."""
     facts, days = month.machine, month.days
     events = sum(day.events for day in days)
     lines = [

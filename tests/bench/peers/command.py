@@ -27,15 +27,15 @@ CONNECTIONS = (1, 8, 64)
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(min=1), help="Interleaved rounds.")
 @click.option("--seconds", default=3.0, show_default=True, help="Length of a peer's part of a round, in whole seconds for wrk.")
 @click.option("--drained", default=5000, show_default=True, help="Events of which each queue is emptied.")
-@click.option("--keep", is_flag=True, help="Keep the figures under tests/bench/kept/ and in docs/reference/performance.md.")
+@click.option("--write", is_flag=True, help="Write the figures of docs/reference/performance.md, and keep all in build/bench/.")
 @click.option("--check", is_flag=True, help="Exit with 1 when a ratio fell by more than a fifth against the last kept run.")
-def main(names: tuple[str, ...], rounds: int, seconds: float, drained: int, *, quick: bool, keep: bool, check: bool) -> None:
+def main(names: tuple[str, ...], rounds: int, seconds: float, drained: int, *, quick: bool, write: bool, check: bool) -> None:
     """Measure cmserver beside other programs: rate, latency, CPU time and memory.
 
     Installs them from npm, Debian and PyPI into a cache folder the first time. Takes some twelve minutes.
     """
-    if keep and (names or quick):
-        raise click.UsageError("--keep goes with all peers in full size.")
+    if write and quick:
+        raise click.UsageError("--write goes with the full size of everything.")
     if quick:
         rounds, seconds, drained = 1, 1.0, 200
     logs.configure("console", "error")
@@ -45,16 +45,16 @@ def main(names: tuple[str, ...], rounds: int, seconds: float, drained: int, *, q
     fallen = record.falls(before, run) if check and before else []
     if check:
         click.echo(verdict(before, fallen))
-    if keep:
+    if write:
         click.echo(f"kept: {record.keep(run).relative_to(page.ROOT)}")
-        page.write_kept_sections()
+        page.write(record.figures(run), {"peers": record.HOW}, run.machine)
     sys.exit(1 if fallen else 0)
 
 
 def verdict(before: Run | None, fallen: list[record.Fall]) -> str:
     """What `--check` prints."""
     if before is None:
-        return "There is no kept run to compare with: bin/bench peers --keep"
+        return "There is no kept run to compare with: bin/bench peers --write"
     lines = [f"  {fall}" for fall in fallen]
     return "\n".join([f"{len(fallen)} ratios fell by more than a fifth since commit {before.machine['commit']}.", *lines])
 
@@ -78,7 +78,7 @@ def measure(names: tuple[str, ...], rounds: int, seconds: float, drained: int) -
         for number in range(rounds):
             for name in _turned(list(names), number):
                 if drain := PEERS[name].drain:
-                    taken.setdefault("drain, one worker", {}).setdefault(name, []).append(_round(drain(bench, drained)))
+                    taken.setdefault(record.DRAIN, {}).setdefault(name, []).append(_round(drain(bench, drained)))
                     click.echo(f"round {number + 1}, drain: {name}", err=True)
         machine = page.machine(cast("str", value(here.embedded.url, "SHOW server_version")))
     ordered = {measured: {name: of[name] for name in names if name in of} for measured, of in taken.items()}

@@ -1,21 +1,43 @@
-"""A run of `bin/bench peers` as it is kept, compared with the last one, and shown as a table."""
+"""A run of `bin/bench peers` as it is kept, compared with the last one, shown as a table, and as figures of the page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 import msgspec
 
 from tests.bench.load import ROOT
-from tests.bench.measure import shown
+from tests.bench.measure import Aim, Figure, shown
 
-FOLDER = ROOT / "tests" / "bench" / "kept"
+HOW = (
+    "Rounds in turn, each begun with another program. The same events of 2 kB, the same PostgreSQL with the same settings. CPU "
+    "counts all processes but wrk, which stands for the callers of what is called by HTTP; that of `cmserver run` has the making "
+    "of observations in it. `cmserver run` and claude-mem's server answer when the event is on PostgreSQL's disk; claude-mem's "
+    "worker when it is in its memory, where a crash loses what waits, and no model is set up for it, so it does no other work. "
+    "procrastinate's jobs do nothing. Memory is the proportional set size beside PostgreSQL after all rounds. `bin/bench peers` "
+    "prints the table of all: plain SQL, pgqueuer, and BullMQ, too."
+)
+FOLDER = ROOT / "build" / "bench"
 MAX_FALL = 0.2
 """A ratio that falls by more than this share fails `--check`."""
 SUBJECTS = ("cmserver run", "cmserver api")
 """What the ratios are of; each is also a peer of the other."""
+DRAIN = "drain, one worker"
+
+
+_BESIDE = (
+    ("1 connection", "cmserver run", "claude-mem 13.25.3 worker", 0.95),
+    ("8 connections", "cmserver run", "claude-mem 13.25.3 worker", 2.5),
+    ("64 connections", "cmserver run", "claude-mem 13.25.3 worker", 4),
+    ("1 connection", "cmserver run", "claude-mem 13.15.3 worker", 0.5),
+    ("8 connections", "cmserver run", "claude-mem 13.25.3 server", 4),
+    (DRAIN, "cmserver api", "procrastinate", 3),
+)
+"""Rates on the page: measure, subject, peer, and the least ratio that is aimed at."""
+_CPU_AIM_MS, _MEMORY_AIM_MIB = 1.8, 104
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +89,46 @@ def ratios(run: Run) -> dict[str, float]:
     return found
 
 
+def figures(run: Run) -> list[Figure]:
+    """Those of the page, as far as the run has both sides."""
+    found = [
+        Figure(
+            name=DRAIN if measure == DRAIN else f"events beside {run.names[peer]}, {measure}",
+            unit="events/s",
+            yardstick=run.names[peer],
+            pairs=_pairs(run.rounds[measure], subject, peer, "per_second"),
+            aim=Aim(of="ratio", at_least=True, bound=bound),
+        )
+        for measure, subject, peer, bound in _BESIDE
+        if {subject, peer} <= run.rounds.get(measure, {}).keys()
+    ]
+    ours, theirs, measure = "cmserver run", "claude-mem 13.25.3 worker", "8 connections"
+    if {ours, theirs} <= run.rounds.get(measure, {}).keys() & run.memory_mib.keys():
+        found += [
+            Figure(
+                name=f"CPU time of an event with its observation, {measure}",
+                unit="ms",
+                yardstick=f"{run.names[theirs]}, without one",
+                pairs=_pairs(run.rounds[measure], ours, theirs, "cpu_per_thousand"),
+                aim=Aim(of="median", at_least=False, bound=_CPU_AIM_MS),
+            ),
+            Figure(
+                name="memory of `cmserver run` after its events",
+                unit="MiB",
+                yardstick=run.names[theirs],
+                pairs=[(run.memory_mib[ours], run.memory_mib[theirs])],
+                aim=Aim(of="median", at_least=False, bound=_MEMORY_AIM_MIB),
+            ),
+        ]
+    return found
+
+
+def _pairs(
+    peers: Mapping[str, Sequence[Round]], ours: str, theirs: str, field: Literal["per_second", "cpu_per_thousand"]
+) -> list[tuple[float, float]]:
+    return [(getattr(our, field), getattr(their, field)) for our, their in zip(peers[ours], peers[theirs], strict=True)]
+
+
 def falls(before: Run, now: Run) -> list[Fall]:
     """The ratios of both runs that fell by more than a fifth, the worst first."""
     old, new = ratios(before), ratios(now)
@@ -89,7 +151,7 @@ def last_kept(folder: Path = FOLDER) -> Run | None:
 
 
 def section(run: Run) -> str:
-    """The part of docs/reference/performance.md about it, from its heading on."""
+    """What `bin/bench peers` prints."""
     facts = run.machine
     count = len(next(iter(next(iter(run.rounds.values())).values())))
     lines = [

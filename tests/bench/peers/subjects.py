@@ -428,6 +428,8 @@ def _claude_mem_server(bench: Bench, *, version: str) -> Generator[Subject]:
             yield Subject(add=add, memory_mib=lambda: pss_mib(process.pid) + pss_mib(redis))
 
 
+CLAUDE_MEM = ("13.25.3", "13.15.3")
+"""The newest version, and the one that the first figures are of."""
 ON_DISK = "committed to PostgreSQL's disk before the answer"
 PEERS = {
     "cmserver run": Peer(
@@ -464,17 +466,20 @@ PEERS = {
         start=_bullmq,
         drain=_drain_bullmq,
     ),
-}
-for _version in ("13.25.3", "13.15.3"):  # the newest, and the one that the first figures are of
-    PEERS |= {
-        f"claude-mem {_version} worker": Peer(
-            name=f"claude-mem {_version}, its worker",
+    **{
+        f"claude-mem {version} worker": Peer(
+            name=f"claude-mem {version}, its worker",
             promise="in its memory only: a crash loses what waits",
-            start=partial(_claude_mem_worker, version=_version),
-        ),
-        f"claude-mem {_version} server": Peer(
-            name=f"claude-mem {_version}, its server",
+            start=partial(_claude_mem_worker, version=version),
+        )
+        for version in CLAUDE_MEM
+    },
+    **{
+        f"claude-mem {version} server": Peer(
+            name=f"claude-mem {version}, its server",
             promise="in PostgreSQL before the answer; its job in Redis' memory, on the disk within a second",
-            start=partial(_claude_mem_server, version=_version),
-        ),
-    }
+            start=partial(_claude_mem_server, version=version),
+        )
+        for version in CLAUDE_MEM
+    },
+}
