@@ -336,9 +336,9 @@ def test_what_is_known_is_searched_by_words(agent: Agent, server: Recorder):
     (agent.work / ".cmserver.toml").write_text('project = "orders"\n')
 
     process = agent.start("recall", "search", 'the "cart"', "back\\slash")
-    process.communicate()
+    _, err = process.communicate()
 
-    assert process.returncode == 0
+    assert (process.returncode, err) == (0, b"")
     assert server.sent[0].path == "/v1/search"
     assert server.sent[0].payload == {"query": 'the "cart" back\\slash', "projectId": "orders"}
 
