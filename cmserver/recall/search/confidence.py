@@ -34,17 +34,14 @@ LOCAL_CALIBRATION = Calibration(intercept=-7.3, slope=22.0)
 
 
 def find_coefficients(vector: QueryVector) -> ConfidenceCoefficients | None:
-    """Those of the vector's model; None where nothing is known of it."""
-    if vector.calibration is not None:
-        return derive_coefficients(vector.calibration)
-    return LOCAL if vector.provider == CALIBRATED_EMBEDDER else None
+    """Those of the vector's model; None where nothing is known of it.
 
-
-def derive_coefficients(calibration: Calibration) -> ConfidenceCoefficients:
-    """Those of a model whose cosines were measured as the local ones were: what says as much about a title weighs as much.
-
-    A cosine counts as the local one with the same log-odds. Words and length weigh the same whatever embeds.
+    Of a model whose cosines were measured as the local ones were, a cosine counts as the local one with the same log-odds. Words
+    and length weigh the same whatever embeds.
     """
+    calibration = vector.calibration
+    if calibration is None:
+        return LOCAL if vector.provider == CALIBRATED_EMBEDDER else None
     factor = LOCAL.cosine / LOCAL_CALIBRATION.slope
     return ConfidenceCoefficients(
         intercept=LOCAL.intercept + factor * (calibration.intercept - LOCAL_CALIBRATION.intercept),

@@ -74,15 +74,11 @@ def put_later_first(hits: Sequence[Hit]) -> list[Hit]:
     ordered: list[Hit] = []
     for hit in hits:
         if hit.score >= BAND * best:
-            named = [it for it in hits if it.score >= BAND * best and it is not hit and _is_named(it, hit)]
-            ordered += [it for it in named if it not in ordered]
+            named = [it for it in hits if it.score >= BAND * best and it is not hit]
+            ordered += [it for it in named if {_turn_number(it), it.source.number} & set(hit.later) and it not in ordered]
         if hit not in ordered:
             ordered.append(hit)
     return ordered
-
-
-def _is_named(hit: Hit, earlier: Hit) -> bool:
-    return _turn_number(hit) in earlier.later or hit.source.number in earlier.later
 
 
 def _turn_number(hit: Hit) -> int | None:

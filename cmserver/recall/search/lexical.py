@@ -62,7 +62,6 @@ class ScopeSizes:
 
 
 _sizes, _turn_counts = ScopeSizes(), ScopeSizes()
-NO_STATISTICS = ScopeStatistics(documents=0, mean_words=1, found_in=[], leading=[])
 
 # Quoted and excluded words; not -k, -rf and -1, which are options of commands and are searched as they are. A character of a script
 # without spaces counts as a word.
@@ -96,7 +95,7 @@ async def read_words(
     scope = (team_id, None if project_ids is None else frozenset(project_ids))
     samples = await repository.words(conn, team_id, project_ids, text, limit, _sizes.find(scope), _turn_counts.find(scope))
     if not samples:
-        return [], NO_STATISTICS
+        return [], ScopeStatistics(documents=0, mean_words=1, found_in=[], leading=[])
     first = samples[0]
     _sizes.keep(scope, first.documents)
     _turn_counts.keep(scope, first.turns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from math import isfinite, log
 from typing import Literal
 from uuid import UUID
@@ -27,10 +27,6 @@ TURN_KINDS: frozenset[SearchedKind] = frozenset({"turn", "prompt"})
 
 
 OBSERVATION_KINDS: list[SearchedKind] = ["observation", "summary", "manual"]
-
-
-OF_MEMORIES = ("labels", "scope", "authors", "all_concepts", "min_importance")
-"""The filters on what the writer of an observation says of it; `observations.model` has them in SQL."""
 
 
 K1 = 0.9
@@ -95,8 +91,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def takes_turns(self) -> bool:
         """Not with a filter on a field that turns do not have."""
-        of_observations = ("types", "concepts", "files", "file_prefixes", "file_parts", "entity_ids", *OF_MEMORIES)
-        has_filters = any(getattr(self, name) not in (None, [], "") for name in of_observations)
+        of_both = {"kinds", "session_id", "agents", "since", "until", "must", "of_users"}
+        has_filters = any(getattr(self, name) not in (None, [], "") for name in self.__struct_fields__ if name not in of_both)
         return (self.kinds is None or not TURN_KINDS.isdisjoint(self.kinds)) and not has_filters
 
     @property
@@ -113,10 +109,6 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, kinds=None) if is_met else self
 
 
-_MAX_COUNT = 2**62
-_MAX_SECONDS = 253_402_300_799
-
-
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
     """The mean and standard deviation of a figure among the documents of a scope."""
 
@@ -125,10 +117,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
     def standardize(self, value: float) -> float:
         """How many standard deviations the value is above the mean; 0 where all are the same."""
-        return (value - self.mean) / self.deviation if self.deviation > _SAME_DEVIATION else 0.0
-
-
-_SAME_DEVIATION = 1e-6
+        return (value - self.mean) / self.deviation if self.deviation > 1e-6 else 0.0
 
 
 class Baseline(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -189,20 +178,16 @@ class PagePosition(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Whether quotes do not bind, because nothing has what is in them."""
 
     @property
-    def time(self) -> datetime:
-        return datetime.fromtimestamp(self.searched_at, UTC)
-
-    @property
     def is_valid(self) -> bool:
         """Whether its numbers can be computed with: it comes from outside."""
         it = self.statistics
         counts = [self.seen, it.documents, it.mean_words - 1, it.projects, it.turn_count, it.turn_words - 1, *it.found_in]
         figures = [self.rank, *it.observations.figures, *it.turns.figures]
         places = range(len(it.found_in))
-        is_finite = all(0 <= count <= _MAX_COUNT for count in counts) and all(map(isfinite, figures))
         return (
-            is_finite
-            and 0 <= self.searched_at <= _MAX_SECONDS
+            all(0 <= count <= 2**62 for count in counts)
+            and all(map(isfinite, figures))
+            and 0 <= self.searched_at <= 253_402_300_799  # the end of the year 9999
             and bool(it.leading)
             and len(set(it.leading)) == len(it.leading)
             and len(it.together) <= len(it.found_in)

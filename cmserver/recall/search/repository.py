@@ -38,8 +38,6 @@ FIRST_TIER = 40
 """Documents of each arm in the first tier. More change nothing, because the neighbours of the best are there, too."""
 WITH_NEIGHBOURS = 20
 """The first by words bring their neighbours into the first tier: the answer is often next to what has the words."""
-OVERSAMPLING = 4
-"""By this factor more are found than are needed, because filters take some away."""
 PAGE_EXTRA = 20
 """How many more candidates than a page are scored: some say the same as others."""
 MAX_COUNTED = 60_001
@@ -203,7 +201,16 @@ _FILTERED_OF_ALL: LiteralString = (
 
 _FILTERED_TURN: LiteralString = _FILTERED_OF_ALL + " AND (%(of_users)s::bool IS NOT TRUE OR o.agent_id IS NULL)"
 
-# File lists are rarely long, and read only in rows that the index returns.
+
+def _in_files(name: LiteralString, fits: LiteralString) -> LiteralString:
+    """Whether one of its files fits. File lists are rarely long, and read only in rows that the index returns."""
+    return f"""(%({name})s::text[] IS NULL
+        OR EXISTS (SELECT FROM unnest(coalesce(o.files_modified, '{{}}') || coalesce(o.files_read, '{{}}')) f,
+                               unnest(%({name})s::text[], %({name}_in)s::uuid[]) AS n (path, project_id)
+                    WHERE {fits} AND (n.project_id IS NULL OR n.project_id = o.project_id)))
+   AND """
+
+
 _FILTERED: LiteralString = (
     _FILTERED_OF_ALL
     + """
@@ -211,23 +218,13 @@ _FILTERED: LiteralString = (
    AND (%(types)s::text[] IS NULL OR (o.kind <> 'summary'
             AND CASE WHEN o.origin = 'git' THEN o.caller_type ELSE o.type END = ANY(%(types)s::text[])))
    AND (%(concepts)s::text[] IS NULL OR EXISTS (SELECT FROM unnest(o.concepts) c WHERE lower(c) = ANY(%(concepts)s::text[])))
-   AND (%(files)s::text[] IS NULL
-        OR EXISTS (SELECT FROM unnest(coalesce(o.files_modified, '{}') || coalesce(o.files_read, '{}')) f,
-                               unnest(%(files)s::text[], %(files_in)s::uuid[]) AS n (path, project_id)
-                    WHERE (f = n.path OR n.path = '' OR starts_with(f, rtrim(n.path, '/') || '/'))
-                      AND (n.project_id IS NULL OR n.project_id = o.project_id)))
-   AND (%(file_prefixes)s::text[] IS NULL
-        OR EXISTS (SELECT FROM unnest(coalesce(o.files_modified, '{}') || coalesce(o.files_read, '{}')) f,
-                               unnest(%(file_prefixes)s::text[], %(file_prefixes_in)s::uuid[]) AS n (path, project_id)
-                    WHERE starts_with(f, n.path) AND (n.project_id IS NULL OR n.project_id = o.project_id)))
    AND (%(entity_ids)s::uuid[] IS NULL
         OR EXISTS (SELECT FROM entity_mentions m
                     WHERE m.observation_id = o.id AND m.team_id = o.team_id AND m.entity_id = ANY(%(entity_ids)s::uuid[])))
-   AND (%(file_parts)s::text[] IS NULL
-        OR EXISTS (SELECT FROM unnest(coalesce(o.files_modified, '{}') || coalesce(o.files_read, '{}')) f,
-                               unnest(%(file_parts)s::text[], %(file_parts_in)s::uuid[]) AS n (path, project_id)
-                    WHERE strpos(f, n.path) > 0 AND (n.project_id IS NULL OR n.project_id = o.project_id)))
    AND """
+    + _in_files("files", "(f = n.path OR n.path = '' OR starts_with(f, rtrim(n.path, '/') || '/'))")
+    + _in_files("file_prefixes", "starts_with(f, n.path)")
+    + _in_files("file_parts", "strpos(f, n.path) > 0")
     + MEMORY_CONDITIONS
 )
 
@@ -673,41 +670,38 @@ def _values(
 
 
 async def nearest(
-    conn: Conn, team_id: UUID, request: SearchRequest, vector: QueryVector, limit: int, *, turns: bool = False, probes: int = 0
+    conn: Conn,
+    team_id: UUID,
+    request: SearchRequest,
+    vector: QueryVector,
+    limit: int,
+    *,
+    turns: bool = False,
+    probes: int = 0,
+    ahead: int = 0,
 ) -> list[NearText]:
     """The observations of the scope, or the `turns`, nearest to the vector that pass the filters.
 
-    Exactly; with `probes` approximately, by at least so many lists of the team's index, which must exist.
+    Exactly; with `probes` approximately, by at least so many lists of the team's index, which must exist; with `ahead` those of so
+    many nearest observations that pass the filters: if there are `limit` of them, the same.
     """
     values: dict[str, object] = {"team_id": team_id, "project_ids": _listed(request.project_ids), "limit": limit}
     values |= {"model_id": vector.model_id, "vector": vector.vector}
     if request.filters.are_any:
         values |= _filter_values(request.filters)
-        exact, by_index = (
-            (NEAREST_TURNS_FILTERED, NEAREST_TURNS_FILTERED_BY_INDEX) if turns else (NEAREST_FILTERED, NEAREST_FILTERED_BY_INDEX)
-        )
+        exact, by_index = NEAREST_FILTERED, NEAREST_FILTERED_BY_INDEX
+        if turns:
+            exact, by_index = NEAREST_TURNS_FILTERED, NEAREST_TURNS_FILTERED_BY_INDEX
     else:
         exact, by_index = (NEAREST_TURNS, NEAREST_TURNS_BY_INDEX) if turns else (NEAREST, NEAREST_BY_INDEX)
+    if ahead:
+        return await NEAREST_OVERSAMPLED.all(conn, **values, ahead=ahead)
     if not probes:
         return await exact.all(conn, **values)
     before = await BY_INDEX.one(conn, probes=str(probes), sorts="off", mode="force_custom_plan")
     rows = await by_index.all(conn, **values, dimensions=vector.dimensions)
     await BY_INDEX.run(conn, probes=str(probes), sorts="on", mode=before)
     return rows
-
-
-async def nearest_ahead(conn: Conn, team_id: UUID, request: SearchRequest, vector: QueryVector, limit: int) -> list[NearText]:
-    """The first `limit` of the nearest `OVERSAMPLING * limit` that pass the filters: if there are as many, what `nearest` finds."""
-    return await NEAREST_OVERSAMPLED.all(
-        conn,
-        team_id=team_id,
-        project_ids=_listed(request.project_ids),
-        model_id=vector.model_id,
-        vector=vector.vector,
-        ahead=OVERSAMPLING * limit,
-        limit=limit,
-        **_filter_values(request.filters),
-    )
 
 
 def _filter_values(filters: Filters) -> dict[str, object]:

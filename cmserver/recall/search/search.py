@@ -45,6 +45,8 @@ _MAX_SEEN = 10_000
 MAX_EXACT, MAX_FILTERED = 20_000, 60_000
 """In a team of up to this many documents all vectors are compared, and in projects, or with filters, of up to so many: of the
 team's index they would read more than they compare."""
+OVERSAMPLING = 4
+"""By this factor more are looked at than are needed, because filters take some away."""
 _MANY_LISTS = 245
 _PROBED_SHARE, _PROBED_SHARE_OF_MANY = 3, 5
 """One in this many of the index's lists is read, the nearest: `bin/bench search` finds nearly everything in them."""
@@ -72,7 +74,7 @@ async def find_page(
     def start_search(must: str) -> _Search:
         filters = msgspec.structs.replace(request.filters, must=must)
         bound = msgspec.structs.replace(request, filters=filters, project_ids=project_ids, after=after)
-        searched_at = request.after.time if request.after else datetime.now(UTC)
+        searched_at = datetime.fromtimestamp(request.after.searched_at, UTC) if request.after else datetime.now(UTC)
         return _Search(conn, principal.team_id, bound, ranking, vector, lexemes, searched_at, statistics)
 
     ignores_quotes = request.after is not None and request.after.ignores_quotes
@@ -134,18 +136,14 @@ async def find_nearest(
     request = msgspec.structs.replace(request, filters=filters)
     is_wide = not filters.are_any or (request.project_ids is None and filters.session_id is None)
     most = MAX_EXACT if request.project_ids is None and not filters.are_any else MAX_FILTERED
+    probes, ahead = 0, limit * OVERSAMPLING
     if documents > most and is_wide and (lists := await embeddings.lists(conn, team_id, vector.model_id)) is not None:
-        nearest = await repository.nearest(conn, team_id, request, vector, limit, turns=turns, probes=count_probes(lists))
-        if len(nearest) == limit:
-            return nearest
-    elif (
-        filters.are_kinds_alone
-        and repository.SMALL_SCOPE < documents <= MAX_FILTERED
-        and limit * repository.OVERSAMPLING < documents
-    ):
-        nearest = await repository.nearest_ahead(conn, team_id, request, vector, limit)
-        if len(nearest) == limit:
-            return nearest
+        probes, ahead = count_probes(lists), 0
+    elif not filters.are_kinds_alone or not repository.SMALL_SCOPE < documents <= MAX_FILTERED or ahead >= documents:
+        ahead = 0
+    nearest = await repository.nearest(conn, team_id, request, vector, limit, turns=turns, probes=probes, ahead=ahead)
+    if len(nearest) == limit or not (probes or ahead):
+        return nearest
     return await repository.nearest(conn, team_id, request, vector, limit, turns=turns)
 
 

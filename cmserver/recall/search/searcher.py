@@ -55,8 +55,7 @@ class Searcher:
     async def search(self, principal: Principal, query: SearchIn, *, full: bool) -> SearchResult:
         """The best first. `full` says whether whole texts are read, or lines. Raises Invalid or NotFound."""
         project_ids = await self._project_ids(principal, query)
-        changes = {name: getattr(query, name) for name in ("meaning_weight", "neighbours")}
-        changes = {name: value for name, value in changes.items() if value is not None}
+        changes = {name: getattr(query, name) for name in ("meaning_weight", "neighbours") if getattr(query, name) is not None}
         ranking = msgspec.structs.replace(self._ranking, **changes)
         request = SearchRequest(
             query=query.query,
@@ -69,9 +68,7 @@ class Searcher:
         )
         vector = await self.embedder.embed(query.query, team_id=principal.team_id) if ranking.meaning_weight > 0 else None
         async with self._db.tenant(principal.team_id) as conn:
-            if query.entity is not None:
-                request = await _limit_to_entity(conn, principal, request, query.entity)
-            request = await _limit_to_files(conn, principal, request, query)
+            request = msgspec.structs.replace(request, filters=await _look_up(conn, principal, request, query))
             page = await find_page(conn, principal, request, ranking, vector)
             hits = await name_later(conn, principal.team_id, page.hits)
             hits = await name_changes(conn, principal.team_id, hits)
@@ -79,14 +76,12 @@ class Searcher:
                 hits = put_later_first(hits)
             page = msgspec.structs.replace(page, hits=hits)
             await _audit(conn, principal, project_ids, page, via="search.full" if full else "search")
-            is_single = project_ids is not None and len(project_ids) == 1
-            names = (
-                {} if is_single else await access.names_of(conn, principal.team_id, {hit.source.project_id for hit in page.hits})
-            )
+            searched = set[UUID]() if project_ids and len(project_ids) == 1 else {hit.source.project_id for hit in page.hits}
+            names = await access.names_of(conn, principal.team_id, searched) if searched else {}
         return SearchResult(
             page=page,
             texts=[_render_hit(hit, names, full=full, explain=query.explain) for hit in page.hits],
-            next_cursor=_encode_cursor(page.next),
+            next_cursor=base64.urlsafe_b64encode(msgspec.msgpack.encode(page.next)).decode() if page.next else None,
             by_meaning=vector is not None,
         )
 
@@ -118,25 +113,21 @@ class Searcher:
         return [(await self._projects.named_or_own(principal, name, at="$.projectId")).id]
 
 
-async def _limit_to_entity(conn: Conn, principal: Principal, request: SearchRequest, name: str) -> SearchRequest:
-    """The request for observations that mention an entity of that name, of any type."""
-    ids = [
-        entity_id
-        for project_id in request.project_ids or [principal.project_id]
-        for entity_id in await graph.find_named(conn, principal.team_id, project_id, fold_name(name), None)
-    ]
-    return msgspec.structs.replace(request, filters=msgspec.structs.replace(request.filters, entity_ids=ids))
-
-
-async def _limit_to_files(conn: Conn, principal: Principal, request: SearchRequest, query: SearchIn) -> SearchRequest:
-    """The request for observations that name the files of the query, in whatever spelling."""
+async def _look_up(conn: Conn, principal: Principal, request: SearchRequest, query: SearchIn) -> Filters:
+    """The request's filters with the entities that have the query's name, of any type, and its files in whatever spelling."""
     resolve = partial(resolve_paths, conn, principal.team_id, request.project_ids)
-    filters = msgspec.structs.replace(
+    return msgspec.structs.replace(
         request.filters,
         files=None if query.files is None else await resolve(query.files),
         file_prefixes=None if query.file_prefix is None else await resolve([query.file_prefix]),
+        entity_ids=None
+        if query.entity is None
+        else [
+            entity_id
+            for project_id in request.project_ids or [principal.project_id]
+            for entity_id in await graph.find_named(conn, principal.team_id, project_id, fold_name(query.entity), None)
+        ],
     )
-    return msgspec.structs.replace(request, filters=filters)
 
 
 def _filters(query: SearchIn) -> Filters:
@@ -146,7 +137,7 @@ def _filters(query: SearchIn) -> Filters:
         raise Invalid.at("$.until", "`until` must be later than `since`.")
     return Filters(
         kinds=query.kinds,
-        types=_types(query),
+        types=[*(query.types or []), *([query.type] if isinstance(query.type, str) else query.type or [])] or None,
         concepts=None if query.concepts is None else [concept.lower() for concept in query.concepts],
         session_id=query.session,
         agents=None if query.agents is None else [agent.lower() for agent in query.agents],
@@ -154,11 +145,6 @@ def _filters(query: SearchIn) -> Filters:
         until=until,
         min_importance=query.min_importance,
     )
-
-
-def _types(query: SearchIn) -> list[str] | None:
-    singular = [query.type] if isinstance(query.type, str) else query.type
-    return [*(query.types or []), *(singular or [])] or None
 
 
 def _parse_time(value: int | str | None, at: str) -> datetime | None:
@@ -187,13 +173,9 @@ def _render_hit(hit: Hit, names: Mapping[UUID, str], *, full: bool, explain: boo
     end = f" {hit.score:.2f}{parts} {one_line(name, TITLE_CHARS)}\n" if name else f" {hit.score:.2f}{parts}\n"
     if isinstance(hit.source, Observation):
         first, *rest = observation_lines(hit.source) if full else [index_line(hit.source)]
-        return "".join([first, end, *(f"{line}\n" for line in rest)])
-    first, *rest = turn_lines(hit.source) if full else [turn_line(hit.source)]
+    else:
+        first, *rest = turn_lines(hit.source) if full else [turn_line(hit.source)]
     return "".join([first, end, *(f"{line}\n" for line in rest)])
-
-
-def _encode_cursor(position: PagePosition | None) -> str | None:
-    return None if position is None else base64.urlsafe_b64encode(msgspec.msgpack.encode(position)).decode()
 
 
 def _decode_cursor(cursor: str | None) -> PagePosition | None:

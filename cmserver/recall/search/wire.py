@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -192,11 +192,8 @@ def full_hit_out(hit: Hit, observation: Observation, *, explain: bool) -> FullHi
     fields = msgspec.structs.asdict(observation_out(observation, score=_rounded(hit.score)))
     return FullHitOut(
         **fields,
-        match_type=hit.match_type,
         alike=list(hit.alike),
-        later=list(hit.later),
-        changed=hit.changed,
-        parts=_parts(hit, explain=explain),
+        **_of_hit(hit, explain=explain),
     )
 
 
@@ -210,11 +207,8 @@ def hit_out(hit: Hit, observation: Observation, *, explain: bool) -> HitOut:
         created_at_epoch=epoch_ms(observation.created_at),
         read_tokens=observation.cost,
         score=_rounded(hit.score),
-        match_type=hit.match_type,
         alike=list(hit.alike),
-        later=list(hit.later),
-        changed=hit.changed,
-        parts=_parts(hit, explain=explain),
+        **_of_hit(hit, explain=explain),
     )
 
 
@@ -231,10 +225,7 @@ def turn_hit_out(hit: Hit, turn: SessionTurn, *, full: bool, explain: bool) -> P
         created_at_epoch=epoch_ms(turn.created_at),
         read_tokens=turn.cost,
         score=_rounded(hit.score),
-        match_type=hit.match_type,
-        later=list(hit.later),
-        changed=hit.changed,
-        parts=_parts(hit, explain=explain),
+        **_of_hit(hit, explain=explain),
     )
 
 
@@ -262,8 +253,9 @@ def is_doubtful(confidence: float | None) -> bool:
     return confidence is not None and confidence < _PROBABLY_NOT
 
 
-def _parts(hit: Hit, *, explain: bool) -> dict[str, float] | UnsetType:
-    return {name: _rounded(part) for name, part in hit.parts.items()} if explain else UNSET
+def _of_hit(hit: Hit, *, explain: bool) -> dict[str, Any]:
+    parts = {name: _rounded(part) for name, part in hit.parts.items()} if explain else UNSET
+    return {"match_type": hit.match_type, "later": list(hit.later), "changed": hit.changed, "parts": parts}
 
 
 def rounded(confidence: float | None) -> float | None:

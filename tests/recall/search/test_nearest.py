@@ -99,7 +99,7 @@ def asked_of_the_index(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     hit_counts: list[int] = []
     nearest = repository.nearest
 
-    async def counted(*args: object, probes: int = 0, **how: bool) -> list[NearText]:
+    async def counted(*args: object, probes: int = 0, **how: int) -> list[NearText]:
         near = await nearest(*args, probes=probes, **how)  # pyright: ignore[reportArgumentType]
         if probes:
             hit_counts.append(len(near))
@@ -138,9 +138,10 @@ async def test_kinds_are_looked_at_in_the_nearest_first_and_leave_the_same_as_of
     compared: list[object] = []
     nearest = repository.nearest
 
-    async def counted(*args: object, **how: bool) -> list[NearText]:
-        compared.append(args)
-        return await nearest(*args, **how)  # pyright: ignore[reportArgumentType]
+    async def counted(*args: object, ahead: int = 0, **how: int) -> list[NearText]:
+        if not ahead:
+            compared.append(args)
+        return await nearest(*args, ahead=ahead, **how)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(repository, "nearest", counted)
 
