@@ -41,7 +41,7 @@ recall() {
     if [ "${1:-}" = search ] && [ $# -gt 1 ]; then
         shift
         find_start
-        find_project
+        find_project 2>/dev/null # where ksh says that the guard of the time was ended
         [ -z "$misread" ] || complain "$misread."
         json "$*"
         query=$text
