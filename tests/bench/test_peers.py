@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.bench import page
 from tests.bench.load import loader
 from tests.bench.peers import record
 from tests.bench.peers.command import measure, verdict
@@ -88,6 +89,27 @@ def test_the_table_has_each_peer_with_its_promise_its_figures_and_its_ratio():
     assert "| `cmserver run` | 150 | 1.00 | 9.00 | 0.500 |  |" in text
     assert "| BullMQ | 100 | 1.00 | 9.00 | 0.250 | 1.50, 0.50 |" in text
     assert "| BullMQ | 37.4 |" in text
+
+
+def test_the_page_gets_what_the_run_has_both_sides_of():
+    ours, theirs = "cmserver run", "claude-mem 13.25.3 worker"
+    rounds = {ours: _rounds(10, 30, cpu=4), theirs: _rounds(20, 40, cpu=2)}
+    run = msgspec.structs.replace(
+        _run([], []),
+        rounds={MEASURE: rounds, record.DRAIN: {"cmserver api": _rounds(6), "procrastinate": _rounds(2)}},
+        names={name: peer.name for name, peer in PEERS.items()},
+        memory_mib={ours: 90, theirs: 120},
+    )
+
+    found = {figure.name: (figure.pairs, figure.is_met) for figure in record.figures(run)}
+
+    assert found == {
+        "events beside claude-mem 13.25.3, its worker, 8 connections": ([(10, 20), (30, 40)], False),
+        "drain, one worker": ([(6, 2)], True),
+        "CPU time of an event with its observation, 8 connections": ([(4, 2), (4, 2)], False),
+        "memory of `cmserver run` after its events": ([(90, 120)], True),
+    }
+    assert found.keys() <= set(page.CORE["peers"])
 
 
 @pytest.mark.slow
