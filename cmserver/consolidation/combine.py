@@ -68,9 +68,11 @@ async def merge_observations(
     target = await _find_target(conn, principal, target_name)
     await history.lock_project(conn, target.project_id)
     rows = await _find_sources(conn, principal, source_names)
-    locked = await history.lock(conn, principal.team_id, [target.id, *(row.id for row in rows)])
+    merged_before = [row for row in rows if row.superseded_by is not None]  # and so it stays: only who has the project undoes it
+    live_ids = {row.id for row in rows} - {row.id for row in merged_before}
+    locked = await history.lock(conn, principal.team_id, {target.id, *live_ids})
     target = await find_observation(conn, principal, str(target.id))
-    sources, skipped = await _select_sources(conn, target, source_names, locked)
+    sources, skipped = await _select_sources(conn, target, source_names, [*merged_before, *locked])
     if principal.project_id is not None and any(source.scope != target.scope for source in sources):
         raise Forbidden(_NOT_FOR_TEAM)
     if not sources:
@@ -145,8 +147,10 @@ async def _find_skip_reason(conn: Conn, target: Observation, source: Observation
         return "itself"
     if source.project_id != target.project_id:
         return "other_project"
-    for gone in await observations.gone(conn, target.team_id, ids=[source.id]):
-        return "superseded" if gone.superseded_by is not None else "expired"
+    if source.superseded_by is not None:
+        return "superseded"
+    if await observations.gone(conn, target.team_id, ids=[source.id]):
+        return "expired"
     return "summary" if source.kind == "summary" else None
 
 
@@ -228,12 +232,10 @@ async def undo(conn: Conn, principal: Principal, name: str, expected: ExpectedSt
     if not principal.sees(found.project_id):
         raise Forbidden(_NOT_YOURS)
     await history.lock_project(conn, found.project_id)
-    last = await history.last(conn, principal.team_id, found.id)
-    ids = [found.id, *(last.source_ids if last else ())]
-    locked = {row.id: row for row in await history.lock(conn, principal.team_id, ids)}
-    observation = locked.get(found.id)
-    if observation is None or await history.last(conn, principal.team_id, found.id) != last:
+    observation = await observations.lock(conn, principal.team_id, found.id)
+    if observation is None:
         raise Conflict("It was changed at this moment. Try again.")
+    last = await history.last(conn, principal.team_id, found.id)
     if observation.superseded_by is not None:
         raise Conflict("It was merged into another observation: undo that merge.")
     is_expired = any(await observations.gone(conn, principal.team_id, ids=[found.id]))
@@ -253,7 +255,7 @@ async def undo(conn: Conn, principal: Principal, name: str, expected: ExpectedSt
             raise Forbidden(_NOT_FOR_TEAM)
         undone = await observations.correct(conn, principal.team_id, _with_life(restore(observation, last.before), observation))
         await history.mark_undone(conn, principal.team_id, last.id)
-        restored = await _revive_sources(conn, principal, undone, last.source_ids, [locked.get(id_) for id_ in last.source_ids])
+        restored = await _revive_sources(conn, principal, undone, last.source_ids)
     await audit.record(
         conn, principal, "observation.undone", "observation", found.id, project_id=found.project_id, restored=restored
     )
@@ -261,19 +263,16 @@ async def undo(conn: Conn, principal: Principal, name: str, expected: ExpectedSt
     return Undo(observation=undone, restored=restored)
 
 
-async def _revive_sources(
-    conn: Conn, principal: Principal, target: Observation, source_ids: Sequence[UUID], sources: Sequence[Observation | None]
-) -> list[int]:
+async def _revive_sources(conn: Conn, principal: Principal, target: Observation, source_ids: Sequence[UUID]) -> list[int]:
     """Show the sources of a merge again, and never suggest it again; returns their numbers."""
     if not source_ids:
         return []
-    there = [source for source in sources if source is not None and source.superseded_by == target.id]
-    if len(there) < len(source_ids):
+    numbers = await history.revive(conn, principal.team_id, source_ids, target.id)
+    if len(numbers) < len(source_ids):
         raise Conflict("A source of the merge is deleted: it cannot be undone.")
-    await history.revive(conn, principal.team_id, source_ids, target.id)
     await repository.unrelate_superseded(conn, principal.team_id, target.id, source_ids)
     await repository.dismiss(conn, target, source_ids, similarity=1.0, resolved_by=principal.actor_id)
-    return sorted(source.number for source in there)
+    return sorted(numbers)
 
 
 _PERMANENT: dict[str, None] = {"ttl_seconds": None, "expires_at": None}

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, LiteralString
 
 import pytest
 from httpx import AsyncClient
 
 from cmserver.base.db import Db
+from tests.access.tools import until_it_waits_for_a_lock
 from tests.conftest import Cast
 from tests.make import Make
 from tests.rows import rows
@@ -118,6 +119,26 @@ async def test_whatever_happens_at_once_the_tree_is_whole(client: AsyncClient, c
 
     assert await rows(db, DEADLOCKS) == [before]
     assert any(status < 300 for status in waves.statuses)
+
+
+async def test_what_is_merged_in_is_locked_after_what_it_went_into(client: AsyncClient, cast: Cast, db: Db, make: Make):
+    """As a deletion and a purge take them, so that none of them waits for the other."""
+    source, target, other = [await make.observation(project=cast.alice.project, title=f"Topic {n}") for n in range(3)]
+    waves = Waves(client, cast, db, make, 0)
+    await waves.send("POST", f"/v1/observations/{target.number}/merge", {"sources": [source.number]})
+    hold: LiteralString = "SELECT number FROM observations WHERE id = %s FOR UPDATE SKIP LOCKED"
+
+    async with db.system() as conn:
+        await conn.execute(hold, [source.id])
+        await waves.send("POST", f"/v1/observations/{other.number}/merge", {"sources": [source.number]})  # skipped: it is merged
+        undoing = asyncio.create_task(waves.send("POST", f"/v1/observations/{target.number}/undo"))
+        await until_it_waits_for_a_lock(db, undoing)
+        held = await rows(db, hold, target.id) == []
+        deleting = asyncio.create_task(waves.send("DELETE", f"/v1/observations/{target.number}"))
+    await asyncio.gather(undoing, deleting)
+
+    assert held
+    assert waves.statuses == [200] * 4
 
 
 @try_rows(

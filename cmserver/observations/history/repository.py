@@ -6,13 +6,14 @@ from collections.abc import Collection
 from uuid import UUID
 
 from cmserver.base.ids import new_id
-from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query
+from cmserver.base.sql import Conn, Jsonb, Query, query
 from cmserver.observations.history.model import VERSION_COLUMNS, Change, ObservationVersion, take_snapshot
 from cmserver.observations.model import OBSERVATION_COLUMNS, Observation
 
 OWNS = {"observation_versions"}
 
-# Before any row: whoever merges, stores without repeating, or undoes in a project does it alone.
+# Before any row: whoever merges, stores without repeating, or undoes in a project does it alone. Rows are locked in the order in which
+# a deletion and a purge, which do not ask for the project, take them: before what was merged into them, and else by their ids.
 LOCK_PROJECT = Query(str, "SELECT pg_advisory_xact_lock(%(namespace)s, hashtext(%(project_id)s::text))::text")
 _CONSOLIDATION = 7_237_415
 """The first half of the advisory lock's key, for all cmserver processes on a database."""
@@ -101,7 +102,8 @@ async def supersede(conn: Conn, team_id: UUID, ids: Collection[UUID], by: UUID) 
            ttl_seconds = CASE WHEN expires_at > now() THEN ttl_seconds END,
            expires_at = CASE WHEN expires_at > now() THEN expires_at END
      WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND superseded_by = %(by)s
+    RETURNING number
     """)
-async def revive(conn: Conn, team_id: UUID, ids: Collection[UUID], by: UUID) -> RowCount:
-    """Show those of them again that `by` superseded; returns how many they are."""
+async def revive(conn: Conn, team_id: UUID, ids: Collection[UUID], by: UUID) -> list[int]:
+    """Show those of them again that `by` superseded; returns their numbers."""
     ...
