@@ -82,6 +82,11 @@ def from_epoch_ms(milliseconds: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
+def iso(at: datetime) -> str:
+    """The time in ISO 8601 as JavaScript writes it: UTC, milliseconds, `Z`."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def from_iso(text: str) -> datetime:
     """A time in ISO 8601, in UTC where it names no zone; ValueError for anything else."""
     moment = datetime.fromisoformat(text.strip())

@@ -86,6 +86,11 @@ def split_commas(text: str | None) -> list[str]:
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
+def split_lines(text: str) -> list[str]:
+    """The lines that are not empty."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
 def quote_lexeme(lexeme: str) -> str:
     """A lexeme as a tsquery."""
     return "'" + lexeme.replace("\\", "\\\\").replace("'", "''") + "'"

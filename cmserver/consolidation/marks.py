@@ -15,6 +15,7 @@ import msgspec
 
 from cmserver.base.sentences import split_sentences
 from cmserver.base.text import UNSEGMENTED
+from cmserver.observations.history.model import Snapshot
 from cmserver.observations.model import ManualObservation, Observation, compose
 
 TokenKind = Literal["word", "name", "identifier", "path", "number", "version", "negation", "filler"]
@@ -109,7 +110,7 @@ def opposites_by_word() -> dict[str, frozenset[str]]:
     return {word: frozenset(others) for word, others in opposites.items()}
 
 
-def compared_text(observation: ManualObservation | Observation) -> str:
+def compared_text(observation: ManualObservation | Observation | Snapshot) -> str:
     """What of an observation is compared by its words."""
     return compose(observation.title, observation.subtitle, observation.narrative, observation.facts) or observation.content or ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 
 from cmserver.base.lookalikes import JOINERS, is_token, read_letters, remove_invisible, replace_tags
@@ -53,6 +53,11 @@ _LIKE_OURS = re.compile(r"(?:→ ?)?(?:#|prompt )? ?\d", re.IGNORECASE)
 _ROLE = re.compile(r"\W*+(?:human|user|assistant|agent|system|developer|tool)\s*+:")
 """Who speaks, as models were taught it, and as we write it before the two sides of a turn."""
 _ROLE_CHARS = 30
+
+
+def labelled_summary(parts: Mapping[str, str | None] | None) -> list[tuple[str, str]]:
+    """The parts that a summary has, with their labels."""
+    return [(label, text) for name, label in SUMMARY_LABELS.items() if (text := (parts or {}).get(name))]
 
 
 def one_line(text: str, max_chars: int) -> str:
@@ -133,8 +138,7 @@ def observation_lines(observation: Observation) -> Iterator[str]:
     yield index_line(observation)
     if observation.stale:
         yield f"Stale: {one_line(describe_stale(observation.stale), _STALE_CHARS)}"
-    parts = [(label, (observation.summary or {}).get(name)) for name, label in SUMMARY_LABELS.items()]
-    fields = [f"{label}: {block(text)}" for label, text in parts if text]
+    fields = [f"{label}: {block(text)}" for label, text in labelled_summary(observation.summary)]
     if observation.subtitle:
         yield _apart(one_line(observation.subtitle, len(observation.subtitle)))
     if fields:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.http.wire import dependency
-from cmserver.base.ids import epoch_ms, from_epoch_ms, from_iso
+from cmserver.base.ids import epoch_ms, from_epoch_ms, from_iso, iso
 from cmserver.base.sql import Conn
 from cmserver.base.text import LINE_MOST, storable
 from cmserver.observations.model import Observation
@@ -272,8 +272,3 @@ def _prompt_row(row: SessionTurn, names: RowNames) -> PromptRow:
 
 def _json(value: object) -> str:
     return _ENCODER.encode(value).decode()
-
-
-def iso(at: datetime) -> str:
-    """The time in ISO 8601 as JavaScript writes it: UTC, milliseconds, `Z`."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -13,7 +13,7 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
 from cmserver.base.http.operation import get, post
 from cmserver.base.http.wire import answer, db, dependency, query, read
-from cmserver.base.ids import epoch_ms
+from cmserver.base.ids import epoch_ms, iso
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key, Text, split_commas
 from cmserver.base.tolerant_json import record
@@ -166,7 +166,7 @@ def _row(use: StoredToolUse) -> WholeToolUseRow:
         agent_type=_name(agent.get("agent_type")),
         observation_id=use.observation_number,
         prompt_number=use.prompt_number,
-        created_at=worker_rows.iso(use.occurred_at),
+        created_at=iso(use.occurred_at),
         created_at_epoch=epoch_ms(use.occurred_at),
         tool_input_bytes=len((sent or "").encode()),
         tool_response_bytes=len((said or "").encode()),

@@ -14,8 +14,7 @@ from uuid import UUID
 import msgspec
 from msgspec import field
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
 from cmserver.access import repository as access
 from cmserver.access.model import Principal
@@ -53,6 +52,7 @@ from cmserver.observations.read import audit_read
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.stream.model import Name
 from cmserver.ops.stream.reader import Reader
+from cmserver.ops.stream.response import HEADERS, MEDIA_TYPE, FeedResponse
 from cmserver.recall.model import ContextBudget
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.read import audit_prompt_read
@@ -71,8 +71,6 @@ _SETTING_NAMES = {
     "semantic_inject": "CLAUDE_MEM_SEMANTIC_INJECT",
     "worker_port": "CLAUDE_MEM_WORKER_PORT",
 }
-_MEDIA_TYPE = "text/event-stream"
-_HEADERS = {"X-Accel-Buffering": "no"}
 _EVENT_NAMES: frozenset[Name] = frozenset({"observation.created", "job.updated"})
 _MAX_BATCH = 100
 _ENCODER = msgspec.json.Encoder()
@@ -361,25 +359,10 @@ async def get_viewer_stream(request: Request) -> Response:
     """
     principal = await admit_caller(request)
     if request.method == "HEAD":
-        return Response(headers=_HEADERS, media_type=_MEDIA_TYPE)
+        return Response(headers=HEADERS, media_type=MEDIA_TYPE)
     feed = dependency(request, Feed)
     reader, _ = await feed.join(principal, project_id=principal.project_id, names=_EVENT_NAMES, last_event_id=None)
-    return _Stream(feed, reader, db(request), principal)
-
-
-class _Stream(StreamingResponse):
-    """Releases the reader however the response ends, also when it never began."""
-
-    def __init__(self, feed: Feed, reader: Reader, database: Db, principal: Principal) -> None:
-        super().__init__(_stream_text(feed, reader, database, principal), headers=_HEADERS, media_type=_MEDIA_TYPE)
-        self._feed = feed
-        self._reader = reader
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._feed.leave(self._reader)
+    return FeedResponse(feed, reader, _stream_text(feed, reader, db(request), principal))
 
 
 async def _stream_text(feed: Feed, reader: Reader, database: Db, principal: Principal) -> AsyncGenerator[bytes]:
@@ -457,6 +440,6 @@ routes = [
         "/stream",
         get_viewer_stream,
         "observations:read",
-        TextAnswer(_MEDIA_TYPE, "Server-sent events until one side closes; the data of each is one JSON object."),
+        TextAnswer(MEDIA_TYPE, "Server-sent events until one side closes; the data of each is one JSON object."),
     ),
 ]

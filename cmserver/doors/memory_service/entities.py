@@ -14,9 +14,10 @@ from cmserver.access.model import Principal
 from cmserver.base.errors import Invalid, Issue, NotFound
 from cmserver.base.http.operation import delete, get, post
 from cmserver.base.http.wire import answer, db, dependency, query, read
+from cmserver.base.ids import iso
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text, cut_query
-from cmserver.doors.memory_service.frame import DeletionOut, ServicePageQuery, Words, admit, find_project, find_reserved_id, iso
+from cmserver.doors.memory_service.frame import DeletionOut, ServicePageQuery, Words, admit, find_project, find_reserved_id
 from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.graph import entities
 from cmserver.graph import repository as graph

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 from uuid import UUID
 
@@ -13,6 +12,7 @@ from starlette.requests import Request
 from cmserver.access import projects
 from cmserver.access.model import Principal, Project
 from cmserver.base.errors import Issue, NotFound
+from cmserver.base.ids import iso
 from cmserver.base.sql import Conn
 from cmserver.base.text import Text
 from cmserver.doors.guest import admit_caller
@@ -171,8 +171,3 @@ def overview_out(overview: Overview) -> ServiceSummaryOut:
         created_at=made_at,
         updated_at=made_at,
     )
-
-
-def iso(at: datetime) -> str:
-    """The time in ISO 8601 as JavaScript writes it: UTC, milliseconds, `Z`."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

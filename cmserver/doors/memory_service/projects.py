@@ -18,9 +18,10 @@ from cmserver.access.model import Project
 from cmserver.base.errors import Conflict
 from cmserver.base.http.operation import delete, get, patch, post
 from cmserver.base.http.wire import answer, db, dependency, query, read
+from cmserver.base.ids import iso
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.sql import Conn
-from cmserver.doors.memory_service.frame import DeletionOut, ServicePageQuery, admit, find_reserved_id, iso
+from cmserver.doors.memory_service.frame import DeletionOut, ServicePageQuery, admit, find_reserved_id
 from cmserver.ops.erasure.erase import delete_project
 
 _TAKEN = "A project with this name exists already."

@@ -15,6 +15,7 @@ from typing import cast
 from urllib.parse import quote, urlencode
 from uuid import UUID
 
+import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
@@ -86,6 +87,11 @@ def format_duration(seconds: float | None) -> str:
     if hours < 48:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     return f"{round(hours / 24)} days"
+
+
+def format_json(value: object) -> str:
+    """With a line for each field."""
+    return msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
 def to_moment(value: datetime | int) -> datetime:

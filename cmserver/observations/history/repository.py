@@ -12,8 +12,8 @@ from cmserver.observations.model import OBSERVATION_COLUMNS, Observation
 
 OWNS = {"observation_versions"}
 
-# Before any row: whoever merges, stores without repeating, or undoes in a project does it alone. Rows are locked in the order in which
-# a deletion and a purge, which do not ask for the project, take them: before what was merged into them, and else by their ids.
+# Before any row: whoever merges, stores without repeating, or undoes in a project does it alone. Deletions and purges do not ask
+# for it. All lock an observation before what was merged into it, and else in the order of the ids.
 LOCK_PROJECT = Query(str, "SELECT pg_advisory_xact_lock(%(namespace)s, hashtext(%(project_id)s::text))::text")
 _CONSOLIDATION = 7_237_415
 """The first half of the advisory lock's key, for all cmserver processes on a database."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
@@ -14,11 +13,7 @@ from cmserver.base.http.operation import TextAnswer, get
 from cmserver.base.http.wire import caller, dependency, query
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.stream.model import NAMES, Name
-from cmserver.ops.stream.reader import Reader
-
-_MEDIA_TYPE = "text/event-stream"
-# Proxies must not buffer the stream.
-_HEADERS = {"X-Accel-Buffering": "no"}
+from cmserver.ops.stream.response import HEADERS, MEDIA_TYPE, FeedResponse
 
 
 class StreamQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -29,24 +24,6 @@ class StreamQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_f
     project: str | None = None
     types: str | None = None
     last_event_id: str | None = None
-
-
-class _Stream(StreamingResponse):
-    """Leaves the feed however the response ends, also when it never began.
-
-    Not sse-starlette's response, which starts four tasks per stream and replaces uvicorn's signal handlers.
-    """
-
-    def __init__(self, feed: Feed, reader: Reader, *, lost: bool) -> None:
-        super().__init__(feed.read(reader, lost=lost), headers=_HEADERS, media_type=_MEDIA_TYPE)
-        self._feed = feed
-        self._reader = reader
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._feed.leave(self._reader)
 
 
 async def get_stream(request: Request) -> Response:
@@ -60,11 +37,11 @@ async def get_stream(request: Request) -> Response:
     names = _parse_names(filters.types)
     project_id = await dependency(request, Projects).within(principal, filters.project)
     if request.method == "HEAD":
-        return Response(headers=_HEADERS, media_type=_MEDIA_TYPE)
+        return Response(headers=HEADERS, media_type=MEDIA_TYPE)
     feed = dependency(request, Feed)
     last_event_id = request.headers.get("last-event-id") or filters.last_event_id
     reader, lost = await feed.join(principal, project_id=project_id, names=names, last_event_id=last_event_id)
-    return _Stream(feed, reader, lost=lost)
+    return FeedResponse(feed, reader, feed.read(reader, lost=lost))
 
 
 def _parse_names(types: str | None) -> frozenset[Name]:
@@ -81,7 +58,7 @@ routes = [
         "/v1/stream",
         get_stream,
         "observations:read",
-        TextAnswer(_MEDIA_TYPE, "Server-sent events until one side closes; the data of each is one JSON object."),
+        TextAnswer(MEDIA_TYPE, "Server-sent events until one side closes; the data of each is one JSON object."),
         query=StreamQuery,
     ),
 ]

@@ -16,7 +16,7 @@ import msgspec
 
 from cmserver.base.text import KEY_MOST
 from cmserver.observations.model import MIN_INSTRUCTION_IMPORTANCE
-from cmserver.observations.plain import SUMMARY_LABELS, fence, one_line
+from cmserver.observations.plain import fence, labelled_summary, one_line
 from cmserver.observations.wire import type_shown
 from cmserver.recall.model import ContextReason, IndexLine, IndexRow, NearProject, ObservationDetails, ScoredRow, SummaryText
 from cmserver.sessions.turns.model import SessionTurn
@@ -135,7 +135,7 @@ def render_file_heading(path: str) -> str:
 def render_summary(row: IndexRow, text: SummaryText, max_chars: int) -> str:
     """A summary in full, in at most `max_chars` characters; empty when there is no room to say much."""
     heading = f"\nNewest summary, #{row.number} of {row.created_at.astimezone(UTC):%Y-%m-%d %H:%M}\n"
-    fields = [(label, field) for name, label in SUMMARY_LABELS.items() if (field := (text.summary or {}).get(name))]
+    fields = labelled_summary(text.summary)
     if not fields:
         room = min(max_chars - len(heading) - len("Told: \n"), _FIELD_CHARS)
         return f"{heading}Told: {one_line(text.content or row.title, room)}\n" if room >= _MIN_FIELD_CHARS else ""

@@ -14,6 +14,7 @@ from cmserver.base.sql import Conn
 from cmserver.base.text import Key
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import list_projects, names_of_work
+from cmserver.doors.web.templates import format_json
 from cmserver.doors.web.visit import Visit
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job, Status
@@ -167,8 +168,8 @@ async def get_job(visit: Visit) -> Response:
         events=events,
         runs=runs,
         payload=payload,
-        payload_text=_pretty(payload.event_payload) if payload and payload.event_id else "",
-        about=_pretty(payload.payload) if payload and job.source_type == "steward" else "",
+        payload_text=format_json(payload.event_payload) if payload and payload.event_id else "",
+        about=format_json(payload.payload) if payload and job.source_type == "steward" else "",
         numbers=status.numbers,
         titles=titles,
         sees_texts=sees_texts,
@@ -210,10 +211,6 @@ async def name_jobs(conn: Conn, visit: Visit, jobs: list[Job], project_id: UUID 
         )
         for job in jobs
     ]
-
-
-def _pretty(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
 async def _resolve_selection(visit: Visit, query: SelectionForm) -> JobFilter:

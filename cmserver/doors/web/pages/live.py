@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
 from cmserver.access.people.accounts import Accounts
 from cmserver.doors.web import security
@@ -15,33 +14,20 @@ from cmserver.doors.web.visit import Visit
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.stream.model import NAMES
 from cmserver.ops.stream.reader import Reader
+from cmserver.ops.stream.response import HEADERS, MEDIA_TYPE, FeedResponse
 
 _CHECK_SECONDS = 2.0
 
 
-class _Live(StreamingResponse):
-    """Leaves the feed however the response ends. It ends when the visitor signs out or may not see the team any more."""
-
-    def __init__(self, visit: Visit, feed: Feed, reader: Reader, *, lost: bool) -> None:
-        headers = {**security.HEADERS, "X-Accel-Buffering": "no"}
-        super().__init__(self._read(visit, feed, reader, lost=lost), headers=headers, media_type="text/event-stream")
-        self._feed = feed
-        self._reader = reader
-
-    async def _read(self, visit: Visit, feed: Feed, reader: Reader, *, lost: bool) -> AsyncGenerator[bytes]:
-        checked_at = time.monotonic()
-        async for text in feed.read(reader, lost=lost):
-            if time.monotonic() - checked_at > _CHECK_SECONDS:
-                if not await _may_still_see(visit):
-                    return
-                checked_at = time.monotonic()
-            yield text
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._feed.leave(self._reader)
+async def _read(visit: Visit, feed: Feed, reader: Reader, *, lost: bool) -> AsyncGenerator[bytes]:
+    """The feed; it ends when the visitor signs out or may not see the team any more."""
+    checked_at = time.monotonic()
+    async for text in feed.read(reader, lost=lost):
+        if time.monotonic() - checked_at > _CHECK_SECONDS:
+            if not await _may_still_see(visit):
+                return
+            checked_at = time.monotonic()
+        yield text
 
 
 async def _may_still_see(visit: Visit) -> bool:
@@ -55,7 +41,7 @@ async def _may_still_see(visit: Visit) -> bool:
 async def get_live(visit: Visit) -> Response:
     """Server-sent events of the team, as `GET /v1/stream` sends them."""
     if visit.request.method == "HEAD":
-        return Response(headers=security.HEADERS, media_type="text/event-stream")
+        return Response(headers=security.HEADERS, media_type=MEDIA_TYPE)
     feed = visit.dependency(Feed)
     reader, lost = await feed.join(
         visit.principal,
@@ -63,7 +49,8 @@ async def get_live(visit: Visit) -> Response:
         names=frozenset(NAMES),
         last_event_id=visit.request.headers.get("last-event-id"),
     )
-    return _Live(visit, feed, reader, lost=lost)
+    headers = {**security.HEADERS, **HEADERS}
+    return FeedResponse(feed, reader, _read(visit, feed, reader, lost=lost), headers)
 
 
 routes = [Page("GET", "/ui/live", get_live, scope="observations:read")]

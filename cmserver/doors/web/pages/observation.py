@@ -16,10 +16,11 @@ from cmserver.base.errors import Conflict, Gone, Invalid, NotFound
 from cmserver.base.ids import parse_id
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
-from cmserver.base.text import Text, split_commas
+from cmserver.base.text import Text, split_commas, split_lines
 from cmserver.consolidation import relate
 from cmserver.consolidation.combine import merge_observations, undo
 from cmserver.consolidation.history import read_history
+from cmserver.consolidation.marks import compared_text
 from cmserver.consolidation.model import SYSTEM_RELATIONSHIPS, ExpectedState, Merge, Relation, Relationship
 from cmserver.consolidation.wording import MergeWriter
 from cmserver.doors.web.page import Page
@@ -36,8 +37,8 @@ from cmserver.doors.web.templates import show_hidden
 from cmserver.doors.web.visit import UndoOffer, Visit
 from cmserver.doors.web.word_diff import WordDiff, compare_all
 from cmserver.observations import model as observations_model
-from cmserver.observations.history.model import MergeStrategy, ObservationVersion, Snapshot
-from cmserver.observations.plain import SUMMARY_LABELS
+from cmserver.observations.history.model import MergeStrategy, ObservationVersion
+from cmserver.observations.plain import labelled_summary
 from cmserver.observations.read import find_any_observation, find_observation, parse_number, read_observation
 from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.wire import CorrectionIn, Importance, Title, Words, type_shown
@@ -151,7 +152,7 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
         session=labels.get(observation.server_session_id) if observation.server_session_id else None,
         sources=sources[:_SOURCES],
         source_count=len(sources),
-        summary=_summary(observation),
+        summary=labelled_summary(observation.summary),
         history=history,
         relations=[_shown_relation(observation.id, relation, titles) for relation in related.relations],
         shown_to=shown_to,
@@ -161,17 +162,11 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
     )
 
 
-def _summary(observation: observations_model.Observation) -> list[tuple[str, str]]:
-    """The parts of a summary with their labels."""
-    parts = observation.summary or {}
-    return [(label, text) for name, label in SUMMARY_LABELS.items() if (text := parts.get(name))]
-
-
 async def _shown_versions(visit: Visit, view: ObservationView) -> list[ShownVersion]:
     """The last first. What came after a change is what stood before the next one, or stands now."""
     numbers = {shown.relation.to_id: shown.relation.to_number for shown in view.relations}
     changes = [version.before for version in view.history if version.before is not None]
-    texts = [_text(view.observation), *map(_text, changes)]
+    texts = [compared_text(view.observation), *map(compared_text, changes)]
     diffs = iter(await compare_all(visit.team_id, list(zip(texts[1:], texts, strict=False))))
     shown: list[ShownVersion] = []
     for version in view.history:
@@ -179,11 +174,6 @@ async def _shown_versions(visit: Visit, view: ObservationView) -> list[ShownVers
         sources = [numbers[id_] for id_ in version.source_ids if id_ in numbers]
         shown.append(ShownVersion(version=version, diff=None if diff is None or diff.is_same else diff, sources=sources))
     return shown
-
-
-def _text(row: observations_model.Observation | Snapshot) -> str:
-    composed = observations_model.compose(row.title, row.subtitle, row.narrative, row.facts)
-    return composed or row.content
 
 
 def _shown_relation(observation_id: UUID, relation: Relation, titles: dict[UUID, str]) -> ShownRelation:
@@ -280,8 +270,8 @@ def _changes(form: EditForm, observation: observations_model.Observation) -> dic
         "title": form.title,
         "subtitle": form.subtitle,
         "narrative": form.narrative and form.narrative.replace("\r\n", "\n"),
-        "facts": _lines(form.facts),
-        "concepts": _lines(form.concepts),
+        "facts": split_lines(form.facts),
+        "concepts": split_lines(form.concepts),
         "importance": form.importance,
         "scope": form.scope,
         "state": form.state,
@@ -304,10 +294,6 @@ def _is_same(stored: object, wanted: object) -> bool:
 
 def _shown(text: str) -> str:
     return show_hidden(text.replace("\r\n", "\n")).strip()
-
-
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 class ActForm(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,12 +21,12 @@ from cmserver.base.http.wire import convert
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.base.text import Key, Text
+from cmserver.base.structs import reshape
+from cmserver.base.text import Key, Text, split_lines
 from cmserver.consolidation import review
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import BADGES, list_projects
 from cmserver.doors.web.pages.sessions import REASONS
-from cmserver.doors.web.retention_form import RetentionForm
 from cmserver.doors.web.templates import plural
 from cmserver.doors.web.visit import Visit
 from cmserver.graph.overviews.make import make_overview, read_overview
@@ -259,9 +259,9 @@ async def post_settings(visit: Visit) -> Response:
         "debounceSeconds": form.debounce_seconds,
         "verbosity": form.verbosity,
         "language": form.language,
-        "skipRules": _lines(form.skip_rules),
-        "skipTools": _lines(form.skip_tools),
-        "skipEventTypes": _lines(form.skip_event_types),
+        "skipRules": split_lines(form.skip_rules),
+        "skipTools": split_lines(form.skip_tools),
+        "skipEventTypes": split_lines(form.skip_event_types),
     }
     change = ProjectChange(
         name=clean_name(form.name, at="$.name"),
@@ -277,8 +277,8 @@ async def post_settings(visit: Visit) -> Response:
 
 async def post_retention(visit: Visit) -> Response:
     """Set how long what of a project is kept."""
-    form = await visit.form(RetentionForm)
-    project = await _change(visit, ProjectChange(retention=form.policy))
+    form = await visit.form(access_model.RetentionForm)
+    project = await _change(visit, ProjectChange(retention=reshape(form, access_model.RetentionPolicy)))
     return visit.redirect(f"{project_path(project)}/settings", "Retention is saved.")
 
 
@@ -292,10 +292,6 @@ async def _change(visit: Visit, change: ProjectChange) -> access_model.Project:
 def _forget(visit: Visit) -> None:
     """Drop this process's cached projects of the team before it answers; the others drop them when notified."""
     announce.drop_cached_here(visit.dependency(NotificationListener), visit.team_id)
-
-
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 class AliasForm(msgspec.Struct, frozen=True):

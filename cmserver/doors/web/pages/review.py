@@ -16,6 +16,7 @@ from cmserver.base.sql import Conn
 from cmserver.base.text import Text
 from cmserver.consolidation import relate, review
 from cmserver.consolidation.combine import undo
+from cmserver.consolidation.marks import compared_text
 from cmserver.consolidation.model import Suggestion, SuggestionStatus
 from cmserver.consolidation.wording import MergeWriter
 from cmserver.doors.web.page import Page
@@ -23,7 +24,7 @@ from cmserver.doors.web.pages.memory import BADGES, list_projects, names_of_proj
 from cmserver.doors.web.visit import Visit
 from cmserver.doors.web.word_diff import WordDiff, compare_all
 from cmserver.observations.history.model import MergeStrategy
-from cmserver.observations.model import Observation, compose
+from cmserver.observations.model import Observation
 from cmserver.observations.read import read_batch
 from cmserver.observations.wire import type_shown
 from cmserver.steward import repository as steward
@@ -112,7 +113,8 @@ async def _compare(visit: Visit, page: Sequence[Suggestion], by_number: Mapping[
     """Where the texts differ, of the pairs that are both shown."""
     orders = {suggestion.id: suggestion.merge_order() for suggestion in page}
     both = {id_: order for id_, order in orders.items() if by_number.keys() >= set(order)}
-    texts = [(_text(by_number[older])[:_MAX_CHARS], _text(by_number[newer])[:_MAX_CHARS]) for older, newer in both.values()]
+    shown = {number: compared_text(row)[:_MAX_CHARS] for number, row in by_number.items()}
+    texts = [(shown[older], shown[newer]) for older, newer in both.values()]
     return dict(zip(both, await compare_all(visit.team_id, texts), strict=True))
 
 
@@ -140,12 +142,8 @@ def _shown(observation: Observation) -> ReviewedObservation:
         observation=observation,
         title=title_of(observation),
         type=type_shown(observation.kind, observation.type),
-        is_cut=len(_text(observation)) > _MAX_CHARS,
+        is_cut=len(compared_text(observation)) > _MAX_CHARS,
     )
-
-
-def _text(observation: Observation) -> str:
-    return compose(observation.title, observation.subtitle, observation.narrative, observation.facts) or observation.content
 
 
 class DecisionForm(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.ingest.session_lifecycle import end_session
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation, ObservationFilter
-from cmserver.observations.plain import SUMMARY_LABELS, one_line
+from cmserver.observations.plain import labelled_summary, one_line
 from cmserver.observations.read import list_observations, read_event_observations, read_summary
 from cmserver.ops.erasure.session import delete_session
 from cmserver.ops.joining.move_session import move_session
@@ -248,9 +248,7 @@ def _place(session: Session) -> str | None:
 def _summary_parts(summary: Observation | None) -> list[tuple[str, str]]:
     if summary is None:
         return []
-    parts = summary.summary or {}
-    labelled = [(label, text) for name, label in SUMMARY_LABELS.items() if (text := parts.get(name))]
-    return labelled or [("Summary", summary.content)]
+    return labelled_summary(summary.summary) or [("Summary", summary.content)]
 
 
 def _receipt_lines(page: Sequence[Receipt]) -> list[ReceiptLine]:

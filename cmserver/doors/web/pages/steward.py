@@ -12,6 +12,7 @@ from cmserver.base.settings import Settings
 from cmserver.base.text import Key
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import list_projects
+from cmserver.doors.web.templates import format_json
 from cmserver.doors.web.visit import Visit
 from cmserver.steward import operate
 from cmserver.steward.model import JOB_TYPES, POLICIES, JobType, Mode, RunStatus
@@ -144,12 +145,12 @@ async def get_run(visit: Visit) -> Response:
         title=f"Run of {run.job_type}",
         run=run,
         job=detail.job,
-        input_text=_pretty(run.input_snapshot) if run.input_snapshot else "",
+        input_text=format_json(run.input_snapshot) if run.input_snapshot else "",
         decision=output.get("decision"),
         reasons=output.get("reasons") or [],
         skipped=output.get("skipped") or [],
         confidence=output.get("confidence"),
-        proposals=[_pretty(proposal) for proposal in msgspec.convert(output.get("proposals") or [], list[object])],
+        proposals=[format_json(proposal) for proposal in msgspec.convert(output.get("proposals") or [], list[object])],
         effects=list_effects(run),
         badges=BADGES,
     )
@@ -185,10 +186,6 @@ async def post_rollback(visit: Visit) -> Response:
     operate.require_team_key(principal)
     change = await visit.db.in_tenant(visit.team_id, lambda conn: thresholds.roll_back(conn, principal, key))
     return visit.redirect("/ui/steward/policies", f"{key} is {change.new_value:g} again.")
-
-
-def _pretty(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
 _READ = "observations:read"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from cmserver.base.tolerant_json import array, field, number, record
 from cmserver.models.providers.prompts.text import excerpt, one_line, render_json
 from cmserver.reading.model import EventReading
+from cmserver.reading.text import count_noun
 from cmserver.tooluse.model import ToolKind, ToolUse, WorkingFolder
 from cmserver.tooluse.text import prose
 
@@ -114,7 +115,7 @@ def _write(use: ToolUse, folder: WorkingFolder) -> Iterator[str]:
         yield from _edit(use, folder)
         return
     content = field(use.fields, "content", "file_text", "contents", "text")
-    yield f"{_path(use, folder)} ({_count_noun(len(content.splitlines()), 'line')})" if content else _path(use, folder)
+    yield f"{_path(use, folder)} ({count_noun(len(content.splitlines()), 'line')})" if content else _path(use, folder)
     yield excerpt(content, _CONTENT)
 
 
@@ -164,7 +165,7 @@ def _search(use: ToolUse, folder: WorkingFolder) -> Iterator[str]:
     yield " in ".join(filter(None, (one_line(field(use.fields, "pattern", "query"), _PATH), _path(use, folder))))
     yield from _flags(use.fields, "glob", "include", "type")
     answer = use.answer
-    counts = [_count_noun(number(answer.get(name)), noun) for name, noun in _COUNTS.items() if number(answer.get(name))]
+    counts = [count_noun(number(answer.get(name)), noun) for name, noun in _COUNTS.items() if number(answer.get(name))]
     yield ", ".join(counts)
     names = [folder.relative(name) for name in array(answer.get("filenames"))[:100] if isinstance(name, str)]
     hits = field(answer, "content") or "\n".join(names)
@@ -213,10 +214,6 @@ def _any_tool(use: ToolUse, _folder: WorkingFolder) -> Iterator[str]:
 def _response(use: ToolUse, max_chars: int, text: str = "") -> str:
     """The response: `text` if the caller has it, else the whole output as plain lines."""
     return excerpt(text, max_chars) if text else render_json(use.output, max_chars)
-
-
-def _count_noun(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _path(use: ToolUse, folder: WorkingFolder) -> str:
