@@ -24,7 +24,7 @@ from cmserver.consolidation.comparison.compare import compare_new
 from cmserver.embeddings.calibration import jobs as calibration_jobs
 from cmserver.embeddings.embedding_worker import EmbeddingWorker, keep_indexed
 from cmserver.generation import jobs
-from cmserver.generation import repository as generation
+from cmserver.generation.intake import repository as intake
 from cmserver.generation.job_notifier import DONE, JOBS, JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import QUEUE, OutboxManager, WorkerLimits, check_contract
@@ -133,7 +133,7 @@ async def run_worker(
         )
 
     with contextlib.suppress(Unavailable):  # the settings may name other providers now: jobs that wait for one are tried again
-        await db.in_system(generation.MAKE_PAUSED_LANES_DUE.run)
+        await db.in_system(intake.MAKE_PAUSED_LANES_DUE.run)
     log.info("worker.started", label=name, providers=[provider.name for provider in providers])
     async with asyncio.TaskGroup() as group:
         group.create_task(_supervise(QUEUE, make_outbox_worker, db, stop))

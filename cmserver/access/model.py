@@ -121,8 +121,12 @@ Days = Annotated[int, Meta(ge=0, le=36_500)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
-class RetentionForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How long what is kept, in days, and what is merged; 0 is for good, and empty as the team or the server says."""
+class RetentionPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How long what is kept, in days; 0 is for good. Set for a team or a project. Stored as it is sent.
+
+    What a project does not say, its team says; what neither says, the settings. `defaultTtlSeconds`, `promoteImportance` and
+    `mergeStrategy` are for memories of Contextify's clients.
+    """
 
     observations_days: Days | None = None
     min_importance: Share | None = None
@@ -138,14 +142,6 @@ class RetentionForm(msgspec.Struct, frozen=True, kw_only=True):
     suggest_above: Share | None = None
     auto_merge_above: Share | None = None
     merge_strategy: MergeStrategy | None = None
-
-
-class RetentionPolicy(RetentionForm, rename="camel", frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How long what is kept, in days; 0 is for good. Set for a team or a project. Stored as it is sent.
-
-    What a project does not say, its team says; what neither says, the settings. `defaultTtlSeconds`, `promoteImportance` and
-    `mergeStrategy` are for memories of Contextify's clients.
-    """
 
 
 class ProjectRetention(msgspec.Struct, frozen=True, kw_only=True):

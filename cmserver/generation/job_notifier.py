@@ -19,6 +19,7 @@ from cmserver.base.ids import new_id
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.waiting import wait_any
 from cmserver.generation import repository
+from cmserver.generation.intake import repository as intake
 from cmserver.generation.model import Job
 
 JOBS = "cmserver_jobs"
@@ -128,7 +129,7 @@ async def wait_for_jobs(
             changed.clear()
             pending_ids = [job_id for job_id, job in current.items() if job.status not in TERMINAL]
             async with db.tenant(team_id) as conn:
-                stored = {job.id: job for job in await repository.jobs(conn, team_id, pending_ids)}
+                stored = {job.id: job for job in await intake.jobs(conn, team_id, pending_ids)}
             current |= {
                 job_id: stored.get(job_id) or structs.replace(current[job_id], status="cancelled") for job_id in pending_ids
             }

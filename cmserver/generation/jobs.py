@@ -7,6 +7,7 @@ from procrastinate import App, PsycopgConnector
 from cmserver.base.db import Db
 from cmserver.base.logs import get_logger
 from cmserver.generation import repository
+from cmserver.generation.intake import repository as intake
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import QUEUE, TASK, OutboxManager
 from cmserver.generation.run_batch import BatchRunner
@@ -25,7 +26,7 @@ async def keep_ready_list(db: Db) -> None:
     stray = await db.in_system(leases.MAKE_STRAY_LANES_DUE.one)
     if stray:
         log.warning("lanes.woken", lanes=stray)
-    await db.in_system(repository.make_affordable_lanes_due)
+    await db.in_system(intake.make_affordable_lanes_due)
     if lost := await db.in_system(calls.LOSE_RUNS.run):
         log.warning("calls.lost", calls=lost)
     log.debug("lanes.removed", lanes=removed)

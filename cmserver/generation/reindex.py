@@ -19,6 +19,7 @@ from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.ids import new_id, request_id
 from cmserver.base.sql import Conn
 from cmserver.generation import repository
+from cmserver.generation.intake import repository as intake
 from cmserver.generation.lease import LeaseLostError
 from cmserver.generation.model import Claim, ClaimedJob, End, Job, JobOrigin
 from cmserver.generation.operate import repository as queue
@@ -91,7 +92,7 @@ async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarge
         scope=target.scope,
         source=str(target.source_id),
     )
-    await repository.make_lane_due(conn, job.lane, principal.team_id, target.project_id)
+    await intake.make_lane_due(conn, job.lane, principal.team_id, target.project_id)
     return job, True
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Protocol, TypeAlias, TypeVar
 from uuid import UUID
@@ -24,7 +24,6 @@ from cmserver.base.metrics import metrics
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.tracing import trace_work
-from cmserver.events import repository as events
 from cmserver.generation import prompt, reindex, repository
 from cmserver.generation.batch import MAX_REST_SECONDS, Batch, Effect, group_by_answer
 from cmserver.generation.batch_effects import write_effects
@@ -34,6 +33,7 @@ from cmserver.generation.model import Claim, ClaimedJob
 from cmserver.generation.operate.manage import resume_provider
 from cmserver.generation.provider_call import ProviderCaller
 from cmserver.generation.record import NOTHING_FOUND, UNUSABLE, SettledAnswer, settle_answer
+from cmserver.generation.session_context import has_recorded, load_sessions
 from cmserver.generation.turn_names import find_turn, load_turn_prompt
 from cmserver.graph.model import EntityName
 from cmserver.graph.read_turn import read_answer
@@ -53,13 +53,9 @@ from cmserver.models.providers.model import (
     ProviderError,
     Rules,
 )
-from cmserver.observations import repository as observations
-from cmserver.observations.model import Observation
-from cmserver.reading.model import PROMPT_TYPES
 from cmserver.rules.batch import observe
 from cmserver.rules.summaries import NOTHING, summarise
 from cmserver.sessions import repository as sessions
-from cmserver.sessions.turns import repository as turns
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -357,7 +353,7 @@ class BatchRunner:
         """The jobs that need a call: not of sessions that recorded nothing, nor of turns that are gone or that no model names."""
         others: list[ClaimedJob] = []
         for job in jobs:
-            if job.source_type == "session_summary" and not await self._retry(lambda conn, job=job: _has_recorded(conn, job)):
+            if job.source_type == "session_summary" and not await self._retry(lambda conn, job=job: has_recorded(conn, job)):
                 batch.skip(job, NOTHING)
             elif job.source_type != "turn":
                 others.append(job)
@@ -462,7 +458,7 @@ class BatchRunner:
 
     async def _answer_all_by_rules(self, parts: Sequence[_Part], remark: str | None = None) -> list[SettledAnswer]:
         """As `_answer_by_rules`, for jobs of several batches at once."""
-        sessions = await self._retry(lambda conn: _load_sessions(conn, [jobs for _, jobs in parts]))
+        sessions = await self._retry(lambda conn: load_sessions(conn, [jobs for _, jobs in parts]))
 
         def word() -> list[SettledAnswer]:
             return [
@@ -474,7 +470,7 @@ class BatchRunner:
 
     async def _draft_minimal(self, batch: Batch, jobs: list[ClaimedJob]) -> Answer:
         """The summary as the rules word it."""
-        (session,) = await self._retry(lambda conn: _load_sessions(conn, [jobs]))
+        (session,) = await self._retry(lambda conn: load_sessions(conn, [jobs]))
         return await asyncio.to_thread(self._draft_by_rules, batch, jobs, session)
 
     def _draft_by_rules(self, batch: Batch, jobs: list[ClaimedJob], session: prompt.SessionContext) -> Answer:
@@ -490,7 +486,7 @@ class BatchRunner:
     async def _prompt(self, batch: Batch, jobs: list[ClaimedJob]) -> Prompt:
         if jobs[0].source_type == "turn":
             return await self._retry(lambda conn: load_turn_prompt(conn, jobs[0]))
-        (session,) = await self._retry(lambda conn: _load_sessions(conn, [jobs]))
+        (session,) = await self._retry(lambda conn: load_sessions(conn, [jobs]))
         return prompt.build_prompt(
             jobs,
             batch.readings,
@@ -550,84 +546,6 @@ async def _load(conn: Conn, batches: Sequence[Batch]) -> tuple[list[Pause], list
         await sessions.mark_processing(conn, session.team_id, session.id)
     run_ids = {job.generation_run_id for batch in batches for job in batch.jobs if job.generation_run_id}
     return await calls.PAUSES.all(conn), await calls.stored_answers(conn, list(run_ids)) if run_ids else []
-
-
-async def _has_recorded(conn: Conn, job: ClaimedJob) -> bool:
-    """Whether anything of the job's session is recorded."""
-    session_id = job.server_session_id
-    return session_id is None or bool(await observations.recorded(conn, job.team_id, job.project_id, session_id, 1))
-
-
-async def _load_sessions(conn: Conn, parts: Sequence[Sequence[ClaimedJob]]) -> list[prompt.SessionContext]:
-    """The part of a prompt that is about the session: its prompts, observations, and what the agent said last.
-
-    Each part is of one session of the same team: events, or (then it is alone) a summary. For events that is what the first prompt
-    among them answers. What came after the events, or after the summary was asked for, is not part of it, however late a worker
-    comes by.
-    """
-    first = parts[0][0]
-    by_session = {jobs[0].server_session_id: jobs for jobs in parts if jobs[0].server_session_id}
-    if not by_session:
-        return [prompt.SessionContext() for _ in parts]
-    ids, team_id = [*by_session], first.team_id
-    prompts = await turns.prompts(
-        conn,
-        team_id,
-        ids,
-        [max(job.prompt_number or 0 for job in jobs) for jobs in by_session.values()],
-        newest=prompt.MAX_REQUESTS,
-        max_chars=prompt.MAX_REQUEST_CHARS,
-    )
-    project_ids = [jobs[0].project_id for jobs in by_session.values()]
-    recorded = {session_id: list[Observation]() for session_id in ids}
-    if first.source_type == "agent_event":
-        for it in await observations.of_sessions(conn, team_id, project_ids, ids, prompt.MAX_PRIOR_OBSERVATIONS):
-            if it.server_session_id is not None:
-                recorded[it.server_session_id].append(it)
-    else:
-        limit = prompt.MAX_PRIOR_OBSERVATIONS
-        recorded[ids[0]] = await observations.recorded(conn, team_id, first.project_id, ids[0], limit)
-    closers = {it.closed_by for rows in recorded.values() for it in rows if it.closed_by}
-    places = await turns.places(conn, team_id, closers) if closers else []
-    open_ends = {
-        project_id: await observations.open_ends(conn, team_id, project_id, prompt.MAX_OPEN_ENDS) for project_id in {*project_ids}
-    }
-    replies = await _load_replies(conn, by_session)
-    contexts = {
-        session_id: prompt.SessionContext(
-            prompts=[it for it in prompts if it.session_id == session_id],
-            observations=recorded[session_id],
-            closed_elsewhere={place.number for place in places if place.session_id != session_id},
-            open_ends=open_ends[jobs[0].project_id],
-            last_message=replies.get(session_id),
-        )
-        for session_id, jobs in by_session.items()
-    }
-    if first.source_type != "agent_event":
-        return [await _add_to_summary(conn, first, ids[0], contexts[ids[0]])]
-    return [contexts[it] if (it := jobs[0].server_session_id) else prompt.SessionContext() for jobs in parts]
-
-
-async def _load_replies(conn: Conn, by_session: Mapping[UUID, Sequence[ClaimedJob]]) -> dict[UUID, str]:
-    """What the agent had said last, by session, where the first prompt among the events answers it."""
-    answering: dict[UUID, int] = {}
-    for session_id, jobs in by_session.items():
-        first = next((job.prompt_number for job in jobs if job.event_type in PROMPT_TYPES), None)
-        if first and first > 1:
-            answering[session_id] = first
-    if not answering:
-        return {}
-    rows = await turns.replies_before(conn, next(iter(by_session.values()))[0].team_id, [*answering], [*answering.values()])
-    return {row.session_id: row.reply for row in rows}
-
-
-async def _add_to_summary(conn: Conn, job: ClaimedJob, session_id: UUID, session: prompt.SessionContext) -> prompt.SessionContext:
-    return msgspec.structs.replace(
-        session,
-        last_message=await events.last_message(conn, job.team_id, job.project_id, session_id, until=job.created_at),
-        earlier_summary=await observations.last_summary(conn, job.team_id, job.project_id, session_id),
-        events=await events.count_of_session(conn, job.team_id, job.project_id, session_id, until=job.created_at),
-    )
 
 
 def _named_turn(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cmserver.access.model import Principal
 from cmserver.base.ids import new_id, request_id
 from cmserver.base.sql import Conn
-from cmserver.generation import repository
+from cmserver.generation.intake import repository as intake
 from cmserver.generation.model import ClaimedJob, JobOrigin
 from cmserver.generation.operate import repository as queue
 from cmserver.graph.read_turn import build_turn_prompt
@@ -25,7 +25,7 @@ async def request_turn_names(conn: Conn, principal: Principal, turn: SessionTurn
     job_id = await queue.insert_turn_job(
         conn, job_origin, job_id=new_id(), project_id=turn.project_id, session_id=turn.server_session_id, turn_id=turn.id
     )
-    await repository.make_lane_due(conn, job_id, principal.team_id, turn.project_id)
+    await intake.make_lane_due(conn, job_id, principal.team_id, turn.project_id)
 
 
 async def find_turn(conn: Conn, job: ClaimedJob) -> SessionTurn | None:

@@ -23,7 +23,7 @@ from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.events.model import StoredEvent
 from cmserver.events.repository import by_keys, times_by_keys
-from cmserver.generation import repository as generation
+from cmserver.generation.intake import repository as intake
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import JOB_FOR_EVENT, MAX_ATTEMPTS, Job, JobOrigin
 from cmserver.ingest import repository
@@ -159,7 +159,7 @@ class EventRecorder:
         keys = list(dict.fromkeys(event.idempotency_key for event in events))
         async with self._db.tenant(principal.team_id) as conn:
             stored = await by_keys(conn, principal.team_id, keys)
-            jobs = await generation.jobs_of_events(conn, principal.team_id, [event.id for event in stored])
+            jobs = await intake.jobs_of_events(conn, principal.team_id, [event.id for event in stored])
         if len(stored) < len(keys):
             raise _GoneError
         return {

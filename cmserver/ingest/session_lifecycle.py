@@ -20,7 +20,7 @@ from cmserver.base.ids import new_id
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.events import repository as events
-from cmserver.generation import repository as generation
+from cmserver.generation.intake import repository as intake
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import JOB_FOR_SUMMARY, Job, JobOrigin
 from cmserver.ingest.door import gathers_turns
@@ -76,7 +76,7 @@ async def checkpoint_turn(
             beside_open=is_gathered,
         )
         if is_gathered:
-            await generation.make_waiting_lane_due(conn, session_id)
+            await intake.make_waiting_lane_due(conn, session_id)
         return job
 
     job = await db.in_tenant(principal.team_id, end_turn)
@@ -90,7 +90,7 @@ async def make_turn_due(
 ) -> None:
     """Make the events due of a turn that ended without the agent's last message: the next prompt is there, or it failed."""
     if gathers_turns(settings, project):
-        make_due = generation.make_earlier_turn_due if by_prompt else generation.make_waiting_lane_due
+        make_due = intake.make_earlier_turn_due if by_prompt else intake.make_waiting_lane_due
         await db.in_tenant(principal.team_id, lambda conn: make_due(conn, session_id))
         notifier.notify_due()
 
@@ -137,7 +137,7 @@ async def end(
     Ending again returns the same job, unless new events or prompts have come: then a new run is summarized.
     """
     session, last = await _lock_session(conn, principal, session_id)
-    if last is not None and not await generation.news_since(conn, principal.team_id, session_id, last.id):
+    if last is not None and not await intake.news_since(conn, principal.team_id, session_id, last.id):
         return await _mark_ended(conn, principal.team_id, session_id, occurred_at=occurred_at), last, False
     ended, job = await _end(conn, make_job_origin(principal), session, last, source_adapter, occurred_at)
     return ended, job, True
@@ -177,7 +177,7 @@ async def checkpoint(
     if last is not None and last.status in {"queued", "processing"} and not beside_open:
         return None
     last_id = last.id if last else None
-    done = await generation.work_since(
+    done = await intake.work_since(
         conn,
         principal.team_id,
         session_id,
@@ -188,13 +188,13 @@ async def checkpoint(
     )
     if done.waits_for_end or (done.events < after.events and done.seconds < after.minutes * 60):
         return None
-    if not await generation.news_since(conn, principal.team_id, session_id, last_id):
+    if not await intake.news_since(conn, principal.team_id, session_id, last_id):
         return None
     origin = make_job_origin(principal)
     job = await _ask_for_summary(conn, origin, session, last, source_adapter)
     details: dict[str, object] = {"job": str(job.id), "run": job.source_run}
     await _record_audit(conn, origin, session, "session.checkpoint", details)
-    await generation.make_lane_due(conn, session.id, origin.team_id, session.project_id)
+    await intake.make_lane_due(conn, session.id, origin.team_id, session.project_id)
     return job
 
 
@@ -207,8 +207,8 @@ async def end_if_idle(conn: Conn, idle_session: SessionOfTeam, *, idle_seconds: 
     if seen_at and await sessions.still_alive(conn, session.team_id, session.id, seen_at, idle_seconds=idle_seconds):
         return None
     origin = JobOrigin(team_id=session.team_id, api_key_id=None, actor_id=IDLE_SWEEP, request_id=None)
-    last = await generation.last_summary_job(conn, session.team_id, session.project_id, session.id)
-    if await generation.news_since(conn, session.team_id, session.id, last.id if last else None):
+    last = await intake.last_summary_job(conn, session.team_id, session.project_id, session.id)
+    if await intake.news_since(conn, session.team_id, session.id, last.id if last else None):
         return (await _end(conn, origin, session, last, "server"))[1]
     await _mark_ended(conn, session.team_id, session.id)
     if session.ended_at is None:
@@ -221,7 +221,7 @@ async def _lock_session(conn: Conn, principal: Principal, session_id: UUID) -> t
     session = await sessions.lock(conn, principal.team_id, session_id)
     if session is None or not principal.sees(session.project_id):
         raise NotFound(NO_SUCH)
-    return session, await generation.last_summary_job(conn, principal.team_id, session.project_id, session_id)
+    return session, await intake.last_summary_job(conn, principal.team_id, session.project_id, session_id)
 
 
 async def _end(
@@ -231,7 +231,7 @@ async def _end(
     ended = await _mark_ended(conn, origin.team_id, session.id, anew=True, occurred_at=occurred_at)
     job = await _ask_for_summary(conn, origin, session, last, source_adapter)
     await _record_audit(conn, origin, session, "session.ended", {"job": str(job.id), "run": job.source_run})
-    await generation.make_lane_due(conn, session.id, origin.team_id, session.project_id)
+    await intake.make_lane_due(conn, session.id, origin.team_id, session.project_id)
     return ended, job
 
 
@@ -254,7 +254,7 @@ async def _ask_for_summary(conn: Conn, origin: JobOrigin, session: Session, last
         job_type=JOB_FOR_SUMMARY,
         source_run=run,
     )
-    return await generation.insert_summary_job(
+    return await intake.insert_summary_job(
         conn,
         origin,
         job_id=new_id(),

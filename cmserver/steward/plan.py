@@ -12,7 +12,7 @@ from cmserver.base.ids import new_id
 from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.generation import repository as outbox
+from cmserver.generation.intake import repository as intake
 from cmserver.models.providers import registry
 from cmserver.steward import repository
 from cmserver.steward.model import JOB_TYPES, MAX_QUEUED, MAX_QUEUED_OF_PROJECT, JobType, NewJob, TeamMode
@@ -66,7 +66,7 @@ async def enqueue(conn: Conn, jobs: Sequence[NewJob]) -> list[UUID]:
     """Queue the jobs, as the owner, as far as the bounds allow; returns the ids of those that are new."""
     await repository.LOCK_PLANNING.run(conn)
     rows = [{**msgspec.structs.asdict(job), "id": new_id(), "place": place} for place, job in enumerate(jobs)]
-    return await outbox.insert_steward_jobs(conn, rows, max_open=MAX_QUEUED, max_open_of_project=MAX_QUEUED_OF_PROJECT)
+    return await intake.insert_steward_jobs(conn, rows, max_open=MAX_QUEUED, max_open_of_project=MAX_QUEUED_OF_PROJECT)
 
 
 class _PlanRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,10 +18,11 @@ from cmserver.base.sql import Jsonb, Query
 from cmserver.embeddings import indexes
 from cmserver.embeddings.repository import CLAIM
 from cmserver.events.repository import tool_uses_with
+from cmserver.generation.intake.repository import INSERT_STEWARD_JOBS
 from cmserver.generation.model import End
 from cmserver.generation.operate.repository import COUNT, PAGE, queue_counts
 from cmserver.generation.operate.repository import RUNS as CALLS
-from cmserver.generation.repository import END_JOBS, INSERT_STEWARD_JOBS
+from cmserver.generation.repository import END_JOBS
 from cmserver.git import repository as history
 from cmserver.graph import repository as graph
 from cmserver.models.calls.repository import budget_statuses

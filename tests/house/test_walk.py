@@ -14,11 +14,14 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cmserver.access.model import SCOPES
+from cmserver.access.verb import Verb
+from cmserver.app import ROUTES
 from cmserver.base.db import Db
 from cmserver.base.http.operation import Operation
 from cmserver.base.sql import Conn, Query
 from cmserver.base.tenant_role import REQUEST_ROLE, TENANT_ROLE
-from tests.conftest import Cast
+from tests.conftest import Cast, mint
 from tests.house import walk
 from tests.house.test_forgotten_team import with_team, without_team
 from tests.house.walk import MARK, UNREAD, Things, Walker
@@ -86,6 +89,30 @@ async def test_no_list_and_no_count_changes_with_what_alice_has(world: World, wh
         assert str(world.alices.project_id) not in answered.body, name
         if name not in UNREAD:
             assert answered == world.before[who][name], f"{name} tells that Alice has something"
+
+
+async def test_a_key_with_every_other_scope_is_refused_by_every_route_by_hand(
+    client: httpx.AsyncClient, db: Db, cast: Cast, make: Make
+):
+    """Those of rows are walked in tests/cli/test_verbs.py, with their commands."""
+    hand = [route for route in ROUTES if route.scope and not isinstance(route, Verb)]
+    stops = {stop.name: stop for stop in walk.stops(hand) if stop.tool is None}
+    things = await walk.furnish(client, db, make, cast.alice, MARK)
+    keys = {scope: await mint(db, cast.alice.team_id, "mallory", scopes=_others(scope)) for scope in {one.scope for one in hand}}
+    await walk.set_apart(db, cast.alice.team_id)
+
+    answers = {
+        name: await Walker(client, keys[route.scope][1], things.own).send(stops[name])
+        for route in hand
+        if (name := f"{route.method} {route.path.replace(':path', '')}") in stops
+    }
+
+    assert {name: answered for name, answered in answers.items() if answered.status != 403} == {}
+    assert len(answers) > 60
+
+
+def _others(scope: str | None) -> list[str]:
+    return ["admin"] if scope == "*" else [one for one in SCOPES if one not in {scope, "admin", "*"}]
 
 
 SHOWS_ISOLATED = {

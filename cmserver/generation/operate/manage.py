@@ -17,7 +17,7 @@ from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound
 from cmserver.base.ids import from_iso, named_id
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
-from cmserver.generation import repository as generation
+from cmserver.generation.intake import repository as intake
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job, Status
 from cmserver.generation.operate import repository
@@ -261,7 +261,7 @@ async def resume_provider(conn: Conn, provider: str) -> bool:
     """End the provider's pause and make the lanes due that wait for it. False when it was not paused."""
     was_paused = await calls.end_pause(conn, provider)
     if was_paused:
-        await generation.MAKE_PAUSED_LANES_DUE.run(conn)
+        await intake.MAKE_PAUSED_LANES_DUE.run(conn)
     return was_paused
 
 

@@ -16,7 +16,7 @@ from cmserver.access.model import Principal, Project
 from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.sql import Conn
 from cmserver.events import repository as events
-from cmserver.generation import repository as generation
+from cmserver.generation.intake import repository as intake
 from cmserver.git.clones import repository as clones
 from cmserver.graph import repository as graph
 from cmserver.graph.overviews import repository as overviews
@@ -84,7 +84,7 @@ async def _lock_project(conn: Conn, principal: Principal, name: str) -> Project:
 async def _lock(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:
     """Lock in the order of every writer; the project last: an event holds its lane when it looks up its project."""
     await sessions.lock_all(conn, team_id, project_id)
-    await generation.lock_all(conn, team_id, project_id)
+    await intake.lock_all(conn, team_id, project_id)
 
 
 async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> ErasureCounts:
@@ -95,14 +95,14 @@ async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> Er
         receipts=await receipts.erase(conn, team_id, project_id),
         observations=await observations.erase(conn, team_id, project_id),
         turns=await turns.erase(conn, team_id, project_id),
-        jobs=await generation.erase_jobs(conn, team_id, project_id),
+        jobs=await intake.erase_jobs(conn, team_id, project_id),
         events=await events.erase(conn, team_id, project_id),
         sessions=await sessions.erase(conn, team_id, project_id),
         runs=await calls.erase_runs(conn, team_id, project_id),
     )
     await overviews.erase(conn, team_id, project_id)
     await clones.erase(conn, team_id, project_id)
-    await generation.erase_lanes(conn, team_id, project_id)
+    await intake.erase_lanes(conn, team_id, project_id)
     await memories.erase(conn, team_id, project_id)
     return counts
 

@@ -11,7 +11,7 @@ from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn
-from cmserver.generation import repository as generation
+from cmserver.generation.intake import repository as intake
 from cmserver.observations import repository as observations
 from cmserver.observations.write import record_deleted
 from cmserver.ops.erasure import repository
@@ -30,7 +30,7 @@ async def delete_session(db: Db, principal: Principal, name: str, *, dry_run: bo
             return session.id, await repository.count_session(conn, principal.team_id, session.id)
         if await sessions.lock(conn, principal.team_id, session.id) is None:
             raise NotFound(NO_SUCH)
-        await generation.lock_lane(conn, principal.team_id, session.id)
+        await intake.lock_lane(conn, principal.team_id, session.id)
         derived = await observations.derived_from(conn, principal.team_id, session_id=session.id)
         rows = await repository.erase_session(conn, principal.team_id, session.id)
         refuse_merged(rows.merged, "Observations of this session were merged with others")

@@ -16,7 +16,7 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Invalid
 from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
-from cmserver.generation import repository as generation
+from cmserver.generation.intake import repository as intake
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.ops.joining import repository
@@ -142,7 +142,7 @@ async def _lock_all(conn: Conn, team_id: UUID, project_id: UUID, other_id: UUID)
     for id_ in sorted((project_id, other_id)):
         await history.lock_project(conn, id_)
     await sessions.lock_all(conn, team_id, project_id)
-    await generation.lock_all(conn, team_id, project_id)
+    await intake.lock_all(conn, team_id, project_id)
     if await repository.is_worked_on(conn, team_id, project_id):
         raise Conflict(WORKED_ON)
     await access.lock_projects_to_delete(conn, team_id, project_id)

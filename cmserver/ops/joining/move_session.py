@@ -10,7 +10,7 @@ from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.sql import Conn
-from cmserver.generation import repository as generation
+from cmserver.generation.intake import repository as intake
 from cmserver.observations.history import repository as history
 from cmserver.ops.joining import repository
 from cmserver.ops.joining.refuse import WORKED_ON, find_target, refuse_merged, require_team_key
@@ -43,7 +43,7 @@ async def move_session(db: Db, principal: Principal, name: str, into: str) -> Se
             await history.lock_project(conn, project_id)
         if await sessions.lock(conn, principal.team_id, session.id) is None:
             raise NotFound(NO_SUCH)
-        if await generation.lock_lane(conn, principal.team_id, session.id):
+        if await intake.lock_lane(conn, principal.team_id, session.id):
             raise Conflict(WORKED_ON)
         try:
             merged = await repository.move_session(conn, principal.team_id, session.id, target.id)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.sql import Conn
-from cmserver.generation import repository as generation
+from cmserver.generation.intake import repository as intake
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.models.budgets import manage as manage_budgets
 from cmserver.models.budgets.model import Period
@@ -45,5 +45,5 @@ async def remove_budget(db: Db, notifier: JobNotifier, principal: Principal, pro
 
 async def _resume_jobs(db: Db, notifier: JobNotifier, principal: Principal) -> None:
     """Release the jobs in a separate transaction: an erasure of the project holds its lanes and waits for its budgets."""
-    await db.in_tenant(principal.team_id, lambda conn: generation.make_affordable_lanes_due(conn, principal.team_id))
+    await db.in_tenant(principal.team_id, lambda conn: intake.make_affordable_lanes_due(conn, principal.team_id))
     notifier.notify_due()

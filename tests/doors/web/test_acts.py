@@ -94,18 +94,6 @@ async def test_a_viewer_has_no_acts_and_may_do_none(app: AsgiFrame, db: Db, clie
     assert refused.status_code == 403
 
 
-async def test_another_team_can_do_nothing_to_it(app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast):
-    await open_end(client, cast, "The secret plan")
-    charlie = await visit_as(app, db, cast.charlie.team_id)
-
-    answers = [await charlie.post(f"/ui/observations/1/{act}") for act in ("done", "drop", "top", "expire", "undo")]
-    read = (await client.get("/v1/observations/1", headers=cast.alice.headers)).json()["observation"]
-
-    assert {answer.status_code for answer in answers} == {404}
-    assert all("The secret plan" not in answer.text for answer in answers)
-    assert (read["state"], read["version"]) == ("open", 2)
-
-
 async def test_a_form_leads_back_to_no_other_server(cast: Cast, make: Make, alice: Visitor):
     await make.observation(project=cast.alice.project)
 

@@ -84,18 +84,6 @@ async def test_a_member_adds_relates_merges_and_separates(app: AsgiFrame, db: Db
     assert "of its own again" in separated.text
 
 
-async def test_a_viewer_and_a_stranger_change_nothing(app: AsgiFrame, db: Db, cast: Cast, api: Api):
-    a = await api.id_of("a_name")
-    viewer = await visit_as(app, db, cast.alice.team_id, "viewer")
-    charlie = await visit_as(app, db, cast.charlie.team_id)
-
-    assert (await viewer.post(f"/ui/graph/{a}/delete")).status_code == 403
-    assert (await charlie.get(f"/ui/graph/{a}")).status_code == 404
-    assert (await charlie.post(f"/ui/graph/{a}/delete")).status_code == 404
-    assert "a_name" not in (await charlie.get("/ui/graph")).text
-    assert "a_name" in await api.names()
-
-
 async def test_a_project_s_page_begins_with_its_overview(app: AsgiFrame, db: Db, cast: Cast, api: Api):
     member = await visit_as(app, db, cast.alice.team_id, "member")
 

@@ -11,7 +11,7 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from tests.conftest import Cast
 from tests.doors.web.clicks import parse
-from tests.doors.web.visitor import Visitor, signed_out, visit_as
+from tests.doors.web.visitor import Visitor, visit_as
 from tests.make import Make
 from tests.rows import rows
 from tests.sessions.test_turns import hook
@@ -378,37 +378,6 @@ async def test_a_viewer_sees_all_and_no_form_that_he_cannot_send(cast: Cast, mak
     assert (forms(listed), forms(shown)) == ([], [])
     assert 'type="checkbox" name="number"' not in listed.text
     assert "/edit" not in shown.text
-
-
-@pytest.mark.parametrize("act", ["edit", "promote", "expire", "forget", "undo", "merge", "relations"])
-async def test_a_viewer_and_another_team_change_nothing(app: AsgiFrame, db: Db, cast: Cast, make: Make, viewer: Visitor, act: str):
-    observation = await make.observation(project=cast.alice.project)
-    charlie = await visit_as(app, db, cast.charlie.team_id, "owner")
-    fields = {"version": 1, "type": "change", "sources": "2", "to": "2"}
-
-    by_viewer = await viewer.post(f"/ui/observations/1/{act}", token=None, follow=True, **fields)
-    by_stranger = await charlie.post(f"/ui/observations/{observation.id}/{act}", token=None, follow=True, **fields)
-
-    assert (by_viewer.status_code, by_stranger.status_code) == (403, 404)
-
-
-async def test_another_team_finds_nothing(app: AsgiFrame, db: Db, cast: Cast, make: Make):
-    observation = await make.observation(project=cast.alice.project, title="A secret of blue")
-    charlie = await visit_as(app, db, cast.charlie.team_id)
-
-    listed = await charlie.get("/ui/observations")
-    found = await charlie.get("/ui/observations?q=secret")
-    shown = [await charlie.get(f"/ui/observations/{name}") for name in (1, observation.id)]
-
-    assert "A secret of blue" not in listed.text + found.text
-    assert [page.status_code for page in shown] == [404, 404]
-
-
-@pytest.mark.parametrize("path", ["/ui/observations", "/ui/observations/1", "/ui/observations/1/edit", "/ui/observations/chosen"])
-async def test_who_is_not_signed_in_is_led_to_the_sign_in(app: AsgiFrame, path: str):
-    page = await signed_out(app).get(path)
-
-    assert page.url.path == "/ui/sign-in"
 
 
 async def test_the_owner_sees_who_read_it_and_a_member_is_told_where_it_stands(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import new_id
 from cmserver.doors.web.page import Page
+from tests.cli.test_verbs import stored
 from tests.conftest import Cast
 from tests.doors.web.visitor import Visitor, signed_out, visit_as
 from tests.house.web_page import ROLES, outcome_of, outcome_signed_out, page_routes
@@ -22,31 +24,44 @@ MARK = "heliotrope"
 PAGES = [page for page in page_routes() if page.path != "/ui/live"]
 """Without the live stream, which does not end; who may open it is decided as for all others."""
 READS = [page for page in PAGES if page.method == "GET"]
-PARAMETER = re.compile(r"\{(\w+)(?::path)?\}")
+PARAMETER = re.compile(r"(\w+)/\{\w+(?::path)?\}")
 
 
-class Places:
-    """What the parameters of addresses name: Alice's things where there is one of that name, else nothing that exists."""
-
-    def __init__(self, **things: str) -> None:
-        self._things = things
+class Places(dict[str, str]):
+    """What the parameters of addresses name, by the word before them: Alice's things, or nothing that exists where she has none."""
 
     def fill(self, path: str) -> str:
-        return PARAMETER.sub(lambda match: self._things.get(match[1], str(new_id())), path)
+        return PARAMETER.sub(lambda match: f"{match[1]}/{self.get(match[1], new_id())}", path)
+
+    def are_in(self, path: str) -> bool:
+        return any(word in self for word in PARAMETER.findall(path))
 
 
 @pytest.fixture
 async def places(client: httpx.AsyncClient, cast: Cast, make: Make) -> Places:
     """Alice's team with one of each thing."""
-    body = {"projectId": str(cast.alice.project.id), "externalSessionId": MARK, "platformSource": "claude-code"}
-    session = (await client.post("/v1/sessions/start", json=body, headers=cast.alice.headers)).json()["session"]["id"]
+    project = str(cast.alice.project.id)
+
+    async def post(path: str, **body: object) -> Any:
+        return (await client.post(f"/v1/{path}", json={"projectId": project, **body}, headers=cast.alice.headers)).json()
+
+    session = (await post("sessions/start", externalSessionId=MARK, platformSource="claude-code"))["session"]["id"]
     await client.patch(f"/v1/sessions/{session}", json={"title": MARK}, headers=cast.alice.headers)
-    await client.patch(f"/v1/projects/{cast.alice.project.id}", json={"name": MARK}, headers=cast.alice.headers)
-    observation = await make.observation(project=cast.alice.project, title=MARK)
-    await client.post("/v1/users/invitations", json={"note": MARK}, headers=cast.alice.headers)
+    await client.patch(f"/v1/projects/{project}", json={"name": MARK}, headers=cast.alice.headers)
+    sent = await post("events", eventType="tool_use", payload={"tool_name": MARK}, serverSessionId=session)
+    observation, other = [await make.observation(project=cast.alice.project, title=MARK) for _ in range(2)]
     await client.post("/v1/keys", json={"name": MARK, "scopes": ["observations:read"]}, headers=cast.alice.headers)
+    invited = await client.post("/v1/users/invitations", json={"note": MARK}, headers=cast.alice.headers)
     return Places(
-        project=str(cast.alice.project.id), session=session, observation=str(observation.number), number=str(observation.number)
+        projects=project,
+        sessions=session,
+        observations=str(observation.id),
+        events=sent["event"]["id"],
+        jobs=sent["generationJob"]["id"],
+        graph=(await post("entities", name=MARK, type="technology"))["entity"]["id"],
+        review=str(await make.suggestion(project=cast.alice.project, left=observation.id, right=other.id)),
+        invitations=invited.json()["invitation"]["id"],
+        people="alice",
     )
 
 
@@ -112,4 +127,31 @@ async def test_another_team_sees_nothing_of_it_on_any_page(app: AsgiFrame, db: D
             assert answer.status_code == 404, path
         seen += MARK in (await alice.get(path)).text
 
-    assert seen >= 3, "the pages do not show the mark to Alice either, so the test proves nothing"
+    assert seen >= 12, "the pages do not show the mark to Alice either, so the test proves nothing"
+
+
+async def test_another_teams_forms_find_and_change_nothing(app: AsgiFrame, db: Db, cast: Cast, places: Places):
+    charlie = await visit_as(app, db, cast.charlie.team_id)
+    fields = {
+        "version": 1,
+        "title": "x",
+        "sources": 1,
+        "to": 1,
+        "events": 1,
+        "confirm": "delete 1 events",
+        "alias": "x",
+        "name": "x",
+    }
+    token, before, tried = await charlie.token(), await stored(db), 0
+
+    for page in PAGES:
+        if page.method != "POST" or not places.are_in(page.path):
+            continue
+        of_area = {"type": "technology" if "graph" in page.path else "change", "role": "viewer"}
+        into = {} if "review" in page.path else {"into": cast.charlie.project.id}
+        answer = await charlie.post(places.fill(page.path), token=token, follow=False, **fields, **of_area, **into)
+        assert answer.status_code == 404, (page.path, answer.text)
+        tried += 1
+
+    assert await stored(db) == before
+    assert tried > 30

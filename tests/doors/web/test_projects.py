@@ -11,9 +11,8 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from tests.conftest import Cast
 from tests.doors.web.clicks import parse
-from tests.doors.web.visitor import Visitor, signed_out, visit_as
+from tests.doors.web.visitor import Visitor, visit_as
 from tests.make import Make
-from tests.table import try_rows
 
 ORDERS = "/ui/projects/github.com%2Facme%2Forders"
 
@@ -230,26 +229,6 @@ async def test_who_may_not_change_a_project_sees_no_form(app: AsgiFrame, db: Db,
     assert f"{ORDERS}/settings" not in shown.text
 
 
-@try_rows("act", ["settings", "retention", "aliases", "remove-alias", "join", "separate", "stop", "resume"])
-async def test_members_and_another_team_change_nothing(app: AsgiFrame, db: Db, cast: Cast, act: str):
-    member = await visit_as(app, db, cast.alice.team_id, "member")
-    charlie = await visit_as(app, db, cast.charlie.team_id, "owner")
-    fields = {"name": "x", "alias": "x", "into": "orders"}
-
-    by_member = await member.post(f"{ORDERS}/{act}", token=None, follow=True, **fields)
-    by_stranger = await charlie.post(f"/ui/projects/{cast.alice.project.id}/{act}", token=None, follow=True, **fields)
-
-    assert (by_member.status_code, by_stranger.status_code) == (403, 404)
-
-
-async def test_another_team_finds_none_of_it(app: AsgiFrame, db: Db, cast: Cast):
-    charlie = await visit_as(app, db, cast.charlie.team_id, "owner")
-
-    pages = [await charlie.get(f"/ui/projects/{cast.alice.project.id}{rest}") for rest in ("", "/preview", "/settings")]
-
-    assert [page.status_code for page in pages] == [404, 404, 404]
-
-
 async def test_the_preferences_say_what_holds_where_they_say_nothing(app: AsgiFrame, db: Db, cast: Cast):
     owner = await visit_as(app, db, cast.alice.team_id)
 
@@ -257,10 +236,3 @@ async def test_the_preferences_say_what_holds_where_they_say_nothing(app: AsgiFr
 
     assert "As the team or the server says: normal" in page.text
     assert "As the team or the server says: burst" in page.text
-
-
-@pytest.mark.parametrize("path", ["/ui/projects", ORDERS, f"{ORDERS}/preview", f"{ORDERS}/settings"])
-async def test_who_is_not_signed_in_is_led_to_the_sign_in(app: AsgiFrame, path: str):
-    page = await signed_out(app).get(path)
-
-    assert page.url.path == "/ui/sign-in"

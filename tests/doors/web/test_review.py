@@ -11,7 +11,7 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from tests.conftest import Cast
 from tests.doors.web.clicks import parse
-from tests.doors.web.visitor import Visitor, signed_out, visit_as
+from tests.doors.web.visitor import Visitor, visit_as
 from tests.make import Make
 
 
@@ -136,19 +136,3 @@ async def test_a_viewer_sees_pairs_without_forms_and_decides_nothing(app: AsgiFr
     assert "<del>three</del>" in page.text
     assert forms(page) == []
     assert [answer.status_code for answer in answers] == [403, 403, 403, 403]
-
-
-async def test_another_team_sees_and_decides_nothing(app: AsgiFrame, db: Db, cast: Cast, pair: UUID):
-    charlie = await visit_as(app, db, cast.charlie.team_id, "owner")
-
-    page = await charlie.get("/ui/review")
-    answers = [await charlie.post(f"/ui/review/{pair}/{act}") for act in ("merge", "keep", "dismiss", "undo")]
-
-    assert "retries" not in page.text
-    assert [answer.status_code for answer in answers] == [404, 404, 404, 404]
-
-
-async def test_who_is_not_signed_in_is_led_to_the_sign_in(app: AsgiFrame):
-    page = await signed_out(app).get("/ui/review")
-
-    assert page.url.path == "/ui/sign-in"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 import httpx
@@ -13,7 +12,7 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from tests.conftest import Cast
 from tests.doors.web.clicks import parse
-from tests.doors.web.visitor import Visitor, signed_out, visit_as
+from tests.doors.web.visitor import Visitor, visit_as
 from tests.make import Make
 
 
@@ -219,29 +218,3 @@ async def test_a_viewer_sees_the_session_without_forms(app: AsgiFrame, db: Db, c
     assert page.status_code == 200
     assert forms(page) == []
     assert [answer.status_code for answer in answers] == [403] * 4
-
-
-async def test_another_team_finds_none_of_it(app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast, session_id: str):
-    event_id = (await client.get("/v1/events", headers=cast.alice.headers)).json()["events"][0]["id"]
-    charlie = await visit_as(app, db, cast.charlie.team_id, "owner")
-    paths = [
-        f"/ui/sessions/{session_id}",
-        "/ui/sessions/agents-own-id",
-        f"/ui/sessions/{session_id}/receipts",
-        f"/ui/events/{event_id}",
-    ]
-
-    shown = [(await charlie.get(path)).status_code for path in paths]
-    fields: dict[str, Any] = {"into": cast.charlie.project.id, "events": 3, "confirm": "delete 3 events"}
-    answers = [await charlie.post(f"/ui/sessions/{session_id}/{act}", **fields) for act in ("rename", "end", "move", "delete")]
-
-    assert shown == [404] * 4
-    assert [answer.status_code for answer in answers] == [404] * 4
-    assert "orders tests" not in (await charlie.get("/ui/sessions")).text
-
-
-@pytest.mark.parametrize("path", ["/ui/sessions", "/ui/sessions/x", "/ui/sessions/x/receipts", "/ui/events/x"])
-async def test_who_is_not_signed_in_is_led_to_the_sign_in(app: AsgiFrame, path: str):
-    page = await signed_out(app).get(path)
-
-    assert page.url.path == "/ui/sign-in"

@@ -11,7 +11,7 @@ from httpx import AsyncClient
 from structlog.testing import capture_logs
 
 from cmserver.base.db import Db
-from cmserver.generation import repository
+from cmserver.generation.intake import repository as intake
 from cmserver.models.budgets import manage
 from cmserver.models.budgets.model import Period
 from cmserver.models.calls import repository as calls
@@ -299,7 +299,7 @@ async def test_what_was_put_to_rest_just_as_the_budget_was_changed_is_found_by_t
     await hand.work()
     waits = await outbox.statuses()
 
-    found = await db.in_system(repository.make_affordable_lanes_due)
+    found = await db.in_system(intake.make_affordable_lanes_due)
     await hand.work()
 
     assert waits == {"completed": 1, "queued": 1}
@@ -316,5 +316,5 @@ async def test_the_sweep_leaves_what_still_has_to_wait(outbox: Outbox, db: Db, c
     await outbox.put(1, first=1)
     await hand.work()
 
-    assert await db.in_system(repository.make_affordable_lanes_due) == 0
+    assert await db.in_system(intake.make_affordable_lanes_due) == 0
     assert await hand.claim() == []

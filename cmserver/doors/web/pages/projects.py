@@ -21,12 +21,12 @@ from cmserver.base.http.wire import convert
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.base.structs import reshape
 from cmserver.base.text import Key, Text, split_lines
 from cmserver.consolidation import review
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import BADGES, list_projects
 from cmserver.doors.web.pages.sessions import REASONS
+from cmserver.doors.web.retention_form import RetentionForm
 from cmserver.doors.web.templates import plural
 from cmserver.doors.web.visit import Visit
 from cmserver.graph.overviews.make import make_overview, read_overview
@@ -277,8 +277,8 @@ async def post_settings(visit: Visit) -> Response:
 
 async def post_retention(visit: Visit) -> Response:
     """Set how long what of a project is kept."""
-    form = await visit.form(access_model.RetentionForm)
-    project = await _change(visit, ProjectChange(retention=reshape(form, access_model.RetentionPolicy)))
+    form = await visit.form(RetentionForm)
+    project = await _change(visit, ProjectChange(retention=form.policy))
     return visit.redirect(f"{project_path(project)}/settings", "Retention is saved.")
 
 

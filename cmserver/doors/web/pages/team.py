@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from cmserver.access import announce, teams
 from cmserver.access.limits import repository as limits
-from cmserver.access.model import RetentionForm, RetentionPolicy, Role
+from cmserver.access.model import Role
 from cmserver.access.people import manage as manage_people
 from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
@@ -18,9 +18,9 @@ from cmserver.access.people.model import Invitation
 from cmserver.base import lookalikes
 from cmserver.base.errors import NotFound
 from cmserver.base.notifications import NotificationListener
-from cmserver.base.structs import reshape
 from cmserver.base.text import Text
 from cmserver.doors.web.page import Page
+from cmserver.doors.web.retention_form import RetentionForm
 from cmserver.doors.web.visit import Visit
 from cmserver.redaction.redact import redact
 
@@ -87,7 +87,7 @@ async def post_retention(visit: Visit) -> Response:
     """Set how long what of the team is kept, and what is merged."""
     form = await visit.form(RetentionForm)
     principal = visit.principal
-    changes = teams.TeamChange(retention=reshape(form, RetentionPolicy))
+    changes = teams.TeamChange(retention=form.policy)
     await visit.db.in_tenant(visit.team_id, lambda conn: teams.change(conn, principal, str(principal.team_id), changes))
     announce.drop_cached_here(visit.dependency(NotificationListener), visit.team_id)
     return visit.redirect("/ui/team", "Retention is saved.")
