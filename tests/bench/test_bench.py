@@ -21,9 +21,6 @@ from tests.bench.unfinished import resume
 from tests.bench.world import World, value, world
 from tests.table import try_rows
 
-MEASURED_ONCE = {"callers", "import", "pages", "stalls", "writes"}
-"""Benchmarks of which some figures do not come in rounds."""
-
 
 def _figure(pairs: list[tuple[float, float]], aim: Aim) -> Figure:
     return Figure(name="POST /v1/events", unit="events/s", yardstick="direct SQL", pairs=pairs, aim=aim)

@@ -93,10 +93,3 @@ async def test_looking_leaves_no_receipt(cms: Cms, client: httpx.AsyncClient, ca
     assert "New in the memory of orders" in said.out
     kept = await client.get(f"/v1/sessions/{session}/context", headers=cast.alice.headers)
     assert kept.json() == {"receipts": [], "nextCursor": None}
-
-
-async def test_a_project_of_strangers_does_not_exist(cms: Cms, cast: Cast, filled: None):
-    real = await cms("context", str(cast.alice.project.id), key=cast.charlie.key)
-    invented = await cms("context", str(cast.alice.team_id), key=cast.charlie.key)
-
-    assert (real.code, real.out, real.err) == (1, "", invented.err)

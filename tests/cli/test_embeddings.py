@@ -8,7 +8,7 @@ from cmserver.embeddings.calibration.model import BUILT_IN
 from cmserver.embeddings.calibration.wire import CalibrationOut
 from cmserver.embeddings.wire import EmbeddingStateOut, RetriedEmbeddingsOut
 from tests.cli.conftest import Cms
-from tests.conftest import Cast, mint
+from tests.conftest import Cast
 from tests.embeddings.calibration.conftest import Calibrated, calibrated, room, vectors
 from tests.embeddings.calibration.test_calibrate import make_local
 from tests.make import Make
@@ -58,12 +58,3 @@ async def test_what_an_embedder_s_cosines_mean_is_measured_and_shown(cms: Cms, c
     calibrated.room.ask("UPDATE embedding_models SET dimensions = 256, asked_dimensions = NULL")
     refused = await cms("embeddings", "calibrate", key=cast.alice.key)
     assert (refused.code, "needs no calibration" in refused.err) == (1, True)
-
-
-async def test_a_key_without_the_scope_is_told_so(cms: Cms, cast: Cast, db: Db):
-    _, key = await mint(db, cast.alice.team_id, "reader", scopes=["observations:read"])
-
-    refused = await cms("embeddings", "retry", key=key)
-
-    assert refused.code == 1
-    assert "jobs:write" in refused.err

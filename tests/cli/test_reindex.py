@@ -51,9 +51,3 @@ async def test_a_reindexing_is_of_one_thing(cms: Cms, cast: Cast, words: list[st
     said = await cms("reindex", *words, key=cast.alice.key)
 
     assert (said.code, "--observation" in said.err) == (2, True)
-
-
-async def test_a_reindexing_of_strangers_things_is_refused(cms: Cms, cast: Cast):
-    said = await cms("reindex", "--project", str(cast.charlie.project.id), key=cast.alice.key)
-
-    assert (said.code, said.out) == (1, "")

@@ -7,8 +7,7 @@ from typing import Any
 
 import httpx
 
-from cmserver.base.db import Db
-from tests.conftest import Cast, Person, bound_to
+from tests.conftest import Cast, Person
 
 ORDERS = "github.com/acme/orders"
 
@@ -84,14 +83,3 @@ async def test_pages_join_without_a_gap_also_among_events_of_one_instant_and_of_
             break
 
     assert seen == [name for _, name in sorted(sent, reverse=True)]
-
-
-async def test_nothing_of_another_team_or_project_is_listed(client: httpx.AsyncClient, cast: Cast, db: Db):
-    await send(client, cast.alice, "a")
-    bound = await bound_to(db, cast.alice, "github.com/acme/other")
-
-    refused = [await client.get("/v1/events", params={"session": "s1"}, headers=person.headers) for person in (cast.charlie, bound)]
-
-    assert await ids(client, cast.charlie) == []
-    assert await ids(client, bound) == []
-    assert [response.status_code for response in refused] == [404, 404]

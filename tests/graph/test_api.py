@@ -206,12 +206,6 @@ async def test_a_deleted_entity_is_gone_with_its_mentions(api: Api):
     assert "a_name" not in await api.names()
 
 
-async def test_nobody_else_is_listed_it(api: Api, client: httpx.AsyncClient, db: Db, cast: Cast):
-    assert "a_name" in await api.names()
-    for person in (cast.charlie, await bound_to(db, cast.alice, "github.com/acme/ledger")):
-        assert await Api(client, person).names() == []
-
-
 async def test_search_is_limited_to_what_mentions_an_entity_by_any_of_its_names(api: Api):
     a, queue = await api.id_of("b_name"), await api.id_of("src/queue.py")
     await api("POST", f"/entities/{queue}/merge", {"intoId": a})

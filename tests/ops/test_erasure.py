@@ -17,7 +17,6 @@ from cmserver.access.keys import manage
 from cmserver.access.keys.model import KeyRequest
 from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
-from cmserver.base.ids import new_id
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.embeddings.turn_sentences import write_due_sentences
@@ -35,7 +34,7 @@ from cmserver.observations.write import write
 from cmserver.ops.erasure import erase
 from cmserver.sessions.model import NewSession
 from cmserver.sessions.write import find_or_make
-from tests.conftest import Cast, Person, bound_to, mint
+from tests.conftest import Cast, Person, bound_to
 from tests.generation.tools import Hand, Outbox, Scripted, completion
 from tests.make import Make
 from tests.timeouts import until
@@ -544,46 +543,6 @@ async def test_a_deleted_team_leaves_only_audit_rows_and_its_keys_open_nothing(
     with psycopg.connect(database) as conn:
         row = conn.execute("SELECT count(*) FROM audit_log WHERE details::text ILIKE %s", [f"%{WORD}%"]).fetchone()
     assert row == (0,)
-
-
-async def test_a_stranger_and_a_key_of_another_project_erase_nothing_and_learn_nothing(
-    client: AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, database: str
-):
-    billing = await bound_to(db, cast.alice, "billing")
-    bound = billing.headers
-    await live(client, db, notifier, cast.alice, cast.alice.project.canonical_id)
-    before = rows_of(database, "project_id", cast.alice.project.id)
-
-    for headers in (cast.charlie.headers, bound):
-        for path in ("/v1/projects/{}/memory", "/v1/projects/{}"):
-            responses = [await client.delete(path.format(named), headers=headers) for named in (cast.alice.project.id, new_id())]
-            assert [response.status_code for response in responses] == [404, 404]
-            assert without_request_id(responses[0]) == without_request_id(responses[1])
-    teams = [
-        await client.delete(f"/v1/teams/{named}", headers=cast.charlie.headers) for named in (cast.alice.team_id, new_id(), "blue")
-    ]
-    assert [response.status_code for response in teams] == [404, 404, 404]
-    assert without_request_id(teams[0]) == without_request_id(teams[1]) == without_request_id(teams[2])
-    assert (await client.delete(f"/v1/teams/{cast.alice.team_id}", headers=bound)).status_code == 403
-    assert rows_of(database, "project_id", cast.alice.project.id) == before
-    assert (await client.delete(f"/v1/projects/{billing.project.id}/memory", headers=bound)).status_code == 200
-
-
-async def test_erasing_needs_the_scope(client: AsyncClient, cast: Cast, db: Db):
-    _, reader = await mint(db, cast.alice.team_id, "reader", scopes=["memories:read", "events:write"])
-    _, writer = await mint(db, cast.alice.team_id, "writer", scopes=["memories:write"])
-    memory, project, team = (
-        f"/v1/projects/{cast.alice.project.id}/memory",
-        f"/v1/projects/{cast.alice.project.id}",
-        f"/v1/teams/{cast.alice.team_id}",
-    )
-
-    async def statuses(headers: dict[str, str]) -> list[int]:
-        return [(await client.delete(path, headers=headers)).status_code for path in (memory, project, team)]
-
-    assert await statuses({}) == [401, 401, 401]
-    assert await statuses({"X-Api-Key": reader}) == [403, 403, 403]
-    assert await statuses({"X-Api-Key": writer}) == [200, 403, 403]
 
 
 async def test_what_a_purged_project_shared_is_recalled_nowhere(client: AsyncClient, cast: Cast, make: Make):

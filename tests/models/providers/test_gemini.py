@@ -179,7 +179,6 @@ async def test_prose_about_a_limit_with_status_200_is_an_answer(fake: FakeProvid
 
 
 PER_MINUTE = "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"
-PER_DAY = "GenerateRequestsPerDayPerProjectPerModel-FreeTier"
 
 
 @pytest.mark.parametrize(
