@@ -106,16 +106,8 @@ SELECT gen_random_uuid(), %(project_id)s, %(team_id)s, 'claude', now() - n * int
 """
 
 
-@pytest.mark.parametrize(
-    ("filters", "index"),
-    [
-        ({}, "server_sessions_team"),
-        ({"project": True}, "server_sessions_team"),  # half of the team's: what is in order already is cheaper
-        ({"active": True}, "server_sessions_open"),
-        ({"active": True, "project": True}, "server_sessions_open"),
-    ],
-)
-async def test_a_page_is_read_from_an_index_in_its_order(db: Db, cast: Cast, filters: dict[str, bool], index: str):
+@pytest.fixture
+async def crowded(db: Db, cast: Cast) -> None:
     async with db.system() as conn:
         other = uuid4()
         await conn.execute(
@@ -128,6 +120,18 @@ async def test_a_page_is_read_from_an_index_in_its_order(db: Db, cast: Cast, fil
         ]:
             await conn.execute(SEED, {"project_id": project_id, "team_id": team_id})
         await conn.execute("ANALYZE server_sessions")
+
+
+@try_rows(
+    ("filters", "index"),
+    [
+        ({}, "server_sessions_team"),
+        ({"project": True}, "server_sessions_team"),  # half of the team's: what is in order already is cheaper
+        ({"active": True}, "server_sessions_open"),
+        ({"active": True, "project": True}, "server_sessions_open"),
+    ],
+)
+async def test_a_page_is_read_from_an_index_in_its_order(db: Db, cast: Cast, crowded: None, filters: dict[str, bool], index: str):
     params: dict[str, object] = {
         "team_id": cast.alice.team_id,
         "project_id": cast.alice.project.id if filters.get("project") else None,
