@@ -36,7 +36,7 @@ _TURN_COLUMNS: LiteralString = """
        e.occurred_at, e.occurred_at + make_interval(secs => (j.payload ->> 'gather_seconds')::float8) AS until"""
 
 # When what is queued in lane `l` is due: at once, but for a turn that is under way, whose events wait for its end.
-DUE_AT: LiteralString = f"""
+_DUE_AT: LiteralString = f"""
     (SELECT CASE WHEN bool_and(q.until IS NOT NULL) AND NOT bool_or(q.ends OR (q.begins AND q.place > 1))
                       AND max(q.occurred_at) <= min(q.until)
                  THEN greatest(now(), min(q.at_latest)) ELSE now() END
@@ -183,7 +183,7 @@ RELEASE = Query(
            due_at = greatest(
                h.until,
                least(l.due_at,
-                     {DUE_AT},
+                     {_DUE_AT},
                      (SELECT j.created_at + interval '30 days' FROM observation_generation_jobs j
                        WHERE j.lane = l.lane AND j.phase = 'open' AND j.status = 'queued' ORDER BY j.seq LIMIT 1)))
       FROM held h WHERE l.lane = h.lane AND l.claim = h.claim
@@ -297,6 +297,27 @@ ADD_EVENT = Query(
            (team_id, project_id, generation_job_id, event_type, status_after, attempt, details)
     SELECT team_id, project_id, id, %(event_type)s, status, attempts, %(details)s || jsonb_build_object('run', %(run_id)s::uuid)
       FROM observation_generation_jobs WHERE id = %(job_id)s
+    """,
+)
+
+
+# What waits for the end of its turn need wait no longer. A lane that a worker holds is due again when it is released.
+MAKE_WAITING_LANE_DUE = Query(
+    UUID,
+    """
+    UPDATE generation_lanes SET due_at = greatest(held_until, least(due_at, now()))
+     WHERE lane = %(lane)s AND (due_at IS NOT NULL OR worker_id IS NOT NULL)
+    RETURNING lane
+    """,
+)
+
+# The turn of a new prompt is under way; what came before it need wait no longer.
+MAKE_EARLIER_TURN_DUE = Query(
+    UUID,
+    f"""
+    UPDATE generation_lanes l SET due_at = greatest(l.held_until, least(l.due_at, {_DUE_AT}))
+     WHERE l.lane = %(lane)s AND l.due_at IS NOT NULL
+    RETURNING l.lane
     """,
 )
 
@@ -453,6 +474,16 @@ async def lock_held(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> list[UUI
 async def attach_run(conn: Conn, claim: int, run_id: UUID, job_ids: Sequence[UUID]) -> None:
     """Attach the stored answer to its jobs."""
     ...
+
+
+async def make_waiting_lane_due(conn: Conn, lane: UUID) -> None:
+    """Make the lane due now, if anything waits in it. The last statement of its transaction."""
+    await MAKE_WAITING_LANE_DUE.all(conn, lane=lane)
+
+
+async def make_earlier_turn_due(conn: Conn, lane: UUID) -> None:
+    """Make the lane due now if an earlier turn than that of its last prompt waits. The last statement of its transaction."""
+    await MAKE_EARLIER_TURN_DUE.all(conn, lane=lane)
 
 
 @query("SELECT pg_notify(%(channel)s, %(payload)s)::text")

@@ -20,6 +20,7 @@ from cmserver.base.ids import new_id
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.events import repository as events
+from cmserver.generation import repository as generation
 from cmserver.generation.intake import repository as intake
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import JOB_FOR_SUMMARY, Job, JobOrigin
@@ -76,7 +77,7 @@ async def checkpoint_turn(
             beside_open=is_gathered,
         )
         if is_gathered:
-            await intake.make_waiting_lane_due(conn, session_id)
+            await generation.make_waiting_lane_due(conn, session_id)
         return job
 
     job = await db.in_tenant(principal.team_id, end_turn)
@@ -90,7 +91,7 @@ async def make_turn_due(
 ) -> None:
     """Make the events due of a turn that ended without the agent's last message: the next prompt is there, or it failed."""
     if gathers_turns(settings, project):
-        make_due = intake.make_earlier_turn_due if by_prompt else intake.make_waiting_lane_due
+        make_due = generation.make_earlier_turn_due if by_prompt else generation.make_waiting_lane_due
         await db.in_tenant(principal.team_id, lambda conn: make_due(conn, session_id))
         notifier.notify_due()
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from cmserver.base.settings import Settings
-from cmserver.generation.intake import repository as intake
+from cmserver.generation import repository
 from cmserver.generation.record import find_quoted_job
 from cmserver.ingest.door import gathers_turns
 from cmserver.ingest.model import EventSubmission
@@ -249,7 +249,7 @@ async def test_an_event_waits_for_the_end_of_its_turn_and_then_no_longer(
     assert at_most * 0.5 < seconds <= at_most
     assert recorded.job is not None
     lane = recorded.job.lane
-    await outbox.db.in_tenant(outbox.principal.team_id, lambda conn: intake.make_waiting_lane_due(conn, lane))
+    await outbox.db.in_tenant(outbox.principal.team_id, lambda conn: repository.make_waiting_lane_due(conn, lane))
     assert await outbox.value("SELECT due_at <= now() FROM generation_lanes") is True
 
 

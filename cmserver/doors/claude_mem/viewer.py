@@ -20,6 +20,7 @@ from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.errors import Forbidden, Unavailable
+from cmserver.base.http.event_stream import HEADERS, MEDIA_TYPE, EventStream
 from cmserver.base.http.operation import TextAnswer, get, post
 from cmserver.base.http.wire import answer, db, dependency, query
 from cmserver.base.ids import epoch_ms, epoch_ms_or_none
@@ -52,7 +53,6 @@ from cmserver.observations.read import audit_read
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.stream.model import Name
 from cmserver.ops.stream.reader import Reader
-from cmserver.ops.stream.response import HEADERS, MEDIA_TYPE, FeedResponse
 from cmserver.recall.model import ContextBudget
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.read import audit_prompt_read
@@ -362,7 +362,7 @@ async def get_viewer_stream(request: Request) -> Response:
         return Response(headers=HEADERS, media_type=MEDIA_TYPE)
     feed = dependency(request, Feed)
     reader, _ = await feed.join(principal, project_id=principal.project_id, names=_EVENT_NAMES, last_event_id=None)
-    return FeedResponse(feed, reader, _stream_text(feed, reader, db(request), principal))
+    return EventStream(_stream_text(feed, reader, db(request), principal), lambda: feed.leave(reader))
 
 
 async def _stream_text(feed: Feed, reader: Reader, database: Db, principal: Principal) -> AsyncGenerator[bytes]:

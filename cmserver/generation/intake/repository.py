@@ -12,7 +12,6 @@ from uuid import UUID
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 from cmserver.events.model import IS_WORK
 from cmserver.generation.model import JOB_COLUMNS, JOB_FOR_SUMMARY, Job, JobOrigin, Work
-from cmserver.generation.repository import DUE_AT
 
 OWNS: set[str] = set()  # generation/repository.py owns the tables
 
@@ -92,26 +91,6 @@ INSERT_SUMMARY_JOB = Query(
     """,
 )
 
-
-# What waits for the end of its turn need wait no longer. A lane that a worker holds is due again when it is released.
-MAKE_WAITING_LANE_DUE = Query(
-    UUID,
-    """
-    UPDATE generation_lanes SET due_at = greatest(held_until, least(due_at, now()))
-     WHERE lane = %(lane)s AND (due_at IS NOT NULL OR worker_id IS NOT NULL)
-    RETURNING lane
-    """,
-)
-
-# The turn of a new prompt is under way; what came before it need wait no longer.
-MAKE_EARLIER_TURN_DUE = Query(
-    UUID,
-    f"""
-    UPDATE generation_lanes l SET due_at = greatest(l.held_until, least(l.due_at, {DUE_AT}))
-     WHERE l.lane = %(lane)s AND l.due_at IS NOT NULL
-    RETURNING l.lane
-    """,
-)
 
 LOCK_JOBS = Query(
     int,
@@ -283,16 +262,6 @@ async def insert_summary_job(
     RETURNING lane
     """)
 async def make_lane_due(conn: Conn, lane: UUID, team_id: UUID, project_id: UUID) -> None: ...
-
-
-async def make_waiting_lane_due(conn: Conn, lane: UUID) -> None:
-    """Make the lane due now, if anything waits in it. The last statement of its transaction."""
-    await MAKE_WAITING_LANE_DUE.all(conn, lane=lane)
-
-
-async def make_earlier_turn_due(conn: Conn, lane: UUID) -> None:
-    """Make the lane due now if an earlier turn than that of its last prompt waits. The last statement of its transaction."""
-    await MAKE_EARLIER_TURN_DUE.all(conn, lane=lane)
 
 
 async def lock_all(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:

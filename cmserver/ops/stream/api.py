@@ -9,11 +9,11 @@ from starlette.responses import Response
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Invalid
+from cmserver.base.http.event_stream import HEADERS, MEDIA_TYPE, EventStream
 from cmserver.base.http.operation import TextAnswer, get
 from cmserver.base.http.wire import caller, dependency, query
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.stream.model import NAMES, Name
-from cmserver.ops.stream.response import HEADERS, MEDIA_TYPE, FeedResponse
 
 
 class StreamQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -41,7 +41,7 @@ async def get_stream(request: Request) -> Response:
     feed = dependency(request, Feed)
     last_event_id = request.headers.get("last-event-id") or filters.last_event_id
     reader, lost = await feed.join(principal, project_id=project_id, names=names, last_event_id=last_event_id)
-    return FeedResponse(feed, reader, feed.read(reader, lost=lost))
+    return EventStream(feed.read(reader, lost=lost), lambda: feed.leave(reader))
 
 
 def _parse_names(types: str | None) -> frozenset[Name]:

@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator
 from starlette.responses import Response
 
 from cmserver.access.people.accounts import Accounts
+from cmserver.base.http.event_stream import HEADERS, MEDIA_TYPE, EventStream
 from cmserver.doors.web import security
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.visit import Visit
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.stream.model import NAMES
 from cmserver.ops.stream.reader import Reader
-from cmserver.ops.stream.response import HEADERS, MEDIA_TYPE, FeedResponse
 
 _CHECK_SECONDS = 2.0
 
@@ -50,7 +50,7 @@ async def get_live(visit: Visit) -> Response:
         last_event_id=visit.request.headers.get("last-event-id"),
     )
     headers = {**security.HEADERS, **HEADERS}
-    return FeedResponse(feed, reader, _read(visit, feed, reader, lost=lost), headers)
+    return EventStream(_read(visit, feed, reader, lost=lost), lambda: feed.leave(reader), headers)
 
 
 routes = [Page("GET", "/ui/live", get_live, scope="observations:read")]
