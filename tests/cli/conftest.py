@@ -103,9 +103,9 @@ def every_command() -> dict[str, click.Command]:
     def walk(path: str, command: click.Command) -> dict[str, click.Command]:
         if not isinstance(command, click.Group):
             return {path: command} if any(one.name == "operator" for one in command.params) else {}
-        return {
-            name: one for each, inner in command.commands.items() for name, one in walk(f"{path} {each}".strip(), inner).items()
-        }
+        context = click.Context(command)
+        inner = {each: command.get_command(context, each) for each in command.list_commands(context)}  # imported when asked for
+        return {name: one for each, found in inner.items() if found for name, one in walk(f"{path} {each}".strip(), found).items()}
 
     return walk("", cli)
 

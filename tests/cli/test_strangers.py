@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import click
@@ -17,21 +18,34 @@ from tests.cli.conftest import Cms, Said, every_command
 from tests.cli.test_jobs import queued
 from tests.conftest import Cast, mint
 from tests.make import Make
+from tests.repositories import Repository
 from tests.steward.tools import insert_job
 
 pytestmark = pytest.mark.slow
 
 NAMING = {
     *("project", "team", "user", "key_id", "session_id", "job_id", "run_id", "resource_id"),
-    *("observation_id", "target", "source", "suggestion_id", "into", "invitation"),
+    *("observation_id", "number", "target", "source", "suggestion_id", "into", "invitation"),
 }
 """Parameters that name something which is there."""
-GIVING = {"name", "alias", "canonical_id", "language", "query", "title", "text", "fields", "folder"}
-"""Arguments that give something: a name, a word."""
+GIVING = {
+    "name",
+    "alias",
+    "canonical_id",
+    "language",
+    "query",
+    "title",
+    "text",
+    "fields",
+    "folder",
+    "place",
+    "file",
+    "source_url",
+    "model",
+}
+"""Arguments that give something: a name, a word, a place on one's own machine or elsewhere."""
 OF_THE_SERVER = {"provider", "choice", "role", "mode", "method", "path"}
 """Parameters that name something which is nobody's, and which everybody may know."""
-OPTIONS = {"context"}
-"""Commands whose option has the name of such a parameter, and names nothing: `--source startup`."""
 BESIDE = {
     "teams limits": ["--clear"],
     "teams policy": ["--mode", "burst"],
@@ -45,8 +59,10 @@ PRIVATE = "github.com/acme/secret-orders"
 
 
 @pytest.fixture
-async def alices(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db) -> dict[str, str]:
-    """Parameter -> one of Alice's things, all in one project."""
+async def alices(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db, tmp_path: Path) -> dict[str, str]:
+    """Parameter -> one of Alice's things, all in one project; and a clone of whoever asks."""
+    clone = Repository(tmp_path / "clone")
+    clone.write("a.py", "a = 1\n")
     async with db.tenant(cast.alice.team_id) as conn:
         project, _ = await make_project(conn, cast.alice.principal, PRIVATE)
     key, _ = await mint(db, cast.alice.team_id, "alice", scopes=["*"], project_id=project.id)
@@ -76,11 +92,14 @@ async def alices(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db) -> d
         "job_id": job,
         "run_id": str(steward_run),
         "observation_id": str(observation.id),
+        "number": str(observation.id),
         "target": str(observation.id),
         "source": str(observation.id),
         "into": str(project.id),
         "suggestion_id": str(suggestion),
         "invitation": invited.json()["invitation"]["id"],
+        "folder": str(clone.folder),
+        "place": f"{clone.folder}/a.py",
     }
 
 
@@ -89,14 +108,15 @@ def cases() -> list[tuple[str, click.Parameter]]:
         (path, one)
         for path, command in every_command().items()
         for one in command.params
-        if one.name in NAMING and path not in OPTIONS
+        if one.name in NAMING and not isinstance(one.type, click.Choice)
     ]
 
 
-def words(path: str, named: click.Parameter, value: str) -> list[str]:
+def words(path: str, named: click.Parameter, value: str, places: dict[str, str]) -> list[str]:
     """The command with that value for that parameter, and something harmless for its other arguments."""
     command = every_command()[path]
     harmless = {"language": "english", "choice": "suggest", "role": "viewer", "mode": "off"}
+    harmless |= {place: places[place] for place in ("folder", "place")}
     arguments = [
         value if one is named else harmless.get(str(one.name), "x") for one in command.params if isinstance(one, click.Argument)
     ]
@@ -137,8 +157,8 @@ async def nothing_can_be_told(cms: Cms, key: str, alices: dict[str, str], named:
         if one.name not in named:
             continue
         real, invented = alices[str(one.name)], str(uuid4()) if one.name != "user" else "nobody"
-        about_real = await cms(*words(path, one, real), key=key)
-        about_none = await cms(*words(path, one, invented), key=key)
+        about_real = await cms(*words(path, one, real, alices), key=key)
+        about_none = await cms(*words(path, one, invented, alices), key=key)
 
         assert about_real.code in {0, 1}, (path, about_real.err)
         assert without(about_real, real) == without(about_none, invented), (path, one.name)
@@ -172,5 +192,5 @@ async def test_alice_herself_is_told_something(cms: Cms, cast: Cast, alices: dic
         (one,) = [named for at, named in cases() if at == path]
         value = alices[str(one.name)]
 
-        assert value in (await cms(*words(path, one, value), key=cast.alice.key)).out
+        assert value in (await cms(*words(path, one, value, alices), key=cast.alice.key)).out
         assert UUID(value)

@@ -119,7 +119,7 @@ def write_type(schema: Any, speech: dict[str, str]) -> str:
     if "anyOf" in schema:
         return " | ".join(dict.fromkeys(write_type(variant, speech) for variant in schema["anyOf"]))
     type_ = speech.get(kind, kind)
-    return type_ if inner is None else type_.format(write_type(inner, speech))
+    return type_.format(write_type(inner or {}, speech)) if "{}" in type_ else type_
 
 
 def write_text(text: str, indent: str = "") -> str:
