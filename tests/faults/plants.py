@@ -33,7 +33,7 @@ PLANTS = {
             new=" AND j.status = 'processing'",
         ),
         Change(file=_OUTBOX, old="ON l.lane = n.lane AND l.claim = n.claim", new="ON l.lane = n.lane"),
-        Change(file=_OUTBOX, old="WHERE l.lane = n.lane AND l.claim = n.claim", new="WHERE l.lane = n.lane"),
+        Change(file=_OUTBOX, old="WHERE l.lane = h.lane AND l.claim = h.claim", new="WHERE l.lane = h.lane"),
     ],
     "reaper": [
         # Nobody looks for the work of the dead.
@@ -64,8 +64,8 @@ PLANTS = {
         # A heartbeat that comes too late renews the lease.
         Change(
             file="cmserver/generation/leases/repository.py",
-            old=" AND last_heartbeat > now() - make_interval(secs => %(lease_seconds)s)\n    RETURNING id",
-            new="\n    RETURNING id",
+            old=" AND last_heartbeat > now() - make_interval(secs => %(lease_seconds)s) RETURNING id",
+            new=" RETURNING id",
         ),
     ],
 }

@@ -13,8 +13,6 @@ from tests.faults.plants import PLANTS, plant
 from tests.faults.storm import run_storm
 from tests.process.program import measured
 
-pytestmark = pytest.mark.slow
-
 
 class Hunt(msgspec.Struct, frozen=True, kw_only=True):
     """Storms that meet a planted fault, and words of the sentence that tells of it."""
@@ -37,6 +35,12 @@ def test_each_planted_fault_is_hunted():
     assert HUNTS.keys() == PLANTS.keys()
 
 
+@pytest.mark.parametrize("name", PLANTS)
+def test_the_program_still_has_what_is_planted_upon(tmp_path: Path, name: str):
+    assert plant(name, tmp_path) == tmp_path
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTS)
 def test_storms_find_the_planted_fault(base: Base, tmp_path: Path, name: str):
     hunt = HUNTS[name]
