@@ -109,6 +109,7 @@ read_code() {
 # read_way: `log`, and what differs at its ends as `text`. To find what was moved and changed at once git opens files: where a clone lacks them
 # (git fails, and was not ended), it is asked again for what was moved as it was.
 read_way() {
+    ended=0
     git_log -M || { [ "$ended" -gt 0 ] && [ "$ended" -le 128 ] && git_log -M100%; } || return 1
     log=$text
     git_code diff-tree -r -z --no-renames --name-status --no-ext-diff --no-textconv --no-relative --ignore-submodules=all \

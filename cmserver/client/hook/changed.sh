@@ -49,7 +49,7 @@ compare_index() {
 
 # find_base: what the work tree is compared with, as `base`. A ref that has no file of its own may be packed.
 find_base() {
-    base=HEAD packed=''
+    base=HEAD packed='' ended=0
     for text in remotes/origin/HEAD remotes/origin/main remotes/origin/master heads/main heads/master; do
         if [ ! -e "$common/refs/$text" ]; then
             [ -n "$packed" ] || packed_refs || return 1

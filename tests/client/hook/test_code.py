@@ -460,43 +460,67 @@ def test_what_a_wrapper_of_git_leaves_behind_holds_no_start(
 ):
     repository.git("checkout", "-q", "-b", "side")  # no ref of a usual name but a packed one
     repository.git("pack-refs", "--all")
-    start(repository.folder)
+    clone = start(repository.folder)[-1].headers["x-cmserver-clone"]
     repository.commit("Second")
     asked, pids = agent.home / "asked", agent.home / "pids"
-    wrap_git(agent, f'echo "$*" >>{asked}\ncase " $* " in *" {word} "*) sleep 600 & echo "$!" >>{pids}; wait ;; esac')
+    endless = f'while :; do echo x; done & echo "$!" >>{pids}; wait'
+    wrap_git(agent, f'echo "$*" >>{asked}\ncase " $* " in *" {word} "*) {endless} ;; esac')
     agent.limit(1)
     try:
-        started = start(repository.folder)[-1]
+        *told, started = start(repository.folder)
     finally:
         for pid in pids.read_text().split():
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
 
     assert started.path != CODE
+    assert [code.payload["cloneId"] for code in told] == [clone] * len(told)  # whatever was written meanwhile
     assert "-M100%" not in asked.read_text()
 
 
+@pytest.fixture
+def begin_shell(agent: Agent, shell: Path) -> Callable[[str], None]:
+    """From now on the hook's shell does this first, in Python; with nothing to do it is itself again."""
+
+    def change(code: str) -> None:
+        sh = agent.bin / "sh"
+        sh.unlink()
+        if not code:
+            sh.symlink_to(shell)
+            return
+        sh.write_text(f"#!{sys.executable}\nimport os, resource, signal, sys\n{code}\nos.execv('{shell}', ['sh', *sys.argv[1:]])\n")
+        sh.chmod(0o755)
+
+    return change
+
+
 def test_a_body_that_is_not_written_whole_is_not_sent_and_told_at_the_next_start(
-    agent: Agent, server: Recorder, repository: Repository, shell: Path, start: Callable[[Path], list[Sent]]
+    server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]], begin_shell: Callable[[str], None]
 ):
     (first,) = start(repository.folder)
     for number in range(500):
         repository.write(f"src/{number:050}.py", "a = 1\n")
     repository.commit("Second")
-    (agent.bin / "sh").unlink()
-    (agent.bin / "sh").write_text(f"""#!{sys.executable}
-import os, resource, signal, sys
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-os.execv("{shell}", ["sh", *sys.argv[1:]])
-""")
-    (agent.bin / "sh").chmod(0o755)
-    (cut,) = start(repository.folder)
-    (agent.bin / "sh").unlink()
-    (agent.bin / "sh").symlink_to(shell)
     server.reply = lambda sent: Reply(body=b'{"known":true}') if sent.path == CODE else Reply()
+    begin_shell("signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))")
+    (cut,) = start(repository.folder)
+    begin_shell("")
     code, _ = start(repository.folder)
 
     assert "x-cmserver-clone" not in cut.headers
     assert code.payload["cloneId"] == first.headers["x-cmserver-clone"]
     assert len(str(code.payload["log"])) + len(str(code.payload["diff"])) > 100_000
+
+
+def test_a_start_is_sent_where_what_git_says_cannot_be_kept(
+    repository: Repository, start: Callable[[Path], list[Sent]], begin_shell: Callable[[str], None]
+):
+    start(repository.folder)
+    repository.git("pack-refs", "--all")
+    repository.commit("Second")
+    begin_shell("os.mkdir(f'{os.path.dirname(sys.argv[1])}/state/code-said-{os.getpid()}')")
+
+    *_, started = start(repository.folder)
+
+    assert started.path != CODE
+    assert "x-cmserver-changed-files" not in started.headers
