@@ -79,6 +79,11 @@ class GitOutput:
         finally:
             timer.cancel()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether git ended by itself, once all is read: what it said last is not cut then, whether it failed or not."""
+        return self._process.wait() >= 0
+
     def _end(self) -> None:
         self.is_late = True
         self._process.kill()
@@ -144,11 +149,13 @@ def count_commits(folder: Path, limit: int) -> int:
 def read_commits(folder: Path, limit: int) -> Iterator[CommitText | None]:
     """The newest `limit` commits of the branch, newest first, no merges; None in the place of one by a bot or without a message.
 
-    Raises UnreadableRepository, also in the middle of a damaged one.
+    Where a part of the history is not in this clone, what has no parent here has no files: all there are would be its own. Raises
+    UnreadableRepository, in the middle of a damaged one after all that can be read.
     """
     boundary = secrets.token_hex(16)  # no file can be called so
     layout = f"--format={boundary}%x00%H%x00%an%x00%ae%x00%at%x00%B%x00"
-    with open_git(folder, *_LOG, f"--max-count={limit}", layout, "HEAD", "--") as out:
+    roots = ("-c", "log.showRoot=false") if is_shallow(folder) else ()
+    with open_git(folder, *roots, *_LOG, f"--max-count={limit}", layout, "HEAD", "--") as out:
         fields: list[bytes] = []
         for token in split_fields(out):
             if token.lstrip(b"\n") == boundary.encode():
@@ -157,7 +164,7 @@ def read_commits(folder: Path, limit: int) -> Iterator[CommitText | None]:
                 fields = []
             elif len(fields) < 5 or token.strip(b"\n"):
                 fields.append(token)
-        if fields:
+        if fields and out.is_whole:
             yield _parse_commit(fields)
 
 
@@ -177,7 +184,10 @@ def list_documents(folder: Path) -> dict[str, str]:
 
 
 def read_document(folder: Path, path: str, blob: str) -> DocumentText | None:
-    """The text of a document as it is in the repository, its beginning if it is long; None for one that is empty or no text."""
+    """The text of a document as it is in the repository, its beginning if it is long; None for one that is empty or no text.
+
+    Raises UnreadableRepository, also where this clone lacks it.
+    """
     with open_git(folder, "cat-file", "blob", blob) as out:
         content = out.read(_MAX_DOCUMENT_BYTES)
     if b"\0" in content:

@@ -36,7 +36,7 @@ await_branches() {
 list_branches() {
     run_git for-each-ref '--format=%(objectname) %(refname)' refs/heads refs/remotes >"state/code-refs-$$" || return 1
     refs="$(cksum <"state/code-refs-$$") $branch"
-    printf '%s\n' "$refs" >"state/code-refs-$$"
+    printf '%s\n' "$refs" >"state/code-refs-$$" || return 1
     [ "$before $refs" != "$commit $refs_told" ] || return 0
     set -- log --ignore-missing --max-count="$BRANCH_COMMITS" --no-show-signature --no-color --no-notes --no-ext-diff --no-textconv \
         --no-renames --no-relative --ignore-submodules=all --name-only --decorate=full --decorate-refs=refs/heads \

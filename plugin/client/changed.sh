@@ -1,11 +1,23 @@
 # shellcheck shell=sh
 # Which files a session's branch has changed: part of `hook`, which reads this file at a session's start.
 
-# forget_git: what the environment says of a repository, an index or a config is not said of this one.
+# forget_git: what the environment says of a repository, an index or a config is not said of this one. From here on git fetches nothing,
+# also not what a clone without its blobs lacks.
 forget_git() {
     for text in $(env | sed -n 's/^\(GIT_[A-Z0-9_]*\)=.*/\1/p'); do
         unset "$text"
     done
+    export GIT_ALLOW_PROTOCOL=none GIT_NO_LAZY_FETCH=1
+}
+
+# run_git WORDS...: git, in the time of `in_time`. What it says belongs into a file: a pipe stays open as long as any process that a wrapper
+# around git has left behind, whatever the guard ends. Each change of its config is one that may run a program.
+run_git() {
+    # shellcheck disable=SC2086  # words
+    $in_time git --no-optional-locks --no-pager -c core.fsmonitor=false \
+        -c core.hooksPath=/dev/null -c core.attributesFile=/dev/null -c log.showSignature=false -c gpg.program=false -c diff.external= \
+        -c mailmap.file= -c mailmap.blob= -c i18n.logOutputEncoding=UTF-8 \
+        -c diff.renameLimit=200 -c core.quotepath=off -C "$top" "$@"
 }
 
 # sweep_git: files of hooks that were killed while git spoke.
@@ -22,16 +34,26 @@ sweep_git() {
 changed_files() {
     changed='' index=$PWD/state/index-$$
     [ -n "$top" ] && command -v git >/dev/null && is_file "$git/index" || return 0
-    within "$READ_SECONDS" cp -- "$git/index" "$index" >/dev/null && touch -t 203712312359 "$index" && find_changed
-    rm -f "$index"
+    find_base && within "$READ_SECONDS" compare_index >"state/code-said-$$" && read_changed
+    rm -f "$index" "state/code-said-$$"
 }
 
-find_changed() {
-    base=HEAD packed=''
+# compare_index: in one process, which git takes over, so that a single guard ends all of it.
+compare_index() {
+    cp -- "$git/index" "$index" >/dev/null && touch -t 203712312359 "$index" || return 1
+    export GIT_INDEX_FILE="$index"
+    in_time=exec
+    # shellcheck disable=SC2086  # two words
+    run_git -c core.trustctime=true -c core.checkStat=default diff-index --no-ext-diff --ignore-submodules --name-only $base --
+}
+
+# find_base: what the work tree is compared with, as `base`. A ref that has no file of its own may be packed.
+find_base() {
+    base=HEAD packed='' ended=0
     for text in remotes/origin/HEAD remotes/origin/main remotes/origin/master heads/main heads/master; do
-        if [ ! -e "$common/refs/$text" ]; then # it may be packed
-            [ -n "$packed" ] || packed=$(packed_refs)
-            case $nl$packed$nl in
+        if [ ! -e "$common/refs/$text" ]; then
+            [ -n "$packed" ] || packed_refs || return 1
+            case $nl$packed in
                 *"${nl}refs/$text$nl"*) ;;
                 *) continue ;;
             esac
@@ -39,14 +61,23 @@ find_changed() {
         base="--merge-base refs/$text"
         break
     done
-    text=$(
-        export GIT_ALLOW_PROTOCOL=none GIT_INDEX_FILE="$index"
-        # shellcheck disable=SC2086  # two words
-        within "$READ_SECONDS" git --no-optional-locks -c core.fsmonitor=false -c core.quotepath=off -c core.trustctime=true \
-            -c core.checkStat=default -C "$top" \
-            diff-index --no-ext-diff --ignore-submodules --name-only $base -- && echo
-    )
-    [ $? -eq 0 ] && [ "${#text}" -le "$ANSWER_BYTES" ] || return 0
+}
+
+packed_refs() {
+    in_time="within $READ_SECONDS"
+    run_git for-each-ref '--format=%(refname)' refs/remotes/origin/HEAD refs/remotes/origin/main refs/remotes/origin/master \
+        refs/heads/main refs/heads/master >"state/code-said-$$"
+    [ "$ended" -le 128 ] || return 1
+    packed=none$nl
+    while IFS= read -r line; do
+        packed=$packed$line$nl
+    done <"state/code-said-$$"
+}
+
+read_changed() {
+    [ -s "state/code-said-$$" ] || return 0
+    text=$(head -c $((ANSWER_BYTES + 1)) "state/code-said-$$")
+    [ "${#text}" -le "$ANSWER_BYTES" ] || return 0
     set -f
     IFS=$nl
     for line in $text; do
@@ -58,10 +89,4 @@ find_changed() {
     done
     IFS=" $tab$nl"
     set +f
-}
-
-packed_refs() {
-    within "$READ_SECONDS" git -C "$top" for-each-ref '--format=%(refname)' refs/remotes/origin/HEAD refs/remotes/origin/main \
-        refs/remotes/origin/master refs/heads/main refs/heads/master
-    echo none
 }

@@ -47,15 +47,15 @@ tell_code() {
         return 0
     fi
     # A server that does not know how the clone got here would mark what may not be so.
-    read_code
+    read_code || news=cut
     if [ -z "$news" ]; then
         :
-    elif [ "$now" -ge "$until" ] && post_code; then
+    elif [ "$news" = yes ] && [ "$now" -ge "$until" ] && post_code; then
         note_code
     else
         clone=''
     fi
-    rm -f "state/code-$$" "state/code-refs-$$" "state/code-unmerged-$$" "state/code-others-$$"
+    rm -f "state/code-$$" "state/code-said-$$" "state/code-refs-$$" "state/code-unmerged-$$" "state/code-others-$$"
 }
 
 # tell_at_prompt: once of a commit. Branches are asked at a start only, where something is told of them: the next one finds `refs` to be
@@ -68,15 +68,13 @@ tell_at_prompt() {
     . ./changed.sh
     forget_git
     in_time="within $READ_SECONDS" refs=''
-    if command -v git >/dev/null && command -v base64 >/dev/null && read_way; then
+    if command -v git >/dev/null && command -v base64 >/dev/null && read_way &&
         printf '{"cloneId":"%s","before":"%s","head":"%s","log":"%s","diff":"%s"}' \
-            "$clone" "$before" "$commit" "$log" "$text" >"state/code-$$"
-        if post_code; then
-            note_code
-            return 0
-        fi
+            "$clone" "$before" "$commit" "$log" "$text" >"state/code-$$" && post_code; then
+        note_code
+        return 0
     fi
-    rm -f "state/code-$$"
+    rm -f "state/code-$$" "state/code-said-$$"
     printf '%s\n%s\n%s\n%s\n%s\n' "$top" "$clone" "$before" "$refs_told" "$commit" >"$note"
     clone=''
 }
@@ -85,25 +83,17 @@ note_code() {
     printf '%s\n%s\n%s\n%s\n\n' "$top" "$clone" "$commit" "$refs" >"$note"
 }
 
-# git_code WORDS...: what git says, as base64 in `text`, and in the file `state/code-$$`; false where it does not say it in time.
+# git_code WORDS...: what git says, as base64 in `text`; false where it does not say it in time. It has a file of its own, into which it may
+# still write when nobody waits for it any more.
 git_code() {
     text=''
-    run_git "$@" >"state/code-$$" || return 1
-    [ $(($(wc -c <"state/code-$$") + 0)) -le "$CODE_BYTES" ] || return 1
-    text=$(base64 <"state/code-$$" | tr -d '\n')
+    run_git "$@" >"state/code-said-$$" || return 1
+    [ $(($(wc -c <"state/code-said-$$") + 0)) -le "$CODE_BYTES" ] || return 1
+    text=$(base64 <"state/code-said-$$" | tr -d '\n')
 }
 
-# run_git WORDS...: git, in the time of `in_time`.
-run_git() {
-    # shellcheck disable=SC2086  # words
-    GIT_ALLOW_PROTOCOL=none GIT_NO_LAZY_FETCH=1 $in_time git --no-optional-locks --no-pager -c core.fsmonitor=false \
-        -c core.hooksPath=/dev/null -c core.attributesFile=/dev/null -c log.showSignature=false -c gpg.program=false -c diff.external= \
-        -c mailmap.file= -c mailmap.blob= -c i18n.logOutputEncoding=UTF-8 \
-        -c diff.renameLimit=200 -c core.quotepath=off -C "$top" "$@"
-}
-
-# read_code: the body of the request into the file `state/code-$$`; `news` is empty where there is nothing to tell. Each change of
-# git's config above is one that may run a program.
+# read_code: the body of the request into the file `state/code-$$`, false where it could not be written whole; `news` is empty where there is
+# nothing to tell.
 read_code() {
     news='' way='' log='' text='' branches='' in_time="within $READ_SECONDS"
     if command -v git >/dev/null && command -v base64 >/dev/null; then
@@ -111,17 +101,28 @@ read_code() {
         { [ "$before" != "$commit" ] && ! read_way; } || way=",\"log\":\"$log\",\"diff\":\"$text\""
         await_branches
     fi
-    [ "$before $refs_told" = "$commit $refs" ] || news=yes
+    [ "$before $refs_told" != "$commit $refs" ] || return 0
+    news=yes
     printf '{"cloneId":"%s","before":"%s","head":"%s"%s}' "$clone" "$before" "$commit" "$way$branches" >"state/code-$$"
 }
 
+# read_way: `log`, and what differs at its ends as `text`. To find what was moved and changed at once git opens files: where a clone lacks them
+# (git fails, and was not ended), it is asked again for what was moved as it was.
 read_way() {
-    git_code log --left-right --topo-order --reverse --max-count="$CODE_COMMITS" --no-merges --no-show-signature --no-ext-diff \
-        --no-textconv --no-notes --no-color --no-relative --ignore-submodules=all --raw -z -M --no-rename-empty \
-        '--format=%m%x00%H%x00%an%x00%at%x00' "$before...$commit" -- || return 1
+    ended=0
+    git_log -M || { [ "$ended" -gt 0 ] && [ "$ended" -le 128 ] && git_log -M100%; } || return 1
     log=$text
     git_code diff-tree -r -z --no-renames --name-status --no-ext-diff --no-textconv --no-relative --ignore-submodules=all \
         "$before" "$commit" --
+}
+
+# git_log RENAMES: a commit whose parents are not in a shallow clone would claim all files that there are.
+git_log() {
+    roots=true
+    [ ! -e "$common/shallow" ] || roots=false
+    git_code -c log.showRoot="$roots" log --left-right --topo-order --reverse --max-count="$CODE_COMMITS" --no-merges --no-show-signature --no-ext-diff \
+        --no-textconv --no-notes --no-color --no-relative --ignore-submodules=all --raw -z "$1" --no-rename-empty \
+        '--format=%m%x00%H%x00%an%x00%at%x00' "$before...$commit" --
 }
 
 # post_code: false where the server did not take it; then it is told again at the next start.
@@ -130,7 +131,7 @@ post_code() {
     [ -n "$begins" ] || n=$CODE_PROMPT_SECONDS
     answer=$(ask "$n" POST /v1/code "state/code-$$")
     ended=$?
-    rm -f "state/code-$$"
+    rm -f "state/code-$$" "state/code-said-$$"
     split_answer "$answer"
     status=${line%% *}
     judge "$ended" "$status" "${line#* }"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import sys
 from base64 import b64decode
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -369,3 +373,154 @@ def test_nothing_of_the_repository_is_run(
 
     assert b"src/pay.py" in b64decode(str(code.payload["log"]))
     assert not trap.exists()
+
+
+def wrap_git(agent: Agent, script: str) -> None:
+    """From now on the hook's git is a program around it."""
+    real = shutil.which("git")
+    (agent.bin / "git").write_text(f'#!/bin/sh\n{script}\nexec {real} "$@"\n')
+    (agent.bin / "git").chmod(0o755)
+
+
+def test_a_clone_without_blobs_tells_what_was_moved_as_it_was_and_fetches_nothing(
+    agent: Agent, server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]]
+):
+    repository.git("config", "uploadpack.allowFilter", "true")
+    repository.git("config", "uploadpack.allowAnySHA1InWant", "true")
+    repository.write("src/a.py", "".join(f"a_{line} = {line}\n" for line in range(20)))
+    repository.commit("Second")
+    repository.git("clone", "-q", "--filter=blob:none", f"file://{repository.folder}", str(agent.home / "partial"))
+    partial = Repository.at(agent.home / "partial")
+    start(partial.folder)
+    repository.git("mv", "src/pay.py", "src/core.py")
+    repository.commit("Move")
+    for number in range(2):
+        repository.git("mv", f"src/{'ab'[number]}.py", f"src/{'bc'[number]}.py")
+        repository.write(f"src/{'bc'[number]}.py", "".join(f"a_{line} = {line}\n" for line in range(number + 1, 20)))
+        repository.commit("Move and change")
+    partial.pull()
+    lacking = partial.git("rev-list", "--objects", "--missing=print", "--all")
+    server.reply = lambda sent: Reply(body=b'{"known":true}') if sent.path == CODE else Reply()
+
+    code, _ = start(partial.folder)
+
+    log, diff = (b64decode(str(code.payload[name])) for name in ("log", "diff"))
+    assert b" R100\0src/pay.py\0src/core.py\0" in log
+    assert b" D\0src/a.py\0" in log
+    assert set(diff.split(b"\0")[1::2]) == {b"src/pay.py", b"src/core.py", b"src/a.py", b"src/c.py"}
+    assert "?" in lacking
+    assert partial.git("rev-list", "--objects", "--missing=print", "--all") == lacking
+
+
+def test_a_commit_without_its_parents_in_a_shallow_clone_claims_no_files(
+    agent: Agent, server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]]
+):
+    repository.git("clone", "-q", "--depth=1", f"file://{repository.folder}", str(agent.home / "shallow"))
+    shallow = Repository.at(agent.home / "shallow")
+    start(shallow.folder)
+    for number in range(2):
+        repository.write("src/pay.py", f"a = {number}00\n")
+        repository.commit()
+    shallow.git("fetch", "-q", "--depth=1", "origin", "HEAD")
+    shallow.git("reset", "-q", "--hard", "FETCH_HEAD")
+    server.reply = lambda sent: Reply(body=b'{"known":true}') if sent.path == CODE else Reply()
+
+    code, _ = start(shallow.folder)
+
+    log, diff = (b64decode(str(code.payload[name])) for name in ("log", "diff"))
+    assert b">\0" in log
+    assert b"src/pay.py" not in log
+    assert diff == b"M\0src/pay.py\0"
+
+
+def test_no_call_of_git_may_fetch(
+    agent: Agent,
+    repository: Repository,
+    start: Callable[[Path], list[Sent]],
+    prompt: Callable[[], tuple[list[Sent], dict[str, object]]],
+):
+    asked = agent.home / "asked"
+    wrap_git(agent, f"printf '%s\\n' \"${{GIT_NO_LAZY_FETCH:-}} ${{GIT_ALLOW_PROTOCOL:-}} $*\" >>{asked}")
+    start(repository.folder)
+    repository.git("branch", "side")
+    repository.commit("Second")
+    start(repository.folder)
+    repository.commit("Third")
+    prompt()
+
+    calls = asked.read_text().splitlines()
+    for word in ("for-each-ref", "diff-index", "log", "diff-tree"):
+        assert [call for call in calls if f" {word} " in call]
+    assert [call for call in calls if not call.startswith("1 none ")] == []
+
+
+@pytest.mark.parametrize("word", ["for-each-ref", "diff-index", "log", "diff-tree", "--no-pager"])
+def test_what_a_wrapper_of_git_leaves_behind_holds_no_start(
+    agent: Agent, server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]], word: str
+):
+    repository.git("checkout", "-q", "-b", "side")  # no ref of a usual name but a packed one
+    repository.git("pack-refs", "--all")
+    clone = start(repository.folder)[-1].headers["x-cmserver-clone"]
+    repository.commit("Second")
+    asked, pids = agent.home / "asked", agent.home / "pids"
+    endless = f'while :; do echo x; done & echo "$!" >>{pids}; wait'
+    wrap_git(agent, f'echo "$*" >>{asked}\ncase " $* " in *" {word} "*) {endless} ;; esac')
+    agent.limit(1)
+    try:
+        *told, started = start(repository.folder)
+    finally:
+        for pid in pids.read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+    assert started.path != CODE
+    assert [code.payload["cloneId"] for code in told] == [clone] * len(told)  # whatever was written meanwhile
+    assert "-M100%" not in asked.read_text()
+
+
+@pytest.fixture
+def begin_shell(agent: Agent, shell: Path) -> Callable[[str], None]:
+    """From now on the hook's shell does this first, in Python; with nothing to do it is itself again."""
+
+    def change(code: str) -> None:
+        sh = agent.bin / "sh"
+        sh.unlink()
+        if not code:
+            sh.symlink_to(shell)
+            return
+        sh.write_text(f"#!{sys.executable}\nimport os, resource, signal, sys\n{code}\nos.execv('{shell}', ['sh', *sys.argv[1:]])\n")
+        sh.chmod(0o755)
+
+    return change
+
+
+def test_a_body_that_is_not_written_whole_is_not_sent_and_told_at_the_next_start(
+    server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]], begin_shell: Callable[[str], None]
+):
+    (first,) = start(repository.folder)
+    for number in range(500):
+        repository.write(f"src/{number:050}.py", "a = 1\n")
+    repository.commit("Second")
+    server.reply = lambda sent: Reply(body=b'{"known":true}') if sent.path == CODE else Reply()
+    begin_shell("signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))")
+    (cut,) = start(repository.folder)
+    begin_shell("")
+    code, _ = start(repository.folder)
+
+    assert "x-cmserver-clone" not in cut.headers
+    assert code.payload["cloneId"] == first.headers["x-cmserver-clone"]
+    assert len(str(code.payload["log"])) + len(str(code.payload["diff"])) > 100_000
+
+
+def test_a_start_is_sent_where_what_git_says_cannot_be_kept(
+    repository: Repository, start: Callable[[Path], list[Sent]], begin_shell: Callable[[str], None]
+):
+    start(repository.folder)
+    repository.git("pack-refs", "--all")
+    repository.commit("Second")
+    begin_shell("os.mkdir(f'{os.path.dirname(sys.argv[1])}/state/code-said-{os.getpid()}')")
+
+    *_, started = start(repository.folder)
+
+    assert started.path != CODE
+    assert "x-cmserver-changed-files" not in started.headers
