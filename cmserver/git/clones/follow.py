@@ -36,8 +36,8 @@ async def follow_clone(
 
     Returns whether the way is known, and the head that is known of the clone from now on.
 
-    `diff` is what differs between the two. With None for the commits, or with too many, nothing is known of the files from now on. A
-    way to the head that was told last was told before. One that begins elsewhere changes nothing: the next is to begin at that head.
+    `diff` is what differs between the two. With None for the commits, or with too many, nothing is known of the files from now on.
+    A way to the head that was told last was told before. One that begins elsewhere changes nothing: the next begins at that head.
     """
     there = await repository.lock(conn, team_id, project_id, clone_id)
     before, head = way

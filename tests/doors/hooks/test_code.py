@@ -59,6 +59,13 @@ async def test_a_line_whose_file_is_gone_says_so_in_that_clone_and_in_no_other(
     await make.observation(
         project=cast.alice.project, title="The queue is fair", files_modified=["src/queue.py"], created_at=EARLIER
     )
+    await make.observation(
+        project=cast.alice.project,
+        title="The lock is first",
+        files_modified=["src/pay.py"],
+        files_read=["src/pay.py"],
+        created_at=EARLIER,
+    )
     ours, theirs = uuid4(), uuid4()
 
     answer = await tell(ours, **removal())
@@ -66,7 +73,8 @@ async def test_a_line_whose_file_is_gone_says_so_in_that_clone_and_in_no_other(
     assert answer.json() == {"known": True, "head": NEXT}
     text = await start(client, cast, ours, "s1")
     assert "takes the lock first now (src/pay.py was removed in bbbbbbb, by Ann) ~" in text
-    assert text.count("(src/") == 1
+    assert "The lock is first (src/pay.py was removed in bbbbbbb, by Ann) ~" in text
+    assert text.count("(src/") == 2
     assert "was removed" not in await start(client, cast, theirs, "s2")
     assert "was removed" not in await start(client, cast, ours, "s3", HEAD)  # of which it could not tell yet
 
