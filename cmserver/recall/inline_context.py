@@ -9,6 +9,7 @@ import msgspec
 
 from cmserver.access.model import Principal, Project
 from cmserver.base.sql import Conn
+from cmserver.git.clones.marks import CodeMark
 from cmserver.observations.model import Observation, estimate_tokens
 from cmserver.observations.plain import fence, index_line
 from cmserver.observations.read import audit_read
@@ -18,12 +19,13 @@ from cmserver.recall.receipts import repository as receipts
 
 
 class InlineLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line about an observation or a turn; `figures` are why it is shown."""
+    """A line about an observation or a turn; `figures` are why it is shown, and its mark is not in its text."""
 
     number: int
     created_at: datetime
     text: str
     is_summary: bool = False
+    code_mark: CodeMark | None = None
     figures: Mapping[str, object] = {}
 
 
@@ -50,13 +52,18 @@ async def render_inline_context(
 ) -> Context | None:
     """Render the first `max_lines` lines that the session has not seen, below `heading`; None when nothing is new.
 
-    A prompt may be told what the session's index listed among much else: it points to the lines that matter now. The lines'
-    figures go into the receipt, as do `criteria`.
+    A prompt may be told what the session's index listed among much else: it points to the lines that matter now. A line that was
+    told is new when its mark says something else: a file was removed since, not only changed once more. The lines' figures and the
+    kinds of their marks go into the receipt, as do `criteria`.
     """
     team_id = principal.team_id
     seen = set[int]()
     if request.session_id and lines:
         seen = await receipts.shown_numbers(conn, team_id, request.session_id, inline=request.reason == "prompt")
+        marks = {line.number: line.code_mark.kind for line in lines if line.code_mark and line.number in seen}
+        if request.session_id and marks:
+            told = await receipts.told_marks(conn, team_id, request.session_id, list(marks))
+            seen -= {number for number, kind in marks.items() if told.get(number) != kind}
     unseen = [line for line in lines if line.number not in seen]
     shown, omitted = unseen[:max_lines], [line.number for line in unseen[max_lines:]]
     if not shown:
@@ -64,7 +71,7 @@ async def render_inline_context(
     # The session's index already explained how to read more; repeating it would cost more than the lines.
     has_index = request.session_id is not None and await receipts.last_index_at(conn, team_id, request.session_id) is not None
     footer = [] if has_index else [fetch_instructions(request.reader)]
-    text = fence([f"{heading}\n", *(f"{line.text}\n" for line in shown), *footer])
+    text = fence([f"{heading}\n", *(f"{line.text}{line.code_mark.text if line.code_mark else ''}\n" for line in shown), *footer])
     numbers = [line.number for line in shown]
     receipt = NewReceipt(
         reason=request.reason,
@@ -76,8 +83,13 @@ async def render_inline_context(
         left_out_count=len(omitted),
         tokens=estimate_tokens(text),
         chars=len(text),
-        details={**criteria, "lines": [{"number": line.number, **line.figures} for line in shown]},
+        details={**criteria, "lines": [_explain(line) for line in shown]},
     )
     await receipts.insert(conn, team_id, project.id, receipt)
     await audit_read(conn, principal, project.id, request.reason, shown)
     return Context(text=text, numbers=numbers, tokens=receipt.tokens)
+
+
+def _explain(line: InlineLine) -> dict[str, object]:
+    mark = {"mark": line.code_mark.kind} if line.code_mark else {}
+    return {"number": line.number, **line.figures, **mark}

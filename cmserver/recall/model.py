@@ -235,6 +235,13 @@ class ShownReceipt(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
+class ToldMark(msgspec.Struct, frozen=True, kw_only=True):
+    """What the mark of a line said when it was told; None where it had none."""
+
+    number: int
+    mark: str | None
+
+
 class Receipt(NewReceipt, frozen=True, kw_only=True):
     """A receipt as it is stored."""
 

@@ -24,7 +24,7 @@ from cmserver.base.sentences import split_sentences
 from cmserver.base.sql import Conn
 from cmserver.base.text import PROMPT_MOST, UNSEGMENTED
 from cmserver.embeddings.model import QueryVector
-from cmserver.git.clones.marks import CodeMarks
+from cmserver.git.clones.marks import CodeMarks, find_only_file
 from cmserver.git.clones.read_marks import read_marks
 from cmserver.observations import repository as observations
 from cmserver.recall import repository
@@ -101,12 +101,14 @@ class NearSentence(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence of a turn, or an observation, how near it is, and how far that is above the threshold.
 
     `text` of an observation is the sentence beside its title that has more of the prompt's words; empty without one. `ended_at` is
-    when its turn ended.
+    when its turn ended, `files` are those that this one changed, and `commits` those that it made.
     """
 
     number: int
     created_at: datetime
     ended_at: datetime | None = None
+    files: Sequence[str] = ()
+    commits: Sequence[str] = ()
     nearness: float
     margin: float
     text: str = ""
@@ -261,6 +263,8 @@ class _Gate:
                 number=turn.number,
                 created_at=turn.created_at,
                 ended_at=turn.ended_at,
+                files=turn.files,
+                commits=turn.commits,
                 nearness=nearness,
                 margin=nearness - least,
                 text=text,
@@ -340,12 +344,13 @@ async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence],
     for number, group in by_number.items():
         figures = {"margin": round(group[0].margin, 2)}
         if number in rows:
-            line = observation_line(rows[number], figures)
+            row = rows[number]
+            line = observation_line(row, figures)
             more = f" {quote(group[0].text, SENTENCE_CHARS)}" if group[0].text else ""
             more += f" (later: #{later_rules[number]})" if number in later_rules else ""
-            files = rows[number].files_modified or []
-            more += code.describe(files if len(files) == 1 else [], line.text + more, line.created_at)
-            lines.append(msgspec.structs.replace(line, text=line.text + more))
+            only_file = find_only_file([*(row.files_modified or []), *(row.files_read or [])])
+            mark = code.find(only_file, line.text + more, line.created_at)
+            lines.append(msgspec.structs.replace(line, text=line.text + more, code_mark=mark))
         elif group[0].observation_id is None:
             in_order = sorted(group, key=lambda it: it.place)
             sides = [" … ".join(it.text for it in in_order if it.is_user is is_user) for is_user in (True, False)]
@@ -354,9 +359,9 @@ async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence],
             if ends := sorted({end for it in group if (end := later.get((number, it.text)))}):
                 text += f" (later: {', '.join(f'#{end}' for end in ends)})"
             created_at = group[0].created_at
-            text += code.describe([], text, group[0].ended_at)
-            day = f"{created_at.astimezone(UTC):%Y-%m-%d}"
-            lines.append(InlineLine(number=number, created_at=created_at, text=f"#{number} {day} turn {text}", figures=figures))
+            mark = code.find(find_only_file(group[0].files), text, group[0].ended_at, own_commits=group[0].commits)
+            text = f"#{number} {created_at.astimezone(UTC):%Y-%m-%d} turn {text}"
+            lines.append(InlineLine(number=number, created_at=created_at, text=text, code_mark=mark, figures=figures))
     return sorted(lines, key=lambda line: (line.created_at, line.number), reverse=True)
 
 

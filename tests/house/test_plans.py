@@ -30,7 +30,7 @@ from cmserver.observations.repository import NEWEST, SUMMARIES_OF_SESSIONS, by_n
 from cmserver.ops.doctor.repository import FACTS
 from cmserver.ops.metrics.repository import JOB_COUNTS
 from cmserver.recall import repository as index
-from cmserver.recall.receipts.repository import SHOWN_NUMBERS, last_index_at
+from cmserver.recall.receipts.repository import SHOWN_NUMBERS, TOLD_MARKS, last_index_at
 from cmserver.recall.search import repository as search
 from cmserver.recall.search.model import Filters
 from cmserver.recall.timeline import repository as timeline
@@ -547,8 +547,8 @@ async def test_what_a_session_was_shown_is_read_from_its_receipts_alone(db: Db, 
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
         await conn.execute("VACUUM ANALYZE context_injections")
 
-    for query in (SHOWN_NUMBERS, last_index_at.query):
-        told = await plan(db, cast.alice.team_id, query.text, {**whose, "inline": True})
+    for query in (SHOWN_NUMBERS, TOLD_MARKS, last_index_at.query):
+        told = await plan(db, cast.alice.team_id, query.text, {**whose, "inline": True, "numbers": [1]})
 
         assert "context_injections_session" in told, told
         assert "Seq Scan" not in told, told

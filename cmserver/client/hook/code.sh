@@ -11,7 +11,7 @@ CODE_COMMITS=501  # one more than the server follows
 # run, and nothing is fetched. What git cannot say in time is not known, and the server marks nothing then; at a prompt it is not told,
 # and the next start tells of the whole way.
 tell_code() {
-    clone='' told=''
+    clone='' told='' noted=''
     case $top in
         '' | *"$nl"*) return 0 ;;
     esac
@@ -80,7 +80,7 @@ tell_at_prompt() {
 }
 
 note_code() {
-    printf '%s\n%s\n%s\n%s\n\n' "$top" "$clone" "$commit" "$refs" >"$note"
+    printf '%s\n%s\n%s\n%s\n\n' "$top" "$clone" "${noted:-$commit}" "$refs" >"$note"
 }
 
 # git_code WORDS...: what git says, as base64 in `text`; false where it does not say it in time. It has a file of its own, into which it may
@@ -141,6 +141,11 @@ post_code() {
         refused) clone='' && return 0 ;; # it will never take it: the clone begins anew
         *) return 1 ;;
     esac
+    case $first in
+        *'"head":"'*) noted=${first#*'"head":"'} && noted=${noted%%\"*} ;;
+    esac
+    # An answer was lost before: the server is elsewhere, nothing was changed there, and the next way begins where it is.
+    [ "${noted:-$commit}" = "$commit" ] || { refs='' && return 0; }
     case $first in
         *'"known":false'*)
             [ -n "$unknown" ] ||

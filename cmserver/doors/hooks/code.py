@@ -43,11 +43,11 @@ async def take_code_changes(
     way = (changes.before, changes.head)
     places = await _place_commits(changes.branches, headers.git_branch, size_bytes)
     team_id = principal.team_id
-    is_known = await taker.db.in_tenant(
+    is_known, head = await taker.db.in_tenant(
         team_id,
         lambda conn: follow_clone(conn, team_id, project.id, changes.clone_id, way, commits, diff, places),
     )
-    return CodeChangesOut(known=is_known)
+    return CodeChangesOut(known=is_known, head=head)
 
 
 async def _place_commits(branches: BranchesIn | None, head_branch: str, size_bytes: int) -> CommitPlaces:

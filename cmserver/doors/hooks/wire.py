@@ -44,6 +44,11 @@ class CodeChangesIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
 
 
 class CodeChangesOut(msgspec.Struct, frozen=True, kw_only=True):
-    """`known` is whether what became of the clone's files is known from now on; where not, no line is marked."""
+    """`known` is whether what became of the clone's files is known from now on; where not, no line is marked.
+
+    `head` is the commit up to which the server knows the clone, and at which the next way begins. Where this way began elsewhere it
+    is another one than was sent, and nothing was changed.
+    """
 
     known: bool
+    head: str

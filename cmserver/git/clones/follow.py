@@ -31,24 +31,26 @@ async def follow_clone(
     commits: Sequence[CommitChanges] | None,
     diff: Mapping[str, str],
     places: CommitPlaces,
-) -> bool:
+) -> tuple[bool, str]:
     """Note what these commits did, the oldest first, on this way from one head to another, and where those are that are not merged.
 
-    Returns whether the way is known.
+    Returns whether the way is known, and the head that is known of the clone from now on.
 
-    `diff` is what differs between the two. With None for the commits, with too many, or where the way does not begin at the head
-    that was told last, nothing is known of the files from now on. A way to that head was told before.
+    `diff` is what differs between the two. With None for the commits, or with too many, nothing is known of the files from now on.
+    A way to the head that was told last was told before. One that begins elsewhere changes nothing: the next begins at that head.
     """
     there = await repository.lock(conn, team_id, project_id, clone_id)
     before, head = way
     changes: CommittedChanges = there.changes if there is not None else {}
     is_known = there is not None and there.head == head
     if not is_known:
-        is_known = commits is not None and len(commits) <= COMMITS_MOST and (there is None or there.head == before)
+        if there is not None and there.head != before:
+            return False, there.head
+        is_known = commits is not None and len(commits) <= COMMITS_MOST
         changes = apply_commits(changes, commits, diff) if commits is not None and is_known else {}
     await repository.keep(conn, team_id, project_id, clone_id, head, changes, places)
     await repository.drop_old(conn, team_id, project_id)
-    return is_known
+    return is_known, head
 
 
 def apply_commits(

@@ -6,8 +6,11 @@ Precision before recall: a mark says what a commit of this clone's own history d
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Literal
+
+import msgspec
 
 from cmserver.git.clones.follow import is_gone
 from cmserver.git.clones.model import HASH_CHARS, CommittedChange, CommittedChanges
@@ -21,6 +24,13 @@ _SHORT_HASH, _NAME_CHARS, _PATH_CHARS = 7, 40, 100
 _MAX_MOVES = 20
 
 
+class CodeMark(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a file of a line. `text` has a space before it."""
+
+    kind: Literal["removed", "moved", "changed"]
+    text: str
+
+
 class CodeMarks:
     """What commits did to the files of a clone."""
 
@@ -28,16 +38,21 @@ class CodeMarks:
         self._changes = changes
 
     def describe(self, files: Sequence[str], text: str, at: datetime | None, *, own_commits: Sequence[str] = ()) -> str:
-        """The mark of a line of that time, with a space before it; "" for none, and for a line without a time.
+        """The text of the mark, with a space before it; "" for none."""
+        mark = self.find(files, text, at, own_commits=own_commits)
+        return mark.text if mark else ""
+
+    def find(self, files: Sequence[str], text: str, at: datetime | None, *, own_commits: Sequence[str] = ()) -> CodeMark | None:
+        """The mark of a line of that time; None for none, and for a line without a time.
 
         `files` are those that the line is about, by their paths in the project; besides them it is about those whose path its text
         has. `at` is when its turn ended: what a commit did before is no news to the line. `own_commits` are those that its turn
         made. A file that is gone comes before one that was changed.
         """
         if not self._changes or at is None:
-            return ""
+            return None
         moment = at.timestamp()
-        gone: list[str] = []
+        gone: list[CodeMark] = []
         changed: list[str] = []
         for path in dict.fromkeys([*files, *_PATH.findall(text)]):
             done = self._changes.get(path, ())
@@ -46,35 +61,42 @@ class CodeMarks:
                 continue
             if is_gone(done):
                 if not is_gone(done[: -len(since)]):  # else it was gone at that time
-                    gone.append(self._describe_gone(path, done[-1]))
+                    gone.append(self._find_gone(path, done[-1]))
             # The first commit after it may hold just what the line tells, as a squash of those of its turn does, unless the clone
             # has one of these. A file that went and came back may be what it was.
             elif len(since) > (0 if _has_one(done, own_commits) else 1) and not any(change.kind in {"D", "R"} for change in since):
                 changed.append(f"{_shown(path)} was changed since, last in {_commit(done[-1])}")
         if gone:
             more = f"; {len(gone) - 1} more of its files are gone" if len(gone) > 1 else ""
-            return f" ({gone[0]}{more})"
-        return f" ({changed[0]})" if changed else ""
+            return CodeMark(kind=gone[0].kind, text=f" ({gone[0].text}{more})")
+        return CodeMark(kind="changed", text=f" ({changed[0]})") if changed else None
 
-    def _describe_gone(self, path: str, change: CommittedChange) -> str:
-        """What became of the file, through all its moves."""
+    def _find_gone(self, path: str, change: CommittedChange) -> CodeMark:
+        """What became of the file, through all its moves, without the signs around it."""
         if change.kind == "D":
-            return f"{_shown(path)} was removed in {_commit(change)}"
+            return CodeMark(kind="removed", text=f"{_shown(path)} was removed in {_commit(change)}")
         target, last = change.to, change
         for _ in range(_MAX_MOVES):
             done = self._changes.get(target)
             if done is None:
                 break
             if not is_gone(done):
-                return f"{_shown(path)} was moved to {_shown(target)} in {_commit(last)}"
+                return CodeMark(kind="moved", text=f"{_shown(path)} was moved to {_shown(target)} in {_commit(last)}")
             if done[-1].kind == "D":
-                return f"{_shown(path)} was moved to {_shown(change.to)}, which was removed in {_commit(done[-1])}"
+                moved = f"{_shown(path)} was moved to {_shown(change.to)}"
+                return CodeMark(kind="removed", text=f"{moved}, which was removed in {_commit(done[-1])}")
             target, last = done[-1].to, done[-1]
-        return f"{_shown(path)} was moved in {_commit(change)}"
+        return CodeMark(kind="moved", text=f"{_shown(path)} was moved in {_commit(change)}")
 
 
 NO_MARKS = CodeMarks({})
 """Where nothing is known of a clone."""
+
+
+def find_only_file(files: Iterable[str]) -> list[str]:
+    """The file that these are; none of several, of which a line is about those that its words name."""
+    names = list(dict.fromkeys(files))
+    return names if len(names) == 1 else []
 
 
 def _has_one(done: Sequence[CommittedChange], commits: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.git.clones.branches import NO_BRANCH_MARKS, BranchMarks
-from cmserver.git.clones.marks import NO_MARKS, CodeMarks
+from cmserver.git.clones.marks import NO_MARKS, CodeMarks, find_only_file
 from cmserver.reading.own_words import own_words
 from cmserver.reading.text import ACCEPTED_PLAN
 from cmserver.recall import model
@@ -179,8 +179,7 @@ def _mark_code(source: IndexInput) -> IndexInput:
     ids = {turn.number: turn.id for turn in source.turns}
 
     def mark(row: model.IndexRow) -> model.IndexRow:
-        files = row.files if len(row.files) == 1 else []  # of several the one that it is about is in its title
-        code_mark = source.code.describe(files, row.title, row.created_at)
+        code_mark = source.code.describe(find_only_file(row.files), row.title, row.created_at)
         if row.turn_number in ids and layout.section_of(row) != layout.INSTRUCTIONS:  # a rule holds on each branch
             code_mark += source.branches.describe(ids[row.turn_number])
         return msgspec.structs.replace(row, code_mark=code_mark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -9,7 +10,7 @@ import msgspec
 
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
-from cmserver.recall.model import NewReceipt, Receipt, ShownReceipt
+from cmserver.recall.model import NewReceipt, Receipt, ShownReceipt, ToldMark
 
 OWNS = {"context_injections"}
 
@@ -69,6 +70,26 @@ async def shown_numbers(conn: Conn, team_id: UUID, session_id: UUID, *, inline: 
     With `inline` only what was shown on a prompt or a file, not what an index listed.
     """
     return set(await SHOWN_NUMBERS.all(conn, team_id=team_id, session_id=session_id, inline=inline))
+
+
+# Of each line the newest receipt counts: a mark may come and go with a branch.
+TOLD_MARKS = Query(
+    ToldMark,
+    """
+    SELECT DISTINCT ON (line.number) line.number, line.mark
+      FROM context_injections c
+     CROSS JOIN LATERAL jsonb_to_recordset(c.details -> 'lines') AS line (number bigint, mark text)
+     WHERE c.server_session_id = %(session_id)s AND c.team_id = %(team_id)s AND c.created_at > '-infinity'
+       AND c.reason IN ('prompt', 'file') AND line.number = ANY(%(numbers)s::bigint[])
+     ORDER BY line.number, c.created_at DESC, c.id DESC
+    """,
+)
+
+
+async def told_marks(conn: Conn, team_id: UUID, session_id: UUID, numbers: Sequence[int]) -> dict[int, str | None]:
+    """What the marks said with which a prompt or a file told these lines last."""
+    told = await TOLD_MARKS.all(conn, team_id=team_id, session_id=session_id, numbers=list(numbers))
+    return {line.number: line.mark for line in told}
 
 
 @query("""

@@ -260,6 +260,32 @@ def test_what_git_does_not_say_at_a_prompt_is_left_to_the_next_start(
     assert b64decode(str(code.payload["log"])).count(b">\0") == 1
 
 
+@pytest.mark.parametrize("at", ["start", "prompt"])
+def test_after_an_answer_that_was_lost_the_next_way_begins_where_the_server_is(
+    agent: Agent,
+    server: Recorder,
+    repository: Repository,
+    start: Callable[[Path], list[Sent]],
+    prompt: Callable[[], tuple[list[Sent], dict[str, object]]],
+    at: str,
+):
+    start(repository.folder)
+    there = repository.commit("Second")
+    server.reply = lambda sent: Reply(status=500) if sent.path == CODE else Reply()
+    start(repository.folder)
+    repository.commit("Third")
+    elsewhere = b'{"known":false,"head":"%s"}' % there.encode()
+    server.reply = lambda sent: Reply(body=elsewhere) if sent.path == CODE else Reply(body=b"{}")
+
+    answer = agent.hook("SessionStart", cwd=repository.folder) if at == "start" else prompt()[1]
+    code, _ = start(repository.folder) if at == "start" else prompt()[0]
+
+    assert "systemMessage" not in answer  # nothing is lost
+    assert code.payload["before"] == there
+    assert b64decode(str(code.payload["log"])).count(b">\0") == 1
+    assert ("branches" in code.payload) is (at == "start")
+
+
 def test_what_the_environment_says_of_git_is_not_said_of_the_clone_at_a_prompt(
     agent: Agent, server: Recorder, repository: Repository, start: Callable[[Path], list[Sent]]
 ):

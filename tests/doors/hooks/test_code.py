@@ -59,14 +59,22 @@ async def test_a_line_whose_file_is_gone_says_so_in_that_clone_and_in_no_other(
     await make.observation(
         project=cast.alice.project, title="The queue is fair", files_modified=["src/queue.py"], created_at=EARLIER
     )
+    await make.observation(
+        project=cast.alice.project,
+        title="The lock is first",
+        files_modified=["src/pay.py"],
+        files_read=["src/pay.py"],
+        created_at=EARLIER,
+    )
     ours, theirs = uuid4(), uuid4()
 
     answer = await tell(ours, **removal())
 
-    assert answer.json() == {"known": True}
+    assert answer.json() == {"known": True, "head": NEXT}
     text = await start(client, cast, ours, "s1")
     assert "takes the lock first now (src/pay.py was removed in bbbbbbb, by Ann) ~" in text
-    assert text.count("(src/") == 1
+    assert "The lock is first (src/pay.py was removed in bbbbbbb, by Ann) ~" in text
+    assert text.count("(src/") == 2
     assert "was removed" not in await start(client, cast, theirs, "s2")
     assert "was removed" not in await start(client, cast, ours, "s3", HEAD)  # of which it could not tell yet
 
@@ -78,21 +86,29 @@ async def test_an_unknown_way_forgets_what_was_known_of_the_clone(client: AsyncC
 
     answer = await tell(clone, before=NEXT, head=HEAD)
 
-    assert answer.json() == {"known": False}
+    assert answer.json() == {"known": False, "head": HEAD}
     assert "was removed" not in await start(client, cast, clone, "s1", HEAD)
 
 
-async def test_a_way_that_begins_elsewhere_than_the_last_one_ended_is_unknown_once(
+async def test_a_way_that_begins_elsewhere_changes_nothing_and_is_told_where_the_next_one_begins(
     client: AsyncClient, cast: Cast, make: Make, tell: Any
 ):
+    """As after an answer that was lost."""
     await make.observation(project=cast.alice.project, title=TITLE, created_at=EARLIER)
     clone = uuid4()
     await tell(clone, **removal())
 
-    answers = [await tell(clone, before=before, head=head, log="", diff="") for before, head in ((FIRST, HEAD), (HEAD, "c" * 40))]
+    elsewhere = [
+        await tell(clone, before=FIRST, head=HEAD, branches={"unmerged": encode(UNMERGED)}, **way)
+        for way in ({"log": "", "diff": ""}, {})
+    ]
+    there = await start(client, cast, clone, "s1")
+    answer = await tell(clone, before=NEXT, head=HEAD, log="", diff="")
 
-    assert [answer.json() for answer in answers] == [{"known": False}, {"known": True}]
-    assert "was removed" not in await start(client, cast, clone, "s1", "c" * 40)
+    assert [it.json() for it in elsewhere] == [{"known": False, "head": NEXT}] * 2
+    assert "was removed in bbbbbbb" in there
+    assert answer.json() == {"known": True, "head": HEAD}
+    assert "was removed in bbbbbbb" in await start(client, cast, clone, "s2", HEAD)
 
 
 async def test_a_clone_makes_no_project(client: AsyncClient, cast: Cast, db: Db):
@@ -108,14 +124,14 @@ async def test_a_clone_makes_no_project(client: AsyncClient, cast: Cast, db: Db)
 async def test_more_commits_than_are_followed_are_an_unknown_way(tell: Any):
     log = "".join(f">\0{number:040x}\0Ann\0{COMMITTED}\0\0" for number in range(1, 502))
 
-    assert (await tell(uuid4(), before=FIRST, head=HEAD, log=encode(log), diff="")).json() == {"known": False}
+    assert (await tell(uuid4(), before=FIRST, head=HEAD, log=encode(log), diff="")).json() == {"known": False, "head": HEAD}
 
 
 async def test_the_same_way_told_twice_is_known_once(tell: Any, db: Db):
     clone = uuid4()
     answers = [await tell(clone, **removal()) for _ in range(2)]
 
-    assert [answer.json() for answer in answers] == [{"known": True}] * 2
+    assert [answer.json() for answer in answers] == [{"known": True, "head": NEXT}] * 2
     (row,) = await rows(db, "SELECT head, changes FROM clones")
     assert row["head"] == NEXT
     assert [change[1] for change in row["changes"]["src/pay.py"]] == ["b" * 12]

@@ -72,6 +72,8 @@ class NearTurn(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     created_at: datetime
     ended_at: datetime | None
+    files: list[str]
+    commits: list[str]
     texts: list[str]
     of_user: int
     shared: list[int]
