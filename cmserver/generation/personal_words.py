@@ -14,7 +14,7 @@ from cmserver.generation.record import CitedObservation
 from cmserver.observations.model import BY_USER
 from cmserver.personal import repository as personal
 from cmserver.personal.keep import keep_personal
-from cmserver.personal.model import DrawnFrom, WordsOwner
+from cmserver.personal.model import SourceTurn, WordsOwner
 from cmserver.reading.about_person import find_personal_sentences, is_personal_throughout
 
 
@@ -38,7 +38,7 @@ async def draw_personal(
         return {lane: list(of_lane) for lane, of_lane in cited.items()}
     owners = {owner.job_id: owner for owner in await personal.owners(conn, team_id, list(sentences))}
     for owner in sorted(owners.values(), key=lambda owner: (owner.user_id, owner.said_at)):
-        drawn_from = msgspec.convert(msgspec.structs.asdict(owner), DrawnFrom)
+        drawn_from = msgspec.convert(msgspec.structs.asdict(owner), SourceTurn)
         for sentence in sentences[owner.job_id]:
             await keep_personal(conn, team_id, owner.user_id, owner.actor_id, "rule", sentence, drawn_from=drawn_from)
     return {

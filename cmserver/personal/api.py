@@ -23,9 +23,9 @@ from cmserver.personal.keep import (
 )
 from cmserver.personal.wire import (
     LINE_CHARS,
-    ForgottenOut,
     MoveIn,
     OnePersonalObservationOut,
+    PersonalDeletionOut,
     PersonalEditIn,
     PersonalObservationOut,
     PersonalObservationsOut,
@@ -105,10 +105,10 @@ async def patch_personal_observation(call: VerbCall, given: PersonalEditIn) -> O
 )
 @option("NAME", field="id")
 @verb.delete("/v1/personal-observations/{id}", "observations:write")
-async def delete_personal_observation(call: VerbCall, given: str) -> ForgottenOut:
+async def delete_personal_observation(call: VerbCall, given: str) -> PersonalDeletionOut:
     """Drop one of the caller's own, which can be undone; one that was dropped before is deleted for ever."""
     row, is_deleted = await call.write(lambda conn: forget_personal(conn, call.principal, given))
-    return ForgottenOut(name=row.name, deleted=is_deleted)
+    return PersonalDeletionOut(name=row.name, deleted=is_deleted)
 
 
 @command("mine undo", _after("As it was before: "), text="Undo the last change of one of your own.")

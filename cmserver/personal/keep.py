@@ -15,7 +15,6 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Invalid, Issue, NoPerson, NotFound
 from cmserver.base.ids import named_id, new_id
 from cmserver.base.sql import Conn
-from cmserver.observations import write as observations
 from cmserver.observations.model import (
     INSTRUCTION_IMPORTANCE,
     MIN_INSTRUCTION_IMPORTANCE,
@@ -28,8 +27,9 @@ from cmserver.observations.model import (
 from cmserver.observations.read import find_observation
 from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.wire import ObservationIn
+from cmserver.observations.write import expire, promote, write
 from cmserver.personal import repository
-from cmserver.personal.model import Before, DrawnFrom, PersonalObservation, PersonalState, PersonalType
+from cmserver.personal.model import FormerState, PersonalObservation, PersonalState, PersonalType, SourceTurn
 
 NO_SUCH = "There is no such observation of yours."
 _NUMBER = re.compile(r"#?[Mm]([0-9]{1,18})")
@@ -93,7 +93,7 @@ async def keep_personal(
     type_: PersonalType,
     content: str,
     *,
-    drawn_from: DrawnFrom | None = None,
+    drawn_from: SourceTurn | None = None,
     taken: int | None = None,
 ) -> tuple[PersonalObservation, bool]:
     """Keep a clean text for the person; returns it as it is stored, and whether it is new.
@@ -112,7 +112,7 @@ async def keep_personal(
             number=await repository.take_number(conn, team_id, user_id),
             type_=type_,
             content=content,
-            before=None if taken is None else Before(state="dropped", taken=taken),
+            before=None if taken is None else FormerState(state="dropped", taken=taken),
             project_id=drawn_from.project_id if drawn_from else None,
             turn_id=drawn_from.turn_id if drawn_from else None,
             actor_id=actor_id,
@@ -132,9 +132,9 @@ async def keep_personal(
     return await repository.update(conn, again), False
 
 
-def _before(there: PersonalObservation, *, taken: int | None = None) -> Before:
+def _before(there: PersonalObservation, *, taken: int | None = None) -> FormerState:
     """What is needed to undo a change of its state."""
-    return Before(state=there.state, observation_number=there.observation_number, taken=taken)
+    return FormerState(state=there.state, observation_number=there.observation_number, taken=taken)
 
 
 async def list_personal(
@@ -218,7 +218,7 @@ async def edit_personal(
     is_new_text = content is not None and content != old.content
     if is_new_text and await repository.of_text(conn, old.team_id, old.user_id, content or "") is not None:
         raise Conflict("You have another one with this text.")
-    before = Before(state=old.state, type=old.type, content=old.content if is_new_text else None)
+    before = FormerState(state=old.state, type=old.type, content=old.content if is_new_text else None)
     changed = msgspec.structs.replace(
         old,
         type=type_ or old.type,
@@ -247,9 +247,9 @@ async def undo_personal(conn: Conn, principal: Principal, name: str) -> Personal
         raise Conflict("There is nothing to undo: it has not been changed, or its former words go with the turn that said them.")
     if old.state == "moved" and before.state != "moved" and old.observation_number is not None:
         with suppress(NotFound):  # gone by itself
-            await observations.expire(conn, principal, str(old.observation_number))
+            await expire(conn, principal, str(old.observation_number))
     if before.taken is not None:
-        await observations.promote(conn, principal, str(before.taken))
+        await promote(conn, principal, str(before.taken))
     undone = msgspec.structs.replace(
         old,
         state=before.state,
@@ -282,7 +282,7 @@ async def give_to_team(conn: Conn, principal: Principal, name: str, project: Pro
         importance=INSTRUCTION_IMPORTANCE if is_rule else 0.5,
         at="$",
     )
-    (stored,) = await observations.write(conn, principal, [new])
+    (stored,) = await write(conn, principal, [new])
     changed = msgspec.structs.replace(old, state="moved", observation_number=stored.number, before=_before(old))
     return await repository.update(conn, changed), stored
 
@@ -298,7 +298,7 @@ async def take_from_team(conn: Conn, principal: Principal, name: str) -> tuple[P
         raise Conflict("Only what was written by hand or drawn from a turn can be taken: this is of the project as a whole.")
     drawn_from = None
     if turn is not None and observation.kind != "manual":
-        drawn_from = DrawnFrom(turn_id=turn.turn_id, project_id=turn.project_id, said_at=observation.updated_at)
+        drawn_from = SourceTurn(turn_id=turn.turn_id, project_id=turn.project_id, said_at=observation.updated_at)
     is_rule = observation.type == "decision" and observation.importance > MIN_INSTRUCTION_IMPORTANCE
     kept, is_new = await keep_personal(
         conn,
@@ -310,7 +310,7 @@ async def take_from_team(conn: Conn, principal: Principal, name: str) -> tuple[P
         drawn_from=drawn_from,
         taken=observation.number,
     )
-    await observations.expire(conn, principal, str(observation.id))
+    await expire(conn, principal, str(observation.id))
     return kept, is_new
 
 

@@ -12,7 +12,7 @@ PersonalType = Literal["note", "rule"]
 PersonalState = Literal["holds", "dropped", "moved"]
 
 
-class Before(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FormerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the last change of a personal observation changed, as it was.
 
     `taken` is the team's observation that it was taken from.
@@ -25,7 +25,7 @@ class Before(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     taken: int | None = None
 
 
-class DrawnFrom(msgspec.Struct, frozen=True, kw_only=True):
+class SourceTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The turn whose words it is, with which it goes."""
 
     turn_id: UUID
@@ -43,7 +43,7 @@ class PersonalObservation(msgspec.Struct, frozen=True, kw_only=True):
     type: PersonalType
     content: str
     state: PersonalState
-    before: Before | None
+    before: FormerState | None
     """None where nothing can be undone."""
     project_id: UUID | None
     turn_id: UUID | None
@@ -69,7 +69,7 @@ PERSONAL_COLUMNS: LiteralString = (
 """Of a table that is called `p`."""
 
 
-class WordsOwner(DrawnFrom, frozen=True, kw_only=True):
+class WordsOwner(SourceTurn, frozen=True, kw_only=True):
     """Whose words the prompt of a job is."""
 
     job_id: UUID

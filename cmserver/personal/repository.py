@@ -8,7 +8,7 @@ from uuid import UUID
 from cmserver.base.sql import Conn, Jsonb, Query, query
 from cmserver.personal.model import (
     PERSONAL_COLUMNS,
-    Before,
+    FormerState,
     PersonalObservation,
     PersonalState,
     PersonalType,
@@ -124,11 +124,12 @@ async def turn_of_number(conn: Conn, team_id: UUID, number: int) -> TurnOfNumber
 
 # A job that was retried by another one has their key, and its turn another name.
 @query("""
-    SELECT j.id AS job_id, k.user_id, t.actor_id, t.id AS turn_id, t.project_id, t.created_at AS said_at
+    SELECT j.id AS job_id, u.id AS user_id, k.actor_id, t.id AS turn_id, t.project_id, t.created_at AS said_at
       FROM observation_generation_jobs j
       JOIN turns t ON t.agent_event_id = j.agent_event_id AND t.team_id = j.team_id AND t.agent_id IS NULL
       JOIN api_keys k ON k.id = j.api_key_id AND k.team_id = j.team_id AND k.actor_id = t.actor_id
-     WHERE j.id = ANY(%(job_ids)s) AND j.team_id = %(team_id)s AND k.user_id IS NOT NULL
+      JOIN users u ON u.id = k.user_id
+     WHERE j.id = ANY(%(job_ids)s) AND j.team_id = %(team_id)s
     """)
 async def owners(conn: Conn, team_id: UUID, job_ids: list[UUID]) -> list[WordsOwner]:
     """Whose words the prompts of these jobs are; none for those of a key that is nobody's."""
@@ -154,7 +155,7 @@ async def insert(
     number: int,
     type_: PersonalType,
     content: str,
-    before: Before | None,
+    before: FormerState | None,
     project_id: UUID | None,
     turn_id: UUID | None,
     actor_id: str,

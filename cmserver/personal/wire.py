@@ -84,7 +84,7 @@ class PersonalObservationsOut(msgspec.Struct, rename="camel", frozen=True, kw_on
     next_cursor: str | None
 
 
-class ForgottenOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class PersonalDeletionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """`deleted` is whether it is gone for ever, since it had been dropped before; else it can be undone."""
 
     name: str

@@ -11,7 +11,7 @@ from cmserver.base.db import Db
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.models.providers.model import Answer, Completion, DraftObservation, Prompt, Rules
 from cmserver.personal.keep import keep_personal
-from cmserver.personal.model import DrawnFrom
+from cmserver.personal.model import SourceTurn
 from tests.conftest import Cast, Person
 from tests.generation.tools import Outbox, Scripted, completion
 from tests.personal.people import make_two
@@ -145,7 +145,7 @@ async def test_what_was_forgotten_is_not_drawn_again_by_its_turn_but_by_new_word
     async with db.system() as conn:
         user_id = ann.principal.user_id or ann.team_id
         again = "Always answer me in German."
-        await keep_personal(conn, ann.team_id, user_id, "ann", "rule", again, drawn_from=DrawnFrom(**turn))
+        await keep_personal(conn, ann.team_id, user_id, "ann", "rule", again, drawn_from=SourceTurn(**turn))
     forgotten = await texts(client, ann)
     await say(client, ann, "Always answer me in German.", "later")
     await work(db, notifier, ann)

@@ -21,7 +21,7 @@ from cmserver.doors.web.page import Page
 from cmserver.doors.web.visit import Visit
 
 
-class KeyForm(msgspec.Struct, frozen=True):
+class BoundKeyForm(msgspec.Struct, frozen=True):
     key: Annotated[Text, Meta(min_length=1, max_length=300)]
 
 
@@ -61,7 +61,7 @@ async def post_end_session(visit: Visit) -> Response:
 async def post_key(visit: Visit) -> Response:
     """Bind a key of before to yourself, once: what is yours alone is read with it."""
     _require_person(visit)
-    form = await visit.form(KeyForm)
+    form = await visit.form(BoundKeyForm)
     principal = visit.principal
     bound = await visit.dependency(Accounts).run(lambda conn: manage_keys.bind(conn, principal, form.key.strip()))
     announce.drop_cached_here(visit.dependency(NotificationListener), principal.team_id)
