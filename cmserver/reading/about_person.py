@@ -14,6 +14,7 @@ from cmserver.reading.phrases import find_phrase
 
 _MAX_CHARS = 1_200
 """Of a prompt: who writes more describes something."""
+_MAX_READ_CHARS = 10_000
 _MAX_SENTENCES = 10
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+")
 _MARKS = re.compile(r"\*\*|__")
@@ -126,6 +127,8 @@ def is_about_person(sentence: str) -> bool:
 
 def _own_lines(prompt: str) -> list[str]:
     """The lines that the user said themselves, without what is announced by one of them."""
+    if len(prompt) > _MAX_READ_CHARS:
+        return []
     lines: list[str] = []
     for block in own_blocks(prompt):
         for line in block:
