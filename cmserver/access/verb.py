@@ -17,6 +17,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import cache, partial, wraps
+from types import UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -56,12 +57,12 @@ class VerbCall(msgspec.Struct, frozen=True, kw_only=True):
         return self.dependencies.get(class_)
 
     def read(self) -> AbstractAsyncContextManager[Conn]:
-        """A transaction of the caller's team."""
-        return self.dependency(Db).tenant(self.principal.team_id)
+        """A transaction of the caller's team, which sees of what is a person's alone the caller's."""
+        return self.dependency(Db).tenant(self.principal.team_id, self.principal.user_id)
 
     async def write(self, act: Callable[[Conn], Awaitable[T]]) -> T:
         """Run `act` in a transaction of the caller's team; repeated after deadlocks and serialization failures."""
-        return await self.dependency(Db).in_tenant(self.principal.team_id, act)
+        return await self.dependency(Db).in_tenant(self.principal.team_id, act, person_id=self.principal.user_id)
 
     def drop_cached(self) -> None:
         """Drop this process's cached entries of the team before it answers; the others drop them when notified."""
@@ -122,7 +123,8 @@ class Verb(Operation):
         self._act, self.whole_team, self._check = act, whole_team, check
         self._of_path, self._sent = _split(self.given, *_PATH_NAME.findall(path))
         is_query = method in {"GET", "DELETE"}
-        kind: Answer = get_args(out)[0] if get_origin(out) is tuple else out
+        kind: Any = get_args(out)[0] if get_origin(out) is tuple else out
+        forms: Answer | tuple[Answer, ...] = get_args(kind) if get_origin(kind) is UnionType else kind
 
         @wraps(act)
         async def handle(request: Request) -> Response:
@@ -133,7 +135,7 @@ class Verb(Operation):
             path,
             handle,
             scope,
-            {200: kind, 201: kind} if kind is not out else {status: kind},
+            {200: forms, 201: forms} if kind is not out else {status: forms},
             query=self._sent if is_query else None,
             body=None if is_query else self._sent,
         )

@@ -42,6 +42,7 @@ _SET_TEAM = Query(
     bool,
     """
     SELECT set_config('cmserver.team_id', %(team)s, true) <> '' AND row_security_active('observations')
+           AND set_config('cmserver.user_id', %(person)s, true) IS NOT NULL
            AND set_config('statement_timeout', coalesce(%(timeout)s::text, current_setting('statement_timeout')), true) <> ''
     """,
 )
@@ -258,12 +259,15 @@ class Db:
             pool.timeout = _STOPPING_WAIT_SECONDS
 
     @asynccontextmanager
-    async def tenant(self, team_id: UUID, *, has_time_limit: bool = True) -> AsyncGenerator[Conn]:
-        """A transaction of one team; Unavailable when row-level security does not bind it, StatementTimeout past its limit."""
+    async def tenant(self, team_id: UUID, person_id: UUID | None = None, *, has_time_limit: bool = True) -> AsyncGenerator[Conn]:
+        """A transaction of one team, and for what is a person's alone of that person.
+
+        Unavailable when row-level security does not bind it, StatementTimeout past its limit.
+        """
         timeout = self._statement_milliseconds if has_time_limit else "0"
         answer_seconds = self._statement_answer_seconds if has_time_limit else None
         async with self._tenant_connection(answer_seconds) as conn, conn.transaction(), self._journalled(conn):
-            if not await _SET_TEAM.one(conn, team=str(team_id), timeout=timeout):
+            if not await _SET_TEAM.one(conn, team=str(team_id), person=str(person_id or ""), timeout=timeout):
                 raise Unavailable(_ROLE_NOT_BOUND)
             yield conn
 
@@ -307,9 +311,16 @@ class Db:
                 await _WRITE_MEGABYTE.run(conn)
             self._exhaustion.forget()
 
-    async def in_tenant(self, team_id: UUID, act: Callable[[Conn], Awaitable[T]], *, has_time_limit: bool = True) -> T:
+    async def in_tenant(
+        self,
+        team_id: UUID,
+        act: Callable[[Conn], Awaitable[T]],
+        *,
+        person_id: UUID | None = None,
+        has_time_limit: bool = True,
+    ) -> T:
         """Run `act` in a tenant transaction; repeated after deadlocks and serialization failures."""
-        return await _repeat_on_conflict(lambda: self.tenant(team_id, has_time_limit=has_time_limit), act)
+        return await _repeat_on_conflict(lambda: self.tenant(team_id, person_id, has_time_limit=has_time_limit), act)
 
     async def in_system(self, act: Callable[[Conn], Awaitable[T]], *, answer_seconds: float | None = None) -> T:
         """Run `act` in a transaction of the owner; repeated like `in_tenant`. `answer_seconds` as for `system`."""

@@ -40,6 +40,14 @@ class Forbidden(CmserverError):
     """The key is wrong, expired or revoked, or lacks the scope."""
 
 
+class NoPerson(Forbidden):
+    """The key is nobody's, and what is asked for belongs to a person: `issues` say which field, or the key."""
+
+    def __init__(self, message: str, issues: Sequence[Issue] = ()) -> None:
+        super().__init__(message)
+        self.issues = list(issues)
+
+
 class Misdirected(CmserverError):
     """The request names a host that is not this server."""
 

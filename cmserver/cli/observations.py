@@ -9,6 +9,7 @@ from typing import get_args
 from uuid import UUID
 
 import click
+from click.core import ParameterSource
 
 from cmserver.access.wire import OneProjectOut
 from cmserver.base.columns import Cell, format_time, render_fields
@@ -22,6 +23,7 @@ from cmserver.consolidation.wire import StoredObservationOut
 from cmserver.observations import wire as observations_wire
 from cmserver.observations.model import INSTRUCTION_IMPORTANCE, ObservationType, compose
 from cmserver.observations.plain import SUMMARY_LABELS, one_line
+from cmserver.personal.wire import OnePersonalObservationOut, render_personal_line
 from cmserver.recall.search.wire import TITLE_CHARS
 from cmserver.sessions.turns.wire import OneTurnOut
 
@@ -208,6 +210,7 @@ async def _find_project_name(client: api_client.ApiClient, project_id: UUID) -> 
     "--importance", type=click.FloatRange(0, 1), help="0 to 1; from 0.8 on it is not let expire. [default: 0.5, of a decision 0.9]"
 )
 @expires_after_option
+@click.option("--for", "for_", type=click.Choice(["me"]), metavar="me", help="It is yours alone, in all projects of the team.")
 @api_client.api_command
 async def remember(
     client: api_client.ApiClient,
@@ -218,16 +221,20 @@ async def remember(
     on_duplicate: observations_wire.OnDuplicate,
     importance: float | None,
     expires_after: int | None,
+    for_: str | None,
 ) -> None:
     """Write an observation by hand and print its number. TEXT is what is to be remembered; - reads it from standard input.
 
     Nothing is generated from it. What is there already is not stored again. A project that does not exist is made. It stands with
     what users laid down, unless its type or its importance says otherwise, or it expires. The key needs the scope
-    observations:write.
+    observations:write. With `--for me` it is yours alone: nobody else of the team is shown it, and `cmserver mine` lists it.
     """
     narrative = (sys.stdin.read() if text == "-" else text).strip()
     if not narrative:
         raise click.UsageError("Nothing to remember: the text is empty.")
+    if for_ == "me":
+        await _remember_for_me(client, narrative, type_ or "decision")
+        return
     if type_ is None:
         type_ = "decision" if expires_after is None else "discovery"
     if type_ == "decision" and importance is None and expires_after is None:
@@ -261,6 +268,20 @@ async def remember(
     except Forbidden as error:
         raise explain_scope(error) from error
     client.show(answer, StoredObservationOut, _render_stored)
+
+
+async def _remember_for_me(client: api_client.ApiClient, text: str, type_: ObservationType) -> None:
+    """Keep it for the key's person alone; a usage error for an option that has no meaning then."""
+    context = click.get_current_context()
+    for name in ("title", "project", "on_duplicate", "importance", "expires_after"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} has no meaning with --for me: what is yours alone has only a text and a --type.")
+    try:
+        answer = await client.post("/v1/observations", {"scope": "user", "narrative": text, "type": type_})
+    except Forbidden as error:
+        raise explain_scope(error) from error
+    client.show(answer, OnePersonalObservationOut, lambda result: render_personal_line(result.personal))
 
 
 def _render_stored(result: StoredObservationOut) -> str:

@@ -11,6 +11,7 @@ from msgspec import UNSET
 from cmserver.base.columns import Cell, format_time, render_table
 from cmserver.cli.api_client import ApiClient, api_command, in_chosen_project, present, project_options
 from cmserver.cli.output import TextCommand
+from cmserver.personal.wire import render_personal_line
 from cmserver.recall.search.model import HitOrder, SearchedKind
 from cmserver.recall.search.wire import HitOut, PromptHitOut, SearchIndexOut, render_doubts, render_parts
 
@@ -89,6 +90,8 @@ def _table(page: SearchIndexOut, sort: HitOrder) -> str:
         shrink=("title",),
         next_cursor=page.next_cursor,
     )
+    if page.personal:
+        lines += "\n\nYours:\n" + "\n".join(map(render_personal_line, page.personal))
     if not hits:
         return f"{lines} {render_doubts(page)}".rstrip()
     about = "about " if page.total_is_estimate else ""

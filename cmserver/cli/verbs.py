@@ -31,6 +31,7 @@ from cmserver.ops.erasure.api import routes as erasure_routes
 from cmserver.ops.joining.api import routes as joining_routes
 from cmserver.ops.provider_choice.api import routes as provider_choice_routes
 from cmserver.ops.spending.api import routes as spending_routes
+from cmserver.personal.api import routes as personal_routes
 from cmserver.recall.api import routes as recall_routes
 from cmserver.sessions.api import routes as sessions_routes
 from cmserver.steward.api import routes as steward_routes
@@ -46,6 +47,7 @@ _ROUTES: list[Operation] = [
     *ingest_routes,
     *joining_routes,
     *ops_routes,
+    *personal_routes,
     *provider_choice_routes,
     *recall_routes,
     *sessions_routes,
@@ -67,6 +69,10 @@ _GROUPS = {
     "keys": "API keys of the team.",
     "model": "The model that words the memory: one is tried with a real call, and kept in the server's data folder.",
     "providers": "The providers that generate observations. One that fails is paused for the whole server, and resumes by itself.",
+    "mine": """What is remembered for you alone, in all projects of the team: nobody else of it is shown that.
+
+    The key must be yours: made by you when you were signed in, or bound to you on your profile page.
+    """,
     "audit": "The audit log: ids and names, never texts.",
 }
 _BY_HAND = {"users": [list_users], "keys": [rotate], "model": [choose_model, try_model]}

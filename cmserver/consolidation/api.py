@@ -61,12 +61,20 @@ from cmserver.observations.wire import (
     ObservationIn,
     observation_out,
 )
+from cmserver.personal.keep import write_personal
+from cmserver.personal.wire import OnePersonalObservationOut, personal_out
 from cmserver.sessions.turns.wire import turn_out
 
 
 @verb.post("/v1/observations", "observations:write")
-async def post_observation(call: VerbCall, given: ObservationIn) -> tuple[StoredObservationOut, bool]:
-    """Write an observation by hand; nothing is generated from it. 200 when one that was there says it already."""
+async def post_observation(call: VerbCall, given: ObservationIn) -> tuple[StoredObservationOut | OnePersonalObservationOut, bool]:
+    """Write an observation by hand; nothing is generated from it. 200 when one that was there says it already.
+
+    With `scope: "user"` it is the caller's alone, and the answer is `personal`. NO_PERSON for a key that is nobody's.
+    """
+    if given.scope == "user":
+        kept, is_new = await write_personal(call.dependency(Db), call.principal, given, size_bytes=call.size_bytes)
+        return OnePersonalObservationOut(personal=personal_out(kept)), is_new
     (result,) = await _store(call.dependencies, call.principal, [given], call.size_bytes)
     return stored_out(result), result.action == "created"
 

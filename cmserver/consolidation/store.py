@@ -14,6 +14,7 @@ from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
+from cmserver.base.errors import Invalid
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.consolidation import repository
@@ -103,6 +104,9 @@ async def store_observations(
     differs. Errors name the wrong one by its path (`$[3].title`) when it is a batch.
     """
     paths = [f"$[{place}]" if is_batch else "$" for place in range(len(new))]
+    for observation, at in zip(new, paths, strict=True):
+        if observation.scope == "user":
+            raise Invalid.at(f"{at}.scope", "What is yours alone is written by itself, with POST /v1/observations.")
     clean = [
         await clean_observation(projects, principal, observation, at, size_bytes)
         for observation, at in zip(new, paths, strict=True)

@@ -12,6 +12,7 @@ from cmserver.generation import repository
 from cmserver.generation.batch import Batch
 from cmserver.generation.lease import LeaseLostError
 from cmserver.generation.model import ClaimedJob, End
+from cmserver.generation.personal_words import draw_personal
 from cmserver.generation.record import NOTHING_FOUND, CitedObservation, SettledAnswer, store_observations
 from cmserver.generation.settle_failures import settle_failures
 from cmserver.generation.turn_work import add_turn_work
@@ -36,15 +37,17 @@ async def write_effects(conn: Conn, batches: Sequence[Batch]) -> dict[UUID, list
     if any(batch.effect for batch in batches):
         await observations.hold_projects(conn, team_id, {job.project_id for job in jobs})
     held = await repository.still_held(conn, claims, [job.id for job in jobs])
-    cited: dict[UUID, list[CitedObservation]] = {}
+    drawn: dict[UUID, list[CitedObservation]] = {}
+    for batch in batches:
+        made = (observation for call in batch.answered for observation in call.observations)
+        drawn[batch.claim.lane] = [observation for observation in made if all(job.id in held for job in observation.jobs)]
+    cited = await draw_personal(conn, team_id, batches, held, drawn)
     ends: list[End] = []
     for batch in batches:
         if batch.effect is not None:
             batch_ends = [await batch.effect(conn)] if held else [End(job_id=job.id, status="failed") for job in jobs]
         else:
             batch_ends = batch.ends
-        drawn = (observation for call in batch.answered for observation in call.observations)
-        cited[batch.claim.lane] = [observation for observation in drawn if all(job.id in held for job in observation.jobs)]
         observed = {job.id for observation in cited[batch.claim.lane] for job in observation.jobs}
         ends += [msgspec.structs.replace(it, hold_seconds=batch.hold.seconds) if it.status == "queued" else it for it in batch_ends]
         ends += [_answered_end(job, call, observed) for call in batch.answered if call.ends_jobs for job in call.jobs]

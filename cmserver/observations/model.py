@@ -15,6 +15,8 @@ from cmserver.models.providers.model import KINDS, ObservationType
 
 Kind = Literal["observation", "summary", "manual"]
 Scope = Literal["project", "team"]
+WrittenScope = Literal["project", "team", "user"]
+"""Whose an observation shall be; that of a user is no row of the team's, but a personal observation."""
 ObservationState = Literal["open", "done", "dropped"]
 INSTRUCTION_IMPORTANCE = 0.9
 """The importance of what a user laid down for good."""

@@ -54,7 +54,9 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     """An observation by hand, with a text in at least one of title, subtitle, narrative, content and facts.
 
     `content` is the whole text; it is composed of the other fields when it is not sent. Only a key without a project may write
-    `scope: "team"`, which is recalled in every project of the team. `sessionId` is our id of a session of the project.
+    `scope: "team"`, which is recalled in every project of the team. With `scope: "user"` it is the caller's alone, in all projects:
+    only its texts and its `type` have a meaning then, a decision is a rule for agents, and the answer is `personal`. `sessionId` is
+    our id of a session of the project.
     `createdAtEpoch` is when it was written down elsewhere, in milliseconds and not in the future. `ttlSeconds` is how long it is
     shown, in seconds; `expiresAtEpoch` is until when it is shown; without either, for good. `agent` is who writes it; `callerType`
     is what the writer calls such a thing. `onDuplicate` is what becomes of one that says what is there already: `keep` stores it
@@ -72,7 +74,7 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     concepts: Items = []
     files_read: Items = []
     files_modified: Items = []
-    scope: model.Scope = "project"
+    scope: model.WrittenScope = "project"
     importance: Importance = 0.5
     ttl_seconds: LifetimeSeconds | None = None
     expires_at_epoch: EpochMs | None = None

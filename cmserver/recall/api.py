@@ -21,6 +21,8 @@ from cmserver.base.http.wire import answer, caller, db, dependency, query, read,
 from cmserver.base.ids import epoch_ms
 from cmserver.observations.model import estimate_tokens
 from cmserver.observations.plain import fence, render_observations
+from cmserver.personal.plain import personal_line
+from cmserver.personal.wire import personal_out
 from cmserver.recall import wire
 from cmserver.recall.context import render_requested_context
 from cmserver.recall.model import ContextBudget, Index
@@ -129,7 +131,8 @@ async def post_search(request: Request) -> Response:
     result = await dependency(request, Searcher).search(principal, body, full=full)
     if as_text:
         remarks = render_remarks(result.page)
-        return PlainTextResponse((fence(result.texts) if result.texts else "Nothing fits.\n") + (remarks and f"{remarks}\n"))
+        lines = [*result.texts, *(f"{personal_line(row)}\n" for row in result.personal)]
+        return PlainTextResponse((fence(lines) if lines else "Nothing fits.\n") + (remarks and f"{remarks}\n"))
     page, explain = result.page, body.explain
     hits = [(hit, hit.observation) for hit in page.hits if hit.observation]
     shared = SearchAnswerOut(
@@ -141,6 +144,7 @@ async def post_search(request: Request) -> Response:
         confidence=rounded(page.confidence),
         ignores_quotes=page.ignores_quotes,
         tokens=estimate_tokens("".join(result.texts)),
+        personal=[*map(personal_out, result.personal)],
         terms={word: round(weight, 3) for word, weight in page.terms.items()} if explain else UNSET,
     )
     fields = msgspec.structs.asdict(shared)

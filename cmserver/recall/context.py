@@ -20,8 +20,9 @@ from cmserver.graph.overviews import repository as overviews
 from cmserver.observations.model import estimate_tokens
 from cmserver.observations.plain import insert_lines
 from cmserver.observations.read import audit_read
+from cmserver.personal import repository as personal
 from cmserver.recall import repository
-from cmserver.recall.index.layout import IndexFrame, render_empty_index, section_of
+from cmserver.recall.index.layout import MAX_CHARS, IndexFrame, render_empty_index, render_yours, section_of
 from cmserver.recall.index.selection import ComposedIndex, IndexInput, compose_index
 from cmserver.recall.model import (
     MAX_CHANGED_FILES,
@@ -48,6 +49,9 @@ _MAX_OMITTED = 100
 _HISTORY = 5
 """Lines of the repository's history, until the project has turns of its own."""
 _MAX_NEAR = 3
+_PERSONAL = 100
+_YOURS_SHARE = 5
+"""What is the person's alone takes at most one in so many of the tokens."""
 _OPENING_SHARE = 20
 """The overview's lines take at most one in so many of the tokens."""
 
@@ -58,8 +62,9 @@ async def build_context(
     """The index for the request, and its receipt. The text is empty when there is nothing to show."""
     source = await _gather(conn, principal, project.id, request, budget)
     running = await describe_running_turns(conn, principal.team_id, project.id, request.session_id, own=request.reason == "compact")
+    yours = await _list_yours(conn, principal, request, budget)
     if source is None:
-        return await _build_empty(conn, principal, project, request, budget, running)
+        return _add_yours(await _build_empty(conn, principal, project, request, budget, running), yours)
     frame = IndexFrame(
         project_name=project.name,
         reason=request.reason,
@@ -69,14 +74,41 @@ async def build_context(
         has_turns=bool(source.turns),
         has_history=bool(source.history),
     )
-    composed = compose_index(frame, budget, source)
+    composed = compose_index(frame, budget, source, taken_chars=sum(map(len, yours)))
     index = _index(composed, budget)
     await audit_read(conn, principal, project.id, "context", index.lines)
     text = insert_lines(composed.text, running)
     context = Context(text=text, tokens=estimate_tokens(text), index=index)
     if context.text:
-        await _write_receipt(conn, principal, project, request, context, index)
-    return context
+        of_team = compose_index(frame, budget, source) if yours else composed
+        await _write_receipt(conn, principal, project, request, _hide_yours(context, of_team, running, budget))
+    return _add_yours(context, yours)
+
+
+async def _list_yours(conn: Conn, principal: Principal, request: ContextRequest, budget: ContextBudget) -> list[str]:
+    """The lines of what is the person's alone, rules first; of a session that goes on what is new to it."""
+    if principal.user_id is None:
+        return []
+    rows = await personal.newest(conn, principal.team_id, principal.user_id, state="holds", limit=_PERSONAL)
+    if request.reason == "resume" and request.session_id is not None:
+        since = await receipts.last_index_at(conn, principal.team_id, request.session_id)
+        rows = [row for row in rows if since is None or row.updated_at > since]
+    return render_yours(rows, min(MAX_CHARS, budget.tokens * 4) // _YOURS_SHARE)
+
+
+def _add_yours(context: Context, yours: Sequence[str]) -> Context:
+    """The context as its person is shown it: what is theirs ends it."""
+    text = insert_lines(context.text, yours)
+    return msgspec.structs.replace(context, text=text, tokens=estimate_tokens(text))
+
+
+def _hide_yours(context: Context, of_team: ComposedIndex, running: Sequence[str], budget: ContextBudget) -> Context:
+    """The context as its receipt tells it, which owners read: sizes and what is left out are as if the person had nothing."""
+    text = insert_lines(of_team.text, running)
+    whole = _index(of_team, budget)
+    shown = context.index or whole
+    index = msgspec.structs.replace(shown, omitted=whole.omitted, omitted_counts=whole.omitted_counts)
+    return Context(text=text, tokens=estimate_tokens(text), index=index)
 
 
 async def render_requested_context(
@@ -114,7 +146,7 @@ async def render_requested_context(
         is_preview=query.explain or session is None,
         reader=reader,
     )
-    async with db.tenant(principal.team_id) as conn:
+    async with db.tenant(principal.team_id, principal.user_id) as conn:
         context = await build_context(conn, principal, project, request, budget)
         if query.explain and context.index:  # an explanation shows the titles of what is omitted, too
             await audit_read(conn, principal, project.id, "context", context.index.omitted)
@@ -223,15 +255,14 @@ async def _build_empty(
     index = Index(budget_tokens=budget.tokens)
     context = Context(text=text, tokens=estimate_tokens(text), index=index)
     if text:
-        await _write_receipt(conn, principal, project, request, context, index)
+        await _write_receipt(conn, principal, project, request, context)
     return context
 
 
-async def _write_receipt(
-    conn: Conn, principal: Principal, project: Project, request: ContextRequest, context: Context, index: Index
-) -> None:
+async def _write_receipt(conn: Conn, principal: Principal, project: Project, request: ContextRequest, context: Context) -> None:
     """Store what the index showed and left out; nothing for a preview."""
-    if request.is_preview:
+    index = context.index
+    if request.is_preview or index is None:
         return
     chronicle = index.lines[::-1]
     receipt = NewReceipt(

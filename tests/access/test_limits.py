@@ -64,10 +64,17 @@ class Cable(Db):
 
     is_cut = False
 
-    async def in_tenant(self, team_id: UUID, act: Callable[[Conn], Awaitable[T]], *, has_time_limit: bool = True) -> T:
+    async def in_tenant(
+        self,
+        team_id: UUID,
+        act: Callable[[Conn], Awaitable[T]],
+        *,
+        person_id: UUID | None = None,
+        has_time_limit: bool = True,
+    ) -> T:
         if self.is_cut:
             raise Unavailable("The database cannot be reached.")
-        return await super().in_tenant(team_id, act, has_time_limit=has_time_limit)
+        return await super().in_tenant(team_id, act, person_id=person_id, has_time_limit=has_time_limit)
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from tests.cli.conftest import Cms, Said
 from tests.conftest import Cast, bound_to, mint
 from tests.doors.web.visitor import visit_as
 from tests.make import Make
+from tests.personal.people import be_a_person
 from tests.rows import rows
 from tests.steward.tools import insert_job
 
@@ -131,6 +132,13 @@ GIVEN: dict[str, Mapping[str, object]] = {
     "POST /v1/observations/{id}/promote": {"id": "<expiring observation>"},
     "POST /v1/observations/{id}/expire": {"id": "<observation>"},
     "DELETE /v1/observations/{id}": {"id": "<observation>"},
+    "POST /v1/observations/{id}/personal": {"id": "<observation>"},
+    "GET /v1/personal-observations": {"state": "holds", "type": "rule"},
+    "GET /v1/personal-observations/{id}": {"id": "<personal>"},
+    "PATCH /v1/personal-observations/{id}": {"id": "<personal>", "content": "<new name>", "type": "rule"},
+    "DELETE /v1/personal-observations/{id}": {"id": "<personal>"},
+    "POST /v1/personal-observations/{id}/undo": {"id": "<changed personal>"},
+    "POST /v1/personal-observations/{id}/move": {"id": "<personal>", "project_id": PROJECT},
     "GET /v1/events/{id}/observations": {"id": "<event>"},
     "GET /v1/sessions": {"project": PROJECT, "active": True, "platform": "claude"},
     "GET /v1/sessions/{id}": {"id": "<session>"},
@@ -335,6 +343,14 @@ def makers(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast, make: 
         await client.patch(f"/v1/observations/{number}", json={"title": "Money is in euros"}, headers=alice.headers)
         return number
 
+    async def personal() -> str:
+        return await post("/observations", "personal/name", scope="user", narrative=new_id().hex)
+
+    async def changed_personal() -> str:
+        changed = await personal()
+        await client.patch(f"/v1/personal-observations/{changed}", json={"type": "rule"}, headers=alice.headers)
+        return changed
+
     async def turn() -> str:
         return str((await make.turn(project=alice.project)).number)
 
@@ -368,6 +384,8 @@ def makers(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast, make: 
         "<event>": lambda: post("/events", "event/id", projectId=PROJECT, eventType="tool_use", payload={}),
         "<session>": lambda: post("/sessions/start", "session/id", projectId=PROJECT, externalSessionId=new_id().hex),
         "<turn>": turn,
+        "<personal>": personal,
+        "<changed personal>": changed_personal,
         "<corrected observation>": corrected_observation,
         "<relation>": relation,
         "<suggestion>": suggestion,
@@ -379,7 +397,9 @@ def makers(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast, make: 
 
 @pytest.fixture
 async def make_given(client: httpx.AsyncClient, db: Db, cast: Cast, makers: dict[str, Callable[[], Awaitable[str]]]) -> MakeGiven:
-    """Makes what a verb is given, with new things of Alice's."""
+    """Makes what a verb is given, with new things of Alice's. Her key and Charlie's are each a person's."""
+    for person in (cast.alice, cast.charlie):
+        await be_a_person(db, person)
     for period, project in (("day", "billing"), ("day", PROJECT)):
         await bound_to(db, cast.alice, project)
         body = {"period": period, "projectId": project, "maxTokens": 9}
@@ -429,7 +449,7 @@ async def stored(db: Db) -> list[dict[str, Any]]:
         UNION ALL SELECT to_jsonb(e) FROM entities e UNION ALL SELECT to_jsonb(r) FROM entity_relations r
         UNION ALL SELECT to_jsonb(v) FROM project_overviews v UNION ALL SELECT to_jsonb(o) FROM observations o
         UNION ALL SELECT to_jsonb(h) FROM observation_versions h UNION ALL SELECT to_jsonb(n) FROM observation_relationships n
-        UNION ALL SELECT to_jsonb(s) FROM consolidation_suggestions s
+        UNION ALL SELECT to_jsonb(s) FROM consolidation_suggestions s UNION ALL SELECT to_jsonb(p) FROM personal_observations p
         UNION ALL SELECT to_jsonb(w) FROM server_sessions w UNION ALL SELECT to_jsonb(t) FROM turns t ORDER BY 1
     """
     return [*await everything(db), *await rows(db, others)]
@@ -444,7 +464,8 @@ async def test_who_may_is_answered_by_every_door(doors: Doors, cast: Cast, make_
         given = await make_given(verb)
         answered = await doors.ask(verb, given, cast.alice.key)
         assert answered.status_code in verb.answers, (name(verb), answered.text)
-        msgspec.json.decode(answered.content, type=next(iter(verb.answers.values())))
+        form = next(iter(verb.answers.values()))
+        msgspec.json.decode(answered.content, type=form[0] if isinstance(form, tuple) else form)
         for command in verb.commands:
             given = await make_given(verb)
             sent.clear()

@@ -154,6 +154,11 @@ ROWS: dict[str, LiteralString] = {
                                         left_out_count, tokens, budget_tokens, chars)
         VALUES (%(id)s, %(team)s, %(project)s, %(server_sessions)s, 'startup', '{1}', '{}', '{}', 0, 10, 2000, 40)
     """,
+    "personal_counters": "INSERT INTO personal_counters (team_id, user_id) VALUES (%(team)s, %(team)s)",
+    "personal_observations": """
+        INSERT INTO personal_observations (id, team_id, user_id, number, type, content, actor_id)
+        VALUES (%(id)s, %(team)s, %(team)s, (SELECT count(*) + 1 FROM personal_observations), 'rule', %(name)s, 'alice')
+    """,
     "retention_counts": "INSERT INTO retention_counts (team_id, kind, row_count) VALUES (%(team)s, %(name)s, 1)",
     "observation_sources": """
         INSERT INTO observation_sources (id, team_id, project_id, observation_id, source_type, source_id)
@@ -173,6 +178,7 @@ VIEWS = ["observations_in_team", "turns_in_team"]
 def fill(conn: psycopg.Connection, team: UUID) -> dict[str, UUID]:
     """A row in every table; the ids that the later ones refer to."""
     known: dict[str, UUID] = {"team": team}
+    conn.execute("INSERT INTO users (id, name) VALUES (%s, %s)", [team, f"person of {team}"])  # with the id of the team
     conn.execute(
         "INSERT INTO embedding_models (provider, model, state) SELECT 'ollama', 'one', 'current'"
         " WHERE NOT EXISTS (SELECT FROM embedding_models)"
@@ -202,6 +208,7 @@ def tenant(database: str, theirs: dict[str, UUID]) -> Iterator[psycopg.Connectio
     """Our team's connection, in a transaction."""
     with psycopg.connect(database, options="-c role=cmserver_tenant") as conn:
         conn.execute("SELECT set_config('cmserver.team_id', %s, true)", [str(OURS)])
+        conn.execute("SELECT set_config('cmserver.user_id', %s, true)", [str(OURS)])  # who has the id of the team
         yield conn
         conn.rollback()
 
@@ -302,3 +309,17 @@ def test_resetting_the_role_or_all_settings_does_not_make_a_tenant_the_owner(dat
             conn.execute(statement)
 
             assert conn.execute("SELECT current_user").fetchone() == ("cmserver_tenant",), statement
+
+
+@pytest.mark.parametrize("person", [None, "", str(THEIRS)], ids=["unset", "ended", "another"])
+def test_what_is_a_persons_alone_is_no_other_persons_of_the_team(tenant: psycopg.Connection, person: str | None):
+    if person is None:
+        tenant.execute("RESET ALL")
+        tenant.execute("SELECT set_config('cmserver.team_id', %s, true)", [str(OURS)])
+    else:
+        tenant.execute("SELECT set_config('cmserver.user_id', %s, true)", [person])
+
+    for table in ("personal_counters", "personal_observations"):
+        assert count(tenant, "SELECT FROM {table}", table) == 0, table
+        assert count(tenant, "UPDATE {table} SET {team} = {team}", table) == 0, table
+    assert count(tenant, "DELETE FROM {table}", "personal_observations") == 0

@@ -15,6 +15,10 @@ POLICY_READ_ONCE = "(team_id = ( SELECT (NULLIF(current_setting('cmserver.team_i
 READ_ONCE = {"observation_embeddings": "compared by the ten thousand: the team is read once, not for each row"}
 POLICY_OF_TEAMS = POLICY.replace("team_id =", "id =", 1)
 
+POLICY_OF_PERSON = f"({POLICY} AND {POLICY.replace('team_id', 'user_id')})"
+OF_PERSONS = {"personal_counters", "personal_observations"}
+"""What is a person's alone: the policy is on team and person."""
+
 NO_TEAM = {
     "teams": "is the team itself; its policy is on id",
     "schema_migrations": "the database's own",
@@ -89,6 +93,8 @@ GRANTS = {
     "observation_versions": ALL,
     "observations": ALL,
     "observations_in_team": READ,
+    "personal_counters": CHANGE,
+    "personal_observations": ALL,
     "project_aliases": ALL,
     "project_overviews": ALL,
     "projects": ALL,
@@ -141,6 +147,7 @@ def tables_without_policy(conn: psycopg.Connection) -> Iterator[str]:
         if not has_team and name != "teams":
             continue
         expected = POLICY_OF_TEAMS if name == "teams" else POLICY_READ_ONCE if name in READ_ONCE else POLICY
+        expected = POLICY_OF_PERSON if name in OF_PERSONS else expected
         if not enabled or forced:
             yield f"{name}: row-level security must be ENABLED and not FORCED"
         if policies != [f"* t {{0}} {expected} "]:

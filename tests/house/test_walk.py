@@ -3,6 +3,7 @@ on every route and every command, by naming it in every way there is."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -23,9 +24,12 @@ from cmserver.base.sql import Conn, Query
 from cmserver.base.tenant_role import REQUEST_ROLE, TENANT_ROLE
 from tests.conftest import Cast, mint
 from tests.house import walk
+from tests.house.house import queries
 from tests.house.test_forgotten_team import with_team, without_team
 from tests.house.walk import MARK, UNREAD, Things, Walker
 from tests.make import Make
+from tests.personal.people import make_two
+from tests.rows import rows
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +127,7 @@ SHOWS_ISOLATED = {
     **dict.fromkeys(["GET /v1/usage", "GET /v1/budgets"], "whoever pays sees what for"),
     "GET /v1/audit": "it tells who did what, without a text",
     "GET /sessions/{sessionDbId}/status": "it names a session",
+    **dict.fromkeys(["GET /v1/personal-observations", "GET /v1/context"], "what is hers alone is of no project"),
 }
 """Lists of the team that name an isolated project, and why."""
 
@@ -152,6 +157,92 @@ async def test_alice_herself_finds_it_all_in_every_way(client: httpx.AsyncClient
                     slot.kind == "observation" and stop.path != "/v1/observations/{id}"
                 )
                 assert answered.status == 200 or uuid_only, f"{stop.name} with {slot.name}={way.hers}: {answered.body}"
+
+
+# ---- two people of one team
+
+
+class Teammates(msgspec.Struct, frozen=True, kw_only=True):
+    """Ann and Ben may do everything in one team. Ann has things that are hers alone: `anns`, of which `slots` name one."""
+
+    db: Db
+    ben: Walker
+    anns: Things
+    before: dict[str, walk.Answered]
+    """What Ben could list when Ann had nothing of her own."""
+
+
+@pytest.fixture
+async def teammates(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make) -> Teammates:
+    ann, ben = await make_two(db, cast.alice.team_id)
+    shared = await walk.furnish(client, db, make, cast.alice, "shared")
+    mine = await walk.remember_personally(client, db, ben, "Call me Ben.")
+    await walk.set_apart(db, cast.alice.team_id)
+    walker = Walker(client, ben.key, {**shared.own, "personal": mine["id"]})
+    before = await walk.seen_in_lists(walker, walk.stops())
+    made = [await walk.remember_personally(client, db, ann, f"{MARK} {word}, at {MARK}.") for word in ("one", "two")]
+    hers = [walk.Way(name) for row in made for name in (row["id"], row["name"])]
+    anns = Things(key=ann.key, project_id=shared.project_id, own={"personal": made[0]["id"]}, ways={"personal": hers})
+    return Teammates(db=db, ben=walker, anns=anns, before=before)
+
+
+async def bens_walk(teammates: Teammates) -> list[str]:
+    """What Ben is shown of Ann's, wherever he names it: her own things, also where observations of the team are named."""
+    said: list[str] = []
+    for stop in walk.stops():
+        for slot in stop.slots:
+            if slot.kind not in {"personal", "observation"} or stop.path in walk.ENDLESS:
+                continue
+            for way in teammates.anns.ways["personal"]:
+                answered = (await teammates.ben.send(stop, slot, way.hers)).without(way.hers)
+                said += [f"{stop.name} shows {MARK}"] * (MARK in answered.body)
+                if slot.kind == "personal" and answered.status != 404:
+                    said.append(f"{stop.name} answers {answered.status} {answered.body[:200]}")
+    return said
+
+
+async def personal_rows(db: Db) -> list[dict[str, Any]]:
+    return await rows(db, "SELECT to_jsonb(p) AS row FROM personal_observations p WHERE content LIKE %s ORDER BY 1", f"%{MARK}%")
+
+
+async def test_a_teammate_sees_and_changes_nothing_that_is_anns_alone(teammates: Teammates):
+    before = await personal_rows(teammates.db)
+
+    after = await walk.seen_in_lists(teammates.ben, walk.stops())
+    said = await bens_walk(teammates)
+
+    assert not said, told(said)
+    assert await personal_rows(teammates.db) == before
+    for name, answered in after.items():
+        assert MARK not in answered.body, name
+        if name not in UNREAD:
+            assert answered == teammates.before[name], f"{name} tells that Ann has something of her own"
+
+
+WITHOUT_PERSON = re.compile(r"\bp?\.?user_id = %\(user_id\)s")
+
+
+async def test_the_policy_alone_keeps_it_where_a_query_forgets_the_person(teammates: Teammates):
+    """And the walk notices where the policy is gone, too."""
+    forgetful = [one for name, one in queries() if name.startswith("cmserver.personal.") and WITHOUT_PERSON.search(one.text)]
+    texts = {id(one): one.text for one in forgetful}
+    try:
+        for one in forgetful:
+            object.__setattr__(one, "text", WITHOUT_PERSON.sub("TRUE", one.text))
+        behind_policy = await bens_walk(teammates)
+        listed = await teammates.ben.send(next(one for one in walk.stops() if one.name == "GET /v1/personal-observations"))
+        async with walk.removed_policy(teammates.db, "personal_observations"):
+            leaked = await teammates.ben.send(next(one for one in walk.stops() if one.name == "GET /v1/personal-observations"))
+            without_policy = await bens_walk(teammates)
+    finally:
+        for one in forgetful:
+            object.__setattr__(one, "text", texts[id(one)])
+
+    assert len(forgetful) >= 6
+    assert not behind_policy, told(behind_policy)
+    assert MARK not in listed.body
+    assert MARK in leaked.body
+    assert f"GET /v1/personal-observations/{{id}} shows {MARK}" in without_policy
 
 
 # ---- the table that says what parameters name

@@ -34,6 +34,7 @@ from cmserver.ops.openapi.page import make_example, resolve_reference
 from cmserver.ops.openapi.schemas import PREFIX, Schema, strip_null
 from tests.conftest import Person, mint
 from tests.make import Make
+from tests.personal.people import be_a_person
 from tests.timeouts import ENOUGH_SECONDS
 
 Kind = Literal[
@@ -52,6 +53,7 @@ Kind = Literal[
     "entity_relation",
     "key",
     "user",
+    "personal",
 ]
 
 WHAT: dict[str, Kind] = {
@@ -108,6 +110,7 @@ WHAT: dict[str, Kind] = {
     "from_memory_id": "observation",
     "to_memory_id": "observation",
     "/keys/{id}": "key",
+    "/personal-observations/{id}": "personal",
 }
 """What a parameter or a field of that name names; `{id}` goes by the path before it."""
 
@@ -145,6 +148,7 @@ NAMES_NOTHING: dict[str, str] = {
 BODIES: dict[str, dict[str, object]] = {
     "POST /v1/hooks/{client}": {"hook_event_name": "PostToolUse", "session_id": "an-agents", "tool_name": "Edit"},
     "PATCH /v1/observations/{id}": {"title": "changed"},
+    "PATCH /v1/personal-observations/{id}": {"content": "changed"},
     "PATCH /v1/entities/{id}": {"notes": "changed"},
     "PATCH /v1/projects/{project}": {"name": "changed"},
     "PATCH /v1/teams/{team}": {"metadata": {"changed": True}},
@@ -180,6 +184,7 @@ UNREAD: dict[str, str] = {
     "GET /api/stats": "it tells how long the server runs",
     "GET /v1/server": "it counts the whole server, for its operator, who has the scope * and no project",
     "GET /v1/model": "as above",
+    "GET /v1/users/accounts": "an account is the server's, and its operator asks",
     "GET /v1/analytics": "it counts what the caller was shown, by this walk too",
     "GET /v1/keys/current": "it tells when the caller's key was last used",
     "GET /v1/usage": "it counts the caller's own requests, this one too",
@@ -425,8 +430,10 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     await make.run(project=theirs, model=f"{word}-1", input_tokens=90, cost_usd="0.5")
     budget = await client.put("/v1/budgets", json={"period": "month", "maxTokens": 100, "projectId": canonical}, headers=headers)
     assert budget.status_code == 201, budget.text
-    _, key = await mint(db, who.team_id, f"{word}-user", scopes=["*"], project_id=project_id)
-    key_id = str(UUID(hex=key.split("_")[1]))
+    minted, key = await mint(db, who.team_id, f"{word}-user", scopes=["*"], project_id=project_id)
+    key_id = str(minted.key_id)
+    await be_a_person(db, Person(principal=minted, key=key, project=theirs))  # another one of the team
+    personal = await remember_personally(client, db, who, f"Call me {word}.")
     async with db.system() as conn:
         await conn.execute(
             "INSERT INTO project_aliases (team_id, alias, project_id) VALUES (%s, %s, %s)", [who.team_id, f"old-{word}", project_id]
@@ -473,6 +480,7 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
         "entity_relation": entity_relation,
         "key": key_id,
         "user": f"{word}-user",
+        "personal": str(personal["id"]),
     }
     ways: dict[Kind, list[Way]] = {kind: [Way(one)] for kind, one in own.items()}
     ways["project"] = [
@@ -488,8 +496,23 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     ]
     ways["team"].append(Way(str(team)))
     ways["turn"].append(Way(str(turn_number)))
+    ways["personal"].append(Way(personal["name"]))
     ways["observation"] += [Way(str(observation.number)), Way(f"#{observation.number}")]
     return Things(key=key, project_id=project_id, own=own, ways=ways)
+
+
+async def remember_personally(client: httpx.AsyncClient, db: Db, who: Person, text: str) -> Any:
+    """Something of somebody's own, with a number that nobody else's has; their key is made a person's where it is nobody's."""
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT user_id FROM api_keys WHERE id = %s", [who.principal.key_id])
+        (user_id,) = await cursor.fetchone() or (None,)
+    user_id = user_id or await be_a_person(db, who)
+    async with db.system() as conn:
+        await conn.execute(
+            "INSERT INTO personal_counters (team_id, user_id, last_number) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+            [who.team_id, user_id, 7_000 * next(_numbers)],
+        )
+    return (await _made(client, "/v1/observations", who.headers, {"scope": "user", "narrative": text}))["personal"]
 
 
 async def _made(client: httpx.AsyncClient, path: str, headers: dict[str, str], body: object) -> Any:

@@ -123,6 +123,14 @@ async def old(client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifi
         SELECT id, team_id, project_id FROM turns ON CONFLICT (turn_id) DO NOTHING
         """,
     )
+    await rows(
+        db,
+        """
+        WITH person AS (INSERT INTO users (id, name) VALUES (gen_random_uuid(), 'ann') RETURNING id)
+        INSERT INTO personal_observations (id, team_id, user_id, number, type, content, actor_id, turn_id, project_id)
+        SELECT t.id, t.team_id, person.id, t.number, 'rule', t.prompt, 'ann', t.id, t.project_id FROM turns t, person
+        """,
+    )
     await rows(db, "INSERT INTO untraced_turns (turn_id, team_id, project_id) SELECT id, team_id, project_id FROM turns")
     await read_new_observations(db)
     await bound_to(db, cast.alice, OLD)

@@ -298,6 +298,8 @@ def has(spec: Json, schema: Json, steps: list[str]) -> bool:
         schema = spec["components"]["schemas"][schema["$ref"].removeprefix(PREFIX)]
     if not steps:
         return True
+    if variants := schema.get("anyOf"):  # an answer of several forms
+        return any(has(spec, variant, steps) for variant in variants)
     inner = schema.get("items") if steps[0].isdigit() else schema.get("properties", {}).get(steps[0])
     return inner is not None and has(spec, inner, steps[1:])
 

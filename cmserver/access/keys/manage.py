@@ -60,7 +60,10 @@ async def create(conn: Conn, principal: Principal, request: KeyRequest, *, key_i
 
 
 async def rotate(conn: Conn, principal: Principal, key_id: UUID, *, overlap_seconds: int) -> NewKey:
-    """Replace a key by one of the same grant; it ends after the overlap. Forbidden when that is larger than the caller's."""
+    """Replace a key by one of the same grant; it ends after the overlap. Forbidden when that is larger than the caller's.
+
+    One that neither its person nor the key itself has rotated is nobody's: another one knows its text.
+    """
     old_key = await _lock_to_end(conn, principal, key_id)
     if old_key.id != principal.key_id:
         check_grant(principal, await load_caller_grant(conn, principal), read_grant(old_key))
@@ -68,7 +71,10 @@ async def rotate(conn: Conn, principal: Principal, key_id: UUID, *, overlap_seco
         raise Conflict("This key is revoked or expired. Make a new one instead.")
     if old_key.replaced_by is not None:
         raise Conflict(f"This key has been rotated already. Its successor is {old_key.replaced_by}: rotate that one.")
-    new_key = await make(conn, principal.team_id, read_grant(old_key), name=old_key.name)
+    grant = read_grant(old_key)
+    if principal.key_id != old_key.id and principal.user_id != old_key.user_id:
+        grant = msgspec.structs.replace(grant, user_id=None)
+    new_key = await make(conn, principal.team_id, grant, name=old_key.name)
     await repository.replace(conn, principal.team_id, old_key.id, successor=new_key.id, overlap_seconds=overlap_seconds)
     await audit.record(
         conn,
@@ -82,6 +88,27 @@ async def rotate(conn: Conn, principal: Principal, key_id: UUID, *, overlap_seco
     )
     await announce.drop_cached(conn, principal.team_id)
     return new_key
+
+
+async def bind(conn: Conn, person: Principal, text: str) -> Key:
+    """Make a key of before the signed-in person's own, once: what is theirs alone is read with it from then on.
+
+    Invalid for what is no working key of the team. Conflict for one that is somebody's, that came of a rotation, since whoever
+    rotated it knows its text, or that has another member's name.
+    """
+    key = await repository.lock_by_text(conn, person.team_id, *parse(text))
+    if key is None or key.revoked_at is not None or key.expired:
+        raise Invalid.at("$.key", "This is no working key of this team.")
+    if key.user_id is not None or person.user_id is None:
+        raise Conflict("This key belongs to a person already.")
+    if key.replaced_by is not None or await repository.came_of_rotation(conn, person.team_id, key.id):
+        raise Conflict("This key was rotated, so somebody else may know it. Make a new one while you are signed in.")
+    if await repository.is_of_another_member(conn, person.team_id, key.actor_id, person.user_id):
+        raise Conflict(f"This key has the name of another member ({key.actor_id}). Make one of your own while you are signed in.")
+    bound = await repository.bind(conn, person.team_id, key.id, person.user_id)
+    await audit.record(conn, person, "key.bound", "api_key", key.id, project_id=key.project_id, actor=key.actor_id)
+    await announce.drop_cached(conn, person.team_id)
+    return bound
 
 
 async def revoke(conn: Conn, principal: Principal, key_id: UUID, *, only: bool = False) -> RevokedKeys:

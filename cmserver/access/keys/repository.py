@@ -103,6 +103,38 @@ async def by_id(conn: Conn, team_id: UUID, key_id: UUID) -> Key | None: ...
 async def lock(conn: Conn, team_id: UUID, key_id: UUID) -> Key | None: ...
 
 
+@query(f"""
+    SELECT {_COLUMNS} FROM api_keys
+     WHERE key_hash = %(key_hash)s AND (%(key_id)s::uuid IS NULL OR id = %(key_id)s) AND team_id = %(team_id)s
+       FOR NO KEY UPDATE
+    """)
+async def lock_by_text(conn: Conn, team_id: UUID, key_id: UUID | None, key_hash: str) -> Key | None:
+    """The team's key of that text, as `parse` reads it, locked."""
+    ...
+
+
+@query("SELECT EXISTS (SELECT FROM api_keys WHERE replaced_by = %(key_id)s AND team_id = %(team_id)s)")
+async def came_of_rotation(conn: Conn, team_id: UUID, key_id: UUID) -> bool: ...
+
+
+@query("""
+    SELECT EXISTS (SELECT FROM team_members m LEFT JOIN users u ON u.id = m.account_id
+                    WHERE m.team_id = %(team_id)s AND m.account_id IS DISTINCT FROM %(user_id)s
+                      AND lower(%(actor_id)s) IN (lower(m.user_id), lower(u.name)))
+    """)
+async def is_of_another_member(conn: Conn, team_id: UUID, actor_id: str, user_id: UUID) -> bool:
+    """Whether another member of the team has that name."""
+    ...
+
+
+@query(f"""
+    UPDATE api_keys SET user_id = %(user_id)s, made_by = coalesce(made_by, %(user_id)s), updated_at = now()
+     WHERE id = %(key_id)s AND team_id = %(team_id)s
+    RETURNING {_COLUMNS}
+    """)
+async def bind(conn: Conn, team_id: UUID, key_id: UUID, user_id: UUID) -> Key: ...
+
+
 async def lock_chain(conn: Conn, team_id: UUID, key_id: UUID) -> list[Key]:
     """The key, and those that were rotated from the same one, locked; none can be rotated until the transaction ends."""
     chain: list[Key] = []

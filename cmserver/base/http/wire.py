@@ -77,6 +77,7 @@ STATUS: dict[type[errors.CmserverError], tuple[int, str]] = {
     errors.Unauthenticated: (401, "Unauthorized"),
     errors.QuotaExceeded: (402, "quota_exceeded"),
     errors.Forbidden: (403, "Forbidden"),
+    errors.NoPerson: (403, "NO_PERSON"),
     errors.NotFound: (404, "NotFound"),
     errors.RequestTimeout: (408, "RequestTimeout"),
     errors.Conflict: (409, "Conflict"),
@@ -295,7 +296,7 @@ def refusal(error: errors.CmserverError, request_id: str | None) -> Response:
     """The response to a refusal."""
     status, name = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), (500, "InternalError"))
     content: dict[str, object] = {"error": name, "message": str(error)}
-    if isinstance(error, errors.Invalid) or (isinstance(error, errors.NotFound) and error.issues):
+    if isinstance(error, (errors.Invalid, errors.NoPerson)) or (isinstance(error, errors.NotFound) and error.issues):
         content["issues"] = error.issues
     if isinstance(error, errors.Gone):
         content["supersededBy"] = error.superseded_by

@@ -287,7 +287,7 @@ class HookTaker:
             changed_files=headers.changed_files[:MAX_CHANGED_FILES],
             folders=[name for name in dict.fromkeys(folders) if name],
         )
-        async with self._db.tenant(principal.team_id) as conn:
+        async with self._db.tenant(principal.team_id, principal.user_id) as conn:
             found = await build_context(conn, principal, project, request, self._budget)
         return found.text or None
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from cmserver import __version__
 from cmserver.access.limits.denials import Denials
-from cmserver.base.errors import CmserverError, Forbidden, Invalid, NotFound
+from cmserver.base.errors import CmserverError, Forbidden, Invalid, NoPerson, NotFound
 from cmserver.base.logs import get_logger
 from cmserver.base.lookalikes import remove_invisible
 from cmserver.base.text import storable
@@ -172,6 +172,6 @@ def _can_ask(context: Context) -> bool:
 
 def error_text(error: CmserverError) -> str:
     """REST's message with the paths of what is wrong. It may quote names that others chose, so it is defused."""
-    issues = error.issues if isinstance(error, (Invalid, NotFound)) else []
+    issues = error.issues if isinstance(error, (Invalid, NotFound, NoPerson)) else []
     paths = [issue.path for issue in issues if issue.path not in str(error)]
     return defuse_tags(remove_invisible(f"{error} ({', '.join(paths)})" if paths else str(error)))

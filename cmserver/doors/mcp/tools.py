@@ -27,6 +27,8 @@ from cmserver.observations.read import read_batch
 from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.wire import BatchReadIn, CorrectionIn, ObservationIn
 from cmserver.observations.write import correct
+from cmserver.personal.keep import parse_personal_name, read_personal_batch, write_personal
+from cmserver.personal.plain import personal_line, render_personal
 from cmserver.recall.search.model import OBSERVATION_KINDS
 from cmserver.recall.search.searcher import Searcher, SearchResult
 from cmserver.recall.search.wire import ContextIn, SearchIn, render_remarks
@@ -65,7 +67,7 @@ async def observation_search(call: Call, search: SearchIn) -> str:
     search = msgspec.structs.replace(search, types=read_types([*(search.types or []), *singular]), type=None)
     full = search.format == "full"
     result = await call.dependency(Searcher).search(call.principal, search, full=full)
-    if not (result.texts or search.cursor) and search.project_id and call.principal.project_id is None:
+    if not (result.texts or result.personal or search.cursor) and search.project_id and call.principal.project_id is None:
         nothing = f'Nothing fits in this project. With projectId "{ANY}" all that this key may see is searched.'
         return f"{nothing} {render_remarks(result.page)}".rstrip()
     return render_hits(result, full=full, next_page=f'cursor "{result.next_cursor}"')
@@ -92,8 +94,9 @@ def render_hits(
     """A page of hits without its first `skip`. `next_page` tells the model how to get the next one, when there is one."""
     hits = list(zip(result.page.hits, result.texts, strict=True))[skip:]
     remarks = render_remarks(result.page)
+    own = [f"{personal_line(row)}\n" for row in result.personal] if skip == 0 else []
     if not hits:
-        return f"Nothing fits. {remarks}".rstrip()
+        return fence(own) + remarks if own else f"Nothing fits. {remarks}".rstrip()
     if order is not None:
         hits.sort(key=lambda pair: pair[0].source.created_at, reverse=order == "date_desc")
     page = result.page
@@ -101,7 +104,7 @@ def render_hits(
     shown = [hit.observation for hit, _ in hits if hit.observation]
     cost = f" Whole, these take ~{estimate_tokens(render_observations(shown))} tokens." if shown and not full else ""
     more = f" Next page: {next_page}." if result.next_cursor and next_page else ""
-    return f"{fence(text for _, text in hits)}{len(hits)} of {total}.{remarks and f' {remarks}'}{cost}{more}"
+    return f"{fence([*(text for _, text in hits), *own])}{len(hits)} of {total}.{remarks and f' {remarks}'}{cost}{more}"
 
 
 async def observation_timeline(call: Call, request: TimelineIn) -> str:
@@ -116,11 +119,15 @@ async def observation_timeline(call: Call, request: TimelineIn) -> str:
 
 async def observation_get(call: Call, request: BatchReadIn) -> str:
     """The full texts of the observations, and the ids that do not exist."""
-    async with call.dependency(Db).tenant(call.principal.team_id) as conn:
-        batch = await read_batch(conn, call.principal, request.ids)
-    missing = f"There is no observation {', '.join(map(str, batch.missing))}." if batch.missing else ""
+    own_numbers = {name: number for name in request.ids if (number := parse_personal_name(str(name))) is not None}
+    async with call.read() as conn:
+        own = await read_personal_batch(conn, call.principal, [*own_numbers.values()])
+        batch = await read_batch(conn, call.principal, [name for name in request.ids if name not in own_numbers])
+    known = {row.number for row in own}
+    missing_names = [*batch.missing, *(name for name, number in own_numbers.items() if number not in known)]
+    missing = f"There is no observation {', '.join(map(str, missing_names))}." if missing_names else ""
     found = render_observations(batch.observations) if batch.observations else ""
-    return found + (render_turns(batch.turns) if batch.turns else "") + missing
+    return found + (render_turns(batch.turns) if batch.turns else "") + (render_personal(own) if own else "") + missing
 
 
 async def observation_why(call: Call, given: WhyIn) -> str:
@@ -143,7 +150,11 @@ async def observation_context(call: Call, arguments: ContextArguments) -> str:
 
 
 async def observation_add(call: Call, observation: ObservationIn) -> str:
-    """Store the observation, unless one says the same already; returns its line."""
+    """Store the observation, unless one says the same already; returns its line. With scope `user` it is the person's alone."""
+    if observation.scope == "user":
+        own = msgspec.structs.replace(observation, project_id=None)  # which the client may have named for its folder
+        kept, is_new = await write_personal(call.dependency(Db), call.principal, own, size_bytes=call.size_bytes)
+        return f"{_ACTIONS['created' if is_new else 'repeated']}\n{fence([personal_line(kept), chr(10)])}"
     (result,) = await store_observations(
         call.dependency(Db),
         call.dependency(Projects),
@@ -276,6 +287,7 @@ TOOLS: list[Tool] = [
             "concepts": "",
             "filesModified": "",
             "projectId": "",
+            "scope": "user: theirs alone",
         },
         scope="observations:write",
         handler=handle(ObservationIn, observation_add),

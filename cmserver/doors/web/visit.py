@@ -117,8 +117,8 @@ class Visit:
         return wire.db(self.request)
 
     def tenant(self) -> AbstractAsyncContextManager[Conn]:
-        """A transaction in the current team."""
-        return self.db.tenant(self.team_id)
+        """A transaction in the current team, which sees of what is a person's alone the visitor's."""
+        return self.db.tenant(self.team_id, self.principal.user_id)
 
     @property
     def path(self) -> str:

@@ -18,6 +18,7 @@ from cmserver.base.text import KEY_MOST
 from cmserver.observations.model import MIN_INSTRUCTION_IMPORTANCE
 from cmserver.observations.plain import fence, labelled_summary, one_line
 from cmserver.observations.wire import type_shown
+from cmserver.personal.model import PersonalObservation
 from cmserver.recall.model import ContextReason, IndexLine, IndexRow, NearProject, ObservationDetails, ScoredRow, SummaryText
 from cmserver.sessions.turns.model import SessionTurn
 
@@ -29,6 +30,7 @@ TOOLS = "mcp"
 
 INSTRUCTIONS = "Laid down by users, the newest first"
 OPEN_ENDS = "Still open, the newest first"
+YOURS = "Yours: told for this user alone, in all projects"
 _MORE = {INSTRUCTIONS: "cmserver list --type decision", OPEN_ENDS: "cmserver list --state open"}
 
 _TURNS = 'That of a turn reports what was said, "user" → "agent" [files changed] [checks], and instructs nobody.'
@@ -176,6 +178,20 @@ def render_empty_index(project_name: str, canonical_id: str = "", near: Sequence
         count = "1 observation" if project.observations == 1 else f"{project.observations} observations"
         lines.append(f"`cmserver projects join {names}` ({count})\n")
     return fence(lines)
+
+
+def render_yours(rows: Sequence[PersonalObservation], max_chars: int) -> list[str]:
+    """Lines of what is the person's alone, below a heading: the rules first, then the newest; none where there is no room."""
+    lines = [f"\n{YOURS}\n"]
+    by_type = sorted(rows, key=lambda row: row.type != "rule")
+    for place, row in enumerate(by_type):
+        line = f"{row.name} {row.type} {one_line(row.content, _DECISION_CHARS)}\n"
+        more = f"and {len(by_type) - place:,} more: `cmserver mine list`\n"
+        left = max_chars - sum(map(len, lines)) - len(line)
+        if left < (len(more) if place + 1 < len(by_type) else 0):
+            return [*lines, more] if place else []
+        lines.append(line)
+    return lines if rows else []
 
 
 def fetch_instructions(reader: str | None) -> str:

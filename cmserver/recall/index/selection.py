@@ -84,11 +84,11 @@ class ComposedIndex(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compose_index(
-    frame: layout.IndexFrame, budget: model.ContextBudget, source: IndexInput, weights: Weights = WEIGHTS
+    frame: layout.IndexFrame, budget: model.ContextBudget, source: IndexInput, weights: Weights = WEIGHTS, *, taken_chars: int = 0
 ) -> ComposedIndex:
-    """The index, never longer than MAX_CHARS nor than the tokens of the budget."""
+    """The index, never longer than MAX_CHARS nor than the tokens of the budget, of which something else takes `taken_chars`."""
     focus = SessionFocus(source.newest_at, source.changed_files, source.continued_session_id)
-    room = min(layout.MAX_CHARS, budget.tokens * 4) - layout.frame_chars(frame)
+    room = min(layout.MAX_CHARS, budget.tokens * 4) - layout.frame_chars(frame) - taken_chars
     source = _mark_code(_add_next_prompts(_mark_later(_without_told(source))))
     summary, block = _render_latest_summary(source, focus, weights, room // 3)
     selection = IndexSelection(

@@ -25,6 +25,8 @@ from cmserver.graph.model import fold_name
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import index_line, observation_lines, one_line, turn_line, turn_lines
 from cmserver.observations.read import audit_read
+from cmserver.personal.keep import search_personal
+from cmserver.personal.model import PersonalObservation
 from cmserver.recall.file_paths import resolve_paths
 from cmserver.recall.search.later import name_changes, name_later, put_later_first
 from cmserver.recall.search.model import OBSERVATION_KINDS, Filters, Hit, PagePosition, Ranking, SearchPage, SearchRequest
@@ -35,10 +37,15 @@ from cmserver.sessions.read import audit_prompt_read
 
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of hits. `texts` are what an agent reads of each, in their order."""
+    """A page of hits. `texts` are what an agent reads of each, in their order.
+
+    `personal` are up to three of the caller's own that have most of the words, behind the first page of a search without filters;
+    nothing that is counted of the page counts them.
+    """
 
     page: SearchPage
     texts: list[str]
+    personal: list[PersonalObservation]
     next_cursor: str | None
     by_meaning: bool
 
@@ -67,7 +74,10 @@ class Searcher:
             order=query.sort,
         )
         vector = await self.embedder.embed(query.query, team_id=principal.team_id) if ranking.meaning_weight > 0 else None
-        async with self._db.tenant(principal.team_id) as conn:
+        has_filters = request.filters != Filters() or query.files or query.file_prefix or query.entity
+        searches_own = query.cursor is None and not has_filters
+        async with self._db.tenant(principal.team_id, principal.user_id) as conn:
+            personal = await search_personal(conn, principal, query.query) if searches_own else []
             request = msgspec.structs.replace(request, filters=await _look_up(conn, principal, request, query))
             page = await find_page(conn, principal, request, ranking, vector)
             hits = await name_later(conn, principal.team_id, page.hits)
@@ -81,6 +91,7 @@ class Searcher:
         return SearchResult(
             page=page,
             texts=[_render_hit(hit, names, full=full, explain=query.explain) for hit in page.hits],
+            personal=personal,
             next_cursor=base64.urlsafe_b64encode(msgspec.msgpack.encode(page.next)).decode() if page.next else None,
             by_meaning=vector is not None,
         )

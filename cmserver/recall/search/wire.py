@@ -14,6 +14,7 @@ from cmserver.base.text import Cursor, Key, Line, QueryText
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import one_line
 from cmserver.observations.wire import ObservationOut, observation_out, type_shown
+from cmserver.personal.wire import PersonalObservationOut
 from cmserver.recall.search.model import Hit, HitOrder, MatchType, SearchedKind, SearchPage
 from cmserver.sessions.turns.model import SessionTurn
 
@@ -150,7 +151,8 @@ class SearchAnswerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     `confidence` is how likely, from 0 to 1, the query is about what was searched at all, or null without an embedder that it is
     known for. `total` is how many hits there are: an estimate (`totalIsEstimate`) when not all were read. `byMeaning` is whether it
     searched by meaning, too: false without an embedder, or while it does not answer. `tokens` are what this answer takes: its
-    observations and turns as text, at 4 characters per token.
+    observations and turns as text, at 4 characters per token. `personal` are up to three of what is the caller's alone, behind the
+    first page of a search without filters; nothing else here counts them.
     """
 
     prompts: list[PromptHitOut]
@@ -161,6 +163,7 @@ class SearchAnswerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     confidence: float | None
     ignores_quotes: bool
     tokens: int
+    personal: list[PersonalObservationOut] = []
     terms: dict[str, float] | UnsetType = UNSET
 
 

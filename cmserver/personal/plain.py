@@ -1,0 +1,31 @@
+"""Renders what is a person's alone for their agents, as observations are rendered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC
+
+from cmserver.observations.model import estimate_tokens
+from cmserver.observations.plain import block, fence, one_line
+from cmserver.personal.model import PersonalObservation
+from cmserver.personal.wire import LINE_CHARS
+
+
+def personal_line(row: PersonalObservation) -> str:
+    """It in one line: its name, day and type, its text, and about how many tokens the whole takes."""
+    day = f"{row.created_at.astimezone(UTC):%Y-%m-%d}"
+    state = "" if row.state == "holds" else f" ({row.state})"
+    return f"{row.name} {day} {row.type} (yours) {one_line(row.content, LINE_CHARS)}{state} ~{estimate_tokens(row.content)}"
+
+
+def personal_lines(row: PersonalObservation) -> Iterator[str]:
+    """The whole in lines, of which the first is as in a list."""
+    yield personal_line(row)
+    yield f"  {block(row.content)}"
+    if row.turn_number is not None:
+        yield f"Turn #{row.turn_number}"
+
+
+def render_personal(rows: Iterable[PersonalObservation]) -> str:
+    """Several in one block, with an empty line between them."""
+    return fence(["\n".join("".join(f"{line}\n" for line in personal_lines(row)) for row in rows)])
