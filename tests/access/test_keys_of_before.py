@@ -1,4 +1,4 @@
-"""Migration 0011: keys that somebody else than their person had rotated are nobody's."""
+"""Migration 0010: keys that somebody else than their person had rotated are nobody's."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_what_another_one_rotated_is_nobodys_and_what_came_of_it(empty_dat
         stolen = rotate(conn, insert(conn), by_key=new_id(), by_user=BEN)
         lost = [stolen, rotate(conn, stolen, by_key=stolen, by_user=ANN), rotate(conn, insert(conn))]
 
-    assert "0011_personal" in await migrate(empty_database)
+    assert "0010_personal" in await migrate(empty_database)
 
     with psycopg.connect(empty_database) as conn:
         found = dict(conn.execute("SELECT id, user_id FROM api_keys").fetchall())
