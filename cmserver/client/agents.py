@@ -209,15 +209,35 @@ def _opencode_permissions(place: agent_files.AgentPlace) -> list[Addition]:
 
 
 def _opencode_files(place: agent_files.AgentPlace) -> list[agent_files.AgentFile]:
-    """The plugin gives the rules: a global AGENTS.md would replace the user's CLAUDE.md, and opencode.jsonc our `instructions`."""
-    folder = place.xdg_config_home / "opencode"
-    plugin = (TEMPLATES / "opencode-plugin.js").read_text(encoding="utf-8")
+    """Of OpenCode, and of Kilo, which is made of it.
+
+    The plugin gives the rules: a global AGENTS.md would replace the user's CLAUDE.md, and opencode.jsonc our `instructions`.
+    """
+    folder = place.xdg_config_home / place.name
+    plugin = (TEMPLATES / "opencode-plugin.js").read_text(encoding="utf-8").replace("@NAME@", place.name)
     for name, value in (("@HOOK@", str(place.hook)), ("@RULES@", RULES)):
         plugin = plugin.replace(name, json.dumps(value))
-    config = agent_files.mcp_server(place, folder / "opencode.json", "mcp", _opencode_entry)
+    config = agent_files.mcp_server(place, folder / f"{place.name}.json", "mcp", _opencode_entry)
     return [
         msgspec.structs.replace(config, additions=(*config.additions, *_opencode_permissions(place))),
-        agent_files.OwnFile(path=folder / "plugins" / "cmserver.js", text=plugin, mark="`cmserver connect opencode`"),
+        agent_files.OwnFile(path=folder / "plugins" / "cmserver.js", text=plugin, mark=f"`cmserver connect {place.name}`"),
+    ]
+
+
+def _copilot_files(place: agent_files.AgentPlace) -> list[agent_files.AgentFile]:
+    folder = Path(place.environ.get("COPILOT_HOME") or place.home / ".copilot")
+    return [
+        agent_files.listed_hooks(place, folder / "hooks" / "cmserver.json"),
+        agent_files.mcp_server(place, folder / "mcp-config.json", "mcpServers", _stdio_entry),
+        agent_files.TextBlock(path=folder / "copilot-instructions.md", block=RULES),
+    ]
+
+
+def _cline_files(place: agent_files.AgentPlace) -> list[agent_files.AgentFile]:
+    folder = place.home / ".cline"
+    return [
+        agent_files.mcp_server(place, folder / "data" / "settings" / "cline_mcp_settings.json", "mcpServers", _stdio_entry),
+        agent_files.OwnFile(path=folder / "rules" / "cmserver.md", text=RULES, mark="(cmserver)"),
     ]
 
 
@@ -348,6 +368,24 @@ AGENTS: dict[str, Agent] = {
         ),
         Agent(  # https://opencode.ai/v1/docs/mcp-servers.md and /plugins.md
             name="opencode", title="OpenCode", program="opencode", build_files=_opencode_files
+        ),
+        Agent(  # https://kilo.ai/docs/automate/mcp/using-in-cli; plugins as in OpenCode
+            name="kilo", title="Kilo", program="kilo", build_files=_opencode_files
+        ),
+        Agent(  # https://docs.github.com/en/copilot/reference/hooks-reference; timeouts in seconds
+            name="copilot",
+            title="Copilot CLI",
+            program="copilot",
+            build_files=_copilot_files,
+            folder_variable="COPILOT_PROJECT_DIR",
+            hooks=(  # and not SubagentStart, which has other names than the rest, and no name of its own
+                *_hooks(5, "SessionStart", "UserPromptSubmit", "PostToolUse", "PostToolUseFailure"),
+                *_hooks(5, "SubagentStop", "PreCompact", "Stop"),
+                agent_files.Hook("SessionEnd", 10),
+            ),
+        ),
+        Agent(  # https://docs.cline.bot/mcp/mcp-overview; its hooks tell no prompt of `cline "..."`
+            name="cline", title="Cline", program="cline", build_files=_cline_files, records=False
         ),
     )
 }

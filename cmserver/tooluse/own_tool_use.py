@@ -7,9 +7,9 @@ import re
 from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.shell import MAX_COMMAND, split_commands, without_assignments
 
-# Claude Code and Codex write mcp__server__tool, Gemini mcp_server_tool, OpenCode server_tool, and Cursor MCP:tool without the
-# server; a plugin's server has the plugin's name before its own.
-_TOOL = re.compile(r"(?:mcp__?(?:plugin_)?(?:cmserver|claude-mem)_|(?:MCP:|cmserver_)observation_)")
+# Claude Code and Codex write mcp__server__tool, Gemini mcp_server_tool, OpenCode and Kilo server_tool, Copilot CLI server-tool, and
+# Cursor MCP:tool without the server; a plugin's server has the plugin's name before its own.
+_TOOL = re.compile(r"(?:mcp__?(?:plugin_)?(?:cmserver|claude-mem)_|(?:MCP:|cmserver[_-])observation_)")
 _SERVERS = ("cmserver", "claude-mem")
 _SILENCED = re.compile(r"\s2>(?:&1|\s?/dev/null)(?=\s|$|[|;&])")
 _QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""", re.DOTALL)

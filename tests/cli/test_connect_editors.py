@@ -31,6 +31,9 @@ MCP = {
     "claude-desktop": (f"{CONFIG}/Claude/claude_desktop_config.json", "mcpServers"),
     "vscode": (f"{CONFIG}/Code/User/mcp.json", "servers"),
     "opencode": (f"{CONFIG}/opencode/opencode.json", "mcp"),
+    "kilo": (f"{CONFIG}/kilo/kilo.json", "mcp"),
+    "copilot": (".copilot/mcp-config.json", "mcpServers"),
+    "cline": (".cline/data/settings/cline_mcp_settings.json", "mcpServers"),
 }
 MORE = {
     "cursor": [".cursor/hooks.json"],
@@ -39,6 +42,9 @@ MORE = {
     "claude-desktop": [],
     "vscode": [".copilot/instructions/cmserver.instructions.md"],
     "opencode": [f"{CONFIG}/opencode/plugins/cmserver.js"],
+    "kilo": [f"{CONFIG}/kilo/plugins/cmserver.js"],
+    "copilot": [".copilot/hooks/cmserver.json", ".copilot/copilot-instructions.md"],
+    "cline": [".cline/rules/cmserver.md"],
 }
 EACH = pytest.mark.parametrize("agent", MCP)
 
@@ -69,8 +75,8 @@ def with_others(home: Path, agent: str) -> dict[Path, str]:
     texts = {mcp_file(home, agent): f'{{\n   "theme":"dark",\n   "{MCP[agent][1]}": {{"other": {{"command":"x"}} }}\n}}'}
     if agent == "cursor":
         texts[home / MORE[agent][0]] = '{"version": 1, "hooks": {"stop": [ {"command": "say done"} ]}}\n'
-    if agent in {"windsurf", "antigravity"}:
-        texts[home / MORE[agent][0]] = "Always answer in French."
+    if agent in {"windsurf", "antigravity", "copilot"}:
+        texts[home / MORE[agent][-1]] = "Always answer in French."
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -89,7 +95,7 @@ async def test_the_bridge_is_its_mcp_server_and_the_key_stands_in_one_file_only(
 
     command = build_launcher_command("mcp", "--agent", agent)
     found = entry(home, agent)
-    words = found["command"] if agent == "opencode" else [found["command"], *cast_list(found["args"])]
+    words = found["command"] if agent in {"opencode", "kilo"} else [found["command"], *cast_list(found["args"])]
     there = folder(home, agent)
     key = there.key() or ""
     holding = [path for path, (content, _) in everything(home).items() if key.encode() in content]
@@ -200,7 +206,7 @@ async def test_a_file_that_cannot_be_edited_is_named_and_stays(run: Run, cms: Cm
     assert agent not in (await cms("keys", "list", key=cast.alice.key)).out
 
 
-@pytest.mark.parametrize("agent", ["vscode", "opencode"])
+@pytest.mark.parametrize("agent", ["vscode", "opencode", "kilo", "cline"])
 async def test_a_foreign_file_in_our_place_stays(run: Run, home: Path, agent: str):
     file = home / MORE[agent][-1]
     file.parent.mkdir(parents=True)
@@ -234,12 +240,37 @@ async def test_cursor_is_told_where_claude_codes_hooks_would_run_in_it_too(run: 
     assert "recorded twice" in (await run("connect", "cursor", "--yes")).out
 
 
-async def test_opencodes_plugin_calls_the_hook_client_and_gives_the_rules(run: Run, home: Path):
-    await run("connect", "opencode", "--yes")
+@pytest.mark.parametrize("agent", ["opencode", "kilo"])
+async def test_a_plugin_calls_the_hook_client_and_gives_the_rules(run: Run, home: Path, agent: str):
+    await run("connect", agent, "--yes")
 
-    lines = (home / MORE["opencode"][0]).read_text().splitlines()
-    assert f"const HOOK = {json.dumps(str(folder(home, 'opencode').hook))}" in lines
+    lines = (home / MORE[agent][0]).read_text().splitlines()
+    assert f"const HOOK = {json.dumps(str(folder(home, agent).hook))}" in lines
     assert f"const RULES = {json.dumps(RULES)}" in lines
+    assert f"`cmserver disconnect {agent}`" in lines[0]
+
+
+async def test_copilots_hooks_are_those_whose_payloads_are_understood(run: Run, home: Path):
+    await run("connect", "copilot", "--yes")
+
+    hooks = json.loads((home / MORE["copilot"][0]).read_text())
+    there = folder(home, "copilot")
+    assert hooks["version"] == 1
+    assert {event: entry for event, (entry,) in hooks["hooks"].items()} == {
+        event: {"command": f'"{there.hook}" {event}', "timeout": 10 if event == "SessionEnd" else 5}
+        for event in (
+            *("SessionStart", "UserPromptSubmit", "PostToolUse", "PostToolUseFailure"),
+            *("SubagentStop", "PreCompact", "Stop", "SessionEnd"),
+        )
+    }
+    assert there.config()["FOLDER_VARIABLE"] == "COPILOT_PROJECT_DIR"
+
+
+async def test_copilots_files_follow_its_own_variable(run: Run, home: Path, tmp_path: Path):
+    await run("connect", "copilot", "--yes", COPILOT_HOME=str(tmp_path / "moved"))
+
+    assert {path.name for path in (tmp_path / "moved").iterdir()} == {"hooks", "mcp-config.json", "copilot-instructions.md"}
+    assert not (home / ".copilot").exists()
 
 
 async def test_rules_stand_below_those_of_the_user_and_for_all_files(run: Run, home: Path):

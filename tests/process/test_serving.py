@@ -90,6 +90,8 @@ HOOKS = {
     "gemini": "gemini/AfterTool-replace",
     "cursor": "cursor/postToolUse-Write",
     "opencode": "opencode/PostToolUse-bash",
+    "kilo": "kilo/PostToolUse-bash",
+    "copilot": "copilot/PostToolUse-Bash",
 }
 
 

@@ -178,9 +178,9 @@ async def test_an_id_that_is_too_long_to_be_one_names_no_sub_agent(client: httpx
     assert [turn["agentId"] for turn in await list_turns(client, cast, session="s1")] == [None]
 
 
-async def test_a_sub_agent_of_codex_and_opencode_is_asked_by_a_prompt(client: httpx.AsyncClient, cast: Cast):
+async def test_a_sub_agent_of_codex_opencode_and_kilo_is_asked_by_a_prompt(client: httpx.AsyncClient, cast: Cast):
     headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
-    for agent in ("codex", "opencode"):
+    for agent in ("codex", "opencode", "kilo"):
         common = {"session_id": agent, "cwd": "/src", "agent_id": "a1"}
         for fields in (
             {"hook_event_name": "UserPromptSubmit", "prompt": "Look around"},
@@ -189,7 +189,7 @@ async def test_a_sub_agent_of_codex_and_opencode_is_asked_by_a_prompt(client: ht
             await client.post(f"/v1/hooks/{agent}", json=common | fields, headers=headers)
 
     said = [(it["agentId"], it["promptNumber"], it["prompt"], it["reply"]) for it in await list_turns(client, cast)]
-    assert said == [("a1", None, "Look around", "I looked.")] * 2
+    assert said == [("a1", None, "Look around", "I looked.")] * 3
 
 
 def test_a_long_side_keeps_its_beginning_and_its_end():

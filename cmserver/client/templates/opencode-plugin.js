@@ -1,4 +1,4 @@
-// Written by `cmserver connect opencode`, and removed by `cmserver disconnect opencode`.
+// Written by `cmserver connect @NAME@`, and removed by `cmserver disconnect @NAME@`.
 // Hands what happens in a session to the hook client of cmserver, and gives the model the context that it answers at the start, and the rules.
 import { spawn } from "node:child_process"
 
@@ -101,8 +101,8 @@ export const CmserverPlugin = async ({ directory }) => {
       replies.set(sessionID, cut(text))
     },
     "experimental.chat.system.transform": async ({ sessionID }, { system }) => {
-      // Other requests of the session, as for its title, may go to another model: only the agent's own tells where it works.
-      if (!system.some((text) => text.includes("Working directory: "))) return
+      // Other requests of the session, as for its title, may go to another model: only the agent's own tells of the folder.
+      if (!system.some((text) => text.includes("Is directory a git repo: "))) return
       const context = sessionID ? await (starts.get(sessionID) ?? "") : ""
       system.push(RULES, ...(context ? [context] : []))
     },

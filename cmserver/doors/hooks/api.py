@@ -77,8 +77,9 @@ def render_output(adapter: Adapter, call: HookCall | None, reply: HookReply) -> 
     message = reply.message or None
     if call is None:
         return HookOutput(system_message=message)
-    if adapter.is_flat:
-        return HookOutput(additional_context=(reply.context or None) if call.name in adapter.context_hooks else None)
+    if adapter.flat_field:
+        context = reply.context if call.name in adapter.context_hooks else None
+        return HookOutput(**{adapter.flat_field: context or None})
     if call.name in adapter.silent_hooks:
         return HookOutput()
     specific = None

@@ -78,5 +78,5 @@ ADAPTER = Adapter(
     parse=parse,
     context_hooks={"sessionStart"},
     silent_hooks={"beforeSubmitPrompt", "postToolUse", "postToolUseFailure", "afterAgentResponse", "sessionEnd"},
-    is_flat=True,
+    flat_field="additional_context",
 )

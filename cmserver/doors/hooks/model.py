@@ -111,6 +111,9 @@ class HookOutput(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit
     hook_specific_output: SpecificOutput | None = None
     system_message: str | None = None
     additional_context: str | None = msgspec.field(default=None, name="additional_context")
+    """In Cursor."""
+    flat_context: str | None = msgspec.field(default=None, name="additionalContext")
+    """In Copilot CLI."""
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,5 +128,5 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """Their output must be empty: at the end of a turn any text would make the model go on, and some have no output schema."""
     starts_with_prompt: bool = False
     """Whether the index is given with the first prompt after a start, because the start's own output harms."""
-    is_flat: bool = False
-    """Whether the output is `additional_context` alone, as in Cursor."""
+    flat_field: Literal["", "additional_context", "flat_context"] = ""
+    """The field of `HookOutput` that is the whole output, where the agent takes context at the top and nothing else."""

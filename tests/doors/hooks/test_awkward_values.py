@@ -47,7 +47,7 @@ async def test_an_event_with_one_awkward_value_is_stored_with_the_rest(client: h
 
 async def test_no_agent_loses_an_event_to_the_depth_of_its_tool_s_answer(client: httpx.AsyncClient, cast: Cast):
     names = {"claude-code": "PostToolUse", "codex": "PostToolUse", "gemini": "AfterTool", "cursor": "postToolUse"}
-    names["opencode"] = "PostToolUse"
+    names |= dict.fromkeys(("opencode", "kilo", "copilot"), "PostToolUse")
     headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
     wrong: list[tuple[str, int, int]] = []
     for agent, name in names.items():
