@@ -78,8 +78,12 @@ def render_output(adapter: Adapter, call: HookCall | None, reply: HookReply) -> 
     if call is None:
         return HookOutput(system_message=message)
     if adapter.flat_field:
-        context = reply.context if call.name in adapter.context_hooks else None
-        return HookOutput(**{adapter.flat_field: context or None})
+        context = (reply.context or None) if call.name in adapter.context_hooks else None
+        return (
+            HookOutput(additional_context=context)
+            if adapter.flat_field == "additional_context"
+            else HookOutput(flat_context=context)
+        )
     if call.name in adapter.silent_hooks:
         return HookOutput()
     specific = None
