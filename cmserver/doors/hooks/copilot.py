@@ -1,9 +1,9 @@
 """Copilot CLI: its hooks' payloads as events.
 
-Hooks whose names begin with a capital get Claude Code's names and fields, but their output is Copilot's own. Tool uses and turns have
-no ids, so an event is known by what it says and its moment. A sub-agent has a session id of its own, beside that of the agent that
-started it; its Stop says less than the SubagentStop that follows. The agent's last words stand in no payload, and the transcript
-that Stop names is written later.
+Hooks whose names begin with a capital get Claude Code's names and fields, but their output is Copilot's own. Tool uses and turns
+have no ids, so an event is known by what it says and its moment. A sub-agent has a session id of its own, beside that of the agent
+that started it; its Stop says less than the SubagentStop that follows. The agent's last words stand in no payload, and the
+transcript that Stop names is written after the hook has begun.
 https://docs.github.com/en/copilot/reference/hooks-reference
 """
 
