@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Cline's command line never runs the hook UserPromptSubmit for the prompt that it is given, and no other hook has that prompt.
+# Cline's command line never runs the hook UserPromptSubmit for the prompt that it is given, and no other hook has that
+# prompt.
 #
-# Expected (Cline's documentation, "Hooks": UserPromptSubmit runs when you submit a message, TaskStart when you start a new task): for
-# cline "PROMPT" UserPromptSubmit runs once, with the prompt.
+# Expected (Cline's documentation, "Hooks": UserPromptSubmit runs when you submit a message, TaskStart when you start a new
+# task): for cline "PROMPT" UserPromptSubmit runs once, with the prompt.
 # Guessed before the run: it runs once, before or after TaskStart.
-# Seen (cline 3.0.65): TaskStart, PreToolUse, PostToolUse and TaskComplete run. UserPromptSubmit, a file with the same text and rights
-# in the same folder, does not, and the prompt stands in no payload: taskMetadata of TaskStart is empty.
-# Why it matters: a hook that notes, checks or forbids what is asked of the agent is silently left out wherever Cline runs in a script.
+# Seen (cline 3.0.65): TaskStart, PreToolUse, PostToolUse and TaskComplete run. UserPromptSubmit, a file with the same text
+# and rights in the same folder, does not, and the prompt stands in no payload: taskMetadata of TaskStart is empty.
+# Why it matters: a hook that notes, checks or forbids what is asked of the agent is silently left out wherever Cline runs in
+# a script.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -24,7 +26,8 @@ from pathlib import Path
 WORK = Path(os.environ["WORK"])
 PROMPT = "Why are refunds slow?"
 ASKED = []
-CALL = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "run_commands", "arguments": '{"commands":["echo paid"]}'}}
+SHELL = {"name": "run_commands", "arguments": '{"commands":["echo paid"]}'}
+CALL = {"index": 0, "id": "call_1", "type": "function", "function": SHELL}
 
 
 class Model(BaseHTTPRequestHandler):
@@ -36,7 +39,7 @@ class Model(BaseHTTPRequestHandler):
     def do_POST(self):
         ASKED.append(self.rfile.read(int(self.headers["content-length"])).decode())
         is_first = len(ASKED) == 1
-        delta = {"role": "assistant", "content": "", "tool_calls": [CALL]} if is_first else {"role": "assistant", "content": "Done."}
+        delta = {"role": "assistant", "content": "" if is_first else "Done.", **({"tool_calls": [CALL]} if is_first else {})}
         chunk = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "played"}
         said = {**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
         usage = {"prompt_tokens": 9, "completion_tokens": 1, "total_tokens": 10}
