@@ -168,6 +168,31 @@ def test_what_was_committed_before_a_line_is_no_news_to_it_in_any_clone(reposito
     assert mark in marks.describe(["src/pay.py"], "", minute(1))
 
 
+def test_a_commit_that_the_history_has_twice_changed_a_file_once(repository: Repository, clone: Clone):
+    """Picked onto the trunk, and then merged with its branch."""
+    repository.git("checkout", "-q", "-b", "retry")
+    repository.write("src/pay.py", "retries = 3\n")
+    own = repository.commit("Retry")
+    repository.git("checkout", "-q", "main")
+    repository.commit("Other")
+    repository.git("cherry-pick", own)
+    repository.git("merge", "-q", "--no-edit", "retry")
+
+    assert clone.start().describe(["src/pay.py"], "", NOTED) == ""
+
+
+def test_a_squash_beside_what_it_was_made_of_changed_a_file_once(repository: Repository, clone: Clone):
+    repository.git("checkout", "-q", "-b", "retry")
+    repository.write("src/pay.py", "retries = 3\n")
+    repository.commit("Retry")
+    repository.git("checkout", "-q", "main")
+    repository.git("merge", "-q", "--squash", "retry")
+    repository.commit("Squash")
+    repository.git("merge", "-q", "--no-edit", "retry")
+
+    assert clone.start().describe(["src/pay.py"], "", NOTED) == ""
+
+
 MADE_ANEW = {
     "squash": "checkout -q main; merge -q --squash retry; commit -q -m Squash",
     "soft reset": "reset -q --soft HEAD~1; commit -q -m Again",

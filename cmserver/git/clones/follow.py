@@ -56,17 +56,24 @@ async def follow_clone(
 def apply_commits(
     before: CommittedChanges, commits: Sequence[CommitChanges], diff: Mapping[str, str]
 ) -> dict[str, list[CommittedChange]]:
-    """The changes with those of new commits, and without those of commits that are gone. Each commit counts once."""
+    """The changes with those of new commits, and without those of commits that are gone. Each commit counts once.
+
+    Of commits that make the same of a file the last one counts: a pick, or a squash beside what it was made of.
+    """
     gone = {commit.commit for commit in commits if commit.is_gone}
     changes = {path: [change for change in done if change.commit not in gone] for path, done in before.items()}
-    new: dict[str, list[CommittedChange]] = {}
+    made: dict[str, dict[tuple[str, str], CommittedChange]] = {}
     for commit in commits:
-        if commit.is_gone:
-            continue
-        for kind, path, to in commit.files:
-            new.setdefault(path, []).append(CommittedChange(kind, commit.commit, commit.author, commit.at, to))
+        for kind, path, to, content in () if commit.is_gone else commit.files:
+            done = {path: CommittedChange(kind, commit.commit, commit.author, commit.at, to)}
             if to:
-                new.setdefault(to, []).append(CommittedChange("A", commit.commit, commit.author, commit.at))
+                done[to] = CommittedChange("A", commit.commit, commit.author, commit.at)
+            for name, change in done.items():
+                of_file = made.setdefault(name, {})
+                key = (change.kind, content if change.kind in {"A", "M"} else change.commit)
+                of_file.pop(key, None)
+                of_file[key] = change
+    new = {path: list(of_file.values()) for path, of_file in made.items()}
     for path, added in new.items():
         done = changes.pop(path, [])  # the files that were changed last stand last
         known = {change.commit for change in done}

@@ -42,8 +42,8 @@ class CommitChanges(msgspec.Struct, frozen=True, kw_only=True):
     author: str
     at: int
     is_gone: bool
-    files: list[tuple[ChangeKind, str, str]]
-    """Kind, path and new path."""
+    files: list[tuple[ChangeKind, str, str, str]]
+    """Kind, path, new path, and the first digits of the new content's hash."""
 
 
 CommitPlaces = Mapping[str, Sequence[str]]

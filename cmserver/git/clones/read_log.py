@@ -42,16 +42,17 @@ def _decode(field: bytes) -> str:
     return storable(field.decode(errors="replace"))
 
 
-def _read_entry(entry: str, fields: Iterator[str]) -> Iterator[tuple[ChangeKind, str, str]]:
+def _read_entry(entry: str, fields: Iterator[str]) -> Iterator[tuple[ChangeKind, str, str, str]]:
     """`:100644 100644 4c1e… 5d2f… M`, whose names are the next fields."""
-    status = entry.rpartition(" ")[2][:1]
+    head, _, status = entry.rpartition(" ")
+    status = status[:1]
     path = next(fields, "")
     to = next(fields, "") if status in {"R", "C"} else ""
     if status == "C":
         status, path, to = "A", to, ""
     kind = _KINDS.get(status)
     if kind is not None and 0 < len(path) <= PATH_MOST and len(to) <= PATH_MOST:
-        yield kind, path, to
+        yield kind, path, to, head.rpartition(" ")[2][:HASH_CHARS]
 
 
 def read_diff(text: bytes) -> dict[str, str]:
