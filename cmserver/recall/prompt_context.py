@@ -101,14 +101,13 @@ class NearSentence(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence of a turn, or an observation, how near it is, and how far that is above the threshold.
 
     `text` of an observation is the sentence beside its title that has more of the prompt's words; empty without one. `ended_at` is
-    when its turn ended, `files` are those that this one changed, and `commits` those that it made.
+    when its turn ended, and `files` are those that this one changed.
     """
 
     number: int
     created_at: datetime
     ended_at: datetime | None = None
     files: Sequence[str] = ()
-    commits: Sequence[str] = ()
     nearness: float
     margin: float
     text: str = ""
@@ -264,7 +263,6 @@ class _Gate:
                 created_at=turn.created_at,
                 ended_at=turn.ended_at,
                 files=turn.files,
-                commits=turn.commits,
                 nearness=nearness,
                 margin=nearness - least,
                 text=text,
@@ -359,7 +357,7 @@ async def _render_lines(conn: Conn, team_id: UUID, told: Sequence[NearSentence],
             if ends := sorted({end for it in group if (end := later.get((number, it.text)))}):
                 text += f" (later: {', '.join(f'#{end}' for end in ends)})"
             created_at = group[0].created_at
-            mark = code.find(find_only_file(group[0].files), text, group[0].ended_at, own_commits=group[0].commits)
+            mark = code.find(find_only_file(group[0].files), text, group[0].ended_at)
             text = f"#{number} {created_at.astimezone(UTC):%Y-%m-%d} turn {text}"
             lines.append(InlineLine(number=number, created_at=created_at, text=text, code_mark=mark, figures=figures))
     return sorted(lines, key=lambda line: (line.created_at, line.number), reverse=True)

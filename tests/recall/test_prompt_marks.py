@@ -67,23 +67,23 @@ async def test_an_observation_is_marked_by_its_only_file_or_by_those_in_its_word
 
 
 @pytest.mark.parametrize(
-    ("files", "reply", "commits", "kinds", "mark"),
+    ("files", "reply", "kinds", "mark"),
     [
-        ([PAY], f"{LINE}.", [], "D", f" ({PAY} was removed in 0000000, by Ann)"),
-        ([PAY, QUEUE], f"{LINE}.", [], "D", ""),
-        ([PAY, QUEUE], f"{LINE} of {PAY}.", [], "D", f" ({PAY} was removed in 0000000, by Ann)"),
-        ([PAY], f"{LINE}.", [], "M", ""),
-        ([PAY], f"{LINE}.", [], "MM", ""),
-        ([PAY], f"{LINE}.", ["0" * 7], "MM", f" ({PAY} was changed since, last in 1111111, by Ann)"),
+        ([PAY], f"{LINE}.", "D", f" ({PAY} was removed in 0000000, by Ann)"),
+        ([PAY, QUEUE], f"{LINE}.", "D", ""),
+        ([PAY, QUEUE], f"{LINE} of {PAY}.", "D", f" ({PAY} was removed in 0000000, by Ann)"),
+        ([PAY], f"{LINE}.", "M", ""),
+        ([PAY], f"{LINE}.", "MM", ""),
+        ([PAY], f"{LINE}.", "MMM", f" ({PAY} was changed since, last in 2222222, by Ann)"),
     ],
-    ids=["one file", "two files", "in its words", "one change", "a commit of before", "its own commit"],
+    ids=["one file", "two files", "in its words", "one change", "one of before", "two changes"],
 )
 async def test_a_turn_is_marked_by_its_only_file_or_by_those_in_its_words(
-    db: Db, cast: Cast, make: Make, files: list[str], reply: str, commits: list[str], kinds: Sequence[ChangeKind], mark: str
+    db: Db, cast: Cast, make: Make, files: list[str], reply: str, kinds: Sequence[ChangeKind], mark: str
 ):
     turn = await make.turn(project=cast.alice.project, prompt="Why is it slow?", reply=reply)
     async with db.system() as conn:
-        await conn.execute("UPDATE turns SET files = %s, commits = %s", [files, commits])
+        await conn.execute("UPDATE turns SET files = %s", [files])
     while await write_due_sentences(db, None, 0):
         pass
     await commit(db, cast.alice, *kinds, first_at=LATER if len(kinds) == 1 else 1)

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from cmserver.git.clones.follow import is_gone
-from cmserver.git.clones.model import HASH_CHARS, CommittedChange, CommittedChanges
+from cmserver.git.clones.model import CommittedChange, CommittedChanges
 from cmserver.observations.plain import one_line
 
 _PATH = re.compile(r"(?<![^\s\"'`(\[])[\w.@+-]+(?:/[\w.@+-]+)*/[\w.@+-]*[\w@+-](?=[.,;:!?]*[\s\"'`)\]]|[.,;:!?]*$|:\d)")
@@ -37,17 +37,17 @@ class CodeMarks:
     def __init__(self, changes: CommittedChanges) -> None:
         self._changes = changes
 
-    def describe(self, files: Sequence[str], text: str, at: datetime | None, *, own_commits: Sequence[str] = ()) -> str:
+    def describe(self, files: Sequence[str], text: str, at: datetime | None) -> str:
         """The text of the mark, with a space before it; "" for none."""
-        mark = self.find(files, text, at, own_commits=own_commits)
+        mark = self.find(files, text, at)
         return mark.text if mark else ""
 
-    def find(self, files: Sequence[str], text: str, at: datetime | None, *, own_commits: Sequence[str] = ()) -> CodeMark | None:
+    def find(self, files: Sequence[str], text: str, at: datetime | None) -> CodeMark | None:
         """The mark of a line of that time; None for none, and for a line without a time.
 
         `files` are those that the line is about, by their paths in the project; besides them it is about those whose path its text
-        has. `at` is when its turn ended: what a commit did before is no news to the line. `own_commits` are those that its turn
-        made. A file that is gone comes before one that was changed.
+        has. `at` is when its turn ended: what a commit did before is no news to the line. A file that is gone comes before
+        one that was changed.
         """
         if not self._changes or at is None:
             return None
@@ -62,9 +62,9 @@ class CodeMarks:
             if is_gone(done):
                 if not is_gone(done[: -len(since)]):  # else it was gone at that time
                     gone.append(self._find_gone(path, done[-1]))
-            # The first commit after it may hold just what the line tells, as a squash of those of its turn does, unless the clone
-            # has one of these. A file that went and came back may be what it was.
-            elif len(since) > (0 if _has_one(done, own_commits) else 1) and not any(change.kind in {"D", "R"} for change in since):
+            # The first commit after it may hold just what the line tells, as a squash of those of its turn does. A file that went
+            # and came back may be what it was.
+            elif len(since) > 1 and not any(change.kind in {"D", "R"} for change in since):
                 changed.append(f"{_shown(path)} was changed since, last in {_commit(done[-1])}")
         if gone:
             more = f"; {len(gone) - 1} more of its files are gone" if len(gone) > 1 else ""
@@ -97,10 +97,6 @@ def find_only_file(files: Iterable[str]) -> list[str]:
     """The file that these are; none of several, of which a line is about those that its words name."""
     names = list(dict.fromkeys(files))
     return names if len(names) == 1 else []
-
-
-def _has_one(done: Sequence[CommittedChange], commits: Sequence[str]) -> bool:
-    return any(change.commit.startswith(commit[:HASH_CHARS]) for change in done for commit in commits)
 
 
 def _commit(change: CommittedChange) -> str:

@@ -188,7 +188,7 @@ def _mark_code(source: IndexInput) -> IndexInput:
 
 
 def _mark_turn(source: IndexInput, turn: SessionTurn, line: str) -> str:
-    return source.code.describe(turn.files, line, turn.ended_at, own_commits=turn.commits) + source.branches.describe(turn.id)
+    return source.code.describe(turn.files, line, turn.ended_at) + source.branches.describe(turn.id)
 
 
 class _EndedWork:

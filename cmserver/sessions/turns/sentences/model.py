@@ -73,7 +73,6 @@ class NearTurn(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     ended_at: datetime | None
     files: list[str]
-    commits: list[str]
     texts: list[str]
     of_user: int
     shared: list[int]

@@ -176,7 +176,7 @@ NEAR = Query(
                               WHERE t.project_id = %(project_id)s AND t.text_search @@ a.word LIMIT %(most)s) f
          GROUP BY f.id ORDER BY weight DESC, f.id DESC LIMIT %(limit)s
     )
-    SELECT t.id, t.number, t.created_at, t.ended_at, t.files, t.commits, s.texts, s.of_user, s.model_id, s.vectors,
+    SELECT t.id, t.number, t.created_at, t.ended_at, t.files, s.texts, s.of_user, s.model_id, s.vectors,
            ARRAY(SELECT coalesce((SELECT bit_or(a.bit) FROM asked a WHERE told.words @@ a.word), 0)
                    FROM unnest(s.words) WITH ORDINALITY AS told (words, place) ORDER BY told.place) AS shared
       FROM (SELECT id FROM found UNION SELECT unnest(%(near_ids)s::uuid[])) chosen
