@@ -17,6 +17,9 @@ from cmserver.recall.index.layout import fetch_instructions
 from cmserver.recall.model import Context, ContextRequest, NewReceipt
 from cmserver.recall.receipts import repository as receipts
 
+_WEIGHTS = {"changed": 1, "moved": 2, "removed": 3}
+"""How much a mark says."""
+
 
 class InlineLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line about an observation or a turn; `figures` are why it is shown, and its mark is not in its text."""
@@ -53,7 +56,7 @@ async def render_inline_context(
     """Render the first `max_lines` lines that the session has not seen, below `heading`; None when nothing is new.
 
     A prompt may be told what the session's index listed among much else: it points to the lines that matter now. A line that was
-    told is new when its mark says something else: a file was removed since, not only changed once more. The lines' figures and the
+    told is new when its mark says more: a file was removed since, not only changed once more. The lines' figures and the
     kinds of their marks go into the receipt, as do `criteria`.
     """
     team_id = principal.team_id
@@ -63,7 +66,7 @@ async def render_inline_context(
         marks = {line.number: line.code_mark.kind for line in lines if line.code_mark and line.number in seen}
         if request.session_id and marks:
             told = await receipts.told_marks(conn, team_id, request.session_id, list(marks))
-            seen -= {number for number, kind in marks.items() if told.get(number) != kind}
+            seen -= {number for number, kind in marks.items() if _WEIGHTS[kind] > _WEIGHTS.get(told.get(number) or "", 0)}
     unseen = [line for line in lines if line.number not in seen]
     shown, omitted = unseen[:max_lines], [line.number for line in unseen[max_lines:]]
     if not shown:

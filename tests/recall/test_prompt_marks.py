@@ -101,14 +101,17 @@ async def test_a_turn_is_marked_by_its_only_file_or_by_those_in_its_words(
         ("", "D", "was removed"),
         ("", "MM", "was changed"),
         ("MM", "MMD", "was removed"),
-        ("D", "MM", "was changed"),
+        ("MM", "R", "was moved"),
+        ("R", "D", "was removed"),
+        ("D", "R", None),
+        ("D", "MM", None),
         ("MM", "MMM", None),
         ("D", "DAD", None),
         ("D", "", None),
         ("", "M", None),
     ],
 )
-async def test_what_was_told_is_told_once_more_with_a_mark_that_says_something_else(
+async def test_what_was_told_is_told_once_more_with_a_mark_that_says_more(
     db: Db, cast: Cast, make: Make, before: Sequence[ChangeKind], after: Sequence[ChangeKind], told: str | None
 ):
     """A further commit only is no reason."""

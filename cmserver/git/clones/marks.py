@@ -22,6 +22,8 @@ _ODD_IN_PATH, _ODD_IN_NAME = re.compile(r"[^\w.+/@=,\[\]-]"), re.compile(r"[^\w 
 """What could end the mark, and begin what is no name."""
 _SHORT_HASH, _NAME_CHARS, _PATH_CHARS = 7, 40, 100
 _MAX_MOVES = 20
+_CLOCK_SECONDS = 5
+"""How far a developer's clock, by which commits are dated, may be ahead of the server's, by which turns end."""
 
 
 class CodeMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +53,7 @@ class CodeMarks:
         """
         if not self._changes or at is None:
             return None
-        moment = at.timestamp()
+        moment = at.timestamp() + _CLOCK_SECONDS
         gone: list[CodeMark] = []
         changed: list[str] = []
         for path in dict.fromkeys([*files, *_PATH.findall(text)]):
