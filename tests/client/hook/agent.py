@@ -68,8 +68,11 @@ class Agent:
         self._install(lambda source: _LIMITS.sub(rb"\1=%d" % seconds, source))
 
     def _install(self, change: Callable[[bytes], bytes]) -> None:
+        """A guard's `sleep` is a program: ksh has a builtin, which would wait in a process that looks like the hook."""
+        sleep = os.fsencode(shutil.which("sleep") or "sleep")
         for program, source in PROGRAMS.items():
-            (self.folder / program).write_bytes(change((SOURCE / source).read_bytes()))
+            text = change((SOURCE / source).read_bytes())
+            (self.folder / program).write_bytes(text.replace(b'sleep "$limit"', sleep + b' "$limit"'))
 
     def configure(self, **values: str) -> None:
         config = {**self.config, **values}
