@@ -17,8 +17,8 @@ ask_branches() {
     in_time="within $READ_SECONDS"
 }
 
-# await_branches: `branches`, as a part of the request, and `refs`, which stands for all branches and the one that is checked out. What git
-# does not say in time is not known: both are empty then, and the server forgets what it knew.
+# await_branches: `branches`, as a part of the request, and `refs`, which stands for all branches and the one that is checked out.
+# What git does not say in time is not known: both are empty then, and the server forgets what it knew.
 await_branches() {
     branches='' refs=''
     [ -n "$branches_job" ] && wait "$branches_job" || return 0
@@ -30,8 +30,9 @@ await_branches() {
     fi
 }
 
-# list_branches: `refs` into a file, and where that or the commit is another one than was told, what git says of the newest commits that
-# neither what is checked out nor a trunk has, and of those that may hold the same: all that these have since. No file's name begins with /.
+# list_branches: `refs` into a file, and where that or the commit is another one than was told, what git says of the newest commits
+# that neither what is checked out nor a trunk has, and of those that may hold the same: all that these have since. No file's name
+# begins with /.
 # shellcheck disable=SC2086  # TRUNKS
 list_branches() {
     run_git for-each-ref '--format=%(objectname) %(refname)' refs/heads refs/remotes >"state/code-refs-$$" || return 1

@@ -1,8 +1,8 @@
 # shellcheck shell=sh
 # Which files a session's branch has changed: part of `hook`, which reads this file at a session's start.
 
-# forget_git: what the environment says of a repository, an index or a config is not said of this one. From here on git fetches nothing,
-# also not what a clone without its blobs lacks.
+# forget_git: what the environment says of a repository, an index or a config is not said of this one. From here on git fetches
+# nothing, also not what a clone without its blobs lacks.
 forget_git() {
     for text in $(env | sed -n 's/^\(GIT_[A-Z0-9_]*\)=.*/\1/p'); do
         unset "$text"
@@ -10,8 +10,8 @@ forget_git() {
     export GIT_ALLOW_PROTOCOL=none GIT_NO_LAZY_FETCH=1
 }
 
-# run_git WORDS...: git, in the time of `in_time`. What it says belongs into a file: a pipe stays open as long as any process that a wrapper
-# around git has left behind, whatever the guard ends. Each change of its config is one that may run a program.
+# run_git WORDS...: git, in the time of `in_time`. What it says belongs into a file: a pipe stays open as long as any process that a
+# wrapper around git has left behind, whatever the guard ends. Each change of its config is one that may run a program.
 run_git() {
     # shellcheck disable=SC2086  # words
     $in_time git --no-optional-locks --no-pager -c core.fsmonitor=false \
@@ -29,8 +29,8 @@ sweep_git() {
 
 # What the branch has changed, and what is not committed, as `changed`: git gets a moment to tell it. A repository's own config can
 # name programs that git runs when it opens changed files, or fetches what is missing. So it goes by what it has noted of the files,
-# and by all of that, and fetches nothing. A file that may have changed in the moment in which the index was written it would open: so it
-# is given a copy of the index that was written long after all files.
+# and by all of that, and fetches nothing. A file that may have changed in the moment in which the index was written it would open:
+# so it is given a copy of the index that was written long after all files.
 changed_files() {
     changed='' index=$PWD/state/index-$$
     [ -n "$top" ] && command -v git >/dev/null && is_file "$git/index" || return 0

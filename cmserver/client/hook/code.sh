@@ -1,15 +1,16 @@
 # shellcheck shell=sh
-# What commits did to the files of a clone since it told last: part of `hook`, which reads this file at a session's start and at a prompt.
+# What commits did to the files of a clone since it told last: part of `hook`, which reads this file at a session's start and at a
+# prompt.
 
 CODE_SECONDS=0.8
 CODE_PROMPT_SECONDS=0.4
 CODE_BYTES=500000 # of what git says; of more nothing is told
 CODE_COMMITS=501  # one more than the server follows
 
-# tell_code: tells the server how this clone came from the commit that was told last to the one that is checked out, if that is another
-# one. `clone` is its id, and `told` is not empty when the server was asked. A repository's own config can name programs: none of them is
-# run, and nothing is fetched. What git cannot say in time is not known, and the server marks nothing then; at a prompt it is not told,
-# and the next start tells of the whole way.
+# tell_code: tells the server how this clone came from the commit that was told last to the one that is checked out, if that is
+# another one. `clone` is its id, and `told` is not empty when the server was asked. A repository's own config can name programs:
+# none of them is run, and nothing is fetched. What git cannot say in time is not known, and the server marks nothing then; at a
+# prompt it is not told, and the next start tells of the whole way.
 tell_code() {
     clone='' told='' noted=''
     case $top in
@@ -58,8 +59,8 @@ tell_code() {
     rm -f "state/code-$$" "state/code-said-$$" "state/code-refs-$$" "state/code-unmerged-$$" "state/code-others-$$"
 }
 
-# tell_at_prompt: once of a commit. Branches are asked at a start only, where something is told of them: the next one finds `refs` to be
-# unknown, and asks.
+# tell_at_prompt: once of a commit. Branches are asked at a start only, where something is told of them: the next one finds `refs`
+# to be unknown, and asks.
 tell_at_prompt() {
     if [ "$missed" = "$commit" ]; then
         clone=''
@@ -83,8 +84,8 @@ note_code() {
     printf '%s\n%s\n%s\n%s\n\n' "$top" "$clone" "${noted:-$commit}" "$refs" >"$note"
 }
 
-# git_code WORDS...: what git says, as base64 in `text`; false where it does not say it in time. It has a file of its own, into which it may
-# still write when nobody waits for it any more.
+# git_code WORDS...: what git says, as base64 in `text`; false where it does not say it in time. It has a file of its own, into
+# which it may still write when nobody waits for it any more.
 git_code() {
     text=''
     run_git "$@" >"state/code-said-$$" || return 1
@@ -92,8 +93,8 @@ git_code() {
     text=$(base64 <"state/code-said-$$" | tr -d '\n')
 }
 
-# read_code: the body of the request into the file `state/code-$$`, false where it could not be written whole; `news` is empty where there is
-# nothing to tell.
+# read_code: the body of the request into the file `state/code-$$`, false where it could not be written whole; `news` is empty where
+# there is nothing to tell.
 read_code() {
     news='' way='' log='' text='' branches='' in_time="within $READ_SECONDS"
     if command -v git >/dev/null && command -v base64 >/dev/null; then
@@ -106,8 +107,8 @@ read_code() {
     printf '{"cloneId":"%s","before":"%s","head":"%s"%s}' "$clone" "$before" "$commit" "$way$branches" >"state/code-$$"
 }
 
-# read_way: `log`, and what differs at its ends as `text`. To find what was moved and changed at once git opens files: where a clone lacks them
-# (git fails, and was not ended), it is asked again for what was moved as it was.
+# read_way: `log`, and what differs at its ends as `text`. To find what was moved and changed at once git opens files: where a clone
+# lacks them (git fails, and was not ended), it is asked again for what was moved as it was.
 read_way() {
     ended=0
     git_log -M || { [ "$ended" -gt 0 ] && [ "$ended" -le 128 ] && git_log -M100%; } || return 1
@@ -120,8 +121,9 @@ read_way() {
 git_log() {
     roots=true
     [ ! -e "$common/shallow" ] || roots=false
-    git_code -c log.showRoot="$roots" log --left-right --topo-order --reverse --max-count="$CODE_COMMITS" --no-merges --no-show-signature --no-ext-diff \
-        --no-textconv --no-notes --no-color --no-relative --ignore-submodules=all --raw -z "$1" --no-rename-empty \
+    git_code -c log.showRoot="$roots" log --left-right --topo-order --reverse --max-count="$CODE_COMMITS" --no-merges \
+        --no-show-signature --no-ext-diff --no-textconv --no-notes --no-color --no-relative --ignore-submodules=all --raw -z "$1" \
+        --no-rename-empty \
         '--format=%m%x00%H%x00%an%x00%at%x00' "$before...$commit" --
 }
 
