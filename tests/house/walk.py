@@ -392,6 +392,8 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     """Give somebody a project with something of every kind in it. `word` is in every text of his."""
     headers = who.headers
     canonical = f"github.com/acme/{word}"
+    # First of all, for a server knows whose a key is since it was used first.
+    personal = await remember_personally(client, db, who, f"Call me {word}.")
     project = (await _made(client, "/v1/projects", headers, {"canonicalId": canonical, "name": f"{word} book"}))["project"]
     project_id = UUID(project["id"])
     session = (
@@ -433,7 +435,6 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     minted, key = await mint(db, who.team_id, f"{word}-user", scopes=["*"], project_id=project_id)
     key_id = str(minted.key_id)
     await be_a_person(db, Person(principal=minted, key=key, project=theirs))  # another one of the team
-    personal = await remember_personally(client, db, who, f"Call me {word}.")
     async with db.system() as conn:
         await conn.execute(
             "INSERT INTO project_aliases (team_id, alias, project_id) VALUES (%s, %s, %s)", [who.team_id, f"old-{word}", project_id]
