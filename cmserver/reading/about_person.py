@@ -81,7 +81,7 @@ _HOW_FR = r"(?:(?:moi|always|toujours|jamais|plus|désormais|uniquement|seulemen
 _HOW_ES = r"(?:(?:always|siempre|nunca|solo|sólo|por favor) ){0,3}"
 _SPEAKS = re.compile(
     r"\b(?:(?:answer|reply|respond|speak|talk)(?: to| with)? me"
-    rf"|(?<!an )(?<!one )(?:answer|reply|respond|speak|talk) {_HOW_EN}in|write (?:to )?me {_HOW_EN}in"
+    rf"|(?<!an )(?<!one )(?<!your )(?:answer|reply|respond|speak|talk) {_HOW_EN}in|write (?:to )?me {_HOW_EN}in"
     r"|be (?:\w+ )?(?:brief|concise|terse|direct|blunt|polite|formal|honest)"
     rf"|(?:antworte|sprich|rede) {_HOW_DE}(?:(?:mit )?mir|auf|in)|schreibe? {_HOW_DE}mir {_HOW_DE}(?:auf|in)"
     r"|sei (?:\w+ )?(?:kurz|knapp|direkt|ehrlich|höflich)|fass dich"

@@ -76,6 +76,7 @@ def test_how_to_speak_with_somebody_is_theirs(sentence: str):
         "Answer only in two sentences.",
         "Antworte nur in einem Satz.",
         "Make your answer shorter.",
+        "Write your answer in German.",
         "I want two answers in English.",
         "Write me two short sentences in German.",
         "Schreibe mir drei kurze Sätze auf Deutsch.",
