@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access.model import Principal, Project
-from cmserver.base import paging
+from cmserver.base import erasure_journal, paging
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Invalid, Issue, NoPerson, NotFound
 from cmserver.base.ids import named_id, new_id
@@ -234,7 +234,8 @@ async def forget_personal(conn: Conn, principal: Principal, name: str) -> tuple[
     """Drop it, which can be undone; one that was dropped before is deleted for ever. Returns it, and whether it is deleted."""
     old = await _lock(conn, principal, name)
     if old.state == "dropped":
-        await repository.delete(conn, old.team_id, old.user_id, old.id)
+        await repository.delete(conn, old.team_id, old.id, user_id=old.user_id)
+        erasure_journal.note(conn, "personal.deleted", old.team_id, str(old.id))
         return old, True
     return await repository.update(conn, msgspec.structs.replace(old, state="dropped", before=_before(old))), False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.shell import MAX_COMMAND, split_commands, without_assignments
@@ -59,7 +60,7 @@ def _substitutions(quoted: re.Match[str]) -> str:
 
 
 def _is_for_me(arguments: list[str]) -> bool:
-    return "--for=me" in arguments or ("--for", "me") in zip(arguments, arguments[1:], strict=False)
+    return "--for=me" in arguments or ("--for", "me") in pairwise(arguments)
 
 
 def _is_read(words: list[str]) -> bool:
