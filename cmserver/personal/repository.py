@@ -12,7 +12,7 @@ from cmserver.personal.model import (
     PersonalObservation,
     PersonalState,
     PersonalType,
-    TurnOfNumber,
+    SourceTurn,
     WordsOwner,
 )
 
@@ -116,10 +116,10 @@ async def by_words(conn: Conn, team_id: UUID, user_id: UUID, words: str, limit: 
 
 
 @query("""
-    SELECT id AS turn_id, project_id, created_at AS said_at, server_session_id FROM turns
+    SELECT id AS turn_id, project_id, created_at AS said_at FROM turns
      WHERE number = %(number)s AND team_id = %(team_id)s
     """)
-async def turn_of_number(conn: Conn, team_id: UUID, number: int) -> TurnOfNumber | None: ...
+async def turn_of_number(conn: Conn, team_id: UUID, number: int) -> SourceTurn | None: ...
 
 
 # A job that was retried by another one has their key, and its turn another name.

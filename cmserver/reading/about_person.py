@@ -8,6 +8,7 @@ does, stays what it was. English, German, French and Spanish.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from cmserver.reading.own_words import BULLET, announces, own_blocks
 from cmserver.reading.phrases import find_phrase
@@ -116,17 +117,17 @@ def find_personal_sentences(prompt: str) -> list[str]:
     lines = list(_own_lines(prompt))
     if sum(map(len, lines)) > _MAX_CHARS:
         return []
-    found = [sentence for line in lines for sentence in _split(line) if is_about_person(sentence)]
+    found = [sentence for line in lines for sentence in _split(line) if _is_about_person(sentence)]
     return list(dict.fromkeys(found))[:_MAX_SENTENCES]
 
 
-def is_personal_throughout(text: str) -> bool:
-    """Whether all sentences of a text are about how an agent shall speak with the person who said them."""
-    sentences = [sentence for line in _own_lines(text) for sentence in _split(line)]
-    return bool(sentences) and all(map(is_about_person, sentences))
+def says_only(text: str, sentences: Sequence[str]) -> bool:
+    """Whether each sentence of a text is one of these, or a part of one."""
+    said = [sentence for line in _own_lines(text) for sentence in _split(line)]
+    return bool(said) and all(any(part in whole for whole in sentences) for part in said)
 
 
-def is_about_person(sentence: str) -> bool:
+def _is_about_person(sentence: str) -> bool:
     """Whether the sentence says how an agent shall speak with its person, for good, and nothing else."""
     if "?" in sentence or find_phrase("once", sentence):
         return False

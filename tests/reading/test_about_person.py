@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cmserver.reading.about_person import find_personal_sentences, is_personal_throughout
+from cmserver.reading.about_person import find_personal_sentences, says_only
 from tests.table import try_rows
 
 
@@ -44,7 +44,7 @@ from tests.table import try_rows
 )
 def test_how_to_speak_with_somebody_is_theirs(sentence: str):
     assert find_personal_sentences(sentence) == [sentence]
-    assert is_personal_throughout(sentence)
+    assert says_only(sentence, [sentence])
 
 
 @try_rows(
@@ -109,5 +109,9 @@ def test_what_is_of_the_code_or_in_doubt_is_nobodys_taste(prompt: str):
 def test_one_sentence_of_several_is_found():
     prompt = "Use tabs in Go files. Answer me in German. Fix the parser."
 
-    assert find_personal_sentences(prompt) == ["Answer me in German."]
-    assert not is_personal_throughout(prompt)
+    found = find_personal_sentences(prompt)
+
+    assert found == ["Answer me in German."]
+    assert not says_only(prompt, found)
+    assert not says_only("Fix the parser.", found)
+    assert says_only("Answer me in German", found)

@@ -82,7 +82,7 @@ async def _repeat(conn: Conn, erasure: Erasure) -> bool:
             owner = observations if erasure.action == "observation.deleted" else turns
             return await owner.delete(conn, team_id, UUID(erasure.resource_id))
         case "personal.deleted":
-            return await personal.delete(conn, team_id, UUID(erasure.resource_id), user_id=None) > 0
+            was_there = await personal.delete(conn, team_id, UUID(erasure.resource_id), user_id=None) > 0
         case "entity.deleted":
             was_there = await graph.delete(conn, team_id, UUID(erasure.resource_id))
         case "session.deleted":
