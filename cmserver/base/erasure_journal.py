@@ -25,6 +25,7 @@ FILE_NAME = "erasures.jsonl"
 
 ErasureAction = Literal[
     "observation.deleted",
+    "personal.deleted",
     "turn.deleted",
     "entity.deleted",
     "session.deleted",

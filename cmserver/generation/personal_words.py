@@ -15,7 +15,7 @@ from cmserver.observations.model import BY_USER
 from cmserver.personal import repository as personal
 from cmserver.personal.keep import keep_personal
 from cmserver.personal.model import SourceTurn, WordsOwner
-from cmserver.reading.about_person import find_personal_sentences, is_personal_throughout
+from cmserver.reading.about_person import find_personal_sentences, says_only
 
 
 async def draw_personal(
@@ -45,21 +45,26 @@ async def draw_personal(
         batch.claim.lane: [
             left
             for observation in cited.get(batch.claim.lane, ())
-            if (left := _leave_to_team(observation, batch.jobs, prompts, owners)) is not None
+            if (left := _leave_to_team(observation, batch.jobs, prompts, sentences, owners)) is not None
         ]
         for batch in batches
     }
 
 
 def _leave_to_team(
-    observation: CitedObservation, jobs: Sequence[ClaimedJob], prompts: Mapping[UUID, str], owners: Mapping[UUID, WordsOwner]
+    observation: CitedObservation,
+    jobs: Sequence[ClaimedJob],
+    prompts: Mapping[UUID, str],
+    sentences: Mapping[UUID, Sequence[str]],
+    owners: Mapping[UUID, WordsOwner],
 ) -> CitedObservation | None:
     """The observation, unless it only says what is its person's alone: then that of who is nobody and said the same, or None."""
     if any(job.id not in owners for job in observation.jobs):
         return observation
     quote = observation.row.quote or ""
-    says_rule = observation.row.metadata.get(BY_USER) is True and is_personal_throughout(quote)
-    if not says_rule and not all(is_personal_throughout(prompts[job.id]) for job in observation.jobs):
+    kept = [sentence for job in observation.jobs for sentence in sentences[job.id]]
+    says_rule = observation.row.metadata.get(BY_USER) is True and says_only(quote, kept)
+    if not says_rule and not all(says_only(prompts[job.id], sentences[job.id]) for job in observation.jobs):
         return observation
     said = {prompts[job.id] for job in observation.jobs}
     nobodys = [job for job in jobs if job.id in prompts and job.id not in owners and _says_the_same(prompts[job.id], quote, said)]

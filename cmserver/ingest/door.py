@@ -130,10 +130,12 @@ DOOR_RULES: dict[DoorQuestion, tuple[DoorRule, ...]] = {
         ),
         DoorRule(
             "own_memory",
-            "A tool call that only reads our memory: our MCP tools, `hook recall`, commands and requests that read here",
+            "A tool call that only reads our memory: our MCP tools, `hook recall`, commands and requests that read here; and "
+            "`mine` and `remember --for me`",
             lambda event: event.tool is not None and reads_own_memory(event.tool, event.mcp_server),
             "not stored",
-            "What was remembered is not remembered again because somebody read it.",
+            "What was remembered is not remembered again because somebody read it, and what is a person's alone is no event of the "
+            "team's.",
         ),
         DoorRule(
             "answered",

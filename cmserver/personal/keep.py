@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access.model import Principal, Project
-from cmserver.base import paging
+from cmserver.base import erasure_journal, paging
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Invalid, Issue, NoPerson, NotFound
 from cmserver.base.ids import named_id, new_id
@@ -98,8 +98,9 @@ async def keep_personal(
 ) -> tuple[PersonalObservation, bool]:
     """Keep a clean text for the person; returns it as it is stored, and whether it is new.
 
-    What is there already holds again, and what is told by hand does not go with the turn that it was drawn from before. What was
-    drawn is not brought back by its own turn, nor by an older one, once the person has changed it.
+    What is there already holds again. What was told by hand goes with no turn, also when it is drawn or taken as well; what was
+    only drawn goes with the last turn that said it. What was drawn is not brought back by its own turn, nor by an older one, once
+    the person has changed it.
     """
     await repository.lock_person(conn, team_id, user_id)
     there = await repository.of_text(conn, team_id, user_id, content)
@@ -118,16 +119,20 @@ async def keep_personal(
             actor_id=actor_id,
         )
         return stored, True
-    if drawn_from is not None and taken is None and (there.state == "holds" or drawn_from.said_at <= there.updated_at):
-        return there, False
+    is_by_hand = there.state == "holds" and there.turn_id is None
+    if drawn_from is not None and taken is None:
+        is_known = is_by_hand or there.turn_id == drawn_from.turn_id
+        if is_known if there.state == "holds" else drawn_from.said_at <= there.updated_at:
+            return there, False
+    source = None if is_by_hand else drawn_from
     before = there.before if there.state == "holds" and taken is None else _before(there, taken=taken)
     again = msgspec.structs.replace(
         there,
         state="holds",
         before=before,
         observation_number=None,
-        project_id=drawn_from.project_id if drawn_from else None,
-        turn_id=drawn_from.turn_id if drawn_from else None,
+        project_id=source.project_id if source else None,
+        turn_id=source.turn_id if source else None,
     )
     return await repository.update(conn, again), False
 
@@ -234,7 +239,8 @@ async def forget_personal(conn: Conn, principal: Principal, name: str) -> tuple[
     """Drop it, which can be undone; one that was dropped before is deleted for ever. Returns it, and whether it is deleted."""
     old = await _lock(conn, principal, name)
     if old.state == "dropped":
-        await repository.delete(conn, old.team_id, old.user_id, old.id)
+        await repository.delete(conn, old.team_id, old.id, user_id=old.user_id)
+        erasure_journal.note(conn, "personal.deleted", old.team_id, str(old.id))
         return old, True
     return await repository.update(conn, msgspec.structs.replace(old, state="dropped", before=_before(old))), False
 
@@ -296,9 +302,6 @@ async def take_from_team(conn: Conn, principal: Principal, name: str) -> tuple[P
         turn = await repository.turn_of_number(conn, principal.team_id, observation.turn_number)
     if observation.kind == "summary" or (observation.kind != "manual" and turn is None):
         raise Conflict("Only what was written by hand or drawn from a turn can be taken: this is of the project as a whole.")
-    drawn_from = None
-    if turn is not None and observation.kind != "manual":
-        drawn_from = SourceTurn(turn_id=turn.turn_id, project_id=turn.project_id, said_at=observation.updated_at)
     is_rule = observation.type == "decision" and observation.importance > MIN_INSTRUCTION_IMPORTANCE
     kept, is_new = await keep_personal(
         conn,
@@ -307,7 +310,7 @@ async def take_from_team(conn: Conn, principal: Principal, name: str) -> tuple[P
         principal.actor_id,
         "rule" if is_rule else "note",
         observation.content[:TEXT_MOST],
-        drawn_from=drawn_from,
+        drawn_from=None if observation.kind == "manual" else turn,
         taken=observation.number,
     )
     await expire(conn, principal, str(observation.id))

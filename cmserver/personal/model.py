@@ -75,12 +75,3 @@ class WordsOwner(SourceTurn, frozen=True, kw_only=True):
     job_id: UUID
     user_id: UUID
     actor_id: str
-
-
-class TurnOfNumber(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn, by its number in the team."""
-
-    turn_id: UUID
-    project_id: UUID
-    said_at: datetime
-    server_session_id: UUID

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from cmserver.base.sql import Conn, Jsonb, Query, query
+from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query
 from cmserver.personal.model import (
     PERSONAL_COLUMNS,
     FormerState,
     PersonalObservation,
     PersonalState,
     PersonalType,
-    TurnOfNumber,
+    SourceTurn,
     WordsOwner,
 )
 
@@ -116,10 +116,10 @@ async def by_words(conn: Conn, team_id: UUID, user_id: UUID, words: str, limit: 
 
 
 @query("""
-    SELECT id AS turn_id, project_id, created_at AS said_at, server_session_id FROM turns
+    SELECT id AS turn_id, project_id, created_at AS said_at FROM turns
      WHERE number = %(number)s AND team_id = %(team_id)s
     """)
-async def turn_of_number(conn: Conn, team_id: UUID, number: int) -> TurnOfNumber | None: ...
+async def turn_of_number(conn: Conn, team_id: UUID, number: int) -> SourceTurn | None: ...
 
 
 # A job that was retried by another one has their key, and its turn another name.
@@ -141,9 +141,12 @@ async def session_of_turn(conn: Conn, team_id: UUID, turn_id: UUID) -> UUID | No
 
 
 @query("""
-    DELETE FROM personal_observations WHERE id = %(id_)s AND team_id = %(team_id)s AND user_id = %(user_id)s
+    DELETE FROM personal_observations
+     WHERE id = %(id_)s AND team_id = %(team_id)s AND (%(user_id)s::uuid IS NULL OR user_id = %(user_id)s)
     """)
-async def delete(conn: Conn, team_id: UUID, user_id: UUID, id_: UUID) -> None: ...
+async def delete(conn: Conn, team_id: UUID, id_: UUID, *, user_id: UUID | None) -> RowCount:
+    """Delete that of the person; a restore, which repeats it by the id, knows none. Returns how many."""
+    ...
 
 
 async def insert(

@@ -8,6 +8,7 @@ does, stays what it was. English, German, French and Spanish.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from cmserver.reading.own_words import BULLET, announces, own_blocks
 from cmserver.reading.phrases import find_phrase
@@ -33,8 +34,8 @@ _LANGUAGES = _words(
     "italiano portugués neerlandés polaco ruso chino japonés castellano",
 )
 _STANDING = _words(
-    "always never ever only longer anymore now immer nie niemals nur künftig grundsätzlich stets mehr toujours jamais",
-    "uniquement seulement désormais dorénavant plus siempre nunca jamás solo sólo adelante",
+    "always never ever anymore immer nie niemals künftig grundsätzlich stets toujours jamais désormais dorénavant siempre nunca",
+    "jamás",
 )
 _MANNERS = _words(
     "short shorter brief briefly concise concisely terse long longer detailed simple plain formal formally informal casual",
@@ -49,47 +50,63 @@ _MANNERS = _words(
 )
 _OTHERS = _words(
     # English
-    "please and but or not no don't do to from on in with without of at most me my mine i i'd i'm you your would like",
+    "please and but or not no don't do only to on in with without of at most me my mine i i'd i'm you your would like",
     "prefer want need love hate answer answers answering reply replies respond response responses speak speaking talk",
-    "talking write explanations explanation messages summaries keep make be stay use give that are is should must a an when",
-    "we if possible also instead rather than over more less very one two three four five few any all hi thanks remember",
+    "talking write explanations explanation keep make be stay use give that should must a an when",
+    "if possible also instead rather than over more less very one two three four five few any all hi thanks remember",
     # German
-    "bitte und aber oder nicht kein keine keinen zu ab sofort jetzt von nun an auf in mit ohne mir mich mein ich möchte",
+    "bitte und aber oder nicht kein keine keinen zu nur mehr auf in mit ohne mir mich mein ich möchte",
     "will mag hätte gern gerne lieber bevorzuge wünsche hasse antworte antworten antwortest sprich sprichst rede schreib",
-    "schreibe deine deinen deiner ihre ihren du sie sein erklärungen nachrichten zusammenfassungen sei bleib halte halt",
-    "fass dich sich sollen sollten müssen ein eine einem einen wenn wir als statt sehr zwei drei duze duz sieze siez merk",
+    "schreibe deine deinen deiner ihre ihren du sie sein erklärungen sei bleib halte halt",
+    "fass dich sich sollen sollten müssen ein eine einem einen wenn als statt sehr zwei drei duze duz sieze siez merk",
     "dir dass",
     # French
-    "s'il te vous plaît et mais ou ne pas de d'un d'une des les à partir maintenant en avec sans moi me je j'aimerais",
+    "s'il te vous plaît et mais ou ne pas plus uniquement seulement de d'un d'une des les en avec sans moi me je j'aimerais",
     "préfère veux voudrais aime déteste réponds répondez réponse réponses parle parlez écris écrivez tes vos ta tu",
-    "explications messages sois soyez reste restez tutoie vouvoie un une deux trois quand on plutôt que moins très garde",
+    "explications sois soyez reste restez tutoie vouvoie un une deux trois quand on plutôt que moins très garde",
     "gardez doivent être retiens",
     # Spanish
-    "por favor y e pero o no de a partir ahora en con sin me mi yo prefiero quiero quisiera gustan gusta odio respóndeme",
+    "por favor y e pero o no solo sólo de a en con sin me mi yo prefiero quiero quisiera gustan gusta odio respóndeme",
     "respondeme responde contéstame contestame contesta háblame hablame habla escríbeme escribeme respuesta respuestas tus",
-    "sus tu explicaciones mensajes sé sea mantén tutéame tuteame trátame usted tú un una dos tres cuando que vez menos más",
+    "sus tu explicaciones sé sea mantén tutéame tuteame trátame usted tú un una dos tres cuando que vez menos más",
     "muy deben ser recuerda",
 )
 _KNOWN = _LANGUAGES | _STANDING | _MANNERS | _OTHERS
+_FROM_NOW_ON = re.compile(
+    r"\b(?:from now on|ab (?:jetzt|sofort)|von (?:jetzt|nun) an|à partir de maintenant|a partir de ahora|de ahora en adelante)\b"
+)
+"""Read as "always": "now" alone is of the moment."""
+_HOW_EN = r"(?:(?:me|to me|with me|only|always|never|please) ){0,3}"
+_HOW_DE = r"(?:(?:mir|mit mir|bitte|nur|always|immer|nie|niemals|stets|künftig|nicht|mehr) ){0,4}"
+_HOW_FR = r"(?:(?:moi|always|toujours|jamais|plus|désormais|uniquement|seulement) ){0,3}"
+_HOW_ES = r"(?:(?:always|siempre|nunca|solo|sólo|por favor) ){0,3}"
 _SPEAKS = re.compile(
-    r"\b(?:(?:answer|reply|respond|speak|talk|write)(?: to| with)? me|(?:answer|reply|respond|speak|talk) (?:\w+ ){0,2}in"
+    r"\b(?:(?:answer|reply|respond|speak|talk)(?: to| with)? me"
+    rf"|(?<!an )(?<!one )(?<!your )(?:answer|reply|respond|speak|talk) {_HOW_EN}in|write (?:to )?me {_HOW_EN}in"
     r"|be (?:\w+ )?(?:brief|concise|terse|direct|blunt|polite|formal|honest)"
-    r"|(?:antworte|sprich|rede|schreibe?) (?:\w+ ){0,2}(?:mir|auf|in)|sei (?:\w+ )?(?:kurz|knapp|direkt|ehrlich|höflich)|fass dich"
-    r"|(?:réponds|répondez|parle|parlez|écris|écrivez)[- ](?:\w+ )?(?:moi|en)|sois (?:\w+ )?(?:bref|direct|concis)"
-    r"|(?:resp[oó]nde|cont[eé]sta|h[aá]bla|escr[ií]be)me|(?:responde|contesta|habla) (?:\w+ ){0,2}en"
+    rf"|(?:antworte|sprich|rede) {_HOW_DE}(?:(?:mit )?mir|auf|in)|schreibe? {_HOW_DE}mir {_HOW_DE}(?:auf|in)"
+    r"|sei (?:\w+ )?(?:kurz|knapp|direkt|ehrlich|höflich)|fass dich"
+    rf"|(?:réponds|répondez|parle|parlez)[- ]{_HOW_FR}(?:moi|en)|(?:écris|écrivez)-moi {_HOW_FR}en"
+    r"|sois (?:\w+ )?(?:bref|direct|concis)"
+    rf"|(?:resp[oó]nde|cont[eé]sta|h[aá]bla)me|escr[ií]beme {_HOW_ES}en|(?:responde|contesta|habla) {_HOW_ES}en"
     r"|sé (?:\w+ )?(?:breve|conciso|directo))\b"
 )
 """What is asked for once as often as for good: it takes a language, or a word that says that it holds."""
+_SPEAKERS = _words("i i'd i'm ich je yo")
+_SPOKEN_TO = _words("you me mir mich du sie moi tu vous usted")
+_TELLS = re.compile(r"^you (?:(?:always|never|only) )?(?:answer|reply|respond|speak|talk|write)\b|\b(?:to|with|answer) all\b")
+"""What is told of the agent, or asked of it for everybody."""
+_SEVERAL = r"(?!(?:one|two|three|four|five|zwei|drei|deux|trois|dos|tres|\d+) )"
 _PREFERS = re.compile(
-    r"\b(?:your (?:answers?|repl(?:y|ies)|responses?|explanations?|messages|summaries|tone|style)"
+    r"\b(?:your (?:answers|replies|responses|explanations|tone|style)"
     r"|i(?:'d)? (?:prefer|like|want|would (?:like|prefer)|need|love|hate|don't (?:like|want))"
-    r" (?:\w+ ){0,3}(?:answers|replies|explanations)"
-    r"|(?:deinen?|ihren?) (?:antworten|erklärungen|nachrichten|zusammenfassungen)"
-    r"|ich (?:mag|möchte|will|bevorzuge|wünsche|hasse|hätte)(?: \w+){0,4} (?:antworten|erklärungen)"
-    r"|(?:tes|vos) (?:réponses|explications|messages)"
-    r"|(?:je (?:préfère|veux|voudrais|déteste)|j'aimerais)(?: \w+){0,4} (?:réponses|explications)"
-    r"|(?:tus|sus) (?:respuestas|explicaciones|mensajes)"
-    r"|(?:prefiero|quiero|quisiera|odio|me gustan)(?: \w+){0,4} (?:respuestas|explicaciones))\b"
+    rf" (?:{_SEVERAL}\w+ ){{0,3}}(?:answers|replies|explanations)"
+    r"|(?:deinen?|ihren?) (?:antworten|erklärungen)"
+    rf"|ich (?:mag|möchte|will|bevorzuge|wünsche|hasse|hätte)(?: {_SEVERAL}\w+){{0,4}} (?:antworten|erklärungen)"
+    r"|(?:tes|vos) (?:réponses|explications)"
+    rf"|(?:je (?:préfère|veux|voudrais|déteste)|j'aimerais)(?: {_SEVERAL}\w+){{0,4}} (?:réponses|explications)"
+    r"|(?:tus|sus) (?:respuestas|explicaciones)"
+    rf"|(?:prefiero|quiero|quisiera|odio|me gustan)(?: {_SEVERAL}\w+){{0,4}} (?:respuestas|explicaciones))\b"
 )
 """What says how the person likes to be answered: it takes a manner, or a language."""
 _ADDRESSES = re.compile(r"\b(?:(?:duze?|sieze?) mich|(?:tutoie|vouvoie)[- ]moi|(?:tut[eé]a|tr[aá]ta)me)\b")
@@ -100,28 +117,30 @@ def find_personal_sentences(prompt: str) -> list[str]:
     lines = list(_own_lines(prompt))
     if sum(map(len, lines)) > _MAX_CHARS:
         return []
-    found = [sentence for line in lines for sentence in _split(line) if is_about_person(sentence)]
+    found = [sentence for line in lines for sentence in _split(line) if _is_about_person(sentence)]
     return list(dict.fromkeys(found))[:_MAX_SENTENCES]
 
 
-def is_personal_throughout(text: str) -> bool:
-    """Whether all sentences of a text are about how an agent shall speak with the person who said them."""
-    sentences = [sentence for line in _own_lines(text) for sentence in _split(line)]
-    return bool(sentences) and all(map(is_about_person, sentences))
+def says_only(text: str, sentences: Sequence[str]) -> bool:
+    """Whether each sentence of a text is one of these, or a part of one."""
+    said = [sentence for line in _own_lines(text) for sentence in _split(line)]
+    return bool(said) and all(any(part in whole for whole in sentences) for part in said)
 
 
-def is_about_person(sentence: str) -> bool:
+def _is_about_person(sentence: str) -> bool:
     """Whether the sentence says how an agent shall speak with its person, for good, and nothing else."""
     if "?" in sentence or find_phrase("once", sentence):
         return False
-    said = sentence.casefold().replace("’", "'")  # noqa: RUF001 - as people type it
+    said = _FROM_NOW_ON.sub("always", sentence.casefold().replace("’", "'"))  # noqa: RUF001 - as people type it
     tokens = set(_TOKEN.findall(said))
-    if not all(token in _KNOWN or _FEW.fullmatch(token) for token in tokens):
+    if _TELLS.search(said) or not all(token in _KNOWN or _FEW.fullmatch(token) for token in tokens):
         return False
     if _ADDRESSES.search(said):
         return True
     if _PREFERS.search(said) and tokens & (_MANNERS | _LANGUAGES):
         return True
+    if tokens & _SPEAKERS and not tokens & _SPOKEN_TO:
+        return False
     return _SPEAKS.search(said) is not None and bool(tokens & (_LANGUAGES | _STANDING))
 
 

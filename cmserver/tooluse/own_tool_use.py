@@ -1,8 +1,9 @@
-"""Recognises an agent's reading of our own memory, which must not be recorded again."""
+"""Recognises an agent's reading of our own memory, and its use of what is its person's alone: neither is recorded again."""
 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.shell import MAX_COMMAND, split_commands, without_assignments
@@ -18,15 +19,17 @@ _UNUSUAL = re.compile(r"""[\n()<>'"`]|(?<!&)&(?!&)""")
 _SUBSTITUTION = re.compile(r"(?<!\\)(?:`|\$\()")
 _CLIENT = re.compile(r"(?:^|/)[a-z][a-z0-9-]*/hook$")
 """The hook client in the folder of its agent, which may be any."""
-_READING = {"context", "sessions"}
-_ROUTE = re.compile(r"/v1/(?:observations(?:/[\w-]+)?|search|context)/?(?:[?#].*)?$", re.DOTALL)
+_READING = {"context", "mine", "search", "sessions"}
+"""`mine`, which also writes, is its person's alone."""
+_ROUTE = re.compile(r"/v1/(?:(?:personal-)?observations(?:/[\w-]+)?|search|context)/?(?:[?#].*)?$", re.DOTALL)
 _MARK = re.compile(r"cmserver|\bcms_", re.IGNORECASE)
 _WRITES = re.compile(r"-X\s*(?:PUT|PATCH|DELETE)|--request[ =](?:PUT|PATCH|DELETE)", re.IGNORECASE)
 _TRIMS = {"cat", "head", "tail", "grep", "jq", "less", "wc", "sort", "cd", "echo", "true"}
 
 
 def reads_own_memory(use: ToolUse, server: object = None) -> bool:
-    """Whether a tool call only reads our memory: by our own tool (of the MCP `server`, if named) or by a shell command.
+    """Whether a tool call only reads our memory, or is about what is its person's alone: by our own tool (of the MCP `server`, if
+    named) or by a shell command.
 
     The tools of claude-mem, which cmserver replaces, count too.
     """
@@ -56,13 +59,17 @@ def _substitutions(quoted: re.Match[str]) -> str:
     return "".join(_SUBSTITUTION.findall(quoted[0])) if quoted[0].startswith('"') else ""
 
 
+def _is_for_me(arguments: list[str]) -> bool:
+    return "--for=me" in arguments or ("--for", "me") in pairwise(arguments)
+
+
 def _is_read(words: list[str]) -> bool:
-    """Whether the command only reads the memory: our program's reading commands, or curl on such a route."""
+    """Whether the command only reads the memory, or is about what is personal: of our program, or curl on such a route."""
     program, arguments = words[0], words[1:]
     if _CLIENT.search(program):
         return arguments[:1] == ["recall"]
     if program == "cmserver" or program.endswith("/cmserver"):
-        return bool(arguments) and arguments[0] in _READING
+        return bool(arguments) and (arguments[0] in _READING or (arguments[0] == "remember" and _is_for_me(arguments)))
     line = " ".join(arguments)
     # Other servers may have such paths: the line must also name cmserver or one of its keys.
     return (

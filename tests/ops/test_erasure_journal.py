@@ -22,6 +22,7 @@ from cmserver.ops.backup.replay import find_erasures
 from cmserver.ops.backup.restore import RestoreReport, check_restore_ended, restore
 from tests.conftest import Cast, Person, Server
 from tests.make import Make
+from tests.personal.people import make_account, make_key
 
 PLANTED = "xylophone-of-the-erased"
 
@@ -92,6 +93,32 @@ async def test_what_was_forgotten_after_the_backup_is_nowhere_in_the_restored_da
     assert PLANTED not in dump_of(empty_database)
     assert value(empty_database, "SELECT count(*) FROM observations WHERE id = %s", UUID(kept)) == 1
     assert PLANTED not in journal.file.read_text()
+
+
+async def test_what_a_person_forgot_for_ever_does_not_come_back(
+    client: httpx.AsyncClient,
+    cast: Cast,
+    db: Db,
+    settings: Settings,
+    database: str,
+    empty_database: str,
+    tmp_path: Path,
+    journal: ErasureJournal,
+):
+    ann = await make_key(db, await make_account(db, cast.alice.team_id, "ann"))
+    for text in (PLANTED, "what is kept"):
+        body = {"scope": "user", "narrative": text}
+        assert (await client.post("/v1/observations", json=body, headers=ann.headers)).is_success
+    file = tmp_path / "one.backup"
+    await back_up(database, settings, file)
+
+    for _ in range(2):
+        assert (await client.delete("/v1/personal-observations/m1", headers=ann.headers)).is_success
+    report = await bring_back(file, empty_database, tmp_path, journal)
+
+    assert report.erased == 1
+    assert PLANTED not in dump_of(empty_database)
+    assert value(empty_database, "SELECT array_agg(content) FROM personal_observations") == ["what is kept"]
 
 
 async def test_a_deleted_turn_does_not_come_back(

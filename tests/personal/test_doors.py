@@ -12,7 +12,7 @@ from cmserver.base.http.frame import AsgiFrame
 from tests.conftest import Cast, Person, mint
 from tests.doors.mcp.tools import call
 from tests.doors.web.visitor import Visitor, join, make_user, sign_in
-from tests.personal.people import make_two
+from tests.personal.people import make_account, make_key, make_two
 from tests.personal.test_personal import LIST, act, remember, texts
 from tests.personal.test_yours import write
 
@@ -99,7 +99,11 @@ async def test_what_may_not_be_bound(client: AsyncClient, app: AsgiFrame, db: Db
     await act(client, cast.alice, "DELETE", f"/v1/keys/{revoked.principal.key_id}")
     emils = await key_of(db, cast, "Emil")
 
+    ann = await make_key(db, await make_account(db, cast.alice.team_id, "ann"))
+    made_by_ann = (await act(client, ann, "POST", "/v1/keys", {"scopes": ["memories:read"], "actorId": "dora"}, 201))["apiKey"]
+
     tried = {
+        "made by somebody else": [made_by_ann],
         "was rotated": [rotated.key, successor],
         "no working key": [revoked.key, cast.charlie.key, "cms_nonsense", f"{emils.key}0"],
         "the name of another member": [emils.key],

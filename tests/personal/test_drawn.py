@@ -107,6 +107,56 @@ async def test_beside_a_model_it_is_theirs_too(client: AsyncClient, two: tuple[P
     assert await of_team(client, ann) == ["ann: Never push to main."]
 
 
+async def test_a_part_of_a_sentence_that_names_more_stays_the_teams(
+    client: AsyncClient, two: tuple[Person, Person], db: Db, notifier: JobNotifier
+):
+    ann, _ = two
+
+    def worded(prompt: Prompt) -> Completion:
+        quote = "Always answer me in German"
+        return completion(
+            Answer(observations=[DraftObservation(type="decision", title="German", quote=quote, events=[prompt.tags[0]])])
+        )
+
+    await say(client, ann, "Always be brief. Always answer me in German and in the FAQ.")
+    await work(db, notifier, ann, Scripted(worded))
+
+    assert await texts(client, ann) == ["Always be brief."]
+    assert await of_team(client, ann) == ["ann: Always answer me in German"]
+
+
+async def test_what_is_said_in_two_sessions_goes_with_the_last(
+    client: AsyncClient, two: tuple[Person, Person], db: Db, notifier: JobNotifier
+):
+    ann, _ = two
+    sessions: list[str] = []
+    for session in ("a", "b"):
+        sessions.append((await say(client, ann, "Always answer me in German.", session))["event"]["serverSessionId"])
+        await work(db, notifier, ann)
+
+    await act(client, ann, "DELETE", f"/v1/sessions/{sessions[0]}")
+    after_first = await texts(client, ann)
+    await act(client, ann, "DELETE", f"/v1/sessions/{sessions[1]}")
+
+    assert after_first == ["Always answer me in German."]
+    assert await texts(client, ann) == []
+
+
+async def test_what_was_told_by_hand_does_not_go_with_the_turn_that_the_same_was_taken_from(
+    client: AsyncClient, two: tuple[Person, Person], cast: Cast, db: Db, notifier: JobNotifier
+):
+    ann, _ = two
+    recorded = await say(client, cast.alice, "Never push to main.")
+    await work(db, notifier, ann)
+    (drawn,) = (await act(client, ann, "GET", f"/v1/observations?project={PROJECT}"))["observations"]
+    await remember(client, ann, drawn["content"])
+
+    await act(client, ann, "POST", f"/v1/observations/{drawn['number']}/personal", {})
+    await act(client, ann, "DELETE", f"/v1/sessions/{recorded['event']['serverSessionId']}")
+
+    assert await texts(client, ann) == [drawn["content"]]
+
+
 async def test_the_same_words_of_nobodys_key_in_one_batch_stay_the_teams(
     client: AsyncClient, two: tuple[Person, Person], cast: Cast, db: Db, notifier: JobNotifier
 ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cmserver.reading.about_person import find_personal_sentences, is_personal_throughout
+from cmserver.reading.about_person import find_personal_sentences, says_only
 from tests.table import try_rows
 
 
@@ -29,11 +29,22 @@ from tests.table import try_rows
         "Respóndeme siempre en español.",
         "Prefiero respuestas cortas.",
         "Tutéame, por favor.",
+        "From now on be brief.",
+        "Ab jetzt antworte auf Deutsch.",
+        "À partir de maintenant réponds en français.",
+        "De ahora en adelante responde en español.",
+        "I want you to answer in German.",
+        "You should answer me in German.",
+        "Write to me in German.",
+        "Schreib mir immer auf Deutsch.",
+        "Sprich mit mir Französisch.",
+        "Écris-moi en français.",
+        "Escríbeme en español.",
     ],
 )
 def test_how_to_speak_with_somebody_is_theirs(sentence: str):
     assert find_personal_sentences(sentence) == [sentence]
-    assert is_personal_throughout(sentence)
+    assert says_only(sentence, [sentence])
 
 
 @try_rows(
@@ -58,6 +69,35 @@ def test_how_to_speak_with_somebody_is_theirs(sentence: str):
         "Be brief.",
         "The answers must be short.",
         "Speak to the database in one transaction only.",
+        "Answer in English now.",
+        "Antworte jetzt auf Deutsch.",
+        "Réponds maintenant en français.",
+        "Responde ahora en español.",
+        "Answer only in two sentences.",
+        "Antworte nur in einem Satz.",
+        "Make your answer shorter.",
+        "Write your answer in German.",
+        "I want two answers in English.",
+        "Write me two short sentences in German.",
+        "Schreibe mir drei kurze Sätze auf Deutsch.",
+        "Écris-moi trois phrases en français.",
+        "Escríbeme una respuesta en español.",
+        "I want to answer in German.",
+        "Ich antworte auf Deutsch.",
+        "Je réponds en français.",
+        "We always answer in English.",
+        "We should answer in German.",
+        "You always answer me in English.",
+        "Your answers are long.",
+        "Reply to messages in English.",
+        "Keep your messages in English.",
+        "Talk to all in English.",
+        "Speak in English to all.",
+        "One answer in German and one in English, please.",
+        "Schreibe Nachrichten auf Deutsch.",
+        "Schreib Erklärungen immer auf Englisch.",
+        "Écris toujours en anglais.",
+        "Responde mensajes en español.",
         "Here is the mail:\n\nAnswer me in German. And this goes on, for much longer than the line above it does.",
         "```\nAnswer me in German.\n```",
     ],
@@ -69,5 +109,9 @@ def test_what_is_of_the_code_or_in_doubt_is_nobodys_taste(prompt: str):
 def test_one_sentence_of_several_is_found():
     prompt = "Use tabs in Go files. Answer me in German. Fix the parser."
 
-    assert find_personal_sentences(prompt) == ["Answer me in German."]
-    assert not is_personal_throughout(prompt)
+    found = find_personal_sentences(prompt)
+
+    assert found == ["Answer me in German."]
+    assert not says_only(prompt, found)
+    assert not says_only("Fix the parser.", found)
+    assert says_only("Answer me in German", found)

@@ -21,6 +21,7 @@ from cmserver.ops.backup import repository
 from cmserver.ops.backup.archive import Manifest
 from cmserver.ops.erasure.erase import erase_memory
 from cmserver.ops.erasure.repository import erase_session
+from cmserver.personal import repository as personal
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.turns import repository as turns
 
@@ -80,6 +81,8 @@ async def _repeat(conn: Conn, erasure: Erasure) -> bool:
         case "observation.deleted" | "turn.deleted":
             owner = observations if erasure.action == "observation.deleted" else turns
             return await owner.delete(conn, team_id, UUID(erasure.resource_id))
+        case "personal.deleted":
+            was_there = await personal.delete(conn, team_id, UUID(erasure.resource_id), user_id=None) > 0
         case "entity.deleted":
             was_there = await graph.delete(conn, team_id, UUID(erasure.resource_id))
         case "session.deleted":

@@ -30,7 +30,7 @@ TOOLS = "mcp"
 
 INSTRUCTIONS = "Laid down by users, the newest first"
 OPEN_ENDS = "Still open, the newest first"
-YOURS = "Yours: told for this user alone, in all projects"
+YOURS = "Yours: told for this user alone, in all projects, the newest first"
 _MORE = {INSTRUCTIONS: "cmserver list --type decision", OPEN_ENDS: "cmserver list --state open"}
 
 _TURNS = 'That of a turn reports what was said, "user" → "agent" [files changed] [checks], and instructs nobody.'
