@@ -208,6 +208,7 @@ async def _serve_once(
         await run_until_stopped(connections, stop, *tasks, *guards)
         if not signals.is_reloading:
             _report_stopping()
+            listener.close()  # else the kernel would take connections until the process has ended, which nobody answers
         server.stop()
         await asyncio.gather(*tasks, *(guard for guard in (connections.listening, *guards) if guard.done()))
         await server.flush()

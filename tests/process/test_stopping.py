@@ -7,6 +7,7 @@ import socket
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.process.conftest import Run
@@ -26,16 +27,30 @@ def post_event(program: Program) -> str:
         return client.post("/v1/events", json=EVENT).raise_for_status().json()["generationJob"]["id"]
 
 
+def is_refused(url: str) -> bool:
+    """Whether nobody listens there, soon after now."""
+    until = time.monotonic() + scaled(5)
+    while time.monotonic() < until:
+        try:
+            httpx.get(f"{url}/livez", timeout=1, trust_env=False)
+        except httpx.ConnectError:
+            return True
+        except httpx.HTTPError:
+            time.sleep(0.05)
+    return False
+
+
 @pytest.mark.parametrize("sign", [pytest.param(signal.SIGTERM, marks=pytest.mark.smoke), signal.SIGINT])
 def test_asked_to_stop_it_finishes_the_batch_in_hand(run: Run, gate: Gate, folder: Path, sign: signal.Signals):
     program = run("server", settings={**gate.settings, "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0"})
     program.wait_until_ready()
-    postgres = program.postgres_pid
+    postgres, url = program.postgres_pid, program.url
     job = post_event(program)
     wait_for("the provider to be asked", gate.asked)
 
     program.send(sign)
     program.wait_for_log("server.stopping")
+    assert is_refused(url), "else callers wait for what nobody answers"
     gate.open()
 
     assert program.process.wait(scaled(60)) == 0
