@@ -78,7 +78,7 @@ def test_asked_to_stop_it_writes_down_first_what_was_used(run: Run, folder: Path
 
 
 def test_a_batch_that_does_not_finish_in_time_is_put_back_without_losing_an_attempt(run: Run, gate: Gate, folder: Path):
-    settings = {**gate.settings, "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0", "CMSERVER_LEASE_SECONDS": "6"}
+    settings = {**gate.settings, "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0", "CMSERVER_LEASE_SECONDS": "10"}
     program = run("server", settings=settings)
     program.wait_until_ready()
     job = post_event(program)
