@@ -141,6 +141,7 @@ def test_a_whole_life(fresh_python: str, folder: Path):
         wait_until_gone(postgres)
 
     with life.run("again") as server, server.http() as client:
+        life.call_hook("Stop", last_assistant_message="It is bounded.")  # until a turn ends its prompt waits
         wait_for("a quiet queue", lambda: is_quiet(client), 240)
         life.call("verify")
         exports = {team: life.export(team) for team in ("default", "guests")}
