@@ -19,7 +19,7 @@ _MAX_READ_CHARS = 10_000
 _MAX_SENTENCES = 10
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+")
 _MARKS = re.compile(r"\*\*|__")
-_TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")  # noqa: RUF001 - as people type it
+_TOKEN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _FEW = re.compile(r"\d{1,2}")
 
 
@@ -131,7 +131,7 @@ def _is_about_person(sentence: str) -> bool:
     """Whether the sentence says how an agent shall speak with its person, for good, and nothing else."""
     if "?" in sentence or find_phrase("once", sentence):
         return False
-    said = _FROM_NOW_ON.sub("always", sentence.casefold().replace("’", "'"))  # noqa: RUF001 - as people type it
+    said = _FROM_NOW_ON.sub("always", sentence.casefold().replace("\u2019", "'"))
     tokens = set(_TOKEN.findall(said))
     if _TELLS.search(said) or not all(token in _KNOWN or _FEW.fullmatch(token) for token in tokens):
         return False
