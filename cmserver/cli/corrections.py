@@ -13,7 +13,9 @@ from cmserver.base.errors import Forbidden
 from cmserver.cli.api_client import (
     ApiClient,
     api_command,
+    as_of_option,
     in_chosen_project,
+    known_at_option,
     limit_option,
     path_segment,
     present,
@@ -38,6 +40,8 @@ from cmserver.sessions.turns.wire import OneTurnOut
 @project_options
 @click.option("--type", "type_", type=click.Choice(get_args(ObservationType)), help="Only of this type.")
 @click.option("--state", type=click.Choice(get_args(ObservationState)), help="Only what is open, done or dropped.")
+@as_of_option
+@known_at_option
 @limit_option
 @api_command
 async def list_observations(
@@ -46,11 +50,13 @@ async def list_observations(
     type_: ObservationType | None,
     state: ObservationState | None,
     limit: int,
+    as_of: str | None,
+    known_at: str | None,
     *,
     all_projects: bool,
 ) -> None:
     """List what is remembered, newest first. `--state open` lists what is still to be done, `--type decision` what was decided."""
-    query = {"type": type_, "state": state}
+    query = {"type": type_, "state": state, "asOf": as_of, "knownAt": known_at}
     answer = await in_chosen_project(
         client,
         lambda name: client.pages("/v1/observations", "observations", {**query, "project": name}, limit=limit),

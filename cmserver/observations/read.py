@@ -21,6 +21,8 @@ from cmserver.observations import repository
 from cmserver.observations.accesses.model import VIAS
 from cmserver.observations.lifetime.extend import extend_lives
 from cmserver.observations.model import EventLink, GoneObservation, Observation, ObservationFilter, ObservationSource
+from cmserver.observations.past.model import Moment
+from cmserver.observations.past.travel import VIA, travel
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import Session
 from cmserver.sessions.turns.model import SessionTurn
@@ -59,8 +61,12 @@ async def list_observations(
     *,
     limit: int,
     cursor: str | None = None,
+    moment: Moment | None = None,
 ) -> tuple[list[Observation], str | None]:
-    """A page of the observations of the project, or of the team without one, newest first; and the cursor of the next page."""
+    """A page of the observations of the project, or of the team without one, newest first; and the cursor of the next page.
+
+    With a `moment` they are read as at another time, and so is all else in the transaction.
+    """
     before, before_id = paging.place(cursor)
     if wanted.session_id is not None and wanted.project_id is None:
         session = await sessions.by_id(conn, principal.team_id, wanted.session_id)
@@ -68,9 +74,11 @@ async def list_observations(
             return [], None
         # The index has the session behind its project.
         wanted = msgspec.structs.replace(wanted, project_id=session.project_id)
+    if moment is not None:
+        await travel(conn, principal.team_id, [wanted.project_id] if wanted.project_id else None, moment)
     rows = await repository.newest(conn, principal.team_id, wanted, limit=limit + 1, before=before, before_id=before_id)
     page, next_cursor = paging.page(rows, limit, lambda observation: (observation.created_at, observation.id))
-    await audit_read(conn, principal, wanted.project_id, "list", page)
+    await audit_read(conn, principal, wanted.project_id, VIA if moment else "list", page)
     return page, next_cursor
 
 

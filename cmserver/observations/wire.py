@@ -37,7 +37,9 @@ IN_METADATA = ("title", "subtitle", "facts", "narrative", "concepts", "files_rea
 class ObservationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Without `project`, a key of the whole team sees all its projects. `session` is our id of a session.
 
-    `kind` is which to list; `type` is which to list; `scope` is which to list; `state` is which to list, of things to be done.
+    `asOf` is a time, in ISO 8601 with a zone or in milliseconds since 1970, of which what held then is listed; `knownAt` is such a
+    time, of which what was known then is. `kind` is which to list; `type` is which to list; `scope` is which to list; `state` is which
+    to list, of things to be done.
     """
 
     project: str | None = None
@@ -46,6 +48,8 @@ class ObservationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     type: model.ObservationType | None = None
     scope: model.Scope | None = None
     state: model.ObservationState | None = None
+    as_of: str | None = msgspec.field(default=None, name="asOf")
+    known_at: str | None = msgspec.field(default=None, name="knownAt")
     limit: Limit = 50
     cursor: str | None = None
 

@@ -59,7 +59,11 @@ async def get_context(request: Request) -> Response:
     index = context.index or Index()
     explained = wire.explained_out(index) if parameters.explain else UNSET
     lines = [wire.line_out(line) for line in index.lines]
-    return answer(wire.IndexOut(context=context.text, observations=lines, tokens=context.tokens, explained=explained))
+    return answer(
+        wire.IndexOut(
+            context=context.text, observations=lines, tokens=context.tokens, is_receipt=context.is_receipt, explained=explained
+        )
+    )
 
 
 _RECEIPT_COLUMNS = Columns(

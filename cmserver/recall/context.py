@@ -18,6 +18,8 @@ from cmserver.git.clones.marks import NO_MARKS
 from cmserver.git.clones.read_marks import read_branch_marks, read_marks
 from cmserver.graph.overviews import repository as overviews
 from cmserver.observations.model import estimate_tokens
+from cmserver.observations.past.model import Moment, read_moment
+from cmserver.observations.past.travel import VIA, travel
 from cmserver.observations.plain import insert_lines
 from cmserver.observations.read import audit_read
 from cmserver.personal import repository as personal
@@ -34,6 +36,7 @@ from cmserver.recall.model import (
     IndexRow,
     NearProject,
     NewReceipt,
+    ToldNumber,
 )
 from cmserver.recall.receipts import repository as receipts
 from cmserver.recall.running_turns import describe_running_turns
@@ -69,25 +72,25 @@ async def build_context(
         project_name=project.name,
         reason=request.reason,
         reader=request.reader,
-        now=datetime.now(UTC),
+        now=request.at or datetime.now(UTC),
         opening=await _open(conn, principal.team_id, project.id, request, budget),
         has_turns=bool(source.turns),
         has_history=bool(source.history),
     )
     composed = compose_index(frame, budget, source, taken_chars=sum(map(len, yours)))
     index = _index(composed, budget)
-    await audit_read(conn, principal, project.id, "context", index.lines)
+    await audit_read(conn, principal, project.id, VIA if request.at else "context", index.lines)
     text = insert_lines(composed.text, running)
     context = Context(text=text, tokens=estimate_tokens(text), index=index)
     if context.text:
         of_team = compose_index(frame, budget, source) if yours else composed
-        await _write_receipt(conn, principal, project, request, _hide_yours(context, of_team, running, budget))
+        await _write_receipt(conn, principal, project, request, _hide_yours(context, of_team, running, budget), text)
     return _add_yours(context, yours)
 
 
 async def _list_yours(conn: Conn, principal: Principal, request: ContextRequest, budget: ContextBudget) -> list[str]:
     """The lines of what is the person's alone, rules first; of a session that goes on what is new to it."""
-    if principal.user_id is None:
+    if principal.user_id is None or request.at is not None:
         return []
     rows = await personal.newest(conn, principal.team_id, principal.user_id, state="holds", limit=_PERSONAL)
     if request.reason == "resume" and request.session_id is not None:
@@ -127,6 +130,7 @@ async def render_requested_context(
     `reader` is how the agent reads more, see ContextRequest; `at` is the path of the field that names the project. One of several
     projects has its share of the tokens.
     """
+    moment = read_moment(query.as_of, query.known_at)
     session = None
     if query.session:
         async with db.tenant(principal.team_id) as conn:
@@ -143,13 +147,19 @@ async def render_requested_context(
         session_id=session.id if session else None,
         platform=session.platform_source if session else None,
         changed_files=[path for path in (query.changed_files or "").split(",") if path][:MAX_CHANGED_FILES],
-        is_preview=query.explain or session is None,
+        is_preview=query.explain or session is None or moment is not None,
         reader=reader,
+        at=moment.earliest if moment else None,
     )
     async with db.tenant(principal.team_id, principal.user_id) as conn:
+        if moment is not None:
+            kept = await _find_receipt(conn, principal, project.id, request, moment)
+            if kept is not None:
+                return kept
+            await travel(conn, principal.team_id, [project.id], moment)
         context = await build_context(conn, principal, project, request, budget)
         if query.explain and context.index:  # an explanation shows the titles of what is omitted, too
-            await audit_read(conn, principal, project.id, "context", context.index.omitted)
+            await audit_read(conn, principal, project.id, VIA if moment else "context", context.index.omitted)
     return context
 
 
@@ -255,12 +265,29 @@ async def _build_empty(
     index = Index(budget_tokens=budget.tokens)
     context = Context(text=text, tokens=estimate_tokens(text), index=index)
     if text:
-        await _write_receipt(conn, principal, project, request, context)
+        await _write_receipt(conn, principal, project, request, context, text)
     return context
 
 
-async def _write_receipt(conn: Conn, principal: Principal, project: Project, request: ContextRequest, context: Context) -> None:
-    """Store what the index showed and left out; nothing for a preview."""
+async def _find_receipt(
+    conn: Conn, principal: Principal, project_id: UUID, request: ContextRequest, moment: Moment
+) -> Context | None:
+    """What a receipt of exactly that millisecond says, of the session where one is named; None without one."""
+    if moment.known_at is None or moment.as_of is not None:
+        return None
+    receipt = await receipts.of_moment(conn, principal.team_id, project_id, request.session_id, moment.known_at)
+    if receipt is None:
+        return None
+    numbers = ", ".join(f"#{number}" for number in receipt.numbers)
+    text = receipt.text or f"Only numbers are known of what was told then: {numbers or 'none'}.\n"
+    await audit_read(conn, principal, project_id, VIA, [ToldNumber(number=number) for number in receipt.numbers])
+    return Context(text=text, numbers=receipt.numbers, tokens=estimate_tokens(text), is_receipt=True)
+
+
+async def _write_receipt(
+    conn: Conn, principal: Principal, project: Project, request: ContextRequest, context: Context, told: str
+) -> None:
+    """Store what the index showed and left out, and the text that was `told`; nothing for a preview."""
     index = context.index
     if request.is_preview or index is None:
         return
@@ -276,6 +303,7 @@ async def _write_receipt(conn: Conn, principal: Principal, project: Project, req
         tokens=context.tokens,
         budget_tokens=index.budget_tokens,
         chars=len(context.text),
+        text=told,
         details={
             "lines": [{"number": line.number, "usefulness": line.scored.score, "parts": line.scored.parts} for line in chronicle],
             "leftOut": index.omitted_counts,

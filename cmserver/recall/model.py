@@ -66,6 +66,8 @@ class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
     clone_id: UUID | None = None
     """The clone in which the session works: what became of its files is marked, while `head` is what it told of last."""
     head: str = ""
+    at: datetime | None = None
+    """The moment of which it is asked; None is now. Of another time nothing is told that is a person's alone."""
     folders: Sequence[str] = ()
     """Where the agent works, and names that this place had before: what is near a project without memory is looked for by them."""
 
@@ -203,6 +205,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Of what a prompt or a file is told; an index has its lines."""
     tokens: int
     index: Index | None = None
+    is_receipt: bool = False
+    """Whether it is what was told, as its receipt has it, and not made of the rows."""
 
 
 class NewReceipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,6 +227,22 @@ class NewReceipt(msgspec.Struct, frozen=True, kw_only=True):
     budget_tokens: int = 0
     chars: int = 0
     details: dict[str, object] = {}
+    text: str = ""
+
+
+class KeptText(msgspec.Struct, frozen=True, kw_only=True):
+    """What a receipt knows of what was told: its numbers, and the text; None for a receipt of the time before texts were kept."""
+
+    numbers: list[int]
+    text: str | None
+    tokens: int
+    created_at: datetime
+
+
+class ToldNumber(msgspec.Struct, frozen=True, kw_only=True):
+    """What was told by its number alone."""
+
+    number: int
 
 
 class ShownReceipt(msgspec.Struct, frozen=True, kw_only=True):

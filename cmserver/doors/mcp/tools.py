@@ -46,6 +46,8 @@ class ContextArguments(msgspec.Struct, rename="camel", kw_only=True, forbid_unkn
     query: QueryText | None = None
     project_id: Key | None = None
     limit: Annotated[int, Meta(ge=1, le=50)] | None = None
+    as_of: Key | None = None
+    known_at: Key | None = None
 
 
 class EventArguments(EventIn, rename="camel", kw_only=True):
@@ -141,8 +143,13 @@ async def observation_why(call: Call, given: WhyIn) -> str:
 async def observation_context(call: Call, arguments: ContextArguments) -> str:
     """The index that a session starts with; with a query the full texts of the best hits."""
     if arguments.query is None:
-        query = ContextQuery(project=arguments.project_id, limit=arguments.limit)
+        query = ContextQuery(
+            project=arguments.project_id, limit=arguments.limit, as_of=arguments.as_of, known_at=arguments.known_at
+        )
         return await render_context(call, query, at="$.projectId") or NOTHING_YET
+    if arguments.as_of is not None or arguments.known_at is not None:
+        at = "$.asOf" if arguments.as_of is not None else "$.knownAt"
+        raise Invalid.at(at, "With a query another time is asked of observation_search.")
     search = ContextIn(query=arguments.query, project_id=arguments.project_id, limit=arguments.limit or 10)
     page = await call.dependency(Searcher).find_best(call.principal, search)
     hits = [hit.observation for hit in page.hits if hit.observation]
@@ -231,6 +238,8 @@ TOOLS: list[Tool] = [
             "files": "paths",
             "since": "ISO time",
             "until": "",
+            "asOf": "what held then",
+            "knownAt": "what was known then",
             "limit": "",
             "cursor": "of the page before",
         },
@@ -243,7 +252,15 @@ TOOLS: list[Tool] = [
         name="observation_timeline",
         title="What happened around it",
         description="What happened before and after an observation, a time, or the best hit of a query: lines, oldest first.",
-        shown_fields={"anchor": "number, or ISO time", "query": "instead of anchor", "projectId": "", "before": "", "after": ""},
+        shown_fields={
+            "anchor": "number, or ISO time",
+            "query": "instead of anchor",
+            "projectId": "",
+            "before": "",
+            "after": "",
+            "asOf": "",
+            "knownAt": "",
+        },
         scope="observations:read",
         handler=handle(TimelineIn, observation_timeline),
         project_field="projectId",
@@ -270,7 +287,7 @@ TOOLS: list[Tool] = [
         name="observation_context",
         title="Context of a project",
         description="The index of the project, as told when a session starts; with a query the whole texts of what fits it best.",
-        shown_fields={"query": "", "projectId": "", "limit": ""},
+        shown_fields={"query": "", "projectId": "", "limit": "", "asOf": "", "knownAt": ""},
         scope="observations:read",
         handler=handle(ContextArguments, observation_context),
         project_field="projectId",
