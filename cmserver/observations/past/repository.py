@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from cmserver.base.sql import Conn, Query, query
+from cmserver.base.sql import Conn, Query, RowCount, query, unprepared_query
 from cmserver.observations.past.model import Clock
 
 OWNS = {"past_values"}
@@ -42,3 +42,12 @@ async def enter(conn: Conn, as_of: datetime | None, known_at: datetime | None) -
     """Until the transaction ends, tables are read as they were: what held then, by what was known then."""
     times = {"as_of": as_of, "known_at": known_at}
     await ENTER.run(conn, **{name: time.isoformat() if time else "" for name, time in times.items()})
+
+
+@unprepared_query("""
+    DELETE FROM past_values
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """)
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
+    """Delete what rows of the project said before, or without one of the team; returns how many."""
+    ...
