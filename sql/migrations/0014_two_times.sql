@@ -153,7 +153,7 @@ BEGIN
             is_cut := place > 2;
         ELSIF line ~ '^(Another session is at work here now|This turn so far)' THEN
             is_cut := true;
-        ELSIF line ~ '#[0-9]' THEN
+        ELSIF line ~ '#[0-9]' AND NOT (is_cut AND starts_with(line, '  ')) THEN
             is_cut := EXISTS (SELECT FROM regexp_matches(line, '#([0-9]{1,18})', 'g') m WHERE m[1]::bigint = ANY(gone))
                    OR EXISTS (SELECT FROM regexp_matches(line, '#([0-9]{1,18}) to #([0-9]{1,18})', 'g') m, unnest(gone) g
                                WHERE g BETWEEN m[1]::bigint AND m[2]::bigint);
