@@ -107,6 +107,9 @@ async def close(client: ApiClient, observation_id: tuple[str, ...], *, dropped: 
 @click.option("--fact", "facts", multiple=True, help="A fact; given once or more, they replace all facts.")
 @click.option("--type", "type_", type=click.Choice(get_args(ObservationType)), help="What it is.")
 @click.option("--importance", type=click.FloatRange(0, 1), help="0 to 1; from 0.8 on it never expires.")
+@click.option(
+    "--current-on", metavar="MATTER", help="It is the current word on this matter, of which there is one; empty for none."
+)
 @expires_after_option
 @api_command
 async def edit(
@@ -118,6 +121,7 @@ async def edit(
     facts: tuple[str, ...],
     type_: ObservationType | None,
     importance: float | None,
+    current_on: str | None,
     expires_after: int | None,
 ) -> None:
     """Correct an observation, or with --line the line of a turn.
@@ -138,13 +142,15 @@ async def edit(
     )
     if title is not None:
         change["title"] = title or None
+    if current_on is not None:
+        change["currentOn"] = current_on or None
     if line is not None:
         if change:
             raise click.UsageError("--line is of turns, the other options are of observations.")
         await _set_line(client, observation_id, None if line == "-" else line)
         return
     if not change:
-        raise click.UsageError("Nothing to change: give --title, --line, --text, --fact, --type, --importance or --expires-after.")
+        raise click.UsageError("Nothing to change: --help lists the options.")
     await _correct(client, [observation_id], change)
 
 

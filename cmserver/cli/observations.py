@@ -21,7 +21,7 @@ from cmserver.client.server_api import ApiAnswer
 from cmserver.consolidation.model import list_others
 from cmserver.consolidation.wire import StoredObservationOut
 from cmserver.observations import wire as observations_wire
-from cmserver.observations.model import INSTRUCTION_IMPORTANCE, ObservationType, compose
+from cmserver.observations.model import CURRENT_ON, INSTRUCTION_IMPORTANCE, ObservationType, compose
 from cmserver.observations.plain import SUMMARY_LABELS, one_line
 from cmserver.personal.wire import OnePersonalObservationOut, render_personal_line
 from cmserver.recall.search.wire import TITLE_CHARS
@@ -126,6 +126,7 @@ def _render(observation: observations_wire.ObservationOut, project: str) -> str:
         ("origin", observation.origin),
         ("by", observation.actor_id),
         ("author", observation.agent),
+        ("current on", _current_on(observation)),
         ("turn", f"#{observation.turn_number}" if observation.turn_number is not None else None),
         ("sources", _sources(observation.sources or [])),
         ("concepts", ", ".join(observation.concepts)),
@@ -172,6 +173,11 @@ def _state(observation: observations_wire.ObservationOut) -> str | None:
     by = f" with #{observation.closed_by}" if observation.closed_by else ""
     at = f", {format_time(observation.closed_at_epoch)}" if observation.closed_at_epoch else ""
     return f"{observation.state}{by}{at}"
+
+
+def _current_on(observation: observations_wire.ObservationOut) -> str | None:
+    matter = observation.metadata.get(CURRENT_ON)
+    return one_line(matter, TITLE_CHARS) if isinstance(matter, str) else None
 
 
 def _sources(sources: Sequence[observations_wire.SourceOut]) -> str:

@@ -99,5 +99,6 @@ _TIDIERS: dict[str, Callable[[Any], object]] = {
     "agent": tidy_line,
     "caller_type": _tidy_label,
     "metadata": _keep,
+    "current_on": tidy_line,
 }
 """By field of a ManualObservation that has a text."""

@@ -366,6 +366,26 @@ CREATE VIEW cmserver_past.observation_counters WITH (security_invoker = true) AS
 
 GRANT SELECT ON ALL TABLES IN SCHEMA cmserver_past TO cmserver_tenant;
 
+-- ---- One matter, one current statement
+--
+-- Where people chose it: the matter stands in the metadata, which versions, exports and joins carry. What arrives or comes back where
+-- another one is current by then is not.
+
+CREATE UNIQUE INDEX observations_current ON observations (project_id, md5(lower(metadata ->> 'currentOn')))
+    WHERE metadata ? 'currentOn' AND superseded_at IS NULL AND state IS DISTINCT FROM 'dropped';
+CREATE FUNCTION one_statement_is_current() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM observations o
+                WHERE o.project_id = NEW.project_id AND o.id <> NEW.id
+                  AND md5(lower(o.metadata ->> 'currentOn')) = md5(lower(NEW.metadata ->> 'currentOn'))
+                  AND o.metadata ? 'currentOn' AND o.superseded_at IS NULL AND o.state IS DISTINCT FROM 'dropped') THEN
+        NEW.metadata := NEW.metadata - 'currentOn';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER one_statement_is_current BEFORE INSERT OR UPDATE OF project_id, superseded_at ON observations FOR EACH ROW
+    WHEN (NEW.metadata ? 'currentOn' AND NEW.superseded_at IS NULL) EXECUTE FUNCTION one_statement_is_current();
+
 -- ---- For psql
 
 CREATE FUNCTION observations_at(held timestamptz, known timestamptz) RETURNS SETOF cmserver_past.observations LANGUAGE plpgsql AS $$

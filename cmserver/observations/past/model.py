@@ -33,7 +33,7 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_moment(as_of: str | None, known_at: str | None, at: tuple[str, str] = ("$.asOf", "$.knownAt")) -> Moment | None:
-    """The moment that these texts name; None without either. Invalid for one that is no time or has no zone: `at` are their paths."""
+    """The moment that these texts name; None without either. Invalid for one that is no time or has no zone (`at`)."""
     if as_of is None and known_at is None:
         return None
     return Moment(as_of=_read_time(as_of, at[0]), known_at=_read_time(known_at, at[1]), at=at)

@@ -24,10 +24,11 @@ class TimelineIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fi
     time in ISO 8601. With `query` instead it is the best that a search finds.
 
     Without a project it is the anchor's; around a time, all that the key may see. `session` is our id of one, or its agent's, whose
-    entries alone are listed then. `asOf` is a time of which only what held then is told, and `knownAt` one of which only what was
-    known then is: both in ISO 8601 with a zone, or in milliseconds since 1970. `before` is how many come before the anchor at the most;
-    `after` is how many come after the anchor at the most; `kinds` are which to list: without them all. With `format: "full"` the texts
-    are whole.
+    entries alone are listed then. `before` is how many come before the anchor at the most; `after` is how many come after the
+    anchor at the most; `kinds` are which to list: without them all. With `format: "full"` the texts are whole.
+
+    `asOf` is a time, in ISO 8601 with a zone or in milliseconds since 1970, of which only what held then is told; `knownAt` is such
+    a time, of which only what was known then is.
     """
 
     anchor: Annotated[int, Meta(ge=1)] | Line | None = None

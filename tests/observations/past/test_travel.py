@@ -257,3 +257,25 @@ def test_all_that_a_text_may_say_something_of_is_noted():
     receipt = NewReceipt(reason="startup", numbers=[3], text='#3 a (later: #8)\n#20 turn #20 to #23: "x" ~3')
 
     assert receipts.find_told(receipt) == [3, 8, 20, 21, 22, 23]
+
+
+async def test_one_observation_is_the_current_word_on_a_matter(client: httpx.AsyncClient, cast: Cast, make: Make):
+    alice = cast.alice
+    rows = [await make.observation(project=alice.project, title=f"We deploy on day {place}") for place in range(3)]
+    first, second, third = (f"observations/{row.number}" for row in rows)
+
+    async def patch(path: str, body: Json) -> httpx.Response:
+        return await client.patch(f"/v1/{path}", json=body, headers=alice.headers)
+
+    assert (await patch(first, {"currentOn": "Deploy day"})).status_code == 200
+    refused = await patch(second, {"currentOn": " deploy  DAY"})
+    assert refused.status_code == 409
+    assert f"#{rows[0].number} is the current word" in refused.json()["error"]["message"]
+    assert "currentOn" not in (await client.get(f"/v1/{second}", headers=alice.headers)).json()["observation"]["metadata"]
+    await act(client, alice, "POST", f"{second}/merge", {"sources": [rows[0].number], "strategy": "latest_wins"})
+    assert (await patch(second, {"currentOn": "Deploy day"})).status_code == 200
+    assert (await patch(second, {"state": "dropped"})).status_code == 200
+    assert (await patch(third, {"currentOn": "Deploy day"})).status_code == 200
+    assert (await patch(second, {"state": None})).status_code == 409
+    assert (await patch(third, {"currentOn": None})).status_code == 200
+    assert (await patch(second, {"state": None})).status_code == 200
