@@ -63,14 +63,37 @@ CREATE TRIGGER observations_keep_past AFTER UPDATE OF scope, type, title, subtit
     version, superseded_by, superseded_at, merged_from, caller_type, stale ON observations
     FOR EACH ROW EXECUTE FUNCTION observation_keeps_past();
 
+-- Texts are long: only what has changed is read.
 CREATE FUNCTION turn_keeps_past() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    before jsonb := '{}';
 BEGIN
+    IF NEW.prompt IS DISTINCT FROM OLD.prompt THEN
+        before := before || jsonb_build_object('prompt', OLD.prompt);
+    END IF;
+    IF NEW.reply IS DISTINCT FROM OLD.reply THEN
+        before := before || jsonb_build_object('reply', OLD.reply);
+    END IF;
+    IF NEW.files IS DISTINCT FROM OLD.files THEN
+        before := before || jsonb_build_object('files', OLD.files);
+    END IF;
+    IF NEW.checks IS DISTINCT FROM OLD.checks THEN
+        before := before || jsonb_build_object('checks', OLD.checks);
+    END IF;
+    IF NEW.commits IS DISTINCT FROM OLD.commits THEN
+        before := before || jsonb_build_object('commits', OLD.commits);
+    END IF;
+    IF NEW.ended_at IS DISTINCT FROM OLD.ended_at THEN
+        before := before || jsonb_build_object('ended_at', OLD.ended_at);
+    END IF;
+    IF NEW.own_line IS DISTINCT FROM OLD.own_line THEN
+        before := before || jsonb_build_object('own_line', OLD.own_line);
+    END IF;
+    IF NEW.borrowed IS DISTINCT FROM OLD.borrowed THEN
+        before := before || jsonb_build_object('borrowed', OLD.borrowed);
+    END IF;
     INSERT INTO past_values (team_id, project_id, turn_id, kind, before)
-    VALUES (NEW.team_id, NEW.project_id, NEW.id, 'turn', changed_values(
-        jsonb_build_object('prompt', OLD.prompt, 'reply', OLD.reply, 'files', OLD.files, 'checks', OLD.checks, 'commits', OLD.commits,
-                           'ended_at', OLD.ended_at, 'own_line', OLD.own_line, 'borrowed', OLD.borrowed),
-        jsonb_build_object('prompt', NEW.prompt, 'reply', NEW.reply, 'files', NEW.files, 'checks', NEW.checks, 'commits', NEW.commits,
-                           'ended_at', NEW.ended_at, 'own_line', NEW.own_line, 'borrowed', NEW.borrowed)));
+    VALUES (NEW.team_id, NEW.project_id, NEW.id, 'turn', before);
     RETURN NULL;
 END $$;
 CREATE TRIGGER turns_keep_past AFTER UPDATE OF prompt, reply, files, checks, commits, ended_at, own_line, borrowed ON turns FOR EACH ROW

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -82,8 +83,8 @@ class Clocked:
         events = [ShortEvent(edited=edit["file"], old=edit["old"], new=edit["new"]) for edit in act.get("edits", []) if edit["old"]]
         events += [ShortEvent(wrote=edit["file"], content=edit["new"]) for edit in act.get("edits", []) if not edit["old"]]
         if check := act.get("check"):
-            ended = {"failed": f"Exit code 1\n{check['output']}"} if check["failed"] else {"output": check["output"]}
-            events.append(ShortEvent(ran=check["command"], **ended))
+            failed, output = (f"Exit code 1\n{check['output']}", "") if check["failed"] else ("", check["output"])
+            events.append(ShortEvent(ran=check["command"], failed=failed, output=output))
         for place, event in enumerate(events, 1):
             await self._send(build_tool_payload("claude-code", session, CWD, event), at + timedelta(seconds=10 * place))
         end = {"hook_event_name": "Stop", "session_id": session, "cwd": CWD, "last_assistant_message": act["reply"]}
@@ -115,7 +116,7 @@ class Clocked:
         path = f"/v1/observations/{self._numbers[name]}{path}"
         (await self._client.request(method, path, json=body, headers=self._headers)).raise_for_status()
 
-    async def _send(self, payload: dict[str, object], at: datetime) -> None:
+    async def _send(self, payload: Mapping[str, object], at: datetime) -> None:
         headers = {
             **self._headers,
             "X-Cmserver-Project": self._project,

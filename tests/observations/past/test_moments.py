@@ -80,7 +80,8 @@ class Chronicler(Player):
     async def ask(self, project: str, question: str, moment: str | None = None) -> Told:
         """What is told now, or of that moment."""
         then = {} if moment is None else {"knownAt": moment}
-        (row,) = await self.outbox.rows("SELECT clock_timestamp() AS now")
+        now = await self.outbox.value("SELECT clock_timestamp()")
+        assert isinstance(now, datetime)
         headers = self.cast.alice.headers
         index = (
             (await self.client.get("/v1/context", params={"project": project, **then}, headers=headers)).raise_for_status().json()
@@ -90,7 +91,7 @@ class Chronicler(Player):
         hits = sorted([*found["observations"], *found["prompts"]], key=lambda hit: (-hit["score"], hit["number"]))
         return Told(
             project=project,
-            moment=moment or row["now"].astimezone(UTC).isoformat(),
+            moment=moment or now.astimezone(UTC).isoformat(),
             numbers=[line["number"] for line in index["observations"]],
             text="\n".join(line for line in index["context"].splitlines() if not line.startswith("Memory of")),
             question=question,
