@@ -69,7 +69,13 @@ class Clocked:
 
     async def ask(self, question: dict[str, Any]) -> str | None:
         """What is wrong with the answer; None where it is right."""
-        body = {"query": question["ask"], "projectId": self._project, "limit": TOP, "asOf": self._clock(question["as_of"]).isoformat(), "format": "full"}
+        body = {
+            "query": question["ask"],
+            "projectId": self._project,
+            "limit": TOP,
+            "asOf": self._clock(question["as_of"]).isoformat(),
+            "format": "full",
+        }
         answer = (await self._client.post("/v1/search", json=body, headers=self._headers)).raise_for_status()
         found = answer.json()
         rows = [(hit["score"], f"{hit['title']} {hit['narrative']} {hit['content']}") for hit in found["observations"]]

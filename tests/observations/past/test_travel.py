@@ -13,6 +13,7 @@ from cmserver.base.db import Db
 from cmserver.recall.model import NewReceipt
 from cmserver.recall.receipts import repository as receipts
 from tests.conftest import Cast, Person
+from tests.generation.test_ledger import TO_2000, TO_5000, Ledger
 from tests.generation.tools import Outbox
 from tests.make import Make
 from tests.table import try_rows
@@ -279,3 +280,25 @@ async def test_one_observation_is_the_current_word_on_a_matter(client: httpx.Asy
     assert (await patch(second, {"state": None})).status_code == 409
     assert (await patch(third, {"currentOn": None})).status_code == 200
     assert (await patch(second, {"state": None})).status_code == 200
+
+
+async def test_what_an_edit_took_out_by_then_stands_behind(
+    client: httpx.AsyncClient, cast: Cast, make: Make, outbox: Outbox, db: Db
+):
+    alice = cast.alice
+    ledger = Ledger(db, alice.project, make)
+    first = await make.turn(project=alice.project, session="s", prompt="Limit the rows.", reply="I set MAX_ROWS to 2000.")
+    await ledger.note(first, [TO_2000])
+    between = await clock(outbox)
+    second = await make.turn(project=alice.project, session="s", prompt="Raise the limit.", reply="It is 5000.")
+    await ledger.note(second, [TO_5000])
+
+    async def found(**times: str) -> list[int]:
+        body: Json = {"projectId": PROJECT, "query": "I set MAX_ROWS to 2000, or 5000: rows limit", **times}
+        answer = await client.post("/v1/search", json=body, headers={**alice.headers, "Accept": "text/plain"})
+        return [int(line[1:].split(" ")[0]) for line in answer.raise_for_status().text.splitlines() if line.startswith("#")]
+
+    assert await found() == [first.number, second.number]
+    assert await found(asOf=await clock(outbox)) == [second.number, first.number]
+    assert await found(asOf=between) == [first.number]
+    assert await found(knownAt=between) == [first.number]
