@@ -19,7 +19,6 @@ CREATE TABLE past_values (
     before         jsonb NOT NULL CHECK (jsonb_typeof(before) = 'object'),
     PRIMARY KEY (team_id, id),
     CHECK ((observation_id IS NOT NULL) = (kind = 'observation') AND (turn_id IS NOT NULL) = (kind IN ('turn', 'pointers', 'ledger'))),
-    FOREIGN KEY (project_id, team_id) REFERENCES projects (id, team_id) ON DELETE CASCADE,
     FOREIGN KEY (observation_id, project_id, team_id) REFERENCES observations (id, project_id, team_id)
         ON UPDATE CASCADE ON DELETE CASCADE DEFERRABLE,
     FOREIGN KEY (turn_id, project_id, team_id) REFERENCES turns (id, project_id, team_id)
@@ -197,8 +196,10 @@ CREATE FUNCTION past_forgets_deleted() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     team uuid;
     gone bigint[];
-    first_at timestamptz;
 BEGIN
+    IF NOT EXISTS (SELECT FROM old_rows) THEN
+        RETURN NULL;
+    END IF;
     DELETE FROM past_values p USING old_rows o
      WHERE p.project_id = o.project_id AND p.observation_id IS NULL AND p.turn_id IS NULL
        AND p.before -> 'numbers' @> to_jsonb(o.number);
@@ -208,8 +209,8 @@ BEGIN
          WHERE m.before ? 'merged_from' AND m.before -> 'merged_from' ? o.id::text AND m.team_id = o.team_id
            AND p.observation_id = m.observation_id AND p.team_id = m.team_id;
     END IF;
-    FOR team, gone, first_at IN
-        SELECT o.team_id, array_agg(o.number), min(o.created_at) FROM old_rows o GROUP BY o.team_id
+    FOR team, gone IN
+        SELECT o.team_id, array_agg(o.number) FROM old_rows o GROUP BY o.team_id
     LOOP
         IF TG_TABLE_NAME = 'turns' THEN
             -- The words of a sub-agent stand in the line of the turn that started it.
@@ -233,8 +234,10 @@ CREATE TRIGGER past_forgets_deleted AFTER DELETE ON turns REFERENCING OLD TABLE 
 
 CREATE FUNCTION past_forgets_entities() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM past_values p USING old_rows o 
-     WHERE p.project_id = o.project_id AND p.observation_id IS NULL AND p.turn_id IS NULL;
+    IF EXISTS (SELECT FROM old_rows) THEN
+        DELETE FROM past_values p USING old_rows o
+         WHERE p.project_id = o.project_id AND p.observation_id IS NULL AND p.turn_id IS NULL;
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER past_forgets_entities AFTER DELETE ON entities REFERENCING OLD TABLE AS old_rows
@@ -261,17 +264,9 @@ CREATE FUNCTION cmserver_past.now() RETURNS timestamptz LANGUAGE sql STABLE PARA
 CREATE VIEW cmserver_past.observations WITH (security_invoker = true) AS
     SELECT o.id, o.number, o.project_id, o.team_id, o.server_session_id, r.scope, o.kind, r.type, o.origin, r.title, r.subtitle,
            r.narrative, r.facts, r.concepts, r.files_read, r.files_modified, r.summary, o.prompt_number, r.content,
-           CASE WHEN p.before ?| '{title,subtitle,narrative,facts,concepts,files_read,files_modified,summary,content}' THEN
-                setweight(search_words(o.search_language, coalesce(r.title, '')), 'A')
-                || setweight(search_words(o.search_language, concat_ws(' ', r.subtitle, array_to_string(r.facts, ' '))), 'B')
-                || setweight(search_words(o.search_language, coalesce(r.narrative,
-                             CASE WHEN r.title IS NULL OR r.summary IS NOT NULL THEN r.content END, '')), 'C')
-                || setweight(search_words(o.search_language, concat_ws(' ', array_to_string(r.concepts, ' '),
-                             array_to_string(r.files_read, ' '), array_to_string(r.files_modified, ' '),
-                             replace(concat_ws(' ', array_to_string(r.files_read, ' '), array_to_string(r.files_modified, ' ')),
-                                     '/', ' '))), 'D')
-                ELSE o.content_search END AS content_search,
-           o.content_words, r.read_tokens, o.discovery_tokens, o.access_count, o.last_accessed_at, o.generation_key, r.metadata,
+           w.content_search,
+           CASE WHEN w.is_anew THEN tsvector_words(w.content_search) ELSE o.content_words END AS content_words,
+           r.read_tokens, o.discovery_tokens, o.access_count, o.last_accessed_at, o.generation_key, r.metadata,
            o.created_by_job_id, o.created_at, o.updated_at, o.search_language, r.importance, r.quote, o.quote_event_id, r.anchors,
            r.state, r.closed_by, r.closed_at, r.ttl_seconds, r.expires_at, r.version, r.superseded_by, r.superseded_at, r.merged_from,
            r.agent, r.caller_type, r.stale, o.actor_id, o.turn_number,
@@ -290,6 +285,17 @@ CREATE VIEW cmserver_past.observations WITH (security_invoker = true) AS
                            FROM past_values b CROSS JOIN LATERAL jsonb_each(b.before) v
                           WHERE b.observation_id = o.id AND b.team_id = o.team_id AND b.until > m.moment) p
      CROSS JOIN LATERAL jsonb_populate_record(o, p.before) r
+     CROSS JOIN LATERAL (SELECT p.before ?| '{title,subtitle,narrative,facts,concepts,files_read,files_modified,summary,content}' AS is_anew,
+           CASE WHEN p.before ?| '{title,subtitle,narrative,facts,concepts,files_read,files_modified,summary,content}' THEN
+                setweight(search_words(o.search_language, coalesce(r.title, '')), 'A')
+                || setweight(search_words(o.search_language, concat_ws(' ', r.subtitle, array_to_string(r.facts, ' '))), 'B')
+                || setweight(search_words(o.search_language, coalesce(r.narrative,
+                             CASE WHEN r.title IS NULL OR r.summary IS NOT NULL THEN r.content END, '')), 'C')
+                || setweight(search_words(o.search_language, concat_ws(' ', array_to_string(r.concepts, ' '),
+                             array_to_string(r.files_read, ' '), array_to_string(r.files_modified, ' '),
+                             replace(concat_ws(' ', array_to_string(r.files_read, ' '), array_to_string(r.files_modified, ' ')),
+                                     '/', ' '))), 'D')
+                ELSE o.content_search END AS content_search) w
      CROSS JOIN LATERAL (SELECT CASE WHEN o.state IN ('done', 'dropped')
                                      THEN coalesce((SELECT t.created_at FROM turns t
                                                      WHERE t.team_id = o.team_id AND t.number = o.closed_by), o.closed_at) END
