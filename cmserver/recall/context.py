@@ -68,12 +68,13 @@ async def build_context(
     yours = await _list_yours(conn, principal, request, budget)
     if source is None:
         return _add_yours(await _build_empty(conn, principal, project, request, budget, running), yours)
+    opening, cited = await _open(conn, principal.team_id, project.id, request, budget)
     frame = IndexFrame(
         project_name=project.name,
         reason=request.reason,
         reader=request.reader,
         now=request.at or datetime.now(UTC),
-        opening=await _open(conn, principal.team_id, project.id, request, budget),
+        opening=opening,
         has_turns=bool(source.turns),
         has_history=bool(source.history),
     )
@@ -84,7 +85,7 @@ async def build_context(
     context = Context(text=text, tokens=estimate_tokens(text), index=index)
     if context.text:
         of_team = compose_index(frame, budget, source) if yours else composed
-        await _write_receipt(conn, principal, project, request, _hide_yours(context, of_team, running, budget), text)
+        await _write_receipt(conn, principal, project, request, _hide_yours(context, of_team, running, budget), text, cited)
     return _add_yours(context, yours)
 
 
@@ -163,13 +164,19 @@ async def render_requested_context(
     return context
 
 
-async def _open(conn: Conn, team_id: UUID, project_id: UUID, request: ContextRequest, budget: ContextBudget) -> Sequence[str]:
-    """The lines of the project's overview, for a session that begins; none where they would take much of a small budget."""
+async def _open(
+    conn: Conn, team_id: UUID, project_id: UUID, request: ContextRequest, budget: ContextBudget
+) -> tuple[Sequence[str], Sequence[int]]:
+    """The lines of the project's overview, for a session that begins, and the numbers of what the overview cites.
+
+    None where they would take much of a small budget.
+    """
     if request.reason in {"resume", "compact"}:
-        return []
+        return [], []
     overview = await overviews.of_project(conn, team_id, project_id)
-    opening = overview.opening if overview else []
-    return opening if estimate_tokens("\n".join(opening)) <= budget.tokens // _OPENING_SHARE else []
+    if overview is None or estimate_tokens("\n".join(overview.opening)) > budget.tokens // _OPENING_SHARE:
+        return [], []
+    return overview.opening, overview.numbers
 
 
 async def _gather(
@@ -285,7 +292,13 @@ async def _find_receipt(
 
 
 async def _write_receipt(
-    conn: Conn, principal: Principal, project: Project, request: ContextRequest, context: Context, told: str
+    conn: Conn,
+    principal: Principal,
+    project: Project,
+    request: ContextRequest,
+    context: Context,
+    told: str,
+    made_of: Sequence[int] = (),
 ) -> None:
     """Store what the index showed and left out, and the text that was `told`; nothing for a preview."""
     index = context.index
@@ -304,6 +317,7 @@ async def _write_receipt(
         budget_tokens=index.budget_tokens,
         chars=len(context.text),
         text=told,
+        made_of=list(made_of),
         details={
             "lines": [{"number": line.number, "usefulness": line.scored.score, "parts": line.scored.parts} for line in chronicle],
             "leftOut": index.omitted_counts,

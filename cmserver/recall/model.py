@@ -213,7 +213,7 @@ class NewReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """A receipt to be written: what was shown, to which session, why, and at what cost.
 
     `left_out` are the most relevant of those that had no room, at most 100 of `left_out_count`. `details` hold numbers and words of
-    ours, never the text of an observation or a prompt.
+    ours, never the text of an observation or a prompt. `made_of` are what lines of the text without a number were made of.
     """
 
     reason: ContextReason
@@ -228,6 +228,7 @@ class NewReceipt(msgspec.Struct, frozen=True, kw_only=True):
     chars: int = 0
     details: dict[str, object] = {}
     text: str = ""
+    made_of: list[int] = []
 
 
 class KeptText(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ CREATE TABLE past_values (
 CREATE INDEX past_values_observation ON past_values (observation_id, project_id, team_id) WHERE observation_id IS NOT NULL;
 CREATE INDEX past_values_turn ON past_values (turn_id, project_id, team_id) WHERE turn_id IS NOT NULL;
 CREATE INDEX past_values_project ON past_values (project_id, team_id) WHERE observation_id IS NULL AND turn_id IS NULL;
+CREATE INDEX past_values_later ON past_values ((before ->> 'later_id')) WHERE kind = 'ledger';
 CREATE INDEX past_values_merged ON past_values USING gin ((before -> 'merged_from')) WHERE before ? 'merged_from';
 COMMENT ON TABLE past_values IS 'What rows said before they changed, by which time travel reads them. It goes with its row.';
 COMMENT ON COLUMN past_values.kind IS 'Of an observation, a turn, what its sentences pointed to, what was over of it, or the opening of a project''s page.';
@@ -119,10 +120,11 @@ UPDATE turn_ledger l SET recorded_at = coalesce(n.ended_at, n.created_at) FROM t
 
 CREATE FUNCTION ledger_keeps_past() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    -- What goes with its turn leaves nothing.
+    -- What goes with either turn leaves nothing.
     INSERT INTO past_values (team_id, project_id, turn_id, kind, before)
     SELECT t.team_id, t.project_id, t.id, 'ledger', to_jsonb(OLD) - '{team_id,earlier_id,earlier_project_id}'::text[]
-      FROM turns t WHERE t.id = OLD.earlier_id AND t.team_id = OLD.team_id;
+      FROM turns t JOIN turns n ON n.id = OLD.later_id AND n.team_id = t.team_id
+     WHERE t.id = OLD.earlier_id AND t.team_id = OLD.team_id;
     IF TG_OP = 'UPDATE' THEN
         NEW.recorded_at := now();
         RETURN NEW;
@@ -133,7 +135,7 @@ CREATE TRIGGER turn_ledger_keeps_past BEFORE UPDATE OF later_id, instead ON turn
     WHEN ((OLD.later_id, OLD.instead) IS DISTINCT FROM (NEW.later_id, NEW.instead)) EXECUTE FUNCTION ledger_keeps_past();
 CREATE TRIGGER turn_ledger_keeps_deleted BEFORE DELETE ON turn_ledger FOR EACH ROW EXECUTE FUNCTION ledger_keeps_past();
 
--- A page that is emptied says what was deleted or changed: that is not kept.
+-- A page that is emptied says what was deleted, changed or moved: that is not kept.
 CREATE FUNCTION overview_keeps_past() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO past_values (team_id, project_id, kind, before)
@@ -150,7 +152,7 @@ CREATE TRIGGER project_overviews_keep_past AFTER UPDATE OF opening ON project_ov
 ALTER TABLE context_injections ADD COLUMN text text;
 ALTER TABLE context_injections ADD COLUMN text_hash bytea;
 ALTER TABLE context_injections ADD COLUMN told bigint[] NOT NULL DEFAULT '{}';
-GRANT UPDATE ON context_injections TO cmserver_tenant;
+GRANT UPDATE (text, text_hash) ON context_injections TO cmserver_tenant;
 COMMENT ON TABLE context_injections IS 'Receipts: what of the memory was shown to which session, why, how many tokens it cost, and the text itself.';
 COMMENT ON COLUMN context_injections.text IS 'What the session was told, but for what is its person''s alone. NULL before it was kept. What is erased is cut out of it.';
 COMMENT ON COLUMN context_injections.text_hash IS 'The SHA-256 of the text, in UTF-8, as it stands here.';
@@ -200,9 +202,22 @@ BEGIN
     IF NOT EXISTS (SELECT FROM old_rows) THEN
         RETURN NULL;
     END IF;
+    -- Also a page of the project in which it was before.
     DELETE FROM past_values p USING old_rows o
-     WHERE p.project_id = o.project_id AND p.observation_id IS NULL AND p.turn_id IS NULL
+     WHERE p.team_id = o.team_id AND p.observation_id IS NULL AND p.turn_id IS NULL
        AND p.before -> 'numbers' @> to_jsonb(o.number);
+    IF TG_TABLE_NAME = 'turns' THEN
+        DELETE FROM past_values p USING old_rows o
+         WHERE p.kind = 'ledger' AND p.before ->> 'later_id' = o.id::text AND p.team_id = o.team_id;
+        -- What ran has no number: the lines are cut of whatever was told while the turn was under way, by any clock.
+        UPDATE context_injections c
+           SET text = cut_out(c.text, '{}'), text_hash = sha256(convert_to(cut_out(c.text, '{}'), 'UTF8'))
+          FROM (SELECT p.id, p.team_id, min(to_jsonb(o) ->> 'created_at')::timestamptz - interval '1 day' AS since,
+                       max(coalesce(to_jsonb(o) ->> 'ended_at', 'infinity'))::timestamptz + interval '1 day' AS until
+                  FROM old_rows o JOIN projects p ON p.team_id = o.team_id GROUP BY p.id, p.team_id) r
+         WHERE c.project_id = r.id AND c.team_id = r.team_id AND c.created_at BETWEEN r.since AND r.until
+           AND c.text ~ '\n(Another session is at work here now|This turn so far)';
+    END IF;
     IF TG_TABLE_NAME = 'observations' THEN
         -- What it was merged into said its words until the merge was undone.
         DELETE FROM past_values p USING past_values m, old_rows o
@@ -232,16 +247,100 @@ CREATE TRIGGER past_forgets_deleted AFTER DELETE ON observations REFERENCING OLD
 CREATE TRIGGER past_forgets_deleted AFTER DELETE ON turns REFERENCING OLD TABLE AS old_rows
     FOR EACH STATEMENT EXECUTE FUNCTION past_forgets_deleted();
 
+-- Openings have names of entities, too. Before the page is emptied: what no opening said, no receipt says in one.
 CREATE FUNCTION past_forgets_entities() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    gone record;
 BEGIN
-    IF EXISTS (SELECT FROM old_rows) THEN
-        DELETE FROM past_values p USING old_rows o
-         WHERE p.project_id = o.project_id AND p.observation_id IS NULL AND p.turn_id IS NULL;
-    END IF;
+    FOR gone IN
+        SELECT n.project_id, n.team_id, n.name
+          FROM (SELECT DISTINCT o.project_id, o.team_id, regexp_replace(o.name, '^.*/', '') AS name
+                  FROM old_rows o WHERE o.type IN ('file', 'technology')) n
+         WHERE EXISTS (SELECT FROM project_overviews v
+                        WHERE v.project_id = n.project_id AND v.team_id = n.team_id
+                          AND strpos(array_to_string(v.opening, E'\n'), n.name) > 0)
+            OR EXISTS (SELECT FROM past_values p, jsonb_array_elements_text(p.before -> 'opening') line
+                        WHERE p.project_id = n.project_id AND p.team_id = n.team_id AND p.observation_id IS NULL
+                          AND p.turn_id IS NULL AND strpos(line, n.name) > 0)
+    LOOP
+        DELETE FROM past_values p
+         WHERE p.project_id = gone.project_id AND p.team_id = gone.team_id AND p.observation_id IS NULL AND p.turn_id IS NULL
+           AND EXISTS (SELECT FROM jsonb_array_elements_text(p.before -> 'opening') line WHERE strpos(line, gone.name) > 0);
+        UPDATE context_injections c
+           SET text = cut_out(c.text, '{}'), text_hash = sha256(convert_to(cut_out(c.text, '{}'), 'UTF8'))
+         WHERE c.project_id = gone.project_id AND c.team_id = gone.team_id AND c.created_at > '-infinity'
+           AND strpos(c.text, gone.name) > 0;
+    END LOOP;
     RETURN NULL;
 END $$;
-CREATE TRIGGER past_forgets_entities AFTER DELETE ON entities REFERENCING OLD TABLE AS old_rows
+CREATE TRIGGER forget_past_of_entities AFTER DELETE ON entities REFERENCING OLD TABLE AS old_rows
     FOR EACH STATEMENT EXECUTE FUNCTION past_forgets_entities();
+
+CREATE FUNCTION past_forgets_overviews() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM past_values p
+     WHERE p.project_id = OLD.project_id AND p.team_id = OLD.team_id AND p.observation_id IS NULL AND p.turn_id IS NULL
+       AND (TG_TABLE_NAME = 'project_overviews' OR p.before -> 'numbers' @> (to_jsonb(OLD) -> 'number'));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER past_forgets_overviews AFTER DELETE ON project_overviews
+    FOR EACH ROW EXECUTE FUNCTION past_forgets_overviews();
+CREATE TRIGGER past_forgets_moved AFTER UPDATE OF project_id ON observations FOR EACH ROW
+    WHEN (OLD.project_id IS DISTINCT FROM NEW.project_id) EXECUTE FUNCTION past_forgets_overviews();
+CREATE TRIGGER past_forgets_moved AFTER UPDATE OF project_id ON turns FOR EACH ROW
+    WHEN (OLD.project_id IS DISTINCT FROM NEW.project_id) EXECUTE FUNCTION past_forgets_overviews();
+
+-- As it was, and it takes marks of the session's edits from the past of other sessions' observations, too.
+CREATE OR REPLACE FUNCTION erase_session(gone uuid, team uuid, only_count boolean, with_merged boolean) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    held   uuid := (SELECT project_id FROM server_sessions WHERE id = gone AND team_id = team);
+    merged bigint[];
+    counts jsonb;
+BEGIN
+    CREATE TEMPORARY TABLE moving (id uuid PRIMARY KEY) ON COMMIT DROP;
+    INSERT INTO moving VALUES (gone);
+    merged := gather_moving(held, team, true);
+    counts := jsonb_build_object(
+        'observations', (SELECT count(*) FROM observations
+                          WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving)),
+        'vectors', (SELECT count(*) FROM observation_embeddings
+                     WHERE project_id = held AND team_id = team
+                       AND (observation_id IN (SELECT id FROM moving)
+                            OR turn_id IN (SELECT id FROM turns WHERE server_session_id = gone AND team_id = team))),
+        'turns', (SELECT count(*) FROM turns WHERE server_session_id = gone AND team_id = team),
+        'events', (SELECT count(*) FROM agent_events WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving)),
+        'jobs', (SELECT count(*) FROM observation_generation_jobs
+                  WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving)),
+        'runs', (SELECT count(*) FROM generation_runs
+                  WHERE project_id = held AND team_id = team AND lane IN (SELECT id FROM moving)),
+        'receipts', (SELECT count(*) FROM context_injections
+                      WHERE project_id = held AND team_id = team AND server_session_id = gone),
+        'merged', coalesce(to_jsonb(merged), '[]'));
+    IF NOT only_count AND (merged IS NULL OR with_merged) THEN
+        PERFORM forget_sources(ARRAY(SELECT id FROM moving), team);
+        UPDATE observations SET stale = NULL
+         WHERE project_id = held AND team_id = team AND stale IS NOT NULL
+           AND stale ->> 'eventId' IN (SELECT id::text FROM moving);
+        UPDATE observation_versions SET before = before - 'stale'
+         WHERE project_id = held AND team_id = team AND before -> 'stale' ->> 'eventId' IN (SELECT id::text FROM moving);
+        UPDATE past_values SET before = before - 'stale'
+         WHERE team_id = team AND before -> 'stale' ->> 'eventId' IN (SELECT id::text FROM moving);
+        DELETE FROM context_injections WHERE project_id = held AND team_id = team AND server_session_id = gone;
+        DELETE FROM observations
+         WHERE project_id = held AND team_id = team
+           AND (id IN (SELECT id FROM moving)
+                OR id IN (SELECT superseded_by FROM observations
+                           WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving)));
+        DELETE FROM turns WHERE server_session_id = gone AND team_id = team;
+        DELETE FROM observation_generation_jobs WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving);
+        DELETE FROM agent_events WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving);
+        DELETE FROM server_sessions WHERE id = gone AND team_id = team;
+        DELETE FROM generation_runs WHERE project_id = held AND team_id = team AND lane IN (SELECT id FROM moving);
+        DELETE FROM generation_lanes WHERE team_id = team AND lane IN (SELECT id FROM moving);
+    END IF;
+    DROP TABLE moving;
+    RETURN counts;
+END $$;
 
 -- ---- The past, under the names of the present
 
@@ -260,9 +359,11 @@ CREATE FUNCTION cmserver_past.held_at() RETURNS timestamptz LANGUAGE sql STABLE 
 CREATE FUNCTION cmserver_past.now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
     RETURN least(cmserver_past.known_at(), cmserver_past.held_at(), pg_catalog.now());
 
--- What a person's word, a merge or a mark ended is out from then on; what a turn closed, from that turn on.
+-- What a person's word, a merge or a mark ended is out from then on; what a turn closed, from that turn on. Who may read a row goes
+-- by today: what was shared and is no more is told to no other project.
 CREATE VIEW cmserver_past.observations WITH (security_invoker = true) AS
-    SELECT o.id, o.number, o.project_id, o.team_id, o.server_session_id, r.scope, o.kind, r.type, o.origin, r.title, r.subtitle,
+    SELECT o.id, o.number, o.project_id, o.team_id, o.server_session_id,
+           CASE WHEN o.scope = 'team' THEN r.scope ELSE o.scope END AS scope, o.kind, r.type, o.origin, r.title, r.subtitle,
            r.narrative, r.facts, r.concepts, r.files_read, r.files_modified, r.summary, o.prompt_number, r.content,
            w.content_search,
            CASE WHEN w.is_anew THEN tsvector_words(w.content_search) ELSE o.content_words END AS content_words,

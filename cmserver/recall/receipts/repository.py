@@ -48,7 +48,7 @@ _MOST_NUMBERS = 10_000
 
 def find_told(receipt: NewReceipt) -> list[int]:
     """All observations and turns of which the text may say something: those that it names, and those between two ends."""
-    told = set(receipt.numbers)
+    told = {*receipt.numbers, *receipt.made_of}
     for first, last in _NAMED.findall(receipt.text):
         told.add(int(first))
         if last:
