@@ -201,7 +201,7 @@ def _scored_line_out(line: IndexLine) -> ScoredLineOut:
 
 
 def receipt_out(receipt: Receipt, *, explain: bool) -> ReceiptOut:
-    hidden = {"text", "team_id", "server_session_id", "project_id", "created_at", "details"}
+    hidden = {"text", "made_of", "team_id", "server_session_id", "project_id", "created_at", "details"}
     fields = {name: value for name, value in msgspec.structs.asdict(receipt).items() if name not in hidden}
     return ReceiptOut(**fields, created_at_epoch=epoch_ms(receipt.created_at), details=receipt.details if explain else UNSET)
 
