@@ -16,6 +16,7 @@ from tests.conftest import Cast, Person
 from tests.generation.test_ledger import TO_2000, TO_5000, Ledger
 from tests.generation.tools import Outbox
 from tests.make import Make
+from tests.personal.people import make_two
 from tests.table import try_rows
 
 Json = dict[str, Any]
@@ -302,3 +303,25 @@ async def test_what_an_edit_took_out_by_then_stands_behind(
     assert await found(asOf=await clock(outbox)) == [second.number, first.number]
     assert await found(asOf=between) == [first.number]
     assert await found(knownAt=between) == [first.number]
+
+
+async def test_what_is_a_persons_alone_is_told_of_no_other_time_and_stands_in_no_receipt(
+    client: httpx.AsyncClient, cast: Cast, make: Make, outbox: Outbox, db: Db
+):
+    ann, ben = await make_two(db, cast.alice.team_id)
+    await make.observation(project=cast.alice.project, title="It stays", type="decision", importance=0.9)
+    turn = await make.turn(project=cast.alice.project, prompt="Go on.", reply="Done.", session="s")
+    own = {"scope": "user", "type": "decision", "narrative": f"Never feed the {WORD}."}
+    await act(client, ann, "POST", "observations", own)
+    asked = {"project": PROJECT, "session": str(turn.server_session_id), "source": "startup"}
+    assert WORD in (await client.get("/v1/context", params=asked, headers=ann.headers)).text
+    (kept,) = await outbox.rows("SELECT text FROM context_injections")
+    assert "It stays" in str(kept["text"])
+    receipt = (await client.get(f"/v1/sessions/{turn.server_session_id}/context", headers=ann.headers)).json()["receipts"][0]
+
+    for moment in (await clock(outbox), str(receipt["createdAtEpoch"])):
+        for person in (ann, ben):
+            for door in ("list", "context", "search", "timeline"):
+                for field in ("asOf", "knownAt"):
+                    assert WORD not in (await ask(client, person, door, **{field: moment})).text.replace(f'"{WORD}"', ""), door
+    assert WORD not in str(kept["text"])
