@@ -89,7 +89,8 @@ async def _own_line(world: World) -> Callable[[], Awaitable[object]]:
 
 async def _opening(world: World) -> Callable[[], Awaitable[object]]:
     gone = await world.make.observation(project=world.cast.alice.project, title="Short")
-    await rows(world.db, "UPDATE observations SET ttl_seconds = 1, expires_at = now() WHERE id = %(id)s", id=gone.id)  # no line tells it
+    # No line tells it.
+    await rows(world.db, "UPDATE observations SET ttl_seconds = 1, expires_at = now() WHERE id = %(id)s", id=gone.id)
     await world.open_page(gone.number)
     await world.tell()
     return lambda: rows(world.db, "DELETE FROM observations WHERE id = %(id)s", id=gone.id)
