@@ -152,7 +152,7 @@ CREATE TRIGGER project_overviews_keep_past AFTER UPDATE OF opening ON project_ov
 ALTER TABLE context_injections ADD COLUMN text text;
 ALTER TABLE context_injections ADD COLUMN text_hash bytea;
 ALTER TABLE context_injections ADD COLUMN told bigint[] NOT NULL DEFAULT '{}';
-GRANT UPDATE (text, text_hash) ON context_injections TO cmserver_tenant;
+GRANT UPDATE ON context_injections TO cmserver_tenant;
 COMMENT ON TABLE context_injections IS 'Receipts: what of the memory was shown to which session, why, how many tokens it cost, and the text itself.';
 COMMENT ON COLUMN context_injections.text IS 'What the session was told, but for what is its person''s alone. NULL before it was kept. What is erased is cut out of it.';
 COMMENT ON COLUMN context_injections.text_hash IS 'The SHA-256 of the text, in UTF-8, as it stands here.';
