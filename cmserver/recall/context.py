@@ -87,7 +87,7 @@ async def build_context(
 
 async def _list_yours(conn: Conn, principal: Principal, request: ContextRequest, budget: ContextBudget) -> list[str]:
     """The lines of what is the person's alone, rules first; of a session that goes on what is new to it."""
-    if principal.user_id is None:
+    if principal.user_id is None or request.without_yours:
         return []
     rows = await personal.newest(conn, principal.team_id, principal.user_id, state="holds", limit=_PERSONAL)
     if request.reason == "resume" and request.session_id is not None:
@@ -121,11 +121,12 @@ async def render_requested_context(
     reader: str | None = None,
     at: str = "$.project",
     project_count: int = 1,
+    without_yours: bool = False,
 ) -> Context:
     """The index that a request of the API or an MCP tool asks for. Raises Invalid or NotFound.
 
     `reader` is how the agent reads more, see ContextRequest; `at` is the path of the field that names the project. One of several
-    projects has its share of the tokens.
+    projects has its share of the tokens, and `without_yours` leaves out what is the person's alone.
     """
     session = None
     if query.session:
@@ -144,6 +145,7 @@ async def render_requested_context(
         platform=session.platform_source if session else None,
         changed_files=[path for path in (query.changed_files or "").split(",") if path][:MAX_CHANGED_FILES],
         is_preview=query.explain or session is None,
+        without_yours=without_yours,
         reader=reader,
     )
     async with db.tenant(principal.team_id, principal.user_id) as conn:
