@@ -8,8 +8,8 @@
 In and Out are those of the signature, the text is the docstring. The fields of In that the path names come from there, the others
 from the query of GET and DELETE, else from the body; `given: str` is the one name in the path. `-> tuple[Out, bool]` is Out and
 whether it is new: status 201 or 200. Before the act the key is checked: its scope, and with `whole_team` that it is bound to no
-project. With `plain`, who accepts only text/plain gets that text of Out. By hand, as an `Operation` with a handler, stay streams and
-files, other systems' paths, and what goes by headers.
+project. With `plain`, who accepts only text/plain gets that text of Out. By hand, as an `Operation` with a handler, stay
+streams and files, other systems' paths, and what goes by headers.
 """
 
 from __future__ import annotations

@@ -128,13 +128,12 @@ async def observation_get(call: Call, request: BatchReadIn) -> str:
     known = {row.number for row in own}
     missing_names = [*batch.missing, *(name for name, number in own_numbers.items() if number not in known)]
     missing = f"There is no observation {', '.join(map(str, missing_names))}." if missing_names else ""
-    found = render_observations(batch.observations) if batch.observations else ""
-    return (
-        found
-        + (render_turns(batch.turns) if batch.turns else "")
-        + (render_personal(map(personal_out, own)) if own else "")
-        + missing
-    )
+    parts = [
+        render_observations(batch.observations) if batch.observations else "",
+        render_turns(batch.turns) if batch.turns else "",
+        render_personal(map(personal_out, own)) if own else "",
+    ]
+    return "".join([*parts, missing])
 
 
 async def observation_why(call: Call, given: WhyIn) -> str:
