@@ -40,7 +40,7 @@ def require_person(principal: Principal, at: str) -> UUID:
     """The person who asks; NoPerson, with the path `at`, for a key that is nobody's."""
     if principal.user_id is None:
         message = "This key belongs to no person, so nothing is personal to it"
-        how = "Sign in to the web interface and make a key there, or bind this one to you on your profile page."
+        how = "Sign in to the web interface: make a key there for yourself, or bind this one to you on your profile page."
         raise NoPerson(f"{message}. {how}", [Issue(at, message)])
     return principal.user_id
 
@@ -185,7 +185,7 @@ async def list_personal(
         before_id=before_id,
         limit=limit + 1,
     )
-    return paging.page(rows, limit, lambda row: (row.created_at, row.id))
+    return paging.page(principal.named(rows), limit, lambda row: (row.created_at, row.id))
 
 
 async def read_personal(conn: Conn, principal: Principal, name: str) -> PersonalObservation:
@@ -197,7 +197,7 @@ async def read_personal(conn: Conn, principal: Principal, name: str) -> Personal
         row = await repository.find(conn, principal.team_id, user_id, number=number, id_=id_)
     if row is None:
         raise NotFound(NO_SUCH)
-    return row
+    return principal.named([row])[0]
 
 
 async def read_personal_batch(conn: Conn, principal: Principal, numbers: Sequence[int]) -> list[PersonalObservation]:
