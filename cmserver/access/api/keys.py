@@ -52,8 +52,9 @@ class RevokeQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class KeyIn(msgspec.Struct, rename="camel", kw_only=True):
     """POST /v1/keys. `label` is claude-mem's word for `name`; `projectId` is the same as `project`; `actorId` is the name under
-    which it acts; `personal` is whether what is yours alone is read with it: never with one of another name. Without `scopes` the key may read (`memories:read`). What else is left out is as in the caller's key, with at
-    most the server's usual requests a minute; a limit of null is none.
+    which it acts; `personal` is whether what is yours alone is read with it: never with a key of another name. Without `scopes`
+    the key may read (`memories:read`). What else is left out is as in the caller's key, with at most the server's usual requests
+    a minute; a limit of null is none.
     """
 
     label: Label120 | None = None

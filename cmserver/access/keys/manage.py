@@ -94,7 +94,8 @@ async def bind(conn: Conn, person: Principal, text: str) -> Key:
     """Make a key of before the signed-in person's own, once: what is theirs alone is read with it from then on.
 
     Invalid for what is no working key of the team. Conflict for one that is somebody's, that somebody else made, or that came of a
-    rotation, since they know its text, or that has another member's name; an operator may bind the first key, whose name is nobody's.
+    rotation, since they know its text, or that has another member's name. An operator may bind the first key, whose name is
+    nobody's.
     """
     key = await repository.lock_by_text(conn, person.team_id, *parse(text))
     if key is None or key.revoked_at is not None or key.expired:
