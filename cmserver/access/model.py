@@ -310,11 +310,10 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         rows = list(rows)
         if not self.names:
             return rows
+        actors = [getattr(row, "actor_id", None) for row in rows]
         return [
-            msgspec.structs.replace(row, actor_id=self.names[actor])
-            if (actor := getattr(row, "actor_id", None)) in self.names
-            else row
-            for row in rows
+            row if actor not in self.names else msgspec.structs.replace(row, actor_id=self.names[actor])
+            for row, actor in zip(rows, actors, strict=True)
         ]
 
     @property

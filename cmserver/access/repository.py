@@ -9,7 +9,7 @@ from uuid import UUID
 
 from psycopg import errors
 
-from cmserver.access.model import Project, ProjectRetention, RetentionPolicy, StoredKey, TakenName, Team
+from cmserver.access.model import FORMER_NAMES, Project, ProjectRetention, RetentionPolicy, StoredKey, TakenName, Team
 from cmserver.base.errors import Conflict
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 

@@ -169,10 +169,9 @@ async def _open(conn: Conn, team_id: UUID, project_id: UUID, request: ContextReq
 
 def _name_others(principal: Principal, rows: Iterable[T]) -> list[T]:
     """The rows, of which what is another one's has their name, and the caller's own has none."""
-    named = principal.named(rows)
     return [
         msgspec.structs.replace(row, actor_id=None) if getattr(row, "actor_id", None) == principal.actor_id else row
-        for row in named
+        for row in principal.named(rows)
     ]
 
 

@@ -68,7 +68,8 @@ async def is_worked_on(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
       FROM started
     """)
 async def may_name(conn: Conn, team_id: UUID, project_id: UUID, *, folder: str, is_folder: bool, actor_ids: list[str]) -> bool:
-    """Whether the actor of these names has worked on the project in that folder, and either nobody else has worked on it, or that is a day ago.
+    """Whether the actor of these names has worked on the project in that folder, and either nobody else has worked on it, or that
+    is a day ago.
 
     The latter not for a project that is called by a folder (`is_folder`): the same path elsewhere is another folder.
     """

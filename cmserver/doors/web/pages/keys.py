@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from cmserver.access import announce
 from cmserver.access import repository as access
+from cmserver.access.clean import clean_name
 from cmserver.access.keys import manage as manage_keys
 from cmserver.access.keys import repository as keys
 from cmserver.access.keys.manage import NO_SUCH
@@ -95,7 +96,7 @@ async def post_key(visit: Visit) -> Response:
     form = await visit.form(KeyForm)
     if form.whose is None and principal.user_id is not None:
         raise Invalid.at("$.whose", "Say for whom the key is: what is remembered for you alone is read with a key of yours.")
-    if form.actor is not None and form.whose != "other":
+    if form.actor is not None and form.whose == "mine":
         raise Invalid.at("$.actor", "A key for you has your own name. Choose somebody else, or leave the name out.")
     project_id = None
     if form.project:
@@ -104,7 +105,7 @@ async def post_key(visit: Visit) -> Response:
         scopes=form.scopes or ["observations:read"],
         name=lookalikes.clean_name(redact(form.name)[0]),
         project_id=project_id,
-        actor_id=None if form.actor is None else lookalikes.clean_name(form.actor, at="$.actor"),
+        actor_id=None if form.actor is None else clean_name(form.actor, at="$.actor"),
         personal=form.whose == "mine",
         expires_in_days=form.days,
         requests_per_minute=UNSET if form.requests_per_minute is None else form.requests_per_minute,
