@@ -65,9 +65,7 @@ async def test_an_agent_reads_one_of_its_persons_own_as_text(client: AsyncClient
     ann, ben = two
     await remember(client, ann, "Answer me in German.")
 
-    told, other = [
-        await client.get(f"{LIST}/m1", headers={**who.headers, "Accept": "text/plain"}) for who in (ann, ben)
-    ]
+    told, other = [await client.get(f"{LIST}/m1", headers={**who.headers, "Accept": "text/plain"}) for who in (ann, ben)]
 
     assert told.headers["content-type"].startswith("text/plain")
     assert told.text.splitlines()[1].startswith("m1 ")

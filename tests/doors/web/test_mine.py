@@ -54,7 +54,9 @@ async def test_each_sees_their_own_and_nobody_elses(ann: Visitor, ben: Visitor):
         assert sent.status_code == 404, act
 
 
-@try_rows(("query", "expected"), [("q=German+answers", ["m1"]), ("q=coffee", []), ("q=&state=dropped", ["m2"]), ("state=moved", [])])
+@try_rows(
+    ("query", "expected"), [("q=German+answers", ["m1"]), ("q=coffee", []), ("q=&state=dropped", ["m2"]), ("state=moved", [])]
+)
 async def test_the_list_is_searched_and_shows_what_was_forgotten(
     app: AsgiFrame, db: Db, cast: Cast, query: str, expected: list[str]
 ):

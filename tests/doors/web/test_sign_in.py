@@ -334,7 +334,9 @@ async def test_a_person_ends_another_session_of_theirs_but_of_nobody_else(app: A
 async def test_a_removed_person_sees_nothing_and_their_keys_end(app: AsgiFrame, db: Db, cast: Cast, client: httpx.AsyncClient):
     owner, member = await visit_as(app, db, cast.alice.team_id), await visit_as(app, db, cast.alice.team_id, "member")
     assert member.user is not None
-    made = await member.post("/ui/team/keys", once="01a20d2b-cbf6-7e8f-8d44-5da866c85134", whose="mine", name="mine", scopes="observations:read")
+    made = await member.post(
+        "/ui/team/keys", once="01a20d2b-cbf6-7e8f-8d44-5da866c85134", whose="mine", name="mine", scopes="observations:read"
+    )
     key = re.search(r"cms_[0-9a-f]+_[0-9a-f]+", made.text)
     assert key is not None
     headers = {"X-Api-Key": key[0]}
