@@ -204,7 +204,7 @@ class PersonalWriter(Writer):
     def _post(self, client: httpx.Client, name: str) -> bool:
         number = len(self.acknowledged)
         if number % 10 == 9:
-            payload = {"prompt": f"{TASTES[number // 10 % len(TASTES)]} Read {name}.py."}
+            payload: dict[str, object] = {"prompt": f"{TASTES[(number // 10 + int(self._name[-1])) % len(TASTES)]} Read {name}.py."}
             sent: dict[str, object] = {
                 "projectId": "orders",
                 "eventType": "user_prompt",
@@ -214,7 +214,8 @@ class PersonalWriter(Writer):
             }
             path = "/v1/events"
         else:
-            path, sent = "/v1/observations", {"scope": "user", "narrative": f"{name} is mine."}
+            path = "/v1/observations"
+            sent = {"scope": "user", "narrative": f"{name} is mine."}
         try:
             answer = client.post(path, json=sent)
         except httpx.TransportError:

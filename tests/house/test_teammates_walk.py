@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -74,7 +75,8 @@ class Wanderer:
         if page.method == "GET":
             answered = await self._visitor.get(f"{path}?q={quote(self._random.choice([MARK, 'one', *self._names]))}")
         elif "{" in page.path and page.path.startswith(("/ui/mine/", "/ui/observations/")):
-            answered = await self._visitor.post(path, token=token, **{**_FORMS, "back": f"/ui/mine/{self._name()}"})
+            form: dict[str, Any] = {**_FORMS, "back": f"/ui/mine/{self._name()}"}
+            answered = await self._visitor.post(path, token=token, **form)
         else:
             return []
         text = answered.text.replace(f'value="{MARK}"', "")  # his own words in the box of the search

@@ -204,7 +204,7 @@ async def test_an_operator_binds_the_first_key_later_and_nobody_else_does(
 # ---- keys that somebody makes for somebody else
 
 
-async def make_on_page(visitor: Visitor, **fields: str) -> tuple[int, str]:
+async def make_on_page(visitor: Visitor, **fields: Any) -> tuple[int, str]:
     """The status of the form, and the key that it showed."""
     page = await visitor.get("/ui/team/keys")
     once = re.search(r'name="once" value="([0-9a-f-]+)"', page.text)
