@@ -88,7 +88,7 @@ async def get_join(visit: Visit) -> Response:
         title=f"Join {invitation.team_name}",
         invitation=invitation,
         offers_first_key=offers_key,
-        takes_first_key="name" not in visit.submitted or "first_key" in visit.submitted,
+        takes_first_key="first_key" in visit.submitted,
     )
 
 
