@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from httpx import AsyncClient
 
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.settings import Settings
 from tests.conftest import Cast, Person, mint
 from tests.doors.mcp.tools import call
 from tests.doors.web.visitor import Visitor, join, make_user, sign_in
@@ -73,7 +75,10 @@ async def test_an_agent_reads_one_of_its_persons_own_as_text(client: AsyncClient
     assert other.status_code == 404
 
 
-async def test_several_projects_at_once_tell_of_what_is_ones_own_once_at_the_end(client: AsyncClient, two: tuple[Person, Person]):
+async def test_several_projects_at_once_tell_of_what_is_ones_own_once_at_the_end(
+    app: AsgiFrame, client: AsyncClient, two: tuple[Person, Person]
+):
+    app.dependencies.replace(msgspec.structs.replace(app.dependencies.get(Settings), mcp_aliases="claude-mem"))
     ann, _ = two
     await make_project_of(client, ann, "github.com/acme/ledger")
     await write(client, ann, "The queue retries")

@@ -61,10 +61,11 @@ async def test_what_was_drawn_moves_with_its_session(client: AsyncClient, ann: P
 
 async def test_what_was_drawn_goes_with_its_project_into_another_and_back(client: AsyncClient, ann: Person):
     await act(client, ann, "POST", "/v1/projects", {"canonicalId": "github.com/acme/ledger"}, 201)
+    project_id = (await act(client, ann, "GET", f"/v1/projects/{PROJECT}"))["project"]["id"]
 
     await act(client, ann, "POST", f"/v1/projects/{PROJECT}/join", {"into": "github.com/acme/ledger"})
     joined = await texts(client, ann)
-    separated = await client.post(f"/v1/projects/{PROJECT}/separate", json={}, headers=ann.headers)
+    separated = await client.post(f"/v1/projects/{project_id}/separate", json={}, headers=ann.headers)
 
     assert separated.is_success, separated.text
     assert joined == await texts(client, ann) == [BY_HAND, DRAWN]

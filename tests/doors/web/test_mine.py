@@ -34,7 +34,7 @@ def listed(page: httpx.Response) -> list[str]:
 
 async def undo_from_notice(visitor: Visitor, page: httpx.Response) -> httpx.Response:
     """Press the button that the notice has."""
-    forms = [form.attributes["action"] for form in parse(page.text).find_all("form")]
+    forms = [form.attributes.get("action", "") for form in parse(page.text).find_all("form")]
     (action,) = [action for action in forms if re.fullmatch(r"/ui/mine/m\d+/undo", action)]
     return await visitor.post(action, back="/ui/mine")
 
