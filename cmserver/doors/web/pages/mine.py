@@ -40,7 +40,7 @@ _TYPES: list[tuple[PersonalType, str]] = [
 ]
 
 
-class MineQuery(msgspec.Struct, frozen=True, kw_only=True):
+class PersonalPageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The list in the address: the fields of GET /v1/personal-observations."""
 
     q: QueryText | None = None
@@ -48,14 +48,14 @@ class MineQuery(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None = None
 
 
-class MineForm(msgspec.Struct, frozen=True, kw_only=True):
+class PersonalForm(msgspec.Struct, frozen=True, kw_only=True):
     """Something to remember for the visitor alone."""
 
     text: Annotated[str, Meta(min_length=1, max_length=20_000)]
     kind: PersonalType = "rule"
 
 
-class MineEditForm(msgspec.Struct, frozen=True, kw_only=True):
+class PersonalEditForm(msgspec.Struct, frozen=True, kw_only=True):
     """One of the visitor's own as it shall be."""
 
     content: Annotated[Words, Meta(min_length=1)]
@@ -74,20 +74,20 @@ class GiveForm(msgspec.Struct, frozen=True, kw_only=True):
     project: Text | None = None
 
 
-class ShownOwn(msgspec.Struct, frozen=True, kw_only=True):
+class ShownPersonal(msgspec.Struct, frozen=True, kw_only=True):
     """One of the visitor's own in a list."""
 
     row: PersonalObservation
     title: str
 
 
-def shown_own(row: PersonalObservation) -> ShownOwn:
-    return ShownOwn(row=row, title=one_line(row.content, TITLE_CHARS))
+def shown_own(row: PersonalObservation) -> ShownPersonal:
+    return ShownPersonal(row=row, title=one_line(row.content, TITLE_CHARS))
 
 
 async def get_mine(visit: Visit) -> Response:
     """What is remembered for you alone in the team: searched, or listed, newest first, with what you forgot or gave away."""
-    filters = visit.query(MineQuery)
+    filters = visit.query(PersonalPageQuery)
     words = (filters.q or "").strip() or None
     rows, next_cursor = list[PersonalObservation](), None
     if visit.principal.user_id is not None:
@@ -110,7 +110,7 @@ async def get_mine(visit: Visit) -> Response:
 
 async def post_mine(visit: Visit) -> Response:
     """Remember something for you alone."""
-    form = await visit.form(MineForm)
+    form = await visit.form(PersonalForm)
     own, is_new = await remember_for_visitor(visit, form.text, form.kind)
     return visit.redirect("/ui/mine", f"Stored as {own.name}." if is_new else f"{own.name} says that already.")
 
@@ -144,7 +144,7 @@ def _receivers(row: PersonalObservation, projects: list[Project]) -> list[Projec
 
 async def post_edit(visit: Visit) -> Response:
     """Edit one of your own."""
-    form = await visit.form(MineEditForm)
+    form = await visit.form(PersonalEditForm)
     text = form.content.replace("\r\n", "\n")
     content = await clean_text(text, size_bytes=len(text))
 
