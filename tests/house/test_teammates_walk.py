@@ -41,7 +41,7 @@ class Wanderer:
     def __init__(self, mates: Teammates, visitor: Visitor, random: Random) -> None:
         self._mates, self._visitor, self._random = mates, visitor, random
         self._stops = [stop for stop in walk.stops() if stop.path not in walk.ENDLESS]
-        self._pages = [page for page in PAGES if isinstance(page, Page) and page.scope is not None]
+        self._pages = [page for page in PAGES if isinstance(page, Page) and page.scope is not None and page.path != "/ui/live"]
         hers = [way.hers for way in mates.anns.ways["personal"]]
         numbers = [name for name in hers if name.startswith("m")]
         self._names = [
