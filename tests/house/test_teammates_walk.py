@@ -127,5 +127,5 @@ async def test_many_requests_of_a_teammate_show_nothing_and_without_the_policy_t
     assert not said, told([*said])
     assert not behind_policy, told([*behind_policy])
     assert before == after == unchanged
-    assert len(without_policy) > 10, "the walk notices"
+    assert without_policy, "the walk notices"
     measured(f"{REQUESTS} requests: {len(said)} leaks; {REQUESTS // 10} without the policy: {len(without_policy)} leaks")
