@@ -173,7 +173,7 @@ async def list_personal(
     user_id = require_person(principal, "$")
     if words is not None:
         found = await repository.by_words(conn, principal.team_id, user_id, words, state=state, type_=type_, limit=limit)
-        return found, None
+        return principal.named(found), None
     before, before_id = paging.place(cursor)
     rows = await repository.newest(
         conn,
@@ -208,14 +208,16 @@ async def read_personal_batch(conn: Conn, principal: Principal, numbers: Sequenc
         await repository.find(conn, principal.team_id, principal.user_id, number=number, id_=None)
         for number in dict.fromkeys(numbers)
     ]
-    return [row for row in rows if row is not None]
+    return principal.named(row for row in rows if row is not None)
 
 
 async def search_personal(conn: Conn, principal: Principal, words: str) -> list[PersonalObservation]:
     """Up to three of the caller's own that have most of the words; none for a key that is nobody's."""
     if principal.user_id is None:
         return []
-    return await repository.by_words(conn, principal.team_id, principal.user_id, words, state="holds", limit=_FOUND)
+    return principal.named(
+        await repository.by_words(conn, principal.team_id, principal.user_id, words, state="holds", limit=_FOUND)
+    )
 
 
 async def _lock(conn: Conn, principal: Principal, name: str) -> PersonalObservation:

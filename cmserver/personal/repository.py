@@ -109,14 +109,18 @@ async def newest(
 
 # A person has few: none of it is looked up by an index of words. At least half of the query's words must be there.
 @query(f"""
+    WITH asked AS MATERIALIZED (
+         SELECT l.search_language, tsvector_to_array(search_words(l.search_language, %(words)s, false)) AS words
+           FROM (SELECT DISTINCT search_language FROM personal_observations
+                  WHERE team_id = %(team_id)s AND user_id = %(user_id)s AND state = %(state)s) l)
     SELECT {PERSONAL_COLUMNS}
       FROM personal_observations p
-     CROSS JOIN LATERAL tsvector_to_array(search_words(p.search_language, %(words)s, false)) AS asked
-     CROSS JOIN LATERAL (SELECT count(*) AS shared FROM unnest(asked) AS word
+      JOIN asked USING (search_language)
+     CROSS JOIN LATERAL (SELECT count(*) AS shared FROM unnest(asked.words) AS word
                           WHERE word = ANY(tsvector_to_array(p.content_search))) AS found
      WHERE p.team_id = %(team_id)s AND p.user_id = %(user_id)s AND p.state = %(state)s
        AND (%(type_)s::text IS NULL OR p.type = %(type_)s)
-       AND found.shared > 0 AND found.shared * 2 >= cardinality(asked)
+       AND found.shared > 0 AND found.shared * 2 >= cardinality(asked.words)
      ORDER BY found.shared DESC, p.number DESC LIMIT %(limit)s
     """)
 async def by_words(
