@@ -92,6 +92,9 @@ class Searcher:
                 hits = put_later_first(hits)
             if moment is not None and moment.as_of is not None:
                 hits = await put_ended_last(conn, principal.team_id, hits)
+            if principal.names:
+                sources = principal.named([hit.source for hit in hits])
+                hits = [msgspec.structs.replace(hit, source=source) for hit, source in zip(hits, sources, strict=True)]
             page = msgspec.structs.replace(page, hits=hits)
             await _audit(conn, principal, project_ids, page, via=VIA if moment else "search.full" if full else "search")
             searched = set[UUID]() if project_ids and len(project_ids) == 1 else {hit.source.project_id for hit in page.hits}
