@@ -346,7 +346,8 @@ END $$;
 
 CREATE FUNCTION recorded_at(id uuid, created_at timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN substr(id::text, 15, 1) = '7'
-                THEN to_timestamp((('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint) / 1000.0) ELSE created_at END;
+                THEN to_timestamp((('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint
+                                   + ('x' || substr(id::text, 16, 3))::bit(12)::integer / 4096.0) / 1000.0) ELSE created_at END;
 COMMENT ON FUNCTION recorded_at IS 'When the row of this id was written: an id of version 7 says it. created_at is when it was said.';
 
 CREATE SCHEMA cmserver_past;

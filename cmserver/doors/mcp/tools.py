@@ -233,8 +233,8 @@ TOOLS: list[Tool] = [
         name="observation_search",
         title="Search what is remembered",
         description=(
-            "Search observations of earlier sessions. Gives lines: #number day type title ~tokens score, where ~tokens is what "
-            'reading it whole takes. A "quoted phrase" must occur, a -word must not.'
+            "Search observations of earlier sessions. Gives lines: #number day type title ~tokens (to read whole) "
+            'score. A "quoted phrase" must occur, a -word must not.'
         ),
         shown_fields={
             "query": "",
@@ -244,10 +244,10 @@ TOOLS: list[Tool] = [
             "files": "paths",
             "since": "ISO time",
             "until": "",
-            "asOf": "what held then",
-            "knownAt": "what was known then",
+            "asOf": "held then",
+            "knownAt": "known then",
             "limit": "",
-            "cursor": "of the page before",
+            "cursor": "",
         },
         scope="observations:read",
         handler=handle(SearchIn, observation_search),
@@ -257,16 +257,8 @@ TOOLS: list[Tool] = [
     Tool(
         name="observation_timeline",
         title="What happened around it",
-        description="What happened before and after an observation, a time, or the best hit of a query: lines, oldest first.",
-        shown_fields={
-            "anchor": "number, or ISO time",
-            "query": "instead of anchor",
-            "projectId": "",
-            "before": "",
-            "after": "",
-            "asOf": "",
-            "knownAt": "",
-        },
+        description="What happened before and after an observation, a time, or the best hit of a query; oldest first.",
+        shown_fields={"anchor": "number, or ISO time", "query": "instead of anchor", "projectId": "", "before": "", "after": ""},
         scope="observations:read",
         handler=handle(TimelineIn, observation_timeline),
         project_field="projectId",
@@ -292,8 +284,8 @@ TOOLS: list[Tool] = [
     Tool(
         name="observation_context",
         title="Context of a project",
-        description="The index of the project, as told when a session starts; with a query the whole texts of what fits it best.",
-        shown_fields={"query": "", "projectId": "", "limit": "", "asOf": "", "knownAt": ""},
+        description="The project's index, as told at the start; with a query the best hits whole.",
+        shown_fields={"query": "", "projectId": "", "limit": ""},
         scope="observations:read",
         handler=handle(ContextArguments, observation_context),
         project_field="projectId",
