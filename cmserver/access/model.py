@@ -218,6 +218,9 @@ FORMER_NAMES: LiteralString = """
                         FROM api_keys f
                        WHERE f.team_id = t.id AND f.former_actor IS NOT NULL
                          AND NOT EXISTS (SELECT FROM api_keys o WHERE o.team_id = f.team_id AND o.actor_id = f.former_actor)
+                         AND NOT EXISTS (SELECT FROM team_members m JOIN users u ON u.id = m.account_id
+                                          WHERE m.team_id = f.team_id AND m.account_id <> f.user_id
+                                            AND lower(f.former_actor) IN (lower(m.user_id), lower(u.name)))
                        GROUP BY f.former_actor HAVING count(*) = count(f.user_id) AND count(DISTINCT f.user_id) = 1) n), '{}')
 """
 """The `names` of a principal of the team `t`: what was the name of one person's keys alone, before they bound them."""
