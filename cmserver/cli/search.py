@@ -92,6 +92,8 @@ def _table(page: SearchIndexOut, sort: HitOrder) -> str:
     )
     if page.personal:
         lines += "\n\nYours:\n" + "\n".join(map(render_personal_line, page.personal))
+    if page.private:
+        lines += "\n\nIn your private sessions:\n" + "\n".join(map(sanitize_line, "".join(page.private).splitlines()))
     if not hits:
         return f"{lines} {render_doubts(page)}".rstrip()
     about = "about " if page.total_is_estimate else ""

@@ -191,13 +191,17 @@ async def by_reset(conn: Conn, reset_hash: str) -> model.User | None:
 
 
 @query("""
-    SELECT m.team_id, t.name AS team_name, m.role, t.requests_per_minute, t.events_per_month
+    SELECT coalesce(v.id, t.id) AS team_id, t.name AS team_name, m.role, t.requests_per_minute, t.events_per_month, v.private_of
       FROM team_members m JOIN teams t ON t.id = m.team_id
+     CROSS JOIN LATERAL (
+           SELECT NULL::uuid AS id, NULL::uuid AS private_of
+            UNION ALL
+           SELECT p.id, p.private_of FROM teams p WHERE p.private_of = t.id AND p.private_to = m.account_id) v
      WHERE m.account_id = %(user_id)s AND t.archived_at IS NULL
-     ORDER BY t.name, t.id
+     ORDER BY t.name, t.id, v.id NULLS FIRST
     """)
 async def teams_of(conn: Conn, user_id: UUID) -> list[model.UserTeam]:
-    """The person's teams by name, without archived ones."""
+    """The person's teams by name, without archived ones; behind each their private place in it, if they have one."""
     ...
 
 

@@ -39,10 +39,12 @@ headers() {
                 find_project
                 value=''
                 is_excluded || header X-Cmserver-Project "${named:-${remote:-$root}}"
+                hidden=''
+                ! is_private || hidden=', "X-Cmserver-Private": "1"'
             fi
             ;;
     esac
     text=''
     [ -z "$value" ] || json_bytes "$value"
-    print_line "{\"Authorization\": $authorization${text:+, \"X-Cmserver-Project\": $text}}"
+    print_line "{\"Authorization\": $authorization${text:+, \"X-Cmserver-Project\": $text}${hidden:-}}"
 }
