@@ -9,6 +9,7 @@ import click
 from msgspec import UNSET
 
 from cmserver.base.columns import Cell, format_time, render_table
+from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command, in_chosen_project, present, project_options
 from cmserver.cli.output import TextCommand
 from cmserver.personal.wire import render_personal_line

@@ -52,7 +52,7 @@ class EventIntake:
         submissions = await self._submit(principal, events, options, size_bytes, origin)
         recorded = await self._recorder.record(principal, submissions, at_once=options.wait)
         if options.wait:
-            return await self._wait(principal, recorded)
+            return await self._wait(recorded)
         return [
             EventResultOut(event=reshape(event.event, EventOut), generation_job=job_out(event.job) if event.job else UNSET)
             for event in recorded
@@ -108,7 +108,7 @@ class EventIntake:
     async def _make_project(self, principal: Principal, event: EventIn, at: str) -> Project:
         return await self._projects.named_or_own(principal, event.project_id, at=f"{at}.projectId", make=True)
 
-    async def _wait(self, principal: Principal, recorded: Sequence[RecordedEvent]) -> list[EventResultOut]:
+    async def _wait(self, recorded: Sequence[RecordedEvent]) -> list[EventResultOut]:
         """Wait until the events' jobs end, or for WAIT_SECONDS; the events with their jobs and observations."""
         ended: dict[UUID, Job] = {}
         made: dict[UUID, list[EventObservation]] = {}

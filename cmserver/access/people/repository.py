@@ -191,7 +191,8 @@ async def by_reset(conn: Conn, reset_hash: str) -> model.User | None:
 
 
 @query("""
-    SELECT coalesce(v.id, t.id) AS team_id, t.name AS team_name, m.role, t.requests_per_minute, t.events_per_month, v.private_of
+    SELECT coalesce(v.id, t.id) AS team_id, t.name || CASE WHEN v.id IS NULL THEN '' ELSE ' (only you)' END AS team_name,
+           m.role, t.requests_per_minute, t.events_per_month, v.private_of
       FROM team_members m JOIN teams t ON t.id = m.team_id
      CROSS JOIN LATERAL (
            SELECT NULL::uuid AS id, NULL::uuid AS private_of

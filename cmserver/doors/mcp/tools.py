@@ -68,11 +68,8 @@ async def observation_search(call: Call, search: SearchIn) -> str:
     search = msgspec.structs.replace(search, types=read_types([*(search.types or []), *singular]), type=None)
     full = search.format == "full"
     result = await call.dependency(Searcher).search(call.principal, search, full=full)
-    if (
-        not (result.texts or result.personal or result.private or search.cursor)
-        and search.project_id
-        and call.principal.project_id is None
-    ):
+    is_empty = not (result.texts or result.personal or result.private or search.cursor)
+    if is_empty and search.project_id and call.principal.project_id is None:
         nothing = f'Nothing fits in this project. With projectId "{ANY}" all that this key may see is searched.'
         return f"{nothing} {render_remarks(result.page)}".rstrip()
     return render_hits(result, full=full, next_page=f'cursor "{result.next_cursor}"')

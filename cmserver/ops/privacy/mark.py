@@ -59,7 +59,7 @@ class PrivateSessions:
         inside = await self._places.enter(home)
         there = await self._find(inside, name)
         if there is not None:
-            return SessionPrivacy(session=there, is_private=True, told=_told_before(there))
+            return SessionPrivacy(session=there, is_private=True, told=told_before(there))
         session, project = await self._find_here(home, name)
         into = await self._places.find_project(inside, project)
 
@@ -157,6 +157,6 @@ async def _give(conn: Conn, holder: Principal, session: Session, receiver: Princ
     raise Conflict("Observations of this session were merged with others too often. Undo that first.")
 
 
-def _told_before(session: Session) -> list[Told]:
+def told_before(session: Session) -> list[Told]:
     """Who had been told of it when it became private, as the session keeps it."""
     return msgspec.convert(session.metadata.get("told", []), list[Told])
