@@ -149,3 +149,79 @@ BEGIN
     RETURN '{}';
 END $$;
 REVOKE ALL ON FUNCTION give_session FROM PUBLIC;
+
+-- Who leaves a team takes along what is theirs alone: it is kept for the person for 30 days, whom their account lets in, and is gone from
+-- the team with its words and vectors. Requests never read this table.
+CREATE TABLE left_memories (
+    id         uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    user_id    uuid NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+    left_team  uuid NOT NULL REFERENCES teams (id) ON DELETE CASCADE,
+    names      text[] NOT NULL,
+    content    jsonb NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz NOT NULL DEFAULT now() + interval '30 days'
+);
+CREATE INDEX left_memories_user ON left_memories (user_id);
+CREATE INDEX left_memories_team ON left_memories (left_team);
+COMMENT ON TABLE left_memories IS 'What people had for themselves in a team that they have left, for them to take along.';
+COMMENT ON COLUMN left_memories.names IS 'Under which names they worked there: the person may ask for another one, a former member.';
+ALTER TABLE left_memories ENABLE ROW LEVEL SECURITY;
+
+CREATE FUNCTION personal_memory(team uuid, person uuid) RETURNS jsonb LANGUAGE sql STABLE
+RETURN jsonb_build_object(
+    'personal', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', 'm' || p.number, 'type', p.type, 'content', p.content,
+                                                              'state', p.state, 'createdAt', p.created_at)
+                                           ORDER BY p.number), '[]')
+                   FROM personal_observations p
+                  WHERE p.user_id = person
+                    AND p.team_id IN (SELECT team UNION ALL SELECT id FROM teams WHERE private_of = team AND private_to = person)),
+    'sessions', (SELECT coalesce(jsonb_agg(jsonb_build_object(
+                            'id', s.id, 'project', r.canonical_id, 'agent', s.platform_source, 'agentsId', s.external_session_id,
+                            'title', s.title, 'startedAt', s.started_at, 'endedAt', s.ended_at,
+                            'turns', (SELECT coalesce(jsonb_agg(jsonb_build_object(
+                                                 'number', t.number, 'prompt', t.prompt, 'reply', t.reply, 'files', t.files,
+                                                 'checks', t.checks, 'commits', t.commits, 'createdAt', t.created_at)
+                                             ORDER BY t.created_at, t.number), '[]')
+                                        FROM turns t WHERE t.server_session_id = s.id AND t.team_id = s.team_id))
+                            ORDER BY s.started_at, s.id), '[]')
+                   FROM teams v
+                   JOIN server_sessions s ON s.team_id = v.id
+                   JOIN projects r ON r.id = s.project_id AND r.team_id = s.team_id
+                  WHERE v.private_of = team AND v.private_to = person),
+    'observations', (SELECT coalesce(jsonb_agg(jsonb_build_object(
+                                'number', o.number, 'project', r.canonical_id, 'session', o.server_session_id, 'type', o.type,
+                                'kind', o.kind, 'content', o.content, 'createdAt', o.created_at)
+                                ORDER BY o.number), '[]')
+                       FROM teams v
+                       JOIN observations o ON o.team_id = v.id
+                       JOIN projects r ON r.id = o.project_id AND r.team_id = o.team_id
+                      WHERE v.private_of = team AND v.private_to = person AND o.superseded_at IS NULL));
+REVOKE ALL ON FUNCTION personal_memory FROM PUBLIC;
+
+-- A team that is deleted as a whole is gone by now, and takes all along.
+CREATE FUNCTION member_leaves() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM teams WHERE id = OLD.team_id) THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO left_memories (user_id, left_team, names, content)
+    SELECT u.id, OLD.team_id, ARRAY[OLD.user_id, u.name], personal_memory(OLD.team_id, u.id) FROM users u WHERE u.id = OLD.account_id;
+    DELETE FROM personal_observations WHERE team_id = OLD.team_id AND user_id = OLD.account_id;
+    DELETE FROM personal_counters WHERE team_id = OLD.team_id AND user_id = OLD.account_id;
+    DELETE FROM teams WHERE private_of = OLD.team_id AND private_to = OLD.account_id;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER member_leaves AFTER DELETE ON team_members
+    FOR EACH ROW WHEN (OLD.account_id IS NOT NULL) EXECUTE FUNCTION member_leaves();
+
+-- What somebody gave a team stays, under another name. The audit log keeps theirs.
+CREATE FUNCTION rename_actor(team uuid, names text[], new_name text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE server_sessions SET actor_id = new_name WHERE team_id = team AND actor_id = ANY(names);
+    UPDATE turns SET actor_id = new_name WHERE team_id = team AND actor_id = ANY(names);
+    UPDATE observations SET actor_id = new_name WHERE team_id = team AND actor_id = ANY(names);
+    UPDATE observation_versions SET performed_by = new_name WHERE team_id = team AND performed_by = ANY(names);
+    UPDATE observation_generation_jobs SET actor_id = new_name WHERE team_id = team AND actor_id = ANY(names);
+    UPDATE consolidation_suggestions SET resolved_by = new_name WHERE team_id = team AND resolved_by = ANY(names);
+END $$;
+REVOKE ALL ON FUNCTION rename_actor FROM PUBLIC;
