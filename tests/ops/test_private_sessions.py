@@ -47,9 +47,9 @@ async def talk(client: httpx.AsyncClient, who: Person, session: str, words: str,
     told = await hook(client, who, session, "SessionStart", source="startup", **more)
     await hook(client, who, session, "UserPromptSubmit", prompt=f"From now on the {words} is always kept in the den", **more)
     edit = {
-        "file_path": f"src/{words.split(maxsplit=1)[0]}.py",
+        "file_path": f"src/{noun}.py",
         "old_string": "a = 1",
-        "new_string": f"{words.split(maxsplit=1)[0]} = 2",
+        "new_string": f"{noun} = 2",
     }
     await hook(client, who, session, "PostToolUse", tool_name="Edit", tool_input=edit, tool_use_id=f"of-{session}", **more)
     await hook(client, who, session, "Stop", last_assistant_message=f"The {words} is in the den now.", **more)
@@ -217,7 +217,9 @@ async def test_a_batch_of_private_and_public_sessions_goes_apart(
         for place, name in enumerate(("mine", "ours", "mine"))
     ]
 
-    stored = (await act(client, ann, "POST", "/v1/events/batch", body, 201))["events"]
+    answered = await client.post("/v1/events/batch", json=body, headers=ann.headers)
+    assert answered.status_code == 201, answered.text
+    stored = answered.json()["events"]
 
     place = await place_of(db, ann)
     assert [one["event"]["teamId"] for one in stored] == [str(place), str(ann.team_id), str(place)]
@@ -230,11 +232,12 @@ async def test_what_a_worker_has_in_hand_when_a_session_becomes_private_is_done_
     ann, _ = two
     await talk(client, ann, "s", f"{WORD} secret")
     hand = await Outbox(db, notifier, ann.principal, ann.project).hand(Scripted(with_the_word))
-    claim = await hand.claim()
-    assert claim is not None
+    claims = await hand.claim()
+    assert claims
 
     await act(client, ann, "POST", "/v1/sessions/s/private", {})
-    await hand.run(claim)
+    for claim in claims:
+        await hand.runner.run(claim)
     await work(db, notifier, ann, Scripted(with_the_word))
 
     assert rows_of_team(database, ann.team_id, WORD) == {}

@@ -176,3 +176,28 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """What the signed-in person, or the key's actor, is called."""
         return self.user.name if self.user else self.principal.actor_id if self.principal else ""
+
+
+FORMER_MEMBER = "a former member"
+
+
+class PersonalMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is a person's alone in a team, to take along: what is remembered for them, and their private sessions with the turns
+    and what was drawn of them. Names and times are as they stand in its JSON.
+    """
+
+    personal: list[dict[str, object]]
+    sessions: list[dict[str, object]]
+    observations: list[dict[str, object]]
+
+
+class LeftMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person had for themselves in a team that they have left: they may take it along until it expires."""
+
+    id: UUID
+    team_id: UUID
+    team_name: str
+    names: list[str]
+    """Under which they worked there."""
+    created_at: datetime
+    expires_at: datetime

@@ -83,6 +83,8 @@ async def _repeat(conn: Conn, erasure: Erasure) -> bool:
             return await owner.delete(conn, team_id, UUID(erasure.resource_id))
         case "personal.deleted":
             was_there = await personal.delete(conn, team_id, UUID(erasure.resource_id), user_id=None) > 0
+        case "private.deleted":
+            was_there = await access.delete_private_place(conn, team_id, UUID(erasure.resource_id)) > 0
         case "entity.deleted":
             was_there = await graph.delete(conn, team_id, UUID(erasure.resource_id))
         case "session.deleted":
