@@ -13,7 +13,7 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any, Literal, cast
+from typing import Any, Literal, LiteralString, cast
 from urllib.parse import quote
 from uuid import UUID
 
@@ -539,16 +539,15 @@ async def furnish_privately(client: httpx.AsyncClient, db: Db, who: Person, proj
             "observation": [observation["id"], str(observation["number"])],
             "entity": [entity["entity"]["id"]],
         }
-        for kind, query in (
-            ("session", "SELECT id FROM server_sessions WHERE team_id = %s"),
-            ("event", "SELECT id FROM agent_events WHERE team_id = %s"),
-            ("job", "SELECT id FROM observation_generation_jobs WHERE team_id = %s"),
-            ("turn", "SELECT id FROM turns WHERE team_id = %s UNION ALL SELECT number FROM turns WHERE team_id = %s"),
-        ):
-            cursor = await conn.execute(
-                query.replace("id FROM turns", "id::text FROM turns").replace("number", "number::text"), [place] * query.count("%s")
-            )
-            ids[cast("Kind", kind)] = [str(row[0]) for row in await cursor.fetchall()]
+        queries: dict[Kind, LiteralString] = {
+            "session": "SELECT id::text FROM server_sessions WHERE team_id = %(place)s",
+            "event": "SELECT id::text FROM agent_events WHERE team_id = %(place)s",
+            "job": "SELECT id::text FROM observation_generation_jobs WHERE team_id = %(place)s",
+            "turn": "SELECT unnest(ARRAY[id::text, number::text]) FROM turns WHERE team_id = %(place)s",
+        }
+        for kind, query in queries.items():
+            cursor = await conn.execute(query, {"place": place})
+            ids[kind] = [str(row[0]) for row in await cursor.fetchall()]
     ids["session"].append(f"{MARK}-private")
     return UUID(str(place)), {kind: [Way(one) for one in found] for kind, found in ids.items()}
 

@@ -46,6 +46,7 @@ async def talk(client: httpx.AsyncClient, who: Person, session: str, words: str,
     """A session with a turn that says these words; returns what it was told at its start."""
     told = await hook(client, who, session, "SessionStart", source="startup", **more)
     await hook(client, who, session, "UserPromptSubmit", prompt=f"From now on the {words} is always kept in the den", **more)
+    noun = words.split(maxsplit=1)[0]
     edit = {
         "file_path": f"src/{noun}.py",
         "old_string": "a = 1",

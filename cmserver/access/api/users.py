@@ -215,6 +215,6 @@ routes = [
     delete_invitation,
     post_reset,  # before those of a person alone, whose name may end in the same way
     patch_user,
-    delete_private,
+    delete_private,  # as above
     delete_user,
 ]
