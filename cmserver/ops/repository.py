@@ -157,10 +157,10 @@ NUMBER_SUMS = Query(
                                                WHERE o.team_id = t.team_id AND o.number = t.number)) AS twice
           FROM turns t GROUP BY t.team_id
     )
-    SELECT t.name AS team, coalesce(c.last_number % 1000000000, 0) AS numbered,
+    SELECT t.name AS team, coalesce(c.last_number %% 1000000000, 0) AS numbered,
            coalesce(w.total, 0) AS turns, coalesce(s.shown, 0) AS shown,
            coalesce(s.merged, 0) AS merged, coalesce(s.expired, 0) AS expired,
-           coalesce(c.last_number % 1000000000, 0) - coalesce(s.total, 0) - coalesce(w.total, 0) + coalesce(w.twice, 0) AS deleted,
+           coalesce(c.last_number %% 1000000000, 0) - coalesce(s.total, 0) - coalesce(w.total, 0) + coalesce(w.twice, 0) AS deleted,
            coalesce(s.merged_without_record, 0) AS merged_without_record, coalesce(w.twice, 0) AS numbered_twice
       FROM teams t
       LEFT JOIN stored s ON s.team_id = t.id

@@ -12,6 +12,7 @@ from psycopg import sql
 from cmserver.base.db import Db
 from cmserver.embeddings.turn_sentences import write_due_sentences
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.generation.trace_old_turns import trace_old_turns
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.models.providers.model import Rules
 from tests.conftest import Cast, Person
@@ -62,6 +63,8 @@ async def work(db: Db, notifier: JobNotifier, who: Person, *providers: Scripted 
     while await hand.work():
         pass
     await read_new_observations(db)
+    while await trace_old_turns(db):
+        pass
     await write_due_sentences(db, None, 0)
 
 
@@ -153,7 +156,10 @@ async def test_a_session_that_becomes_private_is_gone_from_the_team_with_all_tha
     private = await act(client, ann, "POST", "/v1/sessions/s/private", {})
 
     assert private["private"] is True
-    assert [(one["actorId"], one["reason"], bool(one["numbers"])) for one in private["told"]] == [("ben", "startup", True)]
+    assert {(one["actorId"], one["reason"], bool(one["numbers"])) for one in private["told"]} == {
+        ("ben", "startup", True),
+        ("ben", "prompt", True),
+    }
     assert rows_of_team(database, ann.team_id, WORD) == {}
     assert {"agent_events": 1, "turns": 1}.items() <= {
         table: min(count, 1) for table, count in rows_of_team(database, await place_of(db, ann), WORD).items()
@@ -289,14 +295,16 @@ async def test_its_person_finds_it_behind_the_teams_and_reads_it_by_its_number(
     await work(db, notifier, ann)
 
     found = {who.principal.actor_id: await act(client, who, "POST", "/v1/search", {"query": f"{WORD} secret"}) for who in two}
-    turn = (await rows(db, "SELECT number FROM turns WHERE team_id = %s", await place_of(db, ann)))[0]["number"]
+    place = await place_of(db, ann)
+    number = (await rows(db, "SELECT max(number) AS number FROM observations WHERE team_id = %s", place))[0]["number"]
 
     assert any(WORD in text for text in found["ann"]["private"])
     assert (found["ann"]["total"], found["ben"]["private"]) == (found["ben"]["total"], [])
-    reads = {who.principal.actor_id: await client.get(f"/v1/observations/{turn}", headers=who.headers) for who in two}
+    text = {"Accept": "text/plain"}
+    reads = {who.principal.actor_id: await client.get(f"/v1/observations/{number}", headers=who.headers | text) for who in two}
     assert (reads["ann"].status_code, reads["ben"].status_code) == (200, 404)
     assert WORD in reads["ann"].text
-    missing = await client.get("/v1/observations/1000999999", headers=ben.headers)
+    missing = await client.get("/v1/observations/1000999999", headers=ben.headers | text)
     assert missing.json()["message"] == reads["ben"].json()["message"]
 
 

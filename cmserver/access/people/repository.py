@@ -428,7 +428,10 @@ async def end_sessions_of(conn: Conn, user_id: UUID, *, but_token_hash: str = ""
     ...
 
 
-@query("SELECT personal_memory(%(team_id)s, %(user_id)s)")
+@query("""
+    SELECT r.*
+      FROM jsonb_to_record(personal_memory(%(team_id)s, %(user_id)s)) AS r(personal jsonb, sessions jsonb, observations jsonb)
+    """)
 async def personal_memory(conn: Conn, team_id: UUID, user_id: UUID) -> model.PersonalMemory:
     """What is the person's alone in the team, and their private sessions there."""
     ...
@@ -444,7 +447,11 @@ async def left_memories(conn: Conn, user_id: UUID) -> list[model.LeftMemory]:
     ...
 
 
-@query("SELECT content FROM left_memories WHERE id = %(left_id)s AND user_id = %(user_id)s AND expires_at > now()")
+@query("""
+    SELECT r.* FROM left_memories l
+     CROSS JOIN LATERAL jsonb_to_record(l.content) AS r(personal jsonb, sessions jsonb, observations jsonb)
+     WHERE l.id = %(left_id)s AND l.user_id = %(user_id)s AND l.expires_at > now()
+    """)
 async def left_content(conn: Conn, user_id: UUID, left_id: UUID) -> model.PersonalMemory | None:
     """What the person had for themselves in the team that they left."""
     ...

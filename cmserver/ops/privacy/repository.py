@@ -12,7 +12,7 @@ from cmserver.base.sql import Conn, query
 OWNS: set[str] = set()
 
 
-class Told(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class Told(msgspec.Struct, frozen=True, kw_only=True):
     """That another session was told of this one: whose, when, why, and which of its numbers of then."""
 
     session_id: UUID | None
