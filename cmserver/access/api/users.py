@@ -214,7 +214,7 @@ routes = [
     post_invitation,
     delete_invitation,
     post_reset,  # before those of a person alone, whose name may end in the same way
+    delete_private,
     patch_user,
-    delete_private,  # as above
     delete_user,
 ]

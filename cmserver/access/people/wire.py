@@ -131,4 +131,3 @@ class ErasedPrivateOut(msgspec.Struct, frozen=True, kw_only=True):
     """Whose private sessions are erased, if there were any."""
 
     name: str
-    deleted: bool = True

@@ -15,8 +15,8 @@ from cmserver.sessions.wire import SESSION_LINES, SessionOut
 
 
 class SessionPrivacyIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`private` false gives the session back to the team. The id `newest` is the newest session that the caller's key began, where
-    its agent works in `folder`.
+    """`private` is whether it is to be the caller's alone: false gives it back to the team. The id `newest` is the newest session that the caller's key began, where
+    its agent works in `folder`. `folder` is the top folder of the repository there; null for anywhere.
     """
 
     id: str
@@ -25,7 +25,9 @@ class SessionPrivacyIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 
 
 class ToldOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A session that was told of this one: whose it is, when, why, and which of the numbers of then. Time in epoch milliseconds."""
+    """A session that was told of this one. `actorId` is whose it is; `atEpoch` is when it was told, in epoch milliseconds; `numbers`
+    are those of then, of what it was told.
+    """
 
     session_id: UUID | None
     actor_id: str | None
@@ -35,7 +37,7 @@ class ToldOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class SessionPrivacyOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A session, whether it is private to its person, and who had been told of it when it became so."""
+    """A session. `private` is whether it is its person's alone, and `told` are the sessions that had been told of it before."""
 
     session: SessionOut
     private: bool
