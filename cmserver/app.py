@@ -165,7 +165,6 @@ def create_app(
         Authentication(
             authenticate or Authenticator(db, notifications, meter), parse_networks(settings.trusted_proxies), private_places.go_in
         ),
-        private_places,
         private_sessions,
         Accounts(db, meter, secret),
         LoopbackAccess(db, notifications, meter, settings.trust_loopback),

@@ -182,8 +182,8 @@ FORMER_MEMBER = "a former member"
 
 
 class PersonalMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is a person's alone in a team, to take along. `personal` is what is remembered for them; `sessions` are their private
-    sessions, each with its turns; `observations` are what was drawn of those.
+    """All that is a person's alone in a team, to take along. `personal` is what is remembered for them; `sessions` are their
+    private sessions, each with its turns; `observations` are what was drawn of those.
     """
 
     personal: list[dict[str, object]]

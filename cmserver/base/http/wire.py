@@ -65,7 +65,7 @@ Authenticate = Callable[[str | None, str, str], Awaitable[object]]
 """The principal for a key's text, the required scope ("" for any) and the client's address."""
 
 
-class GoIn(Protocol):
+class PrivateEntrance(Protocol):
     """The principal of a request for what is private to its sender: a header asks for it, or the name in the path is private.
 
     `scope` is what the request needs there.
@@ -79,7 +79,7 @@ class Authentication(msgspec.Struct, frozen=True):
 
     authenticate: Authenticate
     trusted_proxies: Networks
-    go_in: GoIn | None = None
+    go_in: PrivateEntrance | None = None
 
 
 PRIVATE_HEADER = "x-cmserver-private"

@@ -334,8 +334,9 @@ class HookTaker:
         budget = msgspec.structs.replace(self._budget, tokens=self._budget.tokens - estimate_tokens(beside))
         async with self._db.tenant(principal.team_id, principal.user_id) as conn:
             found = await build_context(conn, principal, project, request, budget)
-        private = [PRIVATE_SESSION] if principal.home is not None else []
-        return "\n\n".join(filter(None, [*private, found.text, beside])) or None
+        private = PRIVATE_SESSION if principal.home is not None else ""
+        own = "" if found.knows_nothing and beside else found.text
+        return "\n\n".join(filter(None, (private, own, beside))) or None
 
     async def _build_beside(self, principal: Principal, project: Project, request: ContextRequest) -> str:
         """What the other place knows of the project: the team's index for a private session, else its person's private one.
@@ -356,7 +357,7 @@ class HookTaker:
         asked = msgspec.structs.replace(request, session_id=None, is_preview=True)
         async with self._db.tenant(other.team_id, other.user_id) as conn, conn.transaction(force_rollback=True):
             found = await build_context(conn, other, known, asked, budget)
-        if found.index is None or not found.index.lines:
+        if found.knows_nothing:
             return ""
         return f"{TEAMS_MEMORY if principal.home is not None else YOUR_PRIVATE}\n{found.text}"
 

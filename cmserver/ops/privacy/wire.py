@@ -15,8 +15,8 @@ from cmserver.sessions.wire import SESSION_LINES, SessionOut
 
 
 class SessionPrivacyIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`private` is whether it is to be the caller's alone: false gives it back to the team. The id `newest` is the newest session that the caller's key began, where
-    its agent works in `folder`. `folder` is the top folder of the repository there; null for anywhere.
+    """`private` is whether it is to be the caller's alone: false gives it back to the team. The id `newest` is the newest session
+    that the caller's key began. `folder` is the top folder of the repository where its agent works; null for anywhere.
     """
 
     id: str
@@ -25,8 +25,8 @@ class SessionPrivacyIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 
 
 class ToldOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A session that was told of this one. `actorId` is whose it is; `atEpoch` is when it was told, in epoch milliseconds; `numbers`
-    are those of then, of what it was told.
+    """A session that was told of this one. `actorId` is whose it is; `atEpoch` is when it was told, in epoch milliseconds;
+    `numbers` are those of then, of what it was told.
     """
 
     session_id: UUID | None
