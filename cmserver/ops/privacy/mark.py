@@ -23,7 +23,7 @@ from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.observations.write import record_deleted
 from cmserver.ops.privacy import repository
-from cmserver.ops.privacy.repository import Told
+from cmserver.ops.privacy.repository import ToldSession
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import Session
 from cmserver.sessions.read import NO_SUCH, find_session
@@ -38,7 +38,7 @@ class SessionPrivacy(msgspec.Struct, frozen=True, kw_only=True):
 
     session: Session
     is_private: bool
-    told: list[Told] = []
+    told: list[ToldSession] = []
 
 
 class PrivateSessions:
@@ -55,7 +55,7 @@ class PrivateSessions:
         NoPerson for a key that is nobody's, Forbidden for a session of somebody else, or of nobody.
         """
         home = principal.at_home
-        require_private_person(home, "$.private")
+        user_id = require_private_person(home, "$.private")
         inside = await self._places.enter(home)
         there = await self._find(inside, name)
         if there is not None:
@@ -65,7 +65,7 @@ class PrivateSessions:
 
         async def act(conn: Conn) -> SessionPrivacy:
             await self._lock(conn, home, session)
-            if set(await repository.people_of(conn, home.team_id, session.id)) != {home.user_id}:
+            if not await repository.is_of_person(conn, home.team_id, session.id, user_id):
                 raise Forbidden(_NOT_YOURS)
             if await repository.others_wrote(conn, home.team_id, session.id, home.actor_id):
                 raise Forbidden("Somebody else has written in this session, too: it cannot become one person's.")
@@ -157,6 +157,6 @@ async def _give(conn: Conn, holder: Principal, session: Session, receiver: Princ
     raise Conflict("Observations of this session were merged with others too often. Undo that first.")
 
 
-def told_before(session: Session) -> list[Told]:
+def told_before(session: Session) -> list[ToldSession]:
     """Who had been told of it when it became private, as the session keeps it."""
-    return msgspec.convert(session.metadata.get("told", []), list[Told])
+    return msgspec.convert(session.metadata.get("told", []), list[ToldSession])

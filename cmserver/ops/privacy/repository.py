@@ -12,7 +12,7 @@ from cmserver.base.sql import Conn, query
 OWNS: set[str] = set()
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class ToldSession(msgspec.Struct, frozen=True, kw_only=True):
     """That another session was told of this one: whose, when, why, and which of its numbers of then."""
 
     session_id: UUID | None
@@ -30,13 +30,13 @@ async def give_session(conn: Conn, team_id: UUID, session_id: UUID, to_team_id: 
 
 # Who began it, or continued it with a key; a key of before may have been bound to its person since.
 @query("""
-    SELECT DISTINCT coalesce(a.user_id, k.user_id)
+    SELECT coalesce(bool_and(coalesce(a.user_id, k.user_id) IS NOT DISTINCT FROM %(user_id)s::uuid), false)
       FROM audit_log a LEFT JOIN api_keys k ON k.id = a.api_key_id AND k.team_id = a.team_id
      WHERE a.team_id = %(team_id)s AND a.action IN ('session.started', 'session.resumed') AND a.resource_type = 'session'
        AND a.resource_id = %(session_id)s::text
     """)
-async def people_of(conn: Conn, team_id: UUID, session_id: UUID) -> list[UUID | None]:
-    """Whose keys have begun or resumed the session; None for those that are nobody's."""
+async def is_of_person(conn: Conn, team_id: UUID, session_id: UUID, user_id: UUID) -> bool:
+    """Whether it was begun, and each time resumed, by the person or with a key of theirs."""
     ...
 
 
@@ -65,6 +65,6 @@ async def others_wrote(conn: Conn, team_id: UUID, session_id: UUID, actor_id: st
      CROSS JOIN LATERAL (SELECT array_agg(one ORDER BY one) AS numbers FROM unnest(c.numbers) one WHERE one = ANY(said.numbers)) t
      ORDER BY c.created_at DESC, c.id LIMIT 500
     """)
-async def told(conn: Conn, team_id: UUID, session_id: UUID) -> list[Told]:
+async def told(conn: Conn, team_id: UUID, session_id: UUID) -> list[ToldSession]:
     """Who was told of the session, newest first, at most 500."""
     ...

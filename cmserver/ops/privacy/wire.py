@@ -9,7 +9,7 @@ import msgspec
 from cmserver.base.columns import render_fields
 from cmserver.base.ids import epoch_ms
 from cmserver.base.structs import reshape
-from cmserver.base.text import Text
+from cmserver.base.text import Key
 from cmserver.ops.privacy.mark import SessionPrivacy
 from cmserver.sessions.wire import SESSION_LINES, SessionOut
 
@@ -21,10 +21,10 @@ class SessionPrivacyIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 
     id: str
     private: bool = True
-    folder: Text | None = None
+    folder: Key | None = None
 
 
-class ToldOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class ToldSessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A session that was told of this one. `actorId` is whose it is; `atEpoch` is when it was told, in epoch milliseconds;
     `numbers` are those of then, of what it was told.
     """
@@ -41,11 +41,11 @@ class SessionPrivacyOut(msgspec.Struct, frozen=True, kw_only=True):
 
     session: SessionOut
     private: bool
-    told: list[ToldOut]
+    told: list[ToldSessionOut]
 
 
 def privacy_out(privacy: SessionPrivacy) -> SessionPrivacyOut:
-    told = [reshape(one, ToldOut, at_epoch=epoch_ms(one.at)) for one in privacy.told]
+    told = [reshape(one, ToldSessionOut, at_epoch=epoch_ms(one.at)) for one in privacy.told]
     return SessionPrivacyOut(session=reshape(privacy.session, SessionOut), private=privacy.is_private, told=told)
 
 
