@@ -157,7 +157,8 @@ async def team(conn: Conn, team_id: UUID, *, archived: bool = False) -> Team | N
 # A trigger lets its numbers begin above those of every team.
 @query("""
     INSERT INTO teams (id, name, private_of, private_to, generation_policy, retention)
-    SELECT %(new_id)s::uuid, 'private ' || %(new_id)s::uuid, id, %(user_id)s, generation_policy, retention FROM teams WHERE id = %(team_id)s
+    SELECT %(new_id)s::uuid, 'private ' || %(new_id)s::uuid, id, %(user_id)s, generation_policy, retention
+      FROM teams WHERE id = %(team_id)s
     ON CONFLICT (private_of, private_to) WHERE private_of IS NOT NULL DO UPDATE SET updated_at = teams.updated_at
     RETURNING id
     """)
