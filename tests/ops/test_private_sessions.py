@@ -187,8 +187,8 @@ async def test_only_its_person_makes_a_session_private_or_gives_it_back(
     before = rows_of_team(database, ann.team_id)
     body = {"private": False}
 
-    assert (await client.post("/v1/sessions/s/private", json={}, headers=ben.headers)).status_code == 403
-    assert (await client.post("/v1/sessions/n/private", json={}, headers=ann.headers)).status_code == 403
+    assert (await client.post("/v1/sessions/s/private", json={}, headers=ben.headers)).status_code == 409
+    assert (await client.post("/v1/sessions/n/private", json={}, headers=ann.headers)).status_code == 409
     session = (await act(client, ann, "POST", "/v1/sessions/s/private", {}))["session"]
     for name in ("s", session["id"]):
         for headers in (ben.headers, {**ben.headers, **PRIVATE}):

@@ -14,7 +14,7 @@ from cmserver.access import repository as access
 from cmserver.access.model import Principal, Project
 from cmserver.access.private import PrivatePlaces, require_private_person
 from cmserver.base.db import Db
-from cmserver.base.errors import Conflict, Forbidden, NotFound
+from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.sql import Conn
 from cmserver.consolidation.combine import undo
@@ -52,7 +52,7 @@ class PrivateSessions:
     async def make_private(self, principal: Principal, name: str) -> SessionPrivacy:
         """Make the caller's session private, named by its id or its agent's; one that is private stays so.
 
-        NoPerson for a key that is nobody's, Forbidden for a session of somebody else, or of nobody.
+        NoPerson for a key that is nobody's, Conflict for a session of somebody else, or of nobody.
         """
         home = principal.at_home
         user_id = require_private_person(home, "$.private")
@@ -66,9 +66,9 @@ class PrivateSessions:
         async def act(conn: Conn) -> SessionPrivacy:
             await self._lock(conn, home, session)
             if not await repository.is_of_person(conn, home.team_id, session.id, user_id):
-                raise Forbidden(_NOT_YOURS)
+                raise Conflict(_NOT_YOURS)
             if await repository.others_wrote(conn, home.team_id, session.id, home.actor_id):
-                raise Forbidden("Somebody else has written in this session, too: it cannot become one person's.")
+                raise Conflict("Somebody else has written in this session, too: it cannot become one person's.")
             told = await repository.told(conn, home.team_id, session.id)
             derived = await observations.derived_from(conn, home.team_id, session_id=session.id)
             await _give(conn, home, session, inside, into)
