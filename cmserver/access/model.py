@@ -229,6 +229,7 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
     actor_id: str
     user_id: UUID | None
     private_id: UUID | None
+    private_to: UUID | None
     scopes: list[str]
     revoked_at: datetime | None
     expires_at: datetime | None
@@ -273,6 +274,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """What its usage is counted for, if not the key itself: the first of rotated keys, a person in this team, or all guests."""
     private_id: UUID | None = None
     """The person's private place in the team, if they have one: it is a team of theirs alone."""
+    private_to: UUID | None = None
+    """Whose that place is, as it says itself."""
     home: Principal | None = None
     """Of somebody in their private place: who they are in their team."""
 

@@ -16,7 +16,7 @@ from cmserver.access import announce, repository
 from cmserver.access.model import SCOPES, Principal, Project
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
-from cmserver.base.errors import Issue, NoPerson
+from cmserver.base.errors import Forbidden, Issue, NoPerson
 from cmserver.base.ids import new_id
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.sql import Conn
@@ -41,8 +41,14 @@ def require_private_person(principal: Principal, at: str) -> UUID:
     return principal.user_id
 
 
-def go_inside(principal: Principal, private_id: UUID) -> Principal:
-    """The person in their private place: what they may do to memory in the team, and nothing else."""
+def go_inside(principal: Principal) -> Principal:
+    """The person in their private place: what they may do to memory in the team, and nothing else.
+
+    Nobody gets inside by another way, so it looks once more whose the place is: Forbidden for anybody else.
+    """
+    private_id = principal.private_id
+    if private_id is None or principal.user_id is None or principal.private_to != principal.user_id:
+        raise Forbidden("This is private to somebody else.")
     return msgspec.structs.replace(
         principal,
         team_id=private_id,
@@ -51,6 +57,7 @@ def go_inside(principal: Principal, private_id: UUID) -> Principal:
         team_name=f"{principal.team_name} (private)",
         counts_as=uuid5(private_id, str(principal.usage_id)),
         private_id=None,
+        private_to=None,
         home=principal,
     )
 
@@ -68,17 +75,16 @@ class PrivatePlaces:
         if principal.home is not None:
             return principal
         user_id = require_private_person(principal, at)
-        private_id = principal.private_id
 
         async def make(conn: Conn) -> UUID:
             made = await repository.private_place(conn, principal.team_id, user_id, new_id=new_id())
             await announce.drop_cached(conn, principal.team_id)
             return made
 
-        if private_id is None:
-            private_id = await self._db.in_system(make)
+        if principal.private_id is None:
+            principal = msgspec.structs.replace(principal, private_id=await self._db.in_system(make), private_to=user_id)
             announce.drop_cached_here(self._notifications, principal.team_id)
-        inside = go_inside(principal, private_id)
+        inside = go_inside(principal)
         if principal.project_id is None:
             return inside
         project = await self._projects.find(principal, str(principal.project_id))
@@ -119,6 +125,7 @@ async def look_inside(conn: Conn, principal: Principal) -> AsyncGenerator[Princi
     if principal.private_id is None or principal.home is not None:
         yield None
         return
-    await repository.set_team(conn, str(principal.private_id))
-    yield go_inside(principal, principal.private_id)
+    inside = go_inside(principal)
+    await repository.set_team(conn, str(inside.team_id))
+    yield inside
     await repository.set_team(conn, str(principal.team_id))

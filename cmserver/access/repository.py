@@ -224,7 +224,7 @@ def _name_taken(name: str) -> Conflict:
 
 @query("""
     SELECT k.id, k.key_hash, k.team_id, t.name AS team_name, coalesce(p.joined_to, k.project_id) AS project_id,
-           k.actor_id, k.user_id, v.id AS private_id, k.scopes, k.revoked_at, k.expires_at,
+           k.actor_id, k.user_id, v.id AS private_id, v.private_to, k.scopes, k.revoked_at, k.expires_at,
            coalesce(k.expires_at <= now(), false) AS expired, t.archived_at AS team_archived_at,
            coalesce(k.counts_as, k.id) AS counts_as,
            k.requests_per_minute, k.events_per_month, t.requests_per_minute AS team_requests_per_minute,

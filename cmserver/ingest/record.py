@@ -15,7 +15,7 @@ from psycopg import errors
 from cmserver.access import announce, audit
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Principal, Project
-from cmserver.access.private import PrivatePlaces
+from cmserver.access.private import PrivatePlaces, go_inside
 from cmserver.base.db import Db
 from cmserver.base.errors import Issue, NotFound
 from cmserver.base.ids import new_id, request_id
@@ -169,8 +169,9 @@ class EventRecorder:
                     wanted.setdefault(external_id, set()).add(place)
         if not wanted:
             return set()
-        async with self._db.tenant(principal.private_id) as conn:
-            there = await sessions.named(conn, principal.private_id, list(wanted))
+        inside = go_inside(principal)
+        async with self._db.tenant(inside.team_id) as conn:
+            there = await sessions.named(conn, inside.team_id, list(wanted))
         return {place for name in there for place in wanted[name]}
 
     async def _record(self, principal: Principal, submissions: Sequence[EventSubmission], *, at_once: bool) -> list[RecordedEvent]:

@@ -204,7 +204,7 @@ SIZES = Query(
     Sizes,
     """
     SELECT pg_database_size(current_database()) AS database_bytes,
-           (SELECT count(*) FROM teams WHERE archived_at IS NULL) AS teams
+           (SELECT count(*) FROM teams WHERE archived_at IS NULL AND private_of IS NULL) AS teams
     """,
 )
 

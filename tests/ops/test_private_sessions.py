@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import httpx
+import msgspec
 import psycopg
 import pytest
 from psycopg import sql
 
+from cmserver.access.private import go_inside
 from cmserver.base.db import Db
+from cmserver.base.errors import Forbidden
 from cmserver.embeddings.turn_sentences import write_due_sentences
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.trace_old_turns import trace_old_turns
@@ -85,9 +89,6 @@ def rows_of_team(database: str, team_id: object, word: str = "") -> dict[str, in
 async def place_of(db: Db, who: Person) -> object:
     found = await rows(db, "SELECT id FROM teams WHERE private_to = %s", who.principal.user_id)
     return found[0]["id"]
-
-    """The two with the ids of their accounts in hand."""
-    return two
 
 
 async def of_team(client: httpx.AsyncClient, who: Person, path: str, **headers: str) -> str:
@@ -319,6 +320,24 @@ async def test_in_a_private_place_one_manages_nothing(client: httpx.AsyncClient,
     }
 
     assert {name: answered.status_code for name, answered in answers.items()} == dict.fromkeys(answers, 403)
+
+
+async def test_nobody_goes_into_anothers_place_whatever_was_read_of_their_key(
+    client: httpx.AsyncClient, two: tuple[Person, Person], db: Db
+):
+    ann, ben = two
+    await talk(client, ann, "s", f"{WORD} secret", private=True)
+    place, whose = UUID(str(await place_of(db, ann))), ann.principal.user_id
+
+    for who, given in ((ben, whose), (ben, None), (as_nobody(ben), whose), (as_nobody(ben), None)):
+        with pytest.raises(Forbidden):
+            go_inside(msgspec.structs.replace(who.principal, private_id=place, private_to=given))
+    assert go_inside(msgspec.structs.replace(ann.principal, private_id=place, private_to=whose)).team_id == place
+
+
+def as_nobody(who: Person) -> Person:
+    """The same with a key that is nobody's."""
+    return msgspec.structs.replace(who, principal=msgspec.structs.replace(who.principal, user_id=None))
 
 
 async def test_what_was_drawn_for_its_person_stays_theirs(

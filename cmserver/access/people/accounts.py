@@ -255,9 +255,11 @@ class Accounts:
     def _find_principal(self, user: User, teams: list[UserTeam], current: UserTeam) -> Principal:
         """The person in the current team, which may be their private place."""
         home = next(team for team in teams if team.team_id == (current.private_of or current.team_id))
-        private = next((team.team_id for team in teams if team.private_of == home.team_id), None)
-        principal = msgspec.structs.replace(self.person_principal(user, home), private_id=private)
-        return principal if current.private_of is None else go_inside(principal, current.team_id)
+        private = next((team for team in teams if team.private_of == home.team_id), None)
+        principal = self.person_principal(user, home)
+        if private is not None:
+            principal = msgspec.structs.replace(principal, private_id=private.team_id, private_to=private.private_to)
+        return principal if current.private_of is None else go_inside(principal)
 
     def person_principal(self, user: User, team: UserTeam) -> Principal:
         """The person in one of their teams."""

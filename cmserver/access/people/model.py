@@ -56,6 +56,7 @@ class UserTeam(msgspec.Struct, frozen=True, kw_only=True):
     events_per_month: int | None
     private_of: UUID | None = None
     """Of a private place of theirs: the team in which it is."""
+    private_to: UUID | None = None
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

@@ -194,12 +194,12 @@ async def by_reset(conn: Conn, reset_hash: str) -> model.User | None:
 
 @query("""
     SELECT coalesce(v.id, t.id) AS team_id, t.name || CASE WHEN v.id IS NULL THEN '' ELSE ' (only you)' END AS team_name,
-           m.role, t.requests_per_minute, t.events_per_month, v.private_of
+           m.role, t.requests_per_minute, t.events_per_month, v.private_of, v.private_to
       FROM team_members m JOIN teams t ON t.id = m.team_id
      CROSS JOIN LATERAL (
-           SELECT NULL::uuid AS id, NULL::uuid AS private_of
+           SELECT NULL::uuid AS id, NULL::uuid AS private_of, NULL::uuid AS private_to
             UNION ALL
-           SELECT p.id, p.private_of FROM teams p WHERE p.private_of = t.id AND p.private_to = m.account_id) v
+           SELECT p.id, p.private_of, p.private_to FROM teams p WHERE p.private_of = t.id AND p.private_to = m.account_id) v
      WHERE m.account_id = %(user_id)s AND t.archived_at IS NULL
      ORDER BY t.name, t.id, v.id NULLS FIRST
     """)

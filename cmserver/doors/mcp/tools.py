@@ -126,7 +126,8 @@ async def observation_get(call: Call, request: BatchReadIn) -> str:
     async with call.read() as conn:
         own = await read_personal_batch(conn, call.principal, [*own_numbers.values()])
         async with look_inside(conn, call.principal) as inside:
-            hidden = await read_batch(conn, inside, private) if inside and private else None
+            sees_all = call.principal.project_id is None  # a key of one project stays in it
+            hidden = await read_batch(conn, inside, private) if inside and private and sees_all else None
         others = [name for name in request.ids if name not in own_numbers and (hidden is None or name not in private)]
         batch = await read_batch(conn, call.principal, others)
         async with look_home(conn, call.principal) as home:

@@ -59,15 +59,15 @@ def created_at(manifest: Manifest) -> datetime:
 async def replay(conn: Conn, manifest: Manifest, erasures: Sequence[Erasure]) -> int:
     """Repeat the erasures, as owner of the restored database; returns how many of them found something to erase.
 
-    An id is never used twice, so what is named by one is erased whenever that was. A project whose memory was purged, and a user
-    who was removed, may have come back: those count only when the backup was made before.
+    An id is never used twice, so what is named by one is erased whenever that was. A project whose memory was purged, a user
+    who was removed, and a session that became private may have come back: those count only when the backup was made before.
     """
     return sum([await _repeat(conn, erasure) for erasure in erasures if await _is_missing(conn, manifest, erasure)])
 
 
 async def _is_missing(conn: Conn, manifest: Manifest, erasure: Erasure) -> bool:
     """Whether the backup may hold what was erased."""
-    if erasure.action not in {"memory.purged", "member.removed", "private.deleted"}:
+    if erasure.action not in {"memory.purged", "member.removed", "private.deleted", "session.deleted"}:
         return True
     if manifest.snapshot and erasure.transaction and erasure.cluster == manifest.cluster:
         return not await repository.has_seen(conn, manifest.snapshot, erasure.transaction)

@@ -110,7 +110,7 @@ class Searcher:
         """The texts of the best hits in the caller's private sessions; none for whoever has none."""
         if principal.private_id is None or principal.home is not None:
             return []
-        inside = go_inside(principal, principal.private_id)
+        inside = go_inside(principal)
         projects: list[str] | None = None
         if project_ids is not None:
             projects = []
