@@ -15,12 +15,12 @@ from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.writer import OverviewWriter
+from cmserver.models.providers.model import Answer, Completion, DraftObservation, DraftSummary, Prompt
 from cmserver.ops.backup.back_up import back_up
 from cmserver.ops.backup.journal import begin_journal
 from tests.conftest import Cast, Person, Server
-from tests.generation.tools import Scripted
+from tests.generation.tools import Scripted, completion
 from tests.ops.test_erasure import WORD
-from tests.ops.test_erasure import with_the_word as answer_with_the_word
 from tests.ops.test_erasure_journal import bring_back, dump_of, value
 from tests.ops.test_leaving import leave
 from tests.ops.test_private_sessions import PRIVATE, PROJECT, place_of, rows_of_team, talk, work
@@ -168,7 +168,7 @@ async def test_an_overview_and_what_the_steward_drew_are_made_anew_without_it(
     ann, ben = two
     await talk(client, ben, "b", "lamp")
     await talk(client, ann, "s", f"{WORD} secret")
-    await work(db, notifier, ann, Scripted(answer_with_the_word))
+    await work(db, notifier, ann, Scripted(repeat_the_word))
     await make_due_overviews(db, OverviewWriter(db, Settings(data_dir=Path())))
     await act(client, ann, "POST", f"/v1/projects/{PROJECT}/overview", {})
     await derive(db, ann)
@@ -182,6 +182,15 @@ async def test_an_overview_and_what_the_steward_drew_are_made_anew_without_it(
     await make_due_overviews(db, OverviewWriter(db, Settings(data_dir=Path())))
     assert rows_of_team(database, ann.team_id, WORD) == {}
     assert WORD in str(await of_place(client, ann, "/v1/entities"))
+
+
+def repeat_the_word(prompt: Prompt) -> Completion:
+    """Says the word where the prompt has it."""
+    word = WORD if WORD in str(prompt) else "lamp"
+    if prompt.kind == "summary":
+        return completion(Answer(summary=DraftSummary(request=f"{word}s", completed=f"{word}s")))
+    drafts = [DraftObservation(title=f"A `{word}_queue`", facts=[f"{word} fact"], events=[tag]) for tag in prompt.tags]
+    return completion(Answer(observations=drafts))
 
 
 async def of_place(client: httpx.AsyncClient, who: Person, path: str) -> object:
