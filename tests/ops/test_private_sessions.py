@@ -19,7 +19,7 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.trace_old_turns import trace_old_turns
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.models.providers.model import Rules
-from tests.conftest import Cast, Person
+from tests.conftest import Cast, Person, bound_to
 from tests.generation.tools import Outbox, Scripted
 from tests.ops.test_erasure import WORD, tables_with, with_the_word
 from tests.personal.people import make_two
@@ -338,6 +338,27 @@ async def test_nobody_goes_into_anothers_place_whatever_was_read_of_their_key(
 def as_nobody(who: Person) -> Person:
     """The same with a key that is nobody's."""
     return msgspec.structs.replace(who, principal=msgspec.structs.replace(who.principal, user_id=None))
+
+
+async def test_a_key_of_another_project_reads_nothing_private_by_its_number(
+    client: httpx.AsyncClient, two: tuple[Person, Person], db: Db, notifier: JobNotifier
+):
+    ann, _ = two
+    await talk(client, ann, "s", f"{WORD} secret", private=True)
+    await work(db, notifier, ann)
+    place = await place_of(db, ann)
+    number = (await rows(db, "SELECT max(number) AS number FROM observations WHERE team_id = %s", place))[0]["number"]
+    bound = await bound_to(db, ann, "github.com/acme/elsewhere")
+    async with db.system() as conn:
+        await conn.execute("UPDATE api_keys SET user_id = %s WHERE id = %s", [ann.principal.user_id, bound.principal.key_id])
+
+    params = {"name": "observation_get", "arguments": {"ids": [number]}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    sent = {"Host": "localhost", "Accept": "application/json"}
+    told = {who.key: (await client.post("/mcp", json=call, headers=sent | who.headers)).text for who in (ann, bound)}
+
+    assert (WORD in told[ann.key], WORD in told[bound.key]) == (True, False)
+    assert (await client.get(f"/v1/observations/{number}", headers=bound.headers)).status_code == 404
 
 
 async def test_what_was_drawn_for_its_person_stays_theirs(
