@@ -29,7 +29,7 @@ headers() {
         CLAUDE_PROJECT_DIR=$was
         [ "$was" != "${CLAUDE_PLUGIN_ROOT:-}" ] && [ "$was" != "${CLAUDE_CONFIG_DIR:-${HOME:-}/.claude}" ] || CLAUDE_PROJECT_DIR=''
     fi
-    value=''
+    value='' private=''
     # shellcheck disable=SC2154  # `hook` has set it
     case $CLAUDE_PROJECT_DIR in
         /?* | [A-Za-z]:[/\\]*)
@@ -39,12 +39,12 @@ headers() {
                 find_project
                 value=''
                 is_excluded || { find_called && header X-Cmserver-Project "$called"; }
-                hidden=''
-                ! is_private || hidden=', "X-Cmserver-Private": "1"'
             fi
             ;;
     esac
+    hidden=''
+    ! is_private || hidden=', "X-Cmserver-Private": "1"'
     text=''
     [ -z "$value" ] || json_bytes "$value"
-    print_line "{\"Authorization\": $authorization${text:+, \"X-Cmserver-Project\": $text}${hidden:-}}"
+    print_line "{\"Authorization\": $authorization${text:+, \"X-Cmserver-Project\": $text}$hidden}"
 }

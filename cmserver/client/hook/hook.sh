@@ -707,7 +707,9 @@ case ${1:-} in
         find_project
         { [ -z "$misread" ] && ! is_excluded; } || named='' remote='' root=''
         find_called
-        exec python3 -I -S send.py mcp "$url" "$called"
+        hidden=''
+        ! is_private || hidden=1
+        exec python3 -I -S send.py mcp "$url" "$called" "$hidden"
         ;;
     headers)
         . ./project.sh

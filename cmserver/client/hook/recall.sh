@@ -48,7 +48,8 @@ private() {
     find_start
     find_project 2>/dev/null
     [ -z "$misread" ] || complain "$misread."
-    json "$root"
+    as_agent_says "$root"
+    json "$text"
     printf '{"private":%s,"folder":%s}' "$is" "$text" | get POST /v1/sessions/newest/private - || exit 1
 }
 
