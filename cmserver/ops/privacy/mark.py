@@ -6,6 +6,8 @@ all that was derived of it, as a session that is deleted.
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import msgspec
 from psycopg import errors
 
@@ -56,19 +58,16 @@ class PrivateSessions:
         """
         home = principal.at_home
         user_id = require_private_person(home, "$.private")
-        inside = await self._places.enter(home)
-        there = await self._find(inside, name)
+        there = await self._find_inside(home, name)
         if there is not None:
             return SessionPrivacy(session=there, is_private=True, told=told_before(there))
-        session, project = await self._find_here(home, name)
+        session, project = await self._find_here(home, name, user_id)
+        inside = await self._places.enter(home)
         into = await self._places.find_project(inside, project)
 
         async def act(conn: Conn) -> SessionPrivacy:
             await self._lock(conn, home, session)
-            if not await repository.is_of_person(conn, home.team_id, session.id, user_id):
-                raise Conflict(_NOT_YOURS)
-            if await repository.others_wrote(conn, home.team_id, session.id, home.actor_id):
-                raise Conflict("Somebody else has written in this session, too: it cannot become one person's.")
+            await _require_own(conn, home, session.id, user_id)
             told = await repository.told(conn, home.team_id, session.id)
             derived = await observations.derived_from(conn, home.team_id, session_id=session.id)
             await _give(conn, home, session, inside, into)
@@ -85,10 +84,10 @@ class PrivateSessions:
         """Give a private session of the caller's to the team; one that the team reads stays as it is."""
         home = principal.at_home
         require_private_person(home, "$.private")
-        inside = await self._places.enter(home)
-        session = await self._find(inside, name)
+        session = await self._find_inside(home, name)
         if session is None:
             return SessionPrivacy(session=(await self._find_here(home, name))[0], is_private=False)
+        inside = await self._places.enter(home)
         async with self._db.tenant(inside.team_id) as conn:
             held = await access.project(conn, inside.team_id, session.project_id)
         if held is None:
@@ -109,6 +108,8 @@ class PrivateSessions:
         """The id of the newest session that the caller's key began, in that folder of their agent; NotFound when there is none."""
         home = principal.at_home
         require_private_person(home, "$.id")
+        if is_private and home.private_id is None:
+            raise NotFound(NO_SUCH)
         there = await self._places.enter(home) if is_private else home
         async with self._db.tenant(there.team_id) as conn:
             found = await sessions.newest_of(conn, there.team_id, home.actor_id, folder)
@@ -116,16 +117,23 @@ class PrivateSessions:
             raise NotFound(NO_SUCH)
         return str(found.id)
 
-    async def _find(self, inside: Principal, name: str) -> Session | None:
+    async def _find_inside(self, home: Principal, name: str) -> Session | None:
+        """The person's private session of that name. No place is made for whoever has none."""
+        if home.private_id is None:
+            return None
+        inside = await self._places.enter(home)
         async with self._db.tenant(inside.team_id) as conn:
             try:
                 return await find_session(conn, inside, name)
             except NotFound:
                 return None
 
-    async def _find_here(self, home: Principal, name: str) -> tuple[Session, Project]:
+    async def _find_here(self, home: Principal, name: str, user_id: UUID | None = None) -> tuple[Session, Project]:
+        """The team's session and its project. Conflict where it must be a person's own and is not, before anything is made."""
         async with self._db.tenant(home.team_id) as conn:
             session = await find_session(conn, home, name)
+            if user_id is not None:
+                await _require_own(conn, home, session.id, user_id)
             project = await access.project(conn, home.team_id, session.project_id, archived=True)
         if project is None:
             raise NotFound(NO_SUCH)
@@ -141,6 +149,14 @@ class PrivateSessions:
     async def _tell(self, conn: Conn) -> None:
         await announce.forget_sessions(conn, self._notifications)
         await announce.notify_stream(conn)
+
+
+async def _require_own(conn: Conn, home: Principal, session_id: UUID, user_id: UUID) -> None:
+    """Conflict unless the session is the person's alone."""
+    if not await repository.is_of_person(conn, home.team_id, session_id, user_id):
+        raise Conflict(_NOT_YOURS)
+    if await repository.others_wrote(conn, home.team_id, session_id, home.actor_id):
+        raise Conflict("Somebody else has written in this session, too: it cannot become one person's.")
 
 
 async def _give(conn: Conn, holder: Principal, session: Session, receiver: Principal, into: Project) -> None:
