@@ -71,7 +71,7 @@ async def list_observations(
     rows = await repository.newest(conn, principal.team_id, wanted, limit=limit + 1, before=before, before_id=before_id)
     page, next_cursor = paging.page(rows, limit, lambda observation: (observation.created_at, observation.id))
     await audit_read(conn, principal, wanted.project_id, "list", page)
-    return page, next_cursor
+    return principal.named(page), next_cursor
 
 
 async def list_closed(
@@ -80,7 +80,7 @@ async def list_closed(
     """What was done or dropped since then in the project, or in the team without one, the last first."""
     rows = await repository.closed_since(conn, principal.team_id, project_id, since, limit)
     await audit_read(conn, principal, project_id, "list", rows)
-    return rows
+    return principal.named(rows)
 
 
 async def read_observation(conn: Conn, principal: Principal, name: str) -> tuple[Observation, list[ObservationSource]]:
@@ -106,7 +106,7 @@ async def read_batch(conn: Conn, principal: Principal, names: Sequence[int | str
     rows += await repository.by_ids(conn, principal.team_id, list(ids))
     by_key: dict[int | UUID | None, Observation] = {}
     sees_shared = await sees_shared_observations(conn, principal)
-    for row in rows:
+    for row in principal.named(rows):
         if may_read(principal, row, sees_shared=sees_shared):
             by_key |= {row.number: row, row.id: row}
     observations = list({by_key[key].id: by_key[key] for key in keys.values() if key in by_key}.values())
@@ -151,7 +151,7 @@ async def find_any_observation(conn: Conn, principal: Principal, name: str) -> O
         named = parse_name(name)
         turn = (await find_turns(conn, principal, [named])).get(named) if named is not None and observation is None else None
         raise NotFound(f"#{turn.number} is a turn: GET /v1/turns/{turn.number} reads it." if turn else NO_SUCH)
-    return observation
+    return principal.named([observation])[0]
 
 
 async def read_summary(conn: Conn, principal: Principal, session: Session) -> Observation:
@@ -161,14 +161,14 @@ async def read_summary(conn: Conn, principal: Principal, session: Session) -> Ob
     if not summaries:
         raise NotFound(NO_SUMMARY)
     await audit_read(conn, principal, session.project_id, "get", summaries)
-    return summaries[0]
+    return principal.named(summaries)[0]
 
 
 async def list_summaries(conn: Conn, principal: Principal, sessions: Sequence[Session]) -> dict[UUID, Observation]:
     """The newest summary of each of the sessions that has one, by the session."""
     rows = await repository.summaries_of_sessions(conn, principal.team_id, {session.id: session.project_id for session in sessions})
     await audit_read(conn, principal, principal.project_id, "list", rows)
-    return {row.server_session_id: row for row in rows if row.server_session_id}
+    return {row.server_session_id: row for row in principal.named(rows) if row.server_session_id}
 
 
 async def read_event_observations(
@@ -178,7 +178,7 @@ async def read_event_observations(
     observations = await repository.of_event(conn, principal.team_id, event_id)
     links = {link.observation_id: link for link in await repository.links_of_event(conn, principal.team_id, event_id)}
     await audit_read(conn, principal, project_id, "event", observations)
-    return [(observation, links[observation.id]) for observation in observations if observation.id in links]
+    return [(observation, links[observation.id]) for observation in principal.named(observations) if observation.id in links]
 
 
 async def audit_read(

@@ -131,7 +131,7 @@ async def post_search(request: Request) -> Response:
     result = await dependency(request, Searcher).search(principal, body, full=full)
     if as_text:
         remarks = render_remarks(result.page)
-        lines = [*result.texts, *(f"{personal_line(row)}\n" for row in result.personal), *result.private]
+        lines = [*result.texts, *(f"{personal_line(personal_out(row))}\n" for row in result.personal), *result.private]
         return PlainTextResponse((fence(lines) if lines else "Nothing fits.\n") + (remarks and f"{remarks}\n"))
     page, explain = result.page, body.explain
     hits = [(hit, hit.observation) for hit in page.hits if hit.observation]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -42,6 +43,8 @@ from cmserver.sessions.ledger import repository as ledger
 from cmserver.sessions.read import NO_SUCH, find_session
 from cmserver.sessions.turns import repository as turns_repository
 from cmserver.sessions.turns.sentences import repository as sentences
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 # How many rows of each kind are looked at, and for how many files: none of it grows with the project.
 _NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES, _TURNS, _POINTING, _AGENTS = 300, 100, 50, 100, 40, 20, 120, 40, 60
@@ -87,7 +90,7 @@ async def build_context(
 
 async def _list_yours(conn: Conn, principal: Principal, request: ContextRequest, budget: ContextBudget) -> list[str]:
     """The lines of what is the person's alone, rules first; of a session that goes on what is new to it."""
-    if principal.user_id is None:
+    if principal.user_id is None or request.without_yours:
         return []
     rows = await personal.newest(conn, principal.team_id, principal.user_id, state="holds", limit=_PERSONAL)
     if request.reason == "resume" and request.session_id is not None:
@@ -121,11 +124,12 @@ async def render_requested_context(
     reader: str | None = None,
     at: str = "$.project",
     project_count: int = 1,
+    without_yours: bool = False,
 ) -> Context:
     """The index that a request of the API or an MCP tool asks for. Raises Invalid or NotFound.
 
     `reader` is how the agent reads more, see ContextRequest; `at` is the path of the field that names the project. One of several
-    projects has its share of the tokens.
+    projects has its share of the tokens, and `without_yours` leaves out what is the person's alone.
     """
     session = None
     if query.session:
@@ -144,6 +148,7 @@ async def render_requested_context(
         platform=session.platform_source if session else None,
         changed_files=[path for path in (query.changed_files or "").split(",") if path][:MAX_CHANGED_FILES],
         is_preview=query.explain or session is None,
+        without_yours=without_yours,
         reader=reader,
     )
     async with db.tenant(principal.team_id, principal.user_id) as conn:
@@ -160,6 +165,14 @@ async def _open(conn: Conn, team_id: UUID, project_id: UUID, request: ContextReq
     overview = await overviews.of_project(conn, team_id, project_id)
     opening = overview.opening if overview else []
     return opening if estimate_tokens("\n".join(opening)) <= budget.tokens // _OPENING_SHARE else []
+
+
+def _name_others(principal: Principal, rows: Iterable[T]) -> list[T]:
+    """The rows, of which what is another one's has their name, and the caller's own has none."""
+    return [
+        msgspec.structs.replace(row, actor_id=None) if getattr(row, "actor_id", None) == principal.actor_id else row
+        for row in principal.named(rows)
+    ]
 
 
 async def _gather(
@@ -189,7 +202,7 @@ async def _gather(
         shown_numbers = await receipts.shown_numbers(conn, team_id, session_id)
         since = await receipts.last_index_at(conn, team_id, session_id) if reason == "resume" else None
     rows = list({row.number: row for row in [*newest, *shared, *summaries, *touching, *own]}.values())
-    rows = [msgspec.structs.replace(row, actor_id=None) if row.actor_id == principal.actor_id else row for row in rows]
+    rows = _name_others(principal, rows)
     if budget.summaries == 0:
         rows = [row for row in rows if row.kind != "summary"]
     if reason == "resume":  # its own work stands in its transcript
@@ -197,7 +210,7 @@ async def _gather(
         turns = [turn for turn in turns if turn.server_session_id != session_id and (since is None or turn.created_at > since)]
     elif reason != "compact" and session_id is not None:
         turns = [turn for turn in turns if turn.server_session_id != session_id or turn.ended_at is not None]
-    turns = [msgspec.structs.replace(turn, actor_id=None) if turn.actor_id == principal.actor_id else turn for turn in turns]
+    turns = _name_others(principal, turns)
     summary = _latest_summary(rows, newest, project_id, request, budget)
     of_rows = {row.turn_number for row in rows if row.turn_number is not None and section_of(row) is not None}
     pointing = [turn.number for place, turn in enumerate(turns) if place < _POINTING or turn.number in of_rows]

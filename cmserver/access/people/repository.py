@@ -9,7 +9,7 @@ from uuid import UUID
 
 from psycopg import errors
 
-from cmserver.access.model import Role
+from cmserver.access.model import FORMER_NAMES, Role
 from cmserver.access.people import model
 from cmserver.base.errors import Conflict
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
@@ -192,9 +192,10 @@ async def by_reset(conn: Conn, reset_hash: str) -> model.User | None:
     ...
 
 
-@query("""
+@query(f"""
     SELECT coalesce(v.id, t.id) AS team_id, t.name || CASE WHEN v.id IS NULL THEN '' ELSE ' (only you)' END AS team_name,
-           m.role, t.requests_per_minute, t.events_per_month, v.private_of, v.private_to
+           m.role, t.requests_per_minute, t.events_per_month, v.private_of, v.private_to,
+           {FORMER_NAMES} AS names
       FROM team_members m JOIN teams t ON t.id = m.team_id
      CROSS JOIN LATERAL (
            SELECT NULL::uuid AS id, NULL::uuid AS private_of, NULL::uuid AS private_to

@@ -28,8 +28,10 @@ from cmserver.observations.read import read_batch
 from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.wire import BatchReadIn, CorrectionIn, ObservationIn
 from cmserver.observations.write import correct
-from cmserver.personal.keep import parse_personal_name, read_personal_batch, write_personal
+from cmserver.personal.keep import read_personal_batch, write_personal
+from cmserver.personal.model import parse_personal_name
 from cmserver.personal.plain import personal_line, render_personal
+from cmserver.personal.wire import personal_out
 from cmserver.recall.search.model import OBSERVATION_KINDS
 from cmserver.recall.search.searcher import Searcher, SearchResult
 from cmserver.recall.search.wire import ContextIn, SearchIn, render_remarks
@@ -96,7 +98,7 @@ def render_hits(
     """A page of hits without its first `skip`. `next_page` tells the model how to get the next one, when there is one."""
     hits = list(zip(result.page.hits, result.texts, strict=True))[skip:]
     remarks = render_remarks(result.page)
-    own = [*(f"{personal_line(row)}\n" for row in result.personal), *result.private] if skip == 0 else []
+    own = [*(f"{personal_line(personal_out(row))}\n" for row in result.personal), *result.private] if skip == 0 else []
     if not hits:
         return fence(own) + remarks if own else f"Nothing fits. {remarks}".rstrip()
     if order is not None:
@@ -143,8 +145,12 @@ async def observation_get(call: Call, request: BatchReadIn) -> str:
     known = {row.number for row in own}
     missing_names = [*batch.missing, *(name for name, number in own_numbers.items() if number not in known)]
     missing = f"There is no observation {', '.join(map(str, missing_names))}." if missing_names else ""
-    found = render_observations(batch.observations) if batch.observations else ""
-    return found + (render_turns(batch.turns) if batch.turns else "") + (render_personal(own) if own else "") + missing
+    parts = [
+        render_observations(batch.observations) if batch.observations else "",
+        render_turns(batch.turns) if batch.turns else "",
+        render_personal(map(personal_out, own)) if own else "",
+    ]
+    return "".join([*parts, missing])
 
 
 async def observation_why(call: Call, given: WhyIn) -> str:
@@ -171,7 +177,7 @@ async def observation_add(call: Call, observation: ObservationIn) -> str:
     if observation.scope == "user":
         own = msgspec.structs.replace(observation, project_id=None)  # which the client may have named for its folder
         kept, is_new = await write_personal(call.dependency(Db), call.principal, own, size_bytes=call.size_bytes)
-        return f"{_ACTIONS['created' if is_new else 'repeated']}\n{fence([personal_line(kept), chr(10)])}"
+        return f"{_ACTIONS['created' if is_new else 'repeated']}\n{fence([personal_line(personal_out(kept)), chr(10)])}"
     (result,) = await store_observations(
         call.dependency(Db),
         call.dependency(Projects),

@@ -91,6 +91,9 @@ class Searcher:
             hits = await name_changes(conn, principal.team_id, hits)
             if request.order == "relevance" and find_time_cue(query.query, datetime.now(UTC)) is None:
                 hits = put_later_first(hits)
+            if principal.names:
+                sources = principal.named([hit.source for hit in hits])
+                hits = [msgspec.structs.replace(hit, source=source) for hit, source in zip(hits, sources, strict=True)]
             page = msgspec.structs.replace(page, hits=hits)
             await _audit(conn, principal, project_ids, page, via="search.full" if full else "search")
             searched = set[UUID]() if project_ids and len(project_ids) == 1 else {hit.source.project_id for hit in page.hits}

@@ -131,7 +131,7 @@ async def _read_at(
     entries = [*before, *([anchor] if anchor else []), *sorted(later, key=_sort_key)[: span.after]]
     await audit_read(conn, principal, project_id, via, [entry for entry in entries if isinstance(entry, Observation)])
     await audit_prompt_read(conn, principal, project_id, sum(isinstance(entry, TimedTurn) for entry in entries))
-    return Timeline(at=position.at, anchor=anchor, entries=entries)
+    return Timeline(at=position.at, anchor=anchor, entries=principal.named(entries))
 
 
 def _sort_key(entry: Observation | TimedTurn) -> tuple[datetime, bool, UUID]:

@@ -19,6 +19,7 @@ from cmserver.base.text import Text
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages import memory
 from cmserver.doors.web.pages.memory import TYPES as TYPE_OPTIONS
+from cmserver.doors.web.pages.mine import shown_own
 from cmserver.doors.web.visit import Visit
 from cmserver.observations.model import TYPES, Observation, ObservationFilter, ObservationState, Scope
 from cmserver.observations.plain import one_line, turn_kind
@@ -99,6 +100,7 @@ async def get_observations(visit: Visit) -> Response:
         title=f"{words[:60]} \u2013 observations" if words else "Observations",
         rows=rows,
         result=result,
+        yours=[*map(shown_own, result.personal)] if result else [],
         is_doubtful=result is not None and is_doubtful(result.page.confidence),
         projects=projects,
         session=session,
