@@ -244,6 +244,8 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
     project_id: UUID | None
     actor_id: str
     user_id: UUID | None
+    private_id: UUID | None
+    private_to: UUID | None
     names: dict[str, str]
     scopes: list[str]
     revoked_at: datetime | None
@@ -289,6 +291,12 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = NO_LIMITS
     counts_as: UUID | None = None
     """What its usage is counted for, if not the key itself: the first of rotated keys, a person in this team, or all guests."""
+    private_id: UUID | None = None
+    """The person's private place in the team, if they have one: it is a team of theirs alone."""
+    private_to: UUID | None = None
+    """Whose that place is, as it says itself."""
+    home: Principal | None = None
+    """Of somebody in their private place: who they are in their team."""
 
     @property
     def usage_id(self) -> UUID | None:
@@ -299,6 +307,11 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         if usage_id is None:
             raise ValueError(f"A principal of kind {self.kind} must be counted: set key_id or counts_as")
         return usage_id
+
+    @property
+    def at_home(self) -> Principal:
+        """The caller in their team, wherever they are."""
+        return self.home or self
 
     def sees(self, project_id: UUID | None) -> bool:
         """Whether the key may see the project; None stands for what belongs to the whole team."""

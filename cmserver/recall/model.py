@@ -205,6 +205,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Of what a prompt or a file is told; an index has its lines."""
     tokens: int
     index: Index | None = None
+    knows_nothing: bool = False
+    """Whether the project has no memory yet, which is all that it says."""
 
 
 class NewReceipt(msgspec.Struct, frozen=True, kw_only=True):

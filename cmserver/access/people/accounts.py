@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from uuid import UUID, uuid5
 
+import msgspec
+
 from cmserver.access import audit
 from cmserver.access import repository as access
 from cmserver.access.authenticate import find_refusal, key_principal
@@ -20,6 +22,7 @@ from cmserver.access.people.attempts import ACCOUNT, ADDRESS, ONE, SignInAttempt
 from cmserver.access.people.manage import ROLES
 from cmserver.access.people.model import Client, Invitation, Login, StoredPassword, User, UserTeam, WebSession
 from cmserver.access.people.passwords import KNOWN, Passwords, hash_token, new_token
+from cmserver.access.private import go_inside
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Forbidden, NotFound, Unauthenticated
 from cmserver.base.http.address import network_of
@@ -235,7 +238,7 @@ class Accounts:
                 return None
             teams = await repository.teams_of(conn, user.id)
             current = next((team for team in teams if team.team_id == session.current_team_id), teams[0] if teams else None)
-            principal = self.person_principal(user, current) if current else None
+            principal = self._find_principal(user, teams, current) if current else None
             return self._signed_in(session, token, user, teams, principal)
 
         return await self.run(find)
@@ -249,6 +252,15 @@ class Accounts:
         if scope:
             await self._meter.denials.require(principal, scope)
         return principal
+
+    def _find_principal(self, user: User, teams: list[UserTeam], current: UserTeam) -> Principal:
+        """The person in the current team, which may be their private place."""
+        home = next(team for team in teams if team.team_id == (current.private_of or current.team_id))
+        private = next((team for team in teams if team.private_of == home.team_id), None)
+        principal = self.person_principal(user, home)
+        if private is not None:
+            principal = msgspec.structs.replace(principal, private_id=private.team_id, private_to=private.private_to)
+        return principal if current.private_of is None else go_inside(principal)
 
     def person_principal(self, user: User, team: UserTeam) -> Principal:
         """The person in one of their teams."""
