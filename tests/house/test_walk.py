@@ -127,7 +127,9 @@ SHOWS_ISOLATED = {
     **dict.fromkeys(["GET /v1/usage", "GET /v1/budgets"], "whoever pays sees what for"),
     "GET /v1/audit": "it tells who did what, without a text",
     "GET /sessions/{sessionDbId}/status": "it names a session",
-    **dict.fromkeys(["GET /v1/personal-observations", "GET /v1/context"], "what is hers alone is of no project"),
+    **dict.fromkeys(
+        ["GET /v1/personal-observations", "GET /v1/personal-memory", "GET /v1/context"], "what is hers alone is of no project"
+    ),
 }
 """Lists of the team that name an isolated project, and why."""
 
