@@ -32,7 +32,7 @@ _DUMP_NICENESS = 10
 _RESTRICTS = {major: (major, minor) for major, minor in ((13, 22), (14, 19), (15, 14), (16, 10), (17, 6))}
 """The first minor versions of August 2025 that know `\\restrict`; 18 always does."""
 _SCHEMAS = ("--schema=public", "--schema=cmserver_past")
-"""What is dumped. The second one is not there before migration 0013."""
+"""What is dumped. The second one is not there before migration 0014."""
 _PROGRAMS = ("pg_dump", "pg_restore", "psql")
 # From 17 on pg_restore sets this, which older servers do not know.
 _UNKNOWN_TO_OLDER = re.compile(rb"^SET transaction_timeout = ")

@@ -121,7 +121,8 @@ async def test_what_they_gave_the_team_stands_as_a_former_members_where_they_say
 ):
     ann, ben = two
     await live(client, db, notifier, ann)
-    await talk(client, ben, "b", "chair")
+    await talk(client, ben, "b", "chair")  # and is told of ann's work, by her name
+    told = await rows(db, "SELECT text FROM context_injections WHERE strpos(text, 'ann') > 0")
     await leave(client, db, ann, cast.alice)
     assert ann.principal.user_id is not None
 
@@ -132,6 +133,8 @@ async def test_what_they_gave_the_team_stands_as_a_former_members_where_they_say
     for table in ("server_sessions", "turns"):
         names = await rows(db, f"SELECT actor_id FROM {table} ORDER BY 1")  # pyright: ignore[reportArgumentType] - of ours
         assert [row["actor_id"] for row in names] == ["a former member", "ben"]
+    assert told
+    assert await rows(db, "SELECT text FROM context_injections WHERE strpos(text, 'ann') > 0") == []
 
 
 async def test_an_owner_erases_private_sessions_and_learns_nothing(

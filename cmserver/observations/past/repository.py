@@ -10,7 +10,7 @@ from cmserver.base.sql import Conn, Query, RowCount, query, unprepared_query
 from cmserver.observations.past.model import Clock
 
 OWNS = {"past_values"}
-"""Triggers write it (migration 0013), whoever changes a row."""
+"""Triggers write it (migration 0014), whoever changes a row."""
 
 # A function before pg_catalog, too: now() is the moment.
 ENTER = Query(

@@ -536,3 +536,16 @@ COMMENT ON FUNCTION observations_as_of IS 'The observations that held at the mom
 CREATE FUNCTION observations_known_at(t timestamptz) RETURNS SETOF cmserver_past.observations LANGUAGE sql
     BEGIN ATOMIC SELECT * FROM observations_at('infinity', t); END;
 COMMENT ON FUNCTION observations_known_at IS 'The observations as they were known at the moment: what would have been shown then.';
+
+-- ---- What somebody gave a team stays, under another name, as before; receipts that name them keep their numbers alone
+CREATE OR REPLACE FUNCTION rename_actor(team uuid, names text[], new_name text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE server_sessions SET actor_id = new_name WHERE team_id = team AND actor_id = ANY(names);
+    UPDATE turns SET actor_id = new_name WHERE team_id = team AND actor_id = ANY(names);
+    UPDATE observations SET actor_id = new_name WHERE team_id = team AND actor_id = ANY(names);
+    UPDATE observation_versions SET performed_by = new_name WHERE team_id = team AND performed_by = ANY(names);
+    UPDATE observation_generation_jobs SET actor_id = new_name WHERE team_id = team AND actor_id = ANY(names);
+    UPDATE consolidation_suggestions SET resolved_by = new_name WHERE team_id = team AND resolved_by = ANY(names);
+    UPDATE context_injections c SET text = NULL, text_hash = NULL
+     WHERE c.team_id = team AND EXISTS (SELECT FROM unnest(names) n WHERE strpos(c.text, n) > 0);
+END $$;
