@@ -36,7 +36,10 @@ def require_private_person(principal: Principal, at: str) -> UUID:
     """The person who asks; NoPerson for a key that is nobody's."""
     if principal.user_id is None:
         message = "This key belongs to no person, so nobody could read what is private to it"
-        how = "Sign in to the web interface and make a key there, or bind this one to you on your profile page."
+        how = (
+            "Sign in to the web interface and make a key there, or bind this one to you on your profile page. "
+            "A key that hooks use is made anew by cmserver connect, with one that is yours."
+        )
         raise NoPerson(f"{message}. Nothing was kept. {how}", [Issue(at, message)])
     return principal.user_id
 

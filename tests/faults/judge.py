@@ -37,10 +37,10 @@ _OPEN_JOBS = """
       FROM observation_generation_jobs j FULL JOIN generation_lanes l ON l.lane = j.lane
      WHERE j.status IN ('queued', 'processing') OR l.worker_id IS NOT NULL LIMIT 5
 """
-# What waits for a time only (a back-off, a pause) is in hand; the storm does not wait for it.
+# What waits for a time only is in hand, and the storm does not wait for it: a back-off, a pause, the hour that PostgreSQL was ahead.
 _LET_TIME_PASS = """
     UPDATE generation_lanes SET held_until = NULL, held_reason = NULL, held_for = NULL, due_at = now()
-     WHERE held_until IS NOT NULL AND worker_id IS NULL RETURNING lane
+     WHERE (held_until IS NOT NULL OR due_at > now() + interval '30 minutes') AND worker_id IS NULL RETURNING lane
 """
 _EVENTS = """
     SELECT s.content_session_id AS session, e.source_event_id AS name, e.event_type, e.payload ->> 'tool_use_id' AS tool_use_id,

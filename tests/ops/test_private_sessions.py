@@ -136,11 +136,17 @@ async def test_a_session_goes_on_where_it_is_private_whatever_the_client_says(
 async def test_a_key_that_is_nobodys_makes_no_private_session_and_stores_nothing(
     client: httpx.AsyncClient, cast: Cast, database: str
 ):
-    refused = await hook(client, cast.alice, "s", "SessionStart", 403, private=True, source="startup")
+    told = await hook(client, cast.alice, "s", "SessionStart", private=True, source="startup")
+    silent = await hook(client, cast.alice, "s", "UserPromptSubmit", private=True, prompt=WORD)
+    late = {**PRIVATE, "X-Cmserver-Late": "1"}
+    body = {"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": WORD}
+    refused = await client.post("/v1/hooks/claude-code", json=body, headers={**cast.alice.headers, **late})
     marked = await client.post("/v1/sessions/s/private", json={}, headers=cast.alice.headers)
 
-    assert (refused["error"], marked.status_code, marked.json()["error"]) == ("NO_PERSON", 403, "NO_PERSON")
-    assert "Nothing was kept" in refused["message"]
+    assert told.keys() == {"systemMessage"}
+    assert "Nothing was kept" in told["systemMessage"]
+    assert silent == {}
+    assert [(one.status_code, one.json()["error"]) for one in (refused, marked)] == [(409, "NO_PERSON"), (403, "NO_PERSON")]
     assert "server_sessions" not in rows_of_team(database, cast.alice.team_id)
 
 

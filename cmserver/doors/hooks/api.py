@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access.model import Principal
-from cmserver.base.errors import Forbidden, NotFound, Unauthenticated
+from cmserver.base.errors import Conflict, Forbidden, NoPerson, NotFound, Unauthenticated
 from cmserver.base.http.operation import post
 from cmserver.base.http.wire import STATUS, answer, caller, dependency, read_leniently, read_sized
 from cmserver.base.ids import from_epoch_ms, named_id, request_id
@@ -36,12 +36,10 @@ async def post_hook(request: Request) -> Response:
     adapter = ADAPTERS.get(request.path_params["client"])
     try:
         principal = await caller(request, Principal)
+    except NoPerson as error:
+        return await _keep_nothing(request, adapter, error)
     except (Unauthenticated, Forbidden) as error:
-        # Hooks that call curl do not see the status: the body makes a wrong key visible to the user.
-        status, name = STATUS[type(error)]
-        refusal = {"error": name, "message": str(error), "requestId": request_id()}
-        output = render_output(adapter, None, HookReply(message=f"cmserver: {error}")) if adapter else HookOutput()
-        return answer({**refusal, **msgspec.to_builtins(output)}, status)
+        return _refuse(adapter, error, STATUS[type(error)][0])
     if adapter is None:
         raise NotFound(f"Unknown agent. Known agents: {', '.join(sorted(ADAPTERS))}.")
     payload, size_bytes = await read_leniently(request)
@@ -90,6 +88,26 @@ def render_output(adapter: Adapter, call: HookCall | None, reply: HookReply) -> 
     if reply.context and call.name in adapter.context_hooks:
         specific = SpecificOutput(hook_event_name=call.name, additional_context=reply.context)
     return HookOutput(hook_specific_output=specific, system_message=message)
+
+
+async def _keep_nothing(request: Request, adapter: Adapter | None, error: NoPerson) -> Response:
+    """Answer a call of a private session whose key is nobody's. It is told so at its start.
+
+    The key is right, so nothing waits for another one: what comes late, of which nobody hears, is refused with 409 and counted there.
+    """
+    headers = _read_headers(request)
+    if adapter is None or headers.is_late:
+        return _refuse(adapter, error, STATUS[Conflict][0])
+    payload, _ = await read_leniently(request)
+    call = adapter.parse(payload, None)
+    return answer(render_output(adapter, call, HookReply(message=f"cmserver: {error}" if call.moment == "start" else None)))
+
+
+def _refuse(adapter: Adapter | None, error: Unauthenticated | Forbidden, status: int) -> Response:
+    """The refusal as the agent's output, too: hooks that call curl do not see the status."""
+    refusal = {"error": STATUS[type(error)][1], "message": str(error), "requestId": request_id()}
+    output = render_output(adapter, None, HookReply(message=f"cmserver: {error}")) if adapter else HookOutput()
+    return answer({**refusal, **msgspec.to_builtins(output)}, status)
 
 
 def _read_headers(request: Request) -> HookHeaders:
