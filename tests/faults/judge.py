@@ -37,7 +37,7 @@ _OPEN_JOBS = """
       FROM observation_generation_jobs j FULL JOIN generation_lanes l ON l.lane = j.lane
      WHERE j.status IN ('queued', 'processing') OR l.worker_id IS NOT NULL LIMIT 5
 """
-# What waits for a time only is in hand, and the storm does not wait for it: a back-off, a pause, the hour that PostgreSQL was ahead.
+# What waits for a time only is in hand, no storm waits for it: a back-off, a pause, the hour that PostgreSQL was ahead by.
 _LET_TIME_PASS = """
     UPDATE generation_lanes SET held_until = NULL, held_reason = NULL, held_for = NULL, due_at = now()
      WHERE (held_until IS NOT NULL OR due_at > now() + interval '30 minutes') AND worker_id IS NULL RETURNING lane
