@@ -10,7 +10,6 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access import audit
 from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.base.errors import Conflict, NotFound
@@ -19,6 +18,7 @@ from cmserver.base.http.wire import answer, db, dependency, query, read, read_si
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key
 from cmserver.doors.memory_service import frame
+from cmserver.ingest import session_lifecycle
 from cmserver.ops.erasure.session import delete_session
 from cmserver.ops.joining.move_session import move_session
 from cmserver.redaction.clean import clean_aside
@@ -26,7 +26,7 @@ from cmserver.redaction.redact import Identifiers
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import MAX_TITLE_CHARS, NewSession, Session
 from cmserver.sessions.read import NO_SUCH
-from cmserver.sessions.write import clean_title, find_or_make, refuse_private, rename_session
+from cmserver.sessions.write import clean_title, rename_session
 
 _TAKEN = "A session with this externalId exists already."
 Title = Annotated[str, Meta(min_length=1, max_length=MAX_TITLE_CHARS)]
@@ -95,11 +95,9 @@ async def post_session(request: Request) -> Response:
             actor_id=principal.actor_id,
             metadata=cast("dict[str, object]", metadata.value),
         )
-        await refuse_private(conn, principal, wanted)
-        session, is_new = await find_or_make(conn, principal.team_id, project.id, wanted, key_id=project.key_id)
+        session, is_new = await session_lifecycle.start(conn, principal, project, wanted)
         if not is_new:
             raise Conflict(_TAKEN)
-        await audit.record(conn, principal, "session.started", "session", session.id, project_id=project.id)
         if title is not None:
             session = await rename_session(conn, principal, str(session.id), title)
         return frame.session_out(session, await frame.find_reserved_id(conn, principal))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base.errors import Forbidden
 from cmserver.base.http.operation import post
@@ -20,12 +19,8 @@ async def post_calibrate(request: Request) -> Response:
     principal = await caller(request, Principal)
     if principal.project_id is not None:
         raise Forbidden("This key is bound to a project, and a calibration is the team's. Use a key of the whole team.")
-    calibrated = await calibrate_team(db(request), dependency(request, Settings), principal.team_id)
+    calibrated = await calibrate_team(db(request), dependency(request, Settings), principal)
     model, calibration = calibrated.model, calibrated.calibration
-    async with db(request).tenant(principal.team_id) as conn:
-        await audit.record(
-            conn, principal, "embeddings.calibrated", "embedding", None, model=model.model, titles=calibration.titles
-        )
     return answer(
         CalibrationOut(
             embedder=model.provider,

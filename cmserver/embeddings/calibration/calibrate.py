@@ -7,14 +7,16 @@ of projects that nobody here has (`stranger_titles.py`) are questions about some
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from uuid import UUID
 
 import msgspec
 
+from cmserver.access import audit
+from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Invalid, Unavailable
 from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
 from cmserver.embeddings import repository as embeddings
 from cmserver.embeddings.calibration import repository
 from cmserver.embeddings.calibration.fit import fit
@@ -42,7 +44,7 @@ _MAX_TITLES = 100
 
 
 async def calibrate_team(
-    db: Db, settings: Settings, team_id: UUID, make: Callable[[EmbedderSettings], Embedder] = embedders.make
+    db: Db, settings: Settings, principal: Principal, make: Callable[[EmbedderSettings], Embedder] = embedders.make
 ) -> CalibratedModel:
     """Calibrate the model that search uses. Raises Conflict where there is nothing to measure, and Unavailable."""
     model = await db.statement_in_tenant(embeddings.CURRENT.first)
@@ -55,7 +57,7 @@ async def calibrate_team(
     except Invalid as error:
         raise Unavailable(str(error)) from error
     try:
-        calibration = await calibrate(db, team_id, model, embedder)
+        calibration = await calibrate(db, principal, model, embedder)
     except ProviderError as error:
         raise Unavailable(f"The embedder {model.provider} failed ({error.kind.value}). Nothing was changed; try again.") from error
     finally:
@@ -63,8 +65,9 @@ async def calibrate_team(
     return CalibratedModel(model=model, calibration=calibration)
 
 
-async def calibrate(db: Db, team_id: UUID, model: EmbeddingModel, embedder: Embedder) -> StoredCalibration:
+async def calibrate(db: Db, principal: Principal, model: EmbeddingModel, embedder: Embedder) -> StoredCalibration:
     """Measure and store it, in place of the one before. Raises Conflict where the documents are too few, and ProviderError."""
+    team_id = principal.team_id
     async with db.tenant(team_id) as conn:
         documents = await repository.sample_titled(conn, team_id, model.id, _MAX_TITLES)
     if len(documents) < MIN_TITLES:
@@ -87,7 +90,13 @@ async def calibrate(db: Db, team_id: UUID, model: EmbeddingModel, embedder: Embe
     calibration = fit(own_cosines, stranger_cosines)
     if calibration is None:
         raise Conflict(f"The cosines of {model.model} do not tell the project's own titles from others: it stays uncalibrated.")
-    stored = await db.in_tenant(team_id, lambda conn: repository.save(conn, team_id, model.id, calibration, len(documents)))
+
+    async def save(conn: Conn) -> StoredCalibration:
+        stored = await repository.save(conn, team_id, model.id, calibration, len(documents))
+        await audit.record(conn, principal, "embeddings.calibrated", "embedding", None, model=model.model, titles=stored.titles)
+        return stored
+
+    stored = await db.in_tenant(team_id, save)
     log.info("embedder.calibrated", embedder=model.provider, model=model.model, titles=stored.titles)
     return stored
 

@@ -86,7 +86,7 @@ async def test_questions_of_the_project_are_told_from_strangers_whatever_range_t
     own = [it.text for it in questions if all(keys & set(group) for group in it.expects)]
     foreign = ["Which camp did Melanie's kids go to?", "recipe for lentil soup", "who won the tennis final in June"]
 
-    calibration = await calibrate(calibrated.db, cast.alice.team_id, model, embedder)
+    calibration = await calibrate(calibrated.db, cast.alice.principal, model, embedder)
 
     own_cosines = await nearest(calibrated, cast, model, embedder, own)
     foreign_cosines = await nearest(calibrated, cast, model, embedder, foreign)
@@ -100,7 +100,7 @@ async def test_the_default_embedder_measured_so_is_near_to_what_comes_with_the_p
     embedder, model = make_local(), calibrated.use(provider, name, dimensions)
     await calibrated.fill(cast.alice.project, 250, model, embedder)
 
-    calibration = await calibrate(calibrated.db, cast.alice.team_id, model, embedder)
+    calibration = await calibrate(calibrated.db, cast.alice.principal, model, embedder)
 
     even, built_in_even = (-it.intercept / it.slope for it in (calibration, LOCAL_CALIBRATION))
     assert even == pytest.approx(built_in_even, abs=0.05)
@@ -111,13 +111,15 @@ async def test_it_is_kept_for_the_team_and_measured_again_in_its_place(calibrate
     embedder, model = Narrow(), calibrated.use("ollama", "narrow", 257)
     await calibrated.fill(cast.alice.project, MIN_TITLES, model, embedder)
 
-    first = await calibrate(calibrated.db, cast.alice.team_id, model, embedder)
+    first = await calibrate(calibrated.db, cast.alice.principal, model, embedder)
     await calibrated.fill(cast.alice.project, 2 * MIN_TITLES, model, embedder)
-    again = await calibrate(calibrated.db, cast.alice.team_id, model, embedder)
+    again = await calibrate(calibrated.db, cast.alice.principal, model, embedder)
 
     assert (first.titles, again.titles) == (MIN_TITLES, 2 * MIN_TITLES)
     assert await find(calibrated, cast, model) == again
     assert await find(calibrated, cast, model, "charlie") is None
+    audited = calibrated.room.ask("SELECT actor_id FROM audit_log WHERE action = 'embeddings.calibrated'")
+    assert audited == [{"actor_id": "calibration"}]
 
 
 async def test_too_few_documents_are_not_measured(calibrated: Calibrated, cast: Cast):
@@ -125,15 +127,15 @@ async def test_too_few_documents_are_not_measured(calibrated: Calibrated, cast: 
     await calibrated.fill(cast.alice.project, MIN_TITLES - 1, model, embedder)
 
     with pytest.raises(Conflict, match="49 embedded observations"):
-        await calibrate(calibrated.db, cast.alice.team_id, model, embedder)
+        await calibrate(calibrated.db, cast.alice.principal, model, embedder)
 
 
 async def test_without_a_model_and_for_the_built_in_one_there_is_nothing_to_measure(calibrated: Calibrated, cast: Cast):
     with pytest.raises(Conflict, match="goes by words"):
-        await calibrate_team(calibrated.db, calibrated.settings, cast.alice.team_id)
+        await calibrate_team(calibrated.db, calibrated.settings, cast.alice.principal)
     calibrated.use(*BUILT_IN)
     with pytest.raises(Conflict, match="needs no calibration"):
-        await calibrate_team(calibrated.db, calibrated.settings, cast.alice.team_id)
+        await calibrate_team(calibrated.db, calibrated.settings, cast.alice.principal)
 
 
 async def test_a_worker_measures_each_team_once_when_it_has_enough(calibrated: Calibrated, cast: Cast):
@@ -157,7 +159,7 @@ async def test_an_embedder_that_does_not_answer_changes_nothing(calibrated: Cali
     embedder.error = ProviderError(FailureKind.TRANSIENT, "No connection", out_of_reach=True)
 
     with pytest.raises(Unavailable, match="transient"):
-        await calibrate_team(calibrated.db, calibrated.settings, cast.alice.team_id, lambda _: embedder)
+        await calibrate_team(calibrated.db, calibrated.settings, cast.alice.principal, lambda _: embedder)
     await calibrate_teams(calibrated.db, calibrated.settings, lambda _: embedder)
 
     assert await find(calibrated, cast, model) is None
@@ -166,7 +168,7 @@ async def test_an_embedder_that_does_not_answer_changes_nothing(calibrated: Cali
 async def test_the_calibration_goes_with_its_model(calibrated: Calibrated, cast: Cast):
     embedder, model = Narrow(), calibrated.use("ollama", "narrow", 257)
     await calibrated.fill(cast.alice.project, MIN_TITLES, model, embedder)
-    await calibrate(calibrated.db, cast.alice.team_id, model, embedder)
+    await calibrate(calibrated.db, cast.alice.principal, model, embedder)
 
     calibrated.room.ask("DELETE FROM observation_embeddings")
     calibrated.room.ask("DELETE FROM embedding_models")
@@ -215,7 +217,7 @@ async def test_searches_of_the_team_say_their_confidence_and_those_of_others_do_
     assert await queries.embed_unasked("idempotency of the sync worker", cast.alice.team_id) is None
     assert embedder.texts == []  # nobody is sent a prompt for nothing
 
-    await calibrate(calibrated.db, cast.alice.team_id, model, embedder)
+    await calibrate(calibrated.db, cast.alice.principal, model, embedder)
     fresh = QueryEmbedder(calibrated.settings, calibrated.db, lambda _: embedder)
     own = await ask(calibrated, cast, fresh, "what does `make dev` all start")
     foreign = await ask(calibrated, cast, fresh, "Which camp did Melanie's kids go to last summer?")
