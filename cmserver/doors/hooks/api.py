@@ -93,7 +93,7 @@ def render_output(adapter: Adapter, call: HookCall | None, reply: HookReply) -> 
 async def _keep_nothing(request: Request, adapter: Adapter | None, error: NoPerson) -> Response:
     """Answer a call of a private session whose key is nobody's. It is told so at its start.
 
-    The key is right, so nothing waits for another one: what comes late, of which nobody hears, is refused with 409 and counted there.
+    The key is right, so nothing waits for another one. What comes late, of which nobody hears, is refused with 409 and counted.
     """
     headers = _read_headers(request)
     if adapter is None or headers.is_late:
