@@ -45,25 +45,25 @@ MAX_TURNS = 1_500
 """At most this many turns that have a word of the query are scored, the newest."""
 SMALL_SCOPE = 2_000
 """A scope of up to this many documents is read whole: that is quicker than an index of all projects' words."""
-_KNOWN_LANGUAGES = ["english", "german", "french", "spanish", "italian", "portuguese", "dutch"]
+KNOWN_LANGUAGES = ["english", "german", "french", "spanish", "italian", "portuguese", "dutch"]
 """Languages of queries that are told from each other by their stop words."""
-_LANGUAGE_CHARS = 1_000
+LANGUAGE_CHARS = 1_000
 """The length of a query's beginning whose language is looked at."""
-_MIN_STOP_WORDS, _MIN_LEAD = 3, 2
+MIN_STOP_WORDS, MIN_LEAD = 3, 2
 """A query is in another language than the projects when it has so many stop words of it, and so many more than of theirs."""
 
 WEIGHTS = (0.46, 0.69, 0.77, 1.0)
 """Weight of a word by field: D concepts and files, C narrative, B subtitle and facts (as 1), A title."""
-_EVEN_WEIGHTS = (0.77, 0.77, 0.77, 0.77)
+EVEN_WEIGHTS = (0.77, 0.77, 0.77, 0.77)
 """A turn has no fields."""
 
 PLANS = Query(str, "SELECT set_config('plan_cache_mode', %(mode)s, true) || set_config('enable_seqscan', %(scans)s, true)")
 """Until the end of the transaction."""
 
-_SEES_SHARED: LiteralString = "NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)"
+SEES_SHARED: LiteralString = "NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)"
 """An isolated project, which is searched alone, sees nothing that others share. Asked once a query."""
 _IN_SCOPE: LiteralString = (
-    f"(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]) OR (o.scope = 'team' AND {_SEES_SHARED}))"
+    f"(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]) OR (o.scope = 'team' AND {SEES_SHARED}))"
 )
 
 # In the order of the text, so that the limit keeps the first. Projects may differ in language, and a query from its projects: then
@@ -74,13 +74,11 @@ _IN_SCOPE: LiteralString = (
 # Beside each word stands in how many of the newest it is: the newest of each project and of the team's shared observations, each
 # from the end of an index, or turns where there are no observations. What is too large to be counted is estimated by how many of
 # the team's numbers its newest have.
-WORDS = Query(
-    WordSample,
-    f"""
-    WITH languages AS MATERIALIZED (
+LANGUAGES_OF_SCOPE: LiteralString = """languages AS MATERIALIZED (
         SELECT DISTINCT search_language AS language FROM projects
          WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR id = ANY(%(project_ids)s::uuid[]))
-    ), said AS MATERIALIZED (
+    )"""
+LEXEMES_OF_TEXT: LiteralString = """said AS MATERIALIZED (
         SELECT DISTINCT lower(word) AS word FROM regexp_split_to_table(left(%(text)s, %(language_chars)s), '[^[:alpha:]]+') AS word
          WHERE word <> ''
     ), stop_words AS MATERIALIZED (
@@ -102,7 +100,8 @@ WORDS = Query(
          WHERE u.positions IS NOT NULL
            AND NOT EXISTS (SELECT FROM left_out o WHERE o.language = l.language AND o.lexeme = u.lexeme)
          GROUP BY u.lexeme
-    ), newest AS MATERIALIZED (
+    )"""
+SCOPE_OF_WORDS: LiteralString = f"""newest AS MATERIALIZED (
         SELECT * FROM ((SELECT o.content_search, o.content_words, o.number, o.created_at, o.id FROM observations_in_team o
                   WHERE %(project_ids)s::uuid[] IS NULL AND o.team_id = %(team_id)s
                   ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s)
@@ -115,7 +114,7 @@ WORDS = Query(
                  UNION ALL
                 (SELECT o.content_search, o.content_words, o.number, o.created_at, o.id FROM observations_in_team o
                   WHERE %(project_ids)s::uuid[] IS NOT NULL AND o.team_id = %(team_id)s AND o.scope = 'team'
-                    AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND {_SEES_SHARED}
+                    AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND {SEES_SHARED}
                   ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s)) n
          ORDER BY n.created_at DESC, n.id DESC LIMIT %(sample)s
     ), newest_turns AS MATERIALIZED (
@@ -141,7 +140,7 @@ WORDS = Query(
                                                                      WHERE o.project_id = one.project_id OFFSET 0) o
                                                 LIMIT %(max_count)s) p)
                       + (SELECT count(*) FROM (SELECT FROM observations_in_team o
-                                                WHERE o.team_id = %(team_id)s AND o.scope = 'team' AND {_SEES_SHARED}
+                                                WHERE o.team_id = %(team_id)s AND o.scope = 'team' AND {SEES_SHARED}
                                                   AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) LIMIT %(max_count)s) s)
                        ) AS documents
     ), scope AS MATERIALIZED (
@@ -163,7 +162,12 @@ WORDS = Query(
                                                                                WHERE t.project_id = one.project_id OFFSET 0) t
                                                           LIMIT %(max_count)s) t) END, 0) AS turns
           FROM counted
-    )
+    )"""
+
+WORDS = Query(
+    WordSample,
+    f"""
+    WITH {LANGUAGES_OF_SCOPE}, {LEXEMES_OF_TEXT}, {SCOPE_OF_WORDS}
     SELECT l.lexeme,
            ARRAY(SELECT place FROM sampled
              WHERE content_search @@ ($$'$$ || replace(replace(l.lexeme, chr(92), repeat(chr(92), 2)), $$'$$, $$''$$)
@@ -231,17 +235,17 @@ _FILTERED: LiteralString = (
 # The frequency of a word in a document, without unpacking the tsvector, which takes ten times as long: ts_rank() of one word with
 # equal weights is the sum of 1/j² for j up to the count, divided by pi²/6. TIMES inverts it exactly for every possible count
 # (tests/recall/search/test_lexical.py). Dividing the rank with WEIGHTS by the flat one gives the weight of the word's fields.
-_RANKS: LiteralString = (
+RANKS: LiteralString = (
     "(SELECT ts_rank('{1,1,1,1}', o.content_search, t.word)::float8 AS flat,"
     " ts_rank(%(weights)s::real[], o.content_search, t.word)::float8 AS high OFFSET 0)"
 )
 TIMES: LiteralString = "round(1 / (1.6449340668482264 * (1 - r.flat)) - 0.5)"
 _STANDING: LiteralString = "r.high / r.flat / 0.77"
 
-_BM25: LiteralString = (
+BM25: LiteralString = (
     f"{_STANDING} * {TIMES} * (%(k1)s + 1) / ({TIMES} + %(k1)s * (1 - %(b)s + %(b)s * o.content_words / %(mean_words)s))"
 )
-_SUM: LiteralString = "round(sum(t.idf * " + _BM25 + ") * 1e9) / 1e9"
+_SUM: LiteralString = "round(sum(t.idf * " + BM25 + ") * 1e9) / 1e9"
 """Rounded, because sums of floats depend on their order."""
 _IN_SAME_SESSION: LiteralString = """
                CASE WHEN c.place <= %(first_tier)s AND o.server_session_id IS NOT NULL THEN ARRAY(
@@ -271,7 +275,7 @@ def _shared_rows(columns: LiteralString) -> LiteralString:
     return f"""
                  UNION ALL
                 SELECT {columns} FROM observations_in_team o
-                 WHERE %(project_ids)s::uuid[] IS NOT NULL AND o.scope = 'team' AND {_SEES_SHARED}
+                 WHERE %(project_ids)s::uuid[] IS NOT NULL AND o.scope = 'team' AND {SEES_SHARED}
                    AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND (o.content_search @@ %(any)s::tsquery) IS TRUE"""
 
 
@@ -296,7 +300,7 @@ def _matched(table: LiteralString, shared: LiteralString, filters: LiteralString
         SELECT o.id, o.created_at, o.passes, t.place, t.share
           FROM (SELECT o.id, o.created_at, o.content_words, o.content_search, {filters or "true"} AS passes
                   FROM ({rows}) o OFFSET 0) o
-         CROSS JOIN LATERAL (SELECT t.place, {_BM25} AS share FROM terms t CROSS JOIN LATERAL {_RANKS} r
+         CROSS JOIN LATERAL (SELECT t.place, {BM25} AS share FROM terms t CROSS JOIN LATERAL {RANKS} r
                               WHERE o.content_search @@ t.word OFFSET 0) t
     ), counted AS MATERIALIZED (
         SELECT place, count(*) AS documents, avg(share) AS mean, avg(share * share) AS square FROM parts GROUP BY place
@@ -321,13 +325,13 @@ def _matched(table: LiteralString, shared: LiteralString, filters: LiteralString
 
 
 # Turns with the columns of observations that words need.
-_TURNS: LiteralString = """(SELECT t.*, t.text_search AS content_search, length(t.text_search) AS content_words
+TURNS: LiteralString = """(SELECT t.*, t.text_search AS content_search, length(t.text_search) AS content_words
                               FROM turns_in_team t)"""
 
 MATCHED = Query(MatchedWords, _matched("observations_in_team", "shared", ""), prepare=True)
 MATCHED_FILTERED = Query(MatchedWords, _matched("observations_in_team", "shared", f"({_FILTERED})"), prepare=True)
-MATCHED_TURNS = Query(MatchedWords, _matched(_TURNS, "", ""), prepare=True)
-MATCHED_TURNS_FILTERED = Query(MatchedWords, _matched(_TURNS, "", f"({_FILTERED_TURN})"), prepare=True)
+MATCHED_TURNS = Query(MatchedWords, _matched(TURNS, "", ""), prepare=True)
+MATCHED_TURNS_FILTERED = Query(MatchedWords, _matched(TURNS, "", f"({_FILTERED_TURN})"), prepare=True)
 
 _TERMS: LiteralString = """terms AS MATERIALIZED (
         SELECT quoted::tsquery AS word, idf FROM unnest(%(quoted)s::text[], %(idfs)s::float8[]) AS t (quoted, idf)
@@ -359,7 +363,7 @@ _RANKED: LiteralString = f"""
         SELECT n.id, s.bm25
           FROM (SELECT id FROM ranked UNION SELECT before FROM ranked UNION SELECT after FROM ranked) n
          CROSS JOIN LATERAL (SELECT * FROM observations_in_team o WHERE o.id = n.id OFFSET 0) o
-         CROSS JOIN LATERAL (SELECT {_SUM} AS bm25 FROM terms t CROSS JOIN LATERAL {_RANKS} r WHERE o.content_search @@ t.word) s
+         CROSS JOIN LATERAL (SELECT {_SUM} AS bm25 FROM terms t CROSS JOIN LATERAL {RANKS} r WHERE o.content_search @@ t.word) s
          WHERE o.content_search @@ %(any)s::tsquery OR o.id = ANY(%(near)s::uuid[])
     )
     SELECT j.id, coalesce(own.bm25, 0) AS bm25, coalesce(before.bm25, 0) + coalesce(after.bm25, 0) AS neighbours,
@@ -379,9 +383,9 @@ _RANKED_TURNS: LiteralString = f"""
                           AND n.turn_number = j.number AND n.kind <> 'summary')) AS is_secondary, j.created_at,
            <cosine>::float8 AS cosine, 0::float8 AS mean, 0::float8 AS deviation, 0::float8 AS background
       FROM {_FOUND}
-     CROSS JOIN LATERAL (SELECT * FROM {_TURNS} o WHERE o.id = f.id OFFSET 0) j
+     CROSS JOIN LATERAL (SELECT * FROM {TURNS} o WHERE o.id = f.id OFFSET 0) j
      CROSS JOIN LATERAL (SELECT {_SUM.replace("o.", "j.")} AS bm25
-                           FROM terms t CROSS JOIN LATERAL {_RANKS.replace("o.", "j.")} r WHERE j.content_search @@ t.word) s
+                           FROM terms t CROSS JOIN LATERAL {RANKS.replace("o.", "j.")} r WHERE j.content_search @@ t.word) s
 """
 # What is said of the scope by a sample of it: as many of each project, or all would be of one; from where the index has the project
 # on, so that nothing else is read.
@@ -427,7 +431,7 @@ _SHARED: LiteralString = f"""UNION ALL
               FROM observations_in_team o
               JOIN observation_embeddings e ON e.observation_id = o.id AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s
              WHERE %(project_ids)s::uuid[] IS NOT NULL AND o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[])
-               AND e.embedding IS NOT NULL AND {_SEES_SHARED}"""
+               AND e.embedding IS NOT NULL AND {SEES_SHARED}"""
 
 # Exact: computes the distance of every vector in the scope. The distance is a value, not an ORDER BY of the
 # operator, so that no index is used.
@@ -550,10 +554,10 @@ async def words(
     """
     return await WORDS.all(
         conn,
-        known_languages=_KNOWN_LANGUAGES,
-        language_chars=_LANGUAGE_CHARS,
-        min_stop_words=_MIN_STOP_WORDS,
-        min_lead=_MIN_LEAD,
+        known_languages=KNOWN_LANGUAGES,
+        language_chars=LANGUAGE_CHARS,
+        min_stop_words=MIN_STOP_WORDS,
+        min_lead=MIN_LEAD,
         team_id=team_id,
         project_ids=_listed(project_ids),
         text=text,
@@ -660,7 +664,7 @@ def _values(
         "project_ids": _listed(request.project_ids),
         "quoted": quoted,
         "any": " | ".join(leading),
-        "weights": list(_EVEN_WEIGHTS if turns else WEIGHTS),
+        "weights": list(EVEN_WEIGHTS if turns else WEIGHTS),
         "k1": ranking.k1,
         "b": ranking.b,
         "mean_words": statistics.turn_words if turns else statistics.mean_words,

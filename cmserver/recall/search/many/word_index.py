@@ -1,0 +1,247 @@
+"""What the texts of a scope have of the words of many queries, in memory: it answers as the statements of a search do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from heapq import nlargest
+from math import log, sqrt
+from uuid import UUID
+
+import msgspec
+
+from cmserver.base.sql import Conn
+from cmserver.embeddings.model import QueryVector
+from cmserver.recall.search.many import repository
+from cmserver.recall.search.many.repository import Beside, WordsOfText
+from cmserver.recall.search.model import MatchedWords, RankedRow, Ranking, ScopeStatistics, SearchRequest
+from cmserver.recall.search.repository import FIRST_TIER, MAX_TURNS, SMALL_SCOPE, WITH_NEIGHBOURS
+
+WordsAndScope = tuple[Sequence[str], ScopeStatistics]
+"""The words of a query, and what its scores are relative to."""
+
+
+class WordIndex:
+    """The observations and turns of some projects by the words of some queries: `matched` and `ranked` as of a search's repository.
+
+    It is for the first tier of searches without filters and vectors. Make it by `read_index`.
+    """
+
+    def __init__(self, observations: Postings, turns: Postings) -> None:
+        self._observations = observations
+        self._turns = turns
+        self._matched: dict[tuple[tuple[str, ...], int, bool, bool], MatchedWords] = {}
+        self.beside: dict[UUID, Beside] = {}
+
+    async def matched(
+        self,
+        conn: Conn,  # noqa: ARG002 - the signature of the statement's function
+        team_id: UUID,  # noqa: ARG002
+        request: SearchRequest,  # noqa: ARG002
+        lexemes: Sequence[str],
+        statistics: ScopeStatistics,
+        ranking: Ranking,  # noqa: ARG002
+        limit: int,
+        *,
+        turns: bool = False,
+        apart: bool = False,
+    ) -> MatchedWords:
+        """The first `limit` observations, or `turns`, by their words."""
+        return self.match(lexemes, statistics, limit, turns=turns, apart=apart)
+
+    def match(
+        self, lexemes: Sequence[str], statistics: ScopeStatistics, limit: int, *, turns: bool = False, apart: bool = False
+    ) -> MatchedWords:
+        """As `matched`; what was asked before is remembered."""
+        key = (tuple(lexemes), limit, turns, apart)
+        if key not in self._matched:
+            postings = self._turns if turns else self._observations
+            self._matched[key] = postings.match(lexemes, statistics, limit, turns=turns, apart=apart)
+        return self._matched[key]
+
+    async def ranked(
+        self,
+        conn: Conn,  # noqa: ARG002 - the signature of the statement's function
+        team_id: UUID,  # noqa: ARG002
+        request: SearchRequest,  # noqa: ARG002
+        lexemes: Sequence[str],
+        statistics: ScopeStatistics,
+        ranking: Ranking,
+        by_words: Sequence[UUID],
+        near: Sequence[UUID],  # noqa: ARG002
+        vector: QueryVector | None,  # noqa: ARG002
+        *,
+        turns: bool = False,
+    ) -> list[RankedRow]:
+        """What was found by words, and the neighbours of the very first, in no order."""
+        places = {id_: place for place, id_ in enumerate(by_words, 1)}
+        if turns:
+            score = self._turns.scorer(lexemes, statistics, range(len(lexemes)))
+            return [
+                RankedRow(
+                    id=row.id, bm25=score(row.id), place=places[row.id], is_secondary=row.is_secondary, created_at=row.created_at
+                )
+                for id_ in by_words
+                if (row := self.beside.get(id_)) is not None
+            ]
+        score = self._observations.scorer(lexemes, statistics, statistics.leading)
+        first_tier = FIRST_TIER if ranking.neighbours else 0
+        rows: list[RankedRow] = []
+
+        def add(row: Beside, place: int, before: UUID | None, after: UUID | None) -> None:
+            rows.append(
+                RankedRow(
+                    id=row.id,
+                    bm25=score(row.id),
+                    neighbours=score(before) + score(after),
+                    neighbour_count=(before is not None) + (after is not None),
+                    place=place,
+                    is_secondary=row.is_secondary,
+                    created_at=row.created_at,
+                )
+            )
+
+        lent: dict[UUID, tuple[int, UUID | None, UUID | None]] = {}
+        for id_, place in places.items():
+            row = self.beside.get(id_)
+            if row is None:
+                continue
+            before, after = (row.before, row.after) if place <= first_tier else ([], [])
+            add(row, place, _first(before), _first(after))
+            if place <= WITH_NEIGHBOURS:
+                for neighbour, before_it, after_it in (
+                    (_first(before), _first(before[1:]), id_),
+                    (_first(after), id_, _first(after[1:])),
+                ):
+                    if neighbour is not None and neighbour not in places and place < lent.get(neighbour, (place + 1,))[0]:
+                        lent[neighbour] = (place, before_it, after_it)
+        for id_, (place, before, after) in lent.items():
+            if (row := self.beside.get(id_)) is not None:
+                add(row, place, before, after)
+        return rows
+
+
+class Postings:
+    """The texts that have a word, by word."""
+
+    def __init__(self, lexemes: Sequence[str], texts: Iterable[WordsOfText]) -> None:
+        self._ids: list[UUID] = []
+        self._created_at: list[datetime] = []
+        self._by_word: dict[str, dict[int, float]] = {lexeme: {} for lexeme in lexemes}
+        self._document: dict[UUID, int] = {}
+        shares = list(self._by_word.values())
+        for document, text in enumerate(texts):
+            self._ids.append(text.id)
+            self._created_at.append(text.created_at)
+            self._document[text.id] = document
+            for place, share in zip(text.places, text.shares, strict=True):
+                shares[place - 1][document] = share
+
+    def match(self, lexemes: Sequence[str], statistics: ScopeStatistics, limit: int, *, turns: bool, apart: bool) -> MatchedWords:
+        """What MATCHED and MATCHED_TURNS of a search's repository say."""
+        words = [self._by_word[lexeme] for lexeme in lexemes]
+        together = [] if turns else statistics.together
+        documents = self._find(words, statistics, together, turns=turns, apart=apart)
+        size = min(statistics.turn_count, MAX_TURNS) if turns else statistics.documents
+        is_counted = turns or not together
+        found_in: list[float] = []
+        mean = variance = 0.0
+        scores = dict.fromkeys(documents, 0.0)
+        for place, word in enumerate(words):
+            parts = [(document, word[document]) for document in word.keys() & documents]
+            counts = is_counted and (turns or place in statistics.leading)
+            found = float(len(parts)) if counts else statistics.found_in[place]
+            idf = statistics.idfs[place] if turns else log(1 + max(size - found + 0.5, 0.5) / (found + 0.5))
+            for document, share in parts:
+                scores[document] += idf * share
+            found_in.append(found)
+            average = sum(share for _, share in parts) / len(parts) if parts else 0.0
+            square = sum(share * share for _, share in parts) / len(parts) if parts else 0.0
+            part = min((found + 0.5) / (size + 1), 1)
+            mean += part * idf * average
+            variance += part * idf * idf * square - (part * idf * average) ** 2
+        ranked = [(_rounded(score), self._created_at[document], self._ids[document]) for document, score in scores.items()]
+        return MatchedWords(
+            ids=[id_ for _, _, id_ in nlargest(limit, ranked)],
+            best=max((score for score, _, _ in ranked), default=0.0),
+            matching=len(ranked),
+            found_in=found_in,
+            mean=mean,
+            deviation=sqrt(max(variance, 0)),
+        )
+
+    def _find(
+        self,
+        words: Sequence[Mapping[int, float]],
+        statistics: ScopeStatistics,
+        together: Sequence[int],
+        *,
+        turns: bool,
+        apart: bool,
+    ) -> set[int]:
+        if turns:
+            documents = set[int]().union(*words)
+            newest = nlargest(MAX_TURNS, ((self._created_at[it], self._ids[it], it) for it in documents))
+            return {it for _, _, it in newest} if len(documents) > MAX_TURNS else documents
+        leading = set[int]().union(*(words[place] for place in statistics.leading))
+        if not together:
+            return leading
+        having = set(words[together[0]]).intersection(*(words[place] for place in together[1:]))
+        return leading - having if apart else having
+
+    def scorer(self, lexemes: Sequence[str], statistics: ScopeStatistics, leading: Iterable[int]) -> _Scorer:
+        words = [self._by_word[lexeme] for lexeme in lexemes]
+        return _Scorer(self._document, list(zip(words, statistics.idfs, strict=True)), [words[place] for place in leading])
+
+
+class _Scorer:
+    """The BM25 of a text; 0 for None, and for one without a leading word."""
+
+    def __init__(
+        self, documents: Mapping[UUID, int], words: list[tuple[dict[int, float], float]], leading: list[dict[int, float]]
+    ) -> None:
+        self._documents, self._words, self._leading = documents, words, leading
+
+    def __call__(self, id_: UUID | None) -> float:
+        document = None if id_ is None else self._documents.get(id_)
+        if document is None or not any(document in word for word in self._leading):
+            return 0.0
+        return _rounded(sum(idf * word[document] for word, idf in self._words if document in word))
+
+
+async def read_index(conn: Conn, project_ids: Sequence[UUID], queries: Collection[WordsAndScope], ranking: Ranking) -> WordIndex:
+    """The index of the projects' texts by the words of the queries, which have one or more, and whose scope is the same."""
+    scope = next(iter(queries))[1]
+    lexemes = list(dict.fromkeys(lexeme for words, _ in queries for lexeme in words))
+    leading = list(dict.fromkeys(words[place] for words, statistics in queries for place in statistics.leading))
+    found: list[list[WordsOfText]] = []
+    for turns, size, mean_words in ((False, scope.documents, scope.mean_words), (True, scope.turn_count, scope.turn_words)):
+        is_searched = scope.turn_count > 0 if turns else not scope.are_turns
+        words = (lexemes, lexemes if turns else leading, ranking, mean_words)
+        found.append(
+            await repository.read_texts(conn, project_ids, *words, whole=size <= SMALL_SCOPE, turns=turns) if is_searched else []
+        )
+    index = WordIndex(*(Postings(lexemes, texts) for texts in found))
+    ids, turn_ids = set[UUID](), set[UUID]()
+    for words, statistics in queries:
+        if not statistics.are_turns:
+            matched = index.match(words, statistics, FIRST_TIER)
+            ids.update(matched.ids)
+            if statistics.together and matched.matching <= FIRST_TIER:
+                ids.update(index.match(words, statistics, FIRST_TIER - matched.matching, apart=True).ids)
+            statistics = msgspec.structs.replace(statistics, found_in=matched.found_in)  # noqa: PLW2901 - as a search goes on with them
+        if statistics.turn_count:
+            turn_ids.update(index.match(words, statistics, FIRST_TIER, turns=True).ids)
+    index.beside = {row.id: row for row in await repository.beside(conn, project_ids, ids)}
+    missing = {id_ for row in index.beside.values() for id_ in (*row.before[:1], *row.after[:1])} - ids
+    rows = [*await repository.beside(conn, project_ids, missing), *await repository.turns(conn, turn_ids)]
+    index.beside |= {row.id: row for row in rows}
+    return index
+
+
+def _first(ids: Sequence[UUID]) -> UUID | None:
+    return ids[0] if ids else None
+
+
+def _rounded(score: float) -> float:
+    return round(score * 1e9) / 1e9
