@@ -50,7 +50,7 @@ OVERSAMPLING = 4
 """By this factor more are looked at than are needed, because filters take some away."""
 MAX_FIRST_HITS = repository.FIRST_TIER - repository.PAGE_EXTRA
 """A page of so many is of the first tier."""
-_SEARCHED_AT_ONCE = 250
+_SEARCHED_AT_ONCE = 1_000
 """Queries whose documents are in memory at a time."""
 _MANY_LISTS = 245
 _PROBED_SHARE, _PROBED_SHARE_OF_MANY = 3, 5
@@ -131,8 +131,9 @@ async def find_best(
 async def find_first_hits(
     conn: Conn, principal: Principal, project_id: UUID, queries: Sequence[tuple[str, int]], ranking: Ranking
 ) -> list[list[Hit]]:
-    """Of each query the first hits in the project, as many as stand beside it (at most MAX_FIRST_HITS): those of `find_page` without
-    a vector, by a few statements for all.
+    """Of each query the first hits in the project, as many as stand beside it, at most MAX_FIRST_HITS.
+
+    They are those of `find_page` without a vector, by a few statements for all.
 
     A query with marked words ("quoted", -excluded) is searched by itself.
     """

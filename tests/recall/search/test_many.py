@@ -18,9 +18,9 @@ from cmserver.sessions.write import find_or_make
 from tests.conftest import Cast, Person
 from tests.make import Make
 
-_VERBS = "moved fixed dropped raised renamed cached retried measured".split()
-_THINGS = "retry queue ledger cache pooler migration schema worker index token budget receipt".split()
-_PLACES = "orders billing staging Überweisung 8443 8080 psycopg-3 worker.py 東京の倉庫 nightly".split()
+_VERBS = ["moved", "fixed", "dropped", "raised", "renamed", "cached", "retried", "measured"]
+_THINGS = ["retry", "queue", "ledger", "cache", "pooler", "migration", "schema", "worker", "index", "token", "budget", "receipt"]
+_PLACES = ["orders", "billing", "staging", "Überweisung", "8443", "8080", "psycopg-3", "worker.py", "東京の倉庫", "nightly"]
 QUERIES = [
     "which port does staging use",
     "why was the retry of the orders client raised",
@@ -98,7 +98,7 @@ def _sentence(chance: random.Random, count: int = 1) -> str:
 
 
 async def _fill(db: Db, person: Person, make: Make, chance: random.Random) -> None:
-    """Observations with neighbours, summaries, some that others share, some that say the same, and turns with and without a reply."""
+    """Observations with neighbours, summaries, some that are shared, some that say the same; turns with and without a reply."""
     async with db.tenant(person.team_id) as conn:
         sessions = [
             (await find_or_make(conn, person.team_id, person.project.id, NewSession(external_session_id=f"s{n}")))[0].id

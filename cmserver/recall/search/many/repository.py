@@ -91,16 +91,13 @@ _TERMS: LiteralString = """terms AS MATERIALIZED (
     )"""
 _COLUMNS: LiteralString = "o.id, o.created_at, o.content_words, o.content_search"
 _ANY: LiteralString = "o.content_search @@ %(any)s::tsquery"
-_PARTS: LiteralString = f"""parts AS MATERIALIZED (
-        SELECT o.id, o.created_at, t.place, {BM25} AS share,
-               row_number() OVER (PARTITION BY t.place ORDER BY o.created_at DESC, o.id DESC) AS age
+_PARTS: LiteralString = f"""
+        SELECT o.id, o.created_at, t.place, {BM25} AS share
           FROM documents o
          CROSS JOIN LATERAL unnest(o.content_search) u
           JOIN terms t ON t.lexeme = u.lexeme
-         CROSS JOIN LATERAL {RANKS} r
-    )
-    SELECT id, created_at, array_agg(place ORDER BY place) AS places, array_agg(share ORDER BY place) AS shares
-      FROM parts WHERE age <= %(most)s GROUP BY id, created_at"""
+         CROSS JOIN LATERAL {RANKS} r"""
+_BY_TEXT: LiteralString = "SELECT id, created_at, array_agg(place) AS places, array_agg(share) AS shares"
 
 OBSERVATIONS = Query(
     WordsOfText,
@@ -113,7 +110,8 @@ OBSERVATIONS = Query(
          UNION ALL
         SELECT {_COLUMNS} FROM observations_in_team o
          WHERE o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND {SEES_SHARED} AND ({_ANY}) IS TRUE
-    ), {_PARTS}
+    )
+    {_BY_TEXT} FROM ({_PARTS}) parts GROUP BY id, created_at
     """,
     prepare=False,
 )
@@ -124,7 +122,10 @@ TURNS_WITH_WORDS = Query(
         SELECT {_COLUMNS} FROM {TURNS} o WHERE %(whole)s AND o.project_id = ANY(%(project_ids)s::uuid[])
          UNION ALL
         SELECT {_COLUMNS} FROM {TURNS} o WHERE NOT %(whole)s AND o.project_id = ANY(%(project_ids)s::uuid[]) AND {_ANY}
-    ), {_PARTS}
+    )
+    {_BY_TEXT}
+      FROM (SELECT *, row_number() OVER (PARTITION BY place ORDER BY created_at DESC, id DESC) AS age FROM ({_PARTS}) p) parts
+     WHERE age <= %(most)s GROUP BY id, created_at
     """,
     prepare=False,
 )
@@ -166,7 +167,7 @@ async def words(
     texts: Sequence[str],
     limit: int,
     documents: int | None,
-    turns: int | None,  # noqa: A002 - as `words` of one search
+    turns: int | None,
 ) -> list[SharedWord]:
     """The lexemes of the first `limit` words of each text, and how common each is; the rest as of one search."""
     return await WORDS.all(
@@ -211,5 +212,5 @@ async def read_texts(
         b=ranking.b,
         mean_words=mean_words,
         whole=whole,
-        most=MAX_TURNS if turns else 2**31,
+        most=MAX_TURNS,
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from heapq import nlargest
 from math import log, sqrt
+from operator import mul
 from uuid import UUID
 
 import msgspec
@@ -65,7 +66,7 @@ class WordIndex:
         team_id: UUID,  # noqa: ARG002
         request: SearchRequest,  # noqa: ARG002
         lexemes: Sequence[str],
-        statistics: ScopeStatistics,
+        statistics: ScopeStatistics,  # noqa: ARG002
         ranking: Ranking,
         by_words: Sequence[UUID],
         near: Sequence[UUID],  # noqa: ARG002
@@ -76,7 +77,7 @@ class WordIndex:
         """What was found by words, and the neighbours of the very first, in no order."""
         places = {id_: place for place, id_ in enumerate(by_words, 1)}
         if turns:
-            score = self._turns.scorer(lexemes, statistics, range(len(lexemes)))
+            score = self._turns.scorer(lexemes)
             return [
                 RankedRow(
                     id=row.id, bm25=score(row.id), place=places[row.id], is_secondary=row.is_secondary, created_at=row.created_at
@@ -84,7 +85,7 @@ class WordIndex:
                 for id_ in by_words
                 if (row := self.beside.get(id_)) is not None
             ]
-        score = self._observations.scorer(lexemes, statistics, statistics.leading)
+        score = self._observations.scorer(lexemes)
         first_tier = FIRST_TIER if ranking.neighbours else 0
         rows: list[RankedRow] = []
 
@@ -129,6 +130,7 @@ class Postings:
         self._created_at: list[datetime] = []
         self._by_word: dict[str, dict[int, float]] = {lexeme: {} for lexeme in lexemes}
         self._document: dict[UUID, int] = {}
+        self._scores: dict[tuple[str, ...], dict[int, float]] = {}
         shares = list(self._by_word.values())
         for document, text in enumerate(texts):
             self._ids.append(text.id)
@@ -141,72 +143,72 @@ class Postings:
         """What MATCHED and MATCHED_TURNS of a search's repository say."""
         words = [self._by_word[lexeme] for lexeme in lexemes]
         together = [] if turns else statistics.together
-        documents = self._find(words, statistics, together, turns=turns, apart=apart)
         size = min(statistics.turn_count, MAX_TURNS) if turns else statistics.documents
-        is_counted = turns or not together
+        leading = range(len(words)) if turns else statistics.leading
+        scores: dict[int, float] = {}
+        for place in leading:
+            scores.update(dict.fromkeys(words[place], 0.0))
+        if turns and len(scores) > MAX_TURNS:
+            newest = nlargest(MAX_TURNS, ((self._created_at[it], self._ids[it], it) for it in scores))
+            scores = {document: 0.0 for _, _, document in newest}
         found_in: list[float] = []
-        mean = variance = 0.0
-        scores = dict.fromkeys(documents, 0.0)
+        idfs: list[float] = []
         for place, word in enumerate(words):
-            parts = [(document, word[document]) for document in word.keys() & documents]
-            counts = is_counted and (turns or place in statistics.leading)
-            found = float(len(parts)) if counts else statistics.found_in[place]
+            is_whole = not turns and place in leading
+            parts = word if is_whole else {document: share for document, share in word.items() if document in scores}
+            found = float(len(parts)) if turns or (is_whole and not together) else statistics.found_in[place]
             idf = statistics.idfs[place] if turns else log(1 + max(size - found + 0.5, 0.5) / (found + 0.5))
-            for document, share in parts:
+            for document, share in parts.items():
                 scores[document] += idf * share
             found_in.append(found)
-            average = sum(share for _, share in parts) / len(parts) if parts else 0.0
-            square = sum(share * share for _, share in parts) / len(parts) if parts else 0.0
-            part = min((found + 0.5) / (size + 1), 1)
-            mean += part * idf * average
-            variance += part * idf * idf * square - (part * idf * average) ** 2
-        ranked = [(_rounded(score), self._created_at[document], self._ids[document]) for document, score in scores.items()]
+            idfs.append(idf)
+        self._scores[tuple(lexemes)] = scores
+        matched = scores
+        if together:
+            having = set(words[together[0]]).intersection(*(words[place] for place in together[1:]))
+            matched = {document: score for document, score in scores.items() if (document in having) != apart}
+        mean, variance = self._spread(words, idfs, found_in, size, matched)
         return MatchedWords(
-            ids=[id_ for _, _, id_ in nlargest(limit, ranked)],
-            best=max((score for score, _, _ in ranked), default=0.0),
-            matching=len(ranked),
+            ids=self._first(matched, limit),
+            best=_rounded(max(matched.values(), default=0.0)),
+            matching=len(matched),
             found_in=found_in,
             mean=mean,
             deviation=sqrt(max(variance, 0)),
         )
 
-    def _find(
+    def _spread(
         self,
         words: Sequence[Mapping[int, float]],
-        statistics: ScopeStatistics,
-        together: Sequence[int],
-        *,
-        turns: bool,
-        apart: bool,
-    ) -> set[int]:
-        if turns:
-            documents = set[int]().union(*words)
-            newest = nlargest(MAX_TURNS, ((self._created_at[it], self._ids[it], it) for it in documents))
-            return {it for _, _, it in newest} if len(documents) > MAX_TURNS else documents
-        leading = set[int]().union(*(words[place] for place in statistics.leading))
-        if not together:
-            return leading
-        having = set(words[together[0]]).intersection(*(words[place] for place in together[1:]))
-        return leading - having if apart else having
+        idfs: Sequence[float],
+        found_in: Sequence[float],
+        size: int,
+        matched: Mapping[int, float],
+    ) -> tuple[float, float]:
+        """The mean and the variance of the scores, as if words were independent."""
+        mean = variance = 0.0
+        for word, idf, found in zip(words, idfs, found_in, strict=True):
+            shares = [share for document, share in word.items() if document in matched]
+            average = sum(shares) / len(shares) if shares else 0.0
+            square = sum(map(mul, shares, shares)) / len(shares) if shares else 0.0
+            part = min((found + 0.5) / (size + 1), 1)
+            mean += part * idf * average
+            variance += part * idf * idf * square - (part * idf * average) ** 2
+        return mean, variance
 
-    def scorer(self, lexemes: Sequence[str], statistics: ScopeStatistics, leading: Iterable[int]) -> _Scorer:
-        words = [self._by_word[lexeme] for lexeme in lexemes]
-        return _Scorer(self._document, list(zip(words, statistics.idfs, strict=True)), [words[place] for place in leading])
+    def _first(self, matched: Mapping[int, float], limit: int) -> list[UUID]:
+        """The best, the newer first where scores are the same."""
+        scores = sorted(matched.values(), reverse=True)
+        least = scores[limit - 1] - 1e-8 if len(scores) > limit else 0.0  # rounding makes some the same
+        ranked = [
+            (_rounded(it), self._created_at[document], self._ids[document]) for document, it in matched.items() if it >= least
+        ]
+        return [id_ for _, _, id_ in nlargest(limit, ranked)]
 
-
-class _Scorer:
-    """The BM25 of a text; 0 for None, and for one without a leading word."""
-
-    def __init__(
-        self, documents: Mapping[UUID, int], words: list[tuple[dict[int, float], float]], leading: list[dict[int, float]]
-    ) -> None:
-        self._documents, self._words, self._leading = documents, words, leading
-
-    def __call__(self, id_: UUID | None) -> float:
-        document = None if id_ is None else self._documents.get(id_)
-        if document is None or not any(document in word for word in self._leading):
-            return 0.0
-        return _rounded(sum(idf * word[document] for word, idf in self._words if document in word))
+    def scorer(self, lexemes: Sequence[str]) -> Callable[[UUID | None], float]:
+        """The BM25 of a text by the words that were matched; 0 for None, and for a text without a leading word."""
+        scores, documents = self._scores.get(tuple(lexemes), {}), self._document
+        return lambda id_: _rounded(scores.get(documents.get(id_, -1), 0.0)) if id_ is not None else 0.0
 
 
 async def read_index(conn: Conn, project_ids: Sequence[UUID], queries: Collection[WordsAndScope], ranking: Ranking) -> WordIndex:
