@@ -95,6 +95,7 @@ GRANTS = {
     "observations_in_team": READ,
     "personal_counters": CHANGE,
     "personal_observations": ALL,
+    "pins": ALL,
     "project_aliases": ALL,
     "project_overviews": ALL,
     "projects": ALL,

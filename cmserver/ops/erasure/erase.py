@@ -24,6 +24,7 @@ from cmserver.memories import repository as memories
 from cmserver.models.calls import repository as calls
 from cmserver.observations import repository as observations
 from cmserver.ops.erasure.wire import ErasureCounts
+from cmserver.pins import repository as pins
 from cmserver.recall.receipts import repository as receipts
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.turns import repository as turns
@@ -100,6 +101,7 @@ async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> Er
         sessions=await sessions.erase(conn, team_id, project_id),
         runs=await calls.erase_runs(conn, team_id, project_id),
     )
+    await pins.erase(conn, team_id, project_id)
     await overviews.erase(conn, team_id, project_id)
     await clones.erase(conn, team_id, project_id)
     await intake.erase_lanes(conn, team_id, project_id)

@@ -86,7 +86,7 @@ async def _search_both(
         return alone, await find_first_hits(conn, person.principal, person.project.id, asked, ranking)
 
 
-def _shape(hits: Sequence[Hit]) -> list[tuple[int, float, list[int]]]:
+def _shape(hits: Sequence[Hit]) -> list[object]:
     return [(hit.source.number, pytest.approx(hit.score, abs=1e-9), list(hit.alike)) for hit in hits]
 
 
