@@ -170,6 +170,7 @@ async def _apply_missing(conn: AsyncConnection[TupleRow]) -> list[str]:
                 "INSERT INTO schema_migrations (number, name, checksum) VALUES (%s, %s, %s)",
                 [migration.number, migration.name, migration.checksum],
             )
+            await conn.execute("SET CONSTRAINTS ALL IMMEDIATE")  # the next one may follow in the same transaction
         log.info("migration.applied", name=migration.name)
         done.append(migration.name)
     await _ensure_installation(conn)

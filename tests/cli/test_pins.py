@@ -69,7 +69,7 @@ async def test_a_check_ends_by_whether_all_hold_and_writes_junit(client: httpx.A
     checked = await cms("pins", "check", "--junit", str(tmp_path / "pins.xml"), key=cast.alice.key)
 
     assert checked.code == 1
-    assert checked.column("answered")[:2] == ["yes", "no"]
+    assert [line.split()[:2] for line in checked.out.splitlines()[1:3]] == [["1", "yes"], ["2", "no"]]
     assert checked.out.endswith("1 of 2 pins hold.\n")
     suite = ET.parse(tmp_path / "pins.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
@@ -101,7 +101,7 @@ async def test_a_repositorys_file_is_loaded_or_refused_whole(cast: Cast, db: Db,
         (b"\xff\xfe", "not TOML"),
         ("a = " + "[" * 100_000, "not TOML"),
         ("#" * (1 << 20) + "#", "larger than"),
-        ('[[pin]]\nquestion = "a"\nmust = [1979-05-27]', "$.pins[0].must[0]"),
+        ('[[pin]]\nquestion = "a"\nmust = [8443]', "$.pins[0].must[0]"),
     ]:
         code, out = await load(text)
         assert (code != 0, part in out) == (True, True), (text[:40], out)

@@ -74,7 +74,7 @@ async def test_what_contradicts_another_pin_is_refused(client: httpx.AsyncClient
 @pytest.mark.usefixtures("memory")
 async def test_the_files_pins_are_taken_all_or_none(client: httpx.AsyncClient, cast: Cast, db: Db):
     await pin(client, cast, "By hand?", must=["no"])
-    first = [{"question": "Which port?", "must": ["8443"]}, {"question": "How long?", "must": ["hour"]}]
+    first = [{"question": "Which port?", "must": ["8443"]}, {"question": "How long does the export take?", "must": ["hour"]}]
     await send(client, cast, "PUT", "/v1/pins", {"projectId": PROJECT, "pins": first})
     before = await rows(db, "SELECT number, question FROM pins ORDER BY number")
 
