@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import httpx
 import pytest
@@ -35,7 +36,7 @@ async def memory(cast: Cast, make: Make) -> None:
     ],
 )
 async def test_a_pin_says_which_words_are_missing_or_unwanted(
-    client: httpx.AsyncClient, cast: Cast, question: str, fields: Mapping[str, object], missing: list[str], unwanted: list[str]
+    client: httpx.AsyncClient, cast: Cast, question: str, fields: Mapping[str, Any], missing: list[str], unwanted: list[str]
 ):
     result = await pin(client, cast, question, **fields)
 
@@ -52,7 +53,7 @@ async def test_what_contradicts_another_pin_is_refused(client: httpx.AsyncClient
         refused = await pin(client, cast, question, 400, **fields)
         assert [issue["path"] for issue in refused["issues"]] == [path]
 
-    for row in [
+    refused: list[tuple[str, dict[str, object], str]] = [
         ("which  PORT?", {"mustNot": ["x", "8443"], "lines": 3}, "$.mustNot[1]"),
         ("Which host?", {"must": ["Pluto"], "lines": 2}, "$.must[0]"),
         ("Which?", {"must": ["a", "b"], "mustNot": ["B"]}, "$.must[1]"),
@@ -61,8 +62,9 @@ async def test_what_contradicts_another_pin_is_refused(client: httpx.AsyncClient
         ("Which?", {"must": ["a"] * 21}, "$.must"),
         ("Which?", {"must": ["a", ""]}, "$.must[1]"),
         ("Which?", {"must": ["a"], "onBreak": "shout"}, "$.onBreak"),
-    ]:
-        await refuse(*row)
+    ]
+    for question, fields, path in refused:
+        await refuse(question, fields, path)
     assert len(await rows(db, "SELECT id FROM pins")) == 2
     await pin(client, cast, "Which port?", mustNot=["8443"], lines=2)  # it may come third
     await pin(client, cast, "Which host?", must=["pluto"], lines=4)

@@ -20,7 +20,6 @@ from uuid import UUID
 from cmserver.base.sql import Conn
 from cmserver.base.text import PROMPT_MOST, UNSEGMENTED
 from cmserver.recall.search import repository
-from cmserver.recall.search.many import repository as many
 from cmserver.recall.search.model import ScopeStatistics, WordSample
 
 MAX_WORDS = 64
@@ -126,7 +125,9 @@ async def read_words_of_many(
 ) -> list[tuple[list[str], ScopeStatistics]]:
     """What `read_words` says of each text, by one statement."""
     scope = (team_id, frozenset(project_ids))
-    words = await many.words(conn, team_id, project_ids, texts, MAX_WORDS, _sizes.find(scope), _turn_counts.find(scope))
+    words = await repository.words_of_many(
+        conn, team_id, project_ids, texts, MAX_WORDS, _sizes.find(scope), _turn_counts.find(scope)
+    )
     by_text: list[list[tuple[int, WordSample]]] = [[] for _ in texts]
     for word in words:
         for text, place in zip(word.texts, word.places, strict=True):

@@ -8,13 +8,13 @@ each call. PLANS says which, for the transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import LiteralString
 from uuid import UUID
 
 import msgspec
 
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, query
 from cmserver.base.text import quote_lexeme
 from cmserver.embeddings.model import QueryVector
 from cmserver.observations.model import MEMORY_CONDITIONS
@@ -23,11 +23,14 @@ from cmserver.recall.search.model import (
     Filters,
     MatchedWords,
     NearText,
+    NeighbourRow,
     RankedRow,
     Ranking,
     ScopeStatistics,
     SearchRequest,
+    SharedWord,
     WordSample,
+    WordsOfText,
 )
 
 OWNS: set[str] = set()
@@ -45,25 +48,25 @@ MAX_TURNS = 1_500
 """At most this many turns that have a word of the query are scored, the newest."""
 SMALL_SCOPE = 2_000
 """A scope of up to this many documents is read whole: that is quicker than an index of all projects' words."""
-KNOWN_LANGUAGES = ["english", "german", "french", "spanish", "italian", "portuguese", "dutch"]
+_KNOWN_LANGUAGES = ["english", "german", "french", "spanish", "italian", "portuguese", "dutch"]
 """Languages of queries that are told from each other by their stop words."""
-LANGUAGE_CHARS = 1_000
+_LANGUAGE_CHARS = 1_000
 """The length of a query's beginning whose language is looked at."""
-MIN_STOP_WORDS, MIN_LEAD = 3, 2
+_MIN_STOP_WORDS, _MIN_LEAD = 3, 2
 """A query is in another language than the projects when it has so many stop words of it, and so many more than of theirs."""
 
 WEIGHTS = (0.46, 0.69, 0.77, 1.0)
 """Weight of a word by field: D concepts and files, C narrative, B subtitle and facts (as 1), A title."""
-EVEN_WEIGHTS = (0.77, 0.77, 0.77, 0.77)
+_EVEN_WEIGHTS = (0.77, 0.77, 0.77, 0.77)
 """A turn has no fields."""
 
 PLANS = Query(str, "SELECT set_config('plan_cache_mode', %(mode)s, true) || set_config('enable_seqscan', %(scans)s, true)")
 """Until the end of the transaction."""
 
-SEES_SHARED: LiteralString = "NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)"
+_SEES_SHARED: LiteralString = "NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)"
 """An isolated project, which is searched alone, sees nothing that others share. Asked once a query."""
 _IN_SCOPE: LiteralString = (
-    f"(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]) OR (o.scope = 'team' AND {SEES_SHARED}))"
+    f"(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]) OR (o.scope = 'team' AND {_SEES_SHARED}))"
 )
 
 # In the order of the text, so that the limit keeps the first. Projects may differ in language, and a query from its projects: then
@@ -74,11 +77,11 @@ _IN_SCOPE: LiteralString = (
 # Beside each word stands in how many of the newest it is: the newest of each project and of the team's shared observations, each
 # from the end of an index, or turns where there are no observations. What is too large to be counted is estimated by how many of
 # the team's numbers its newest have.
-LANGUAGES_OF_SCOPE: LiteralString = """languages AS MATERIALIZED (
+_LANGUAGES_OF_SCOPE: LiteralString = """languages AS MATERIALIZED (
         SELECT DISTINCT search_language AS language FROM projects
          WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR id = ANY(%(project_ids)s::uuid[]))
     )"""
-LEXEMES_OF_TEXT: LiteralString = """said AS MATERIALIZED (
+_LEXEMES_OF_TEXT: LiteralString = """said AS MATERIALIZED (
         SELECT DISTINCT lower(word) AS word FROM regexp_split_to_table(left(%(text)s, %(language_chars)s), '[^[:alpha:]]+') AS word
          WHERE word <> ''
     ), stop_words AS MATERIALIZED (
@@ -101,7 +104,7 @@ LEXEMES_OF_TEXT: LiteralString = """said AS MATERIALIZED (
            AND NOT EXISTS (SELECT FROM left_out o WHERE o.language = l.language AND o.lexeme = u.lexeme)
          GROUP BY u.lexeme
     )"""
-SCOPE_OF_WORDS: LiteralString = f"""newest AS MATERIALIZED (
+_SCOPE_OF_WORDS: LiteralString = f"""newest AS MATERIALIZED (
         SELECT * FROM ((SELECT o.content_search, o.content_words, o.number, o.created_at, o.id FROM observations_in_team o
                   WHERE %(project_ids)s::uuid[] IS NULL AND o.team_id = %(team_id)s
                   ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s)
@@ -114,7 +117,7 @@ SCOPE_OF_WORDS: LiteralString = f"""newest AS MATERIALIZED (
                  UNION ALL
                 (SELECT o.content_search, o.content_words, o.number, o.created_at, o.id FROM observations_in_team o
                   WHERE %(project_ids)s::uuid[] IS NOT NULL AND o.team_id = %(team_id)s AND o.scope = 'team'
-                    AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND {SEES_SHARED}
+                    AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND {_SEES_SHARED}
                   ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s)) n
          ORDER BY n.created_at DESC, n.id DESC LIMIT %(sample)s
     ), newest_turns AS MATERIALIZED (
@@ -140,7 +143,7 @@ SCOPE_OF_WORDS: LiteralString = f"""newest AS MATERIALIZED (
                                                                      WHERE o.project_id = one.project_id OFFSET 0) o
                                                 LIMIT %(max_count)s) p)
                       + (SELECT count(*) FROM (SELECT FROM observations_in_team o
-                                                WHERE o.team_id = %(team_id)s AND o.scope = 'team' AND {SEES_SHARED}
+                                                WHERE o.team_id = %(team_id)s AND o.scope = 'team' AND {_SEES_SHARED}
                                                   AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) LIMIT %(max_count)s) s)
                        ) AS documents
     ), scope AS MATERIALIZED (
@@ -167,7 +170,7 @@ SCOPE_OF_WORDS: LiteralString = f"""newest AS MATERIALIZED (
 WORDS = Query(
     WordSample,
     f"""
-    WITH {LANGUAGES_OF_SCOPE}, {LEXEMES_OF_TEXT}, {SCOPE_OF_WORDS}
+    WITH {_LANGUAGES_OF_SCOPE}, {_LEXEMES_OF_TEXT}, {_SCOPE_OF_WORDS}
     SELECT l.lexeme,
            ARRAY(SELECT place FROM sampled
              WHERE content_search @@ ($$'$$ || replace(replace(l.lexeme, chr(92), repeat(chr(92), 2)), $$'$$, $$''$$)
@@ -235,17 +238,17 @@ _FILTERED: LiteralString = (
 # The frequency of a word in a document, without unpacking the tsvector, which takes ten times as long: ts_rank() of one word with
 # equal weights is the sum of 1/j² for j up to the count, divided by pi²/6. TIMES inverts it exactly for every possible count
 # (tests/recall/search/test_lexical.py). Dividing the rank with WEIGHTS by the flat one gives the weight of the word's fields.
-RANKS: LiteralString = (
+_RANKS: LiteralString = (
     "(SELECT ts_rank('{1,1,1,1}', o.content_search, t.word)::float8 AS flat,"
     " ts_rank(%(weights)s::real[], o.content_search, t.word)::float8 AS high OFFSET 0)"
 )
 TIMES: LiteralString = "round(1 / (1.6449340668482264 * (1 - r.flat)) - 0.5)"
 _STANDING: LiteralString = "r.high / r.flat / 0.77"
 
-BM25: LiteralString = (
+_BM25: LiteralString = (
     f"{_STANDING} * {TIMES} * (%(k1)s + 1) / ({TIMES} + %(k1)s * (1 - %(b)s + %(b)s * o.content_words / %(mean_words)s))"
 )
-_SUM: LiteralString = "round(sum(t.idf * " + BM25 + ") * 1e9) / 1e9"
+_SUM: LiteralString = "round(sum(t.idf * " + _BM25 + ") * 1e9) / 1e9"
 """Rounded, because sums of floats depend on their order."""
 _IN_SAME_SESSION: LiteralString = """
                CASE WHEN c.place <= %(first_tier)s AND o.server_session_id IS NOT NULL THEN ARRAY(
@@ -275,7 +278,7 @@ def _shared_rows(columns: LiteralString) -> LiteralString:
     return f"""
                  UNION ALL
                 SELECT {columns} FROM observations_in_team o
-                 WHERE %(project_ids)s::uuid[] IS NOT NULL AND o.scope = 'team' AND {SEES_SHARED}
+                 WHERE %(project_ids)s::uuid[] IS NOT NULL AND o.scope = 'team' AND {_SEES_SHARED}
                    AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND (o.content_search @@ %(any)s::tsquery) IS TRUE"""
 
 
@@ -300,7 +303,7 @@ def _matched(table: LiteralString, shared: LiteralString, filters: LiteralString
         SELECT o.id, o.created_at, o.passes, t.place, t.share
           FROM (SELECT o.id, o.created_at, o.content_words, o.content_search, {filters or "true"} AS passes
                   FROM ({rows}) o OFFSET 0) o
-         CROSS JOIN LATERAL (SELECT t.place, {BM25} AS share FROM terms t CROSS JOIN LATERAL {RANKS} r
+         CROSS JOIN LATERAL (SELECT t.place, {_BM25} AS share FROM terms t CROSS JOIN LATERAL {_RANKS} r
                               WHERE o.content_search @@ t.word OFFSET 0) t
     ), counted AS MATERIALIZED (
         SELECT place, count(*) AS documents, avg(share) AS mean, avg(share * share) AS square FROM parts GROUP BY place
@@ -325,13 +328,13 @@ def _matched(table: LiteralString, shared: LiteralString, filters: LiteralString
 
 
 # Turns with the columns of observations that words need.
-TURNS: LiteralString = """(SELECT t.*, t.text_search AS content_search, length(t.text_search) AS content_words
+_TURNS: LiteralString = """(SELECT t.*, t.text_search AS content_search, length(t.text_search) AS content_words
                               FROM turns_in_team t)"""
 
 MATCHED = Query(MatchedWords, _matched("observations_in_team", "shared", ""), prepare=True)
 MATCHED_FILTERED = Query(MatchedWords, _matched("observations_in_team", "shared", f"({_FILTERED})"), prepare=True)
-MATCHED_TURNS = Query(MatchedWords, _matched(TURNS, "", ""), prepare=True)
-MATCHED_TURNS_FILTERED = Query(MatchedWords, _matched(TURNS, "", f"({_FILTERED_TURN})"), prepare=True)
+MATCHED_TURNS = Query(MatchedWords, _matched(_TURNS, "", ""), prepare=True)
+MATCHED_TURNS_FILTERED = Query(MatchedWords, _matched(_TURNS, "", f"({_FILTERED_TURN})"), prepare=True)
 
 _TERMS: LiteralString = """terms AS MATERIALIZED (
         SELECT quoted::tsquery AS word, idf FROM unnest(%(quoted)s::text[], %(idfs)s::float8[]) AS t (quoted, idf)
@@ -363,7 +366,7 @@ _RANKED: LiteralString = f"""
         SELECT n.id, s.bm25
           FROM (SELECT id FROM ranked UNION SELECT before FROM ranked UNION SELECT after FROM ranked) n
          CROSS JOIN LATERAL (SELECT * FROM observations_in_team o WHERE o.id = n.id OFFSET 0) o
-         CROSS JOIN LATERAL (SELECT {_SUM} AS bm25 FROM terms t CROSS JOIN LATERAL {RANKS} r WHERE o.content_search @@ t.word) s
+         CROSS JOIN LATERAL (SELECT {_SUM} AS bm25 FROM terms t CROSS JOIN LATERAL {_RANKS} r WHERE o.content_search @@ t.word) s
          WHERE o.content_search @@ %(any)s::tsquery OR o.id = ANY(%(near)s::uuid[])
     )
     SELECT j.id, coalesce(own.bm25, 0) AS bm25, coalesce(before.bm25, 0) + coalesce(after.bm25, 0) AS neighbours,
@@ -383,9 +386,9 @@ _RANKED_TURNS: LiteralString = f"""
                           AND n.turn_number = j.number AND n.kind <> 'summary')) AS is_secondary, j.created_at,
            <cosine>::float8 AS cosine, 0::float8 AS mean, 0::float8 AS deviation, 0::float8 AS background
       FROM {_FOUND}
-     CROSS JOIN LATERAL (SELECT * FROM {TURNS} o WHERE o.id = f.id OFFSET 0) j
+     CROSS JOIN LATERAL (SELECT * FROM {_TURNS} o WHERE o.id = f.id OFFSET 0) j
      CROSS JOIN LATERAL (SELECT {_SUM.replace("o.", "j.")} AS bm25
-                           FROM terms t CROSS JOIN LATERAL {RANKS.replace("o.", "j.")} r WHERE j.content_search @@ t.word) s
+                           FROM terms t CROSS JOIN LATERAL {_RANKS.replace("o.", "j.")} r WHERE j.content_search @@ t.word) s
 """
 # What is said of the scope by a sample of it: as many of each project, or all would be of one; from where the index has the project
 # on, so that nothing else is read.
@@ -431,7 +434,7 @@ _SHARED: LiteralString = f"""UNION ALL
               FROM observations_in_team o
               JOIN observation_embeddings e ON e.observation_id = o.id AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s
              WHERE %(project_ids)s::uuid[] IS NOT NULL AND o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[])
-               AND e.embedding IS NOT NULL AND {SEES_SHARED}"""
+               AND e.embedding IS NOT NULL AND {_SEES_SHARED}"""
 
 # Exact: computes the distance of every vector in the scope. The distance is a value, not an ORDER BY of the
 # operator, so that no index is used.
@@ -554,10 +557,10 @@ async def words(
     """
     return await WORDS.all(
         conn,
-        known_languages=KNOWN_LANGUAGES,
-        language_chars=LANGUAGE_CHARS,
-        min_stop_words=MIN_STOP_WORDS,
-        min_lead=MIN_LEAD,
+        known_languages=_KNOWN_LANGUAGES,
+        language_chars=_LANGUAGE_CHARS,
+        min_stop_words=_MIN_STOP_WORDS,
+        min_lead=_MIN_LEAD,
         team_id=team_id,
         project_ids=_listed(project_ids),
         text=text,
@@ -664,7 +667,7 @@ def _values(
         "project_ids": _listed(request.project_ids),
         "quoted": quoted,
         "any": " | ".join(leading),
-        "weights": list(EVEN_WEIGHTS if turns else WEIGHTS),
+        "weights": list(_EVEN_WEIGHTS if turns else WEIGHTS),
         "k1": ranking.k1,
         "b": ranking.b,
         "mean_words": statistics.turn_words if turns else statistics.mean_words,
@@ -718,3 +721,158 @@ def _filter_values(filters: Filters) -> dict[str, object]:
 
 def _listed(project_ids: Sequence[UUID] | None) -> list[UUID] | None:
     return None if project_ids is None else list(dict.fromkeys(project_ids))
+
+
+# Many searches of one scope: the words of all queries, what has any of them, and what stands beside what was found.
+WORDS_OF_MANY = Query(
+    SharedWord,
+    f"""
+    WITH {_LANGUAGES_OF_SCOPE}, asked AS MATERIALIZED (
+        SELECT q.text, l.lexeme, row_number() OVER (PARTITION BY q.text ORDER BY l.place, l.lexeme) AS place,
+               sum(CASE WHEN length(l.lexeme) = 2 AND is_unsegmented(l.lexeme) THEN 0.5 ELSE 1 END)
+                   OVER (PARTITION BY q.text ORDER BY l.place, l.lexeme) AS words
+          FROM unnest(%(texts)s::text[]) WITH ORDINALITY AS q (words, text)
+         CROSS JOIN LATERAL (WITH {_LEXEMES_OF_TEXT.replace("%(text)s", "q.words")} SELECT lexeme, place FROM lexemes) l
+    ), chosen AS MATERIALIZED (
+        SELECT lexeme, array_agg(text::int ORDER BY text) AS texts, array_agg(place::int ORDER BY text) AS places
+          FROM asked WHERE words <= %(limit)s GROUP BY lexeme
+    ), {_SCOPE_OF_WORDS}, found AS MATERIALIZED (
+        SELECT u.lexeme, array_agg(place ORDER BY place) AS found_in
+          FROM sampled CROSS JOIN LATERAL unnest(content_search) u WHERE u.lexeme IN (SELECT lexeme FROM chosen) GROUP BY u.lexeme
+    )
+    SELECT c.lexeme, coalesce(f.found_in, '{{}}') AS found_in, c.texts, c.places,
+           s.sampled, s.words, s.turn_words, s.documents, s.rows, s.projects, s.turns
+      FROM chosen c LEFT JOIN found f ON f.lexeme = c.lexeme CROSS JOIN scope s
+    """,
+    prepare=False,
+)
+
+_TERMS_OF_MANY: LiteralString = """terms AS MATERIALIZED (
+        SELECT lexeme, quoted::tsquery AS word, place::int AS place
+          FROM unnest(%(lexemes)s::text[], %(quoted)s::text[]) WITH ORDINALITY AS t (lexeme, quoted, place)
+    )"""
+_WORD_COLUMNS: LiteralString = "o.id, o.created_at, o.content_words, o.content_search"
+_HAS_ANY: LiteralString = "o.content_search @@ %(any)s::tsquery"
+_PARTS: LiteralString = f"""
+        SELECT o.id, o.created_at, t.place, {_BM25} AS share
+          FROM documents o
+         CROSS JOIN LATERAL unnest(o.content_search) u
+          JOIN terms t ON t.lexeme = u.lexeme
+         CROSS JOIN LATERAL {_RANKS} r"""
+_BY_TEXT: LiteralString = "SELECT id, created_at, array_agg(place) AS places, array_agg(share) AS shares"
+
+WORDS_OF_OBSERVATIONS = Query(
+    WordsOfText,
+    f"""
+    WITH {_TERMS_OF_MANY}, documents AS MATERIALIZED (
+        SELECT {_WORD_COLUMNS} FROM observations_in_team o WHERE %(whole)s AND o.project_id = ANY(%(project_ids)s::uuid[])
+         UNION ALL
+        SELECT {_WORD_COLUMNS} FROM observations_in_team o
+         WHERE NOT %(whole)s AND o.project_id = ANY(%(project_ids)s::uuid[]) AND {_HAS_ANY}
+         UNION ALL
+        SELECT {_WORD_COLUMNS} FROM observations_in_team o
+         WHERE o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND {_SEES_SHARED} AND ({_HAS_ANY}) IS TRUE
+    )
+    {_BY_TEXT} FROM ({_PARTS}) parts GROUP BY id, created_at
+    """,
+    prepare=False,
+)
+WORDS_OF_TURNS = Query(
+    WordsOfText,
+    f"""
+    WITH {_TERMS_OF_MANY}, documents AS MATERIALIZED (
+        SELECT {_WORD_COLUMNS} FROM {_TURNS} o WHERE %(whole)s AND o.project_id = ANY(%(project_ids)s::uuid[])
+         UNION ALL
+        SELECT {_WORD_COLUMNS} FROM {_TURNS} o WHERE NOT %(whole)s AND o.project_id = ANY(%(project_ids)s::uuid[]) AND {_HAS_ANY}
+    )
+    {_BY_TEXT}
+      FROM (SELECT *, row_number() OVER (PARTITION BY place ORDER BY created_at DESC, id DESC) AS age FROM ({_PARTS}) p) parts
+     WHERE age <= %(most)s GROUP BY id, created_at
+    """,
+    prepare=False,
+)
+
+_IN_SAME_PROJECTS_SESSION: LiteralString = """
+               SELECT n.id FROM observations_in_team n
+                WHERE n.project_id = o.project_id AND n.server_session_id = o.server_session_id
+                  AND (n.project_id = ANY(%(project_ids)s::uuid[]) OR n.scope = 'team')"""
+
+
+@query(f"""
+    SELECT o.id, o.created_at, o.kind = 'summary' AS is_secondary,
+           ARRAY({_IN_SAME_PROJECTS_SESSION}
+                  AND (n.created_at, n.id) < (o.created_at, o.id) ORDER BY n.created_at DESC, n.id DESC LIMIT 2) AS before,
+           ARRAY({_IN_SAME_PROJECTS_SESSION}
+                  AND (n.created_at, n.id) > (o.created_at, o.id) ORDER BY n.created_at, n.id LIMIT 2) AS after
+      FROM unnest(%(ids)s::uuid[]) AS f (id)
+     CROSS JOIN LATERAL (SELECT * FROM observations_in_team o WHERE o.id = f.id OFFSET 0) o
+""")
+async def beside(conn: Conn, project_ids: Sequence[UUID], ids: Collection[UUID]) -> list[NeighbourRow]: ...
+
+
+@query("""
+    SELECT j.id, j.created_at, '{}'::uuid[] AS before, '{}'::uuid[] AS after,
+           (j.reply IS NULL OR j.agent_id IS NOT NULL
+            OR EXISTS (SELECT FROM observations_in_team n
+                        WHERE n.project_id = j.project_id AND n.server_session_id = j.server_session_id
+                          AND n.turn_number = j.number AND n.kind <> 'summary')) AS is_secondary
+      FROM unnest(%(ids)s::uuid[]) AS f (id)
+     CROSS JOIN LATERAL (SELECT * FROM turns_in_team o WHERE o.id = f.id OFFSET 0) j
+""")
+async def found_turns(conn: Conn, ids: Collection[UUID]) -> list[NeighbourRow]: ...
+
+
+async def words_of_many(
+    conn: Conn,
+    team_id: UUID,
+    project_ids: Sequence[UUID],
+    texts: Sequence[str],
+    limit: int,
+    documents: int | None,
+    turns: int | None,
+) -> list[SharedWord]:
+    """The lexemes of the first `limit` words of each text, and how common each is; the rest as of one search."""
+    return await WORDS_OF_MANY.all(
+        conn,
+        known_languages=_KNOWN_LANGUAGES,
+        language_chars=_LANGUAGE_CHARS,
+        min_stop_words=_MIN_STOP_WORDS,
+        min_lead=_MIN_LEAD,
+        team_id=team_id,
+        project_ids=list(project_ids),
+        texts=list(texts),
+        limit=limit,
+        sample=SAMPLE,
+        max_count=MAX_COUNTED,
+        documents=documents,
+        turns=turns,
+    )
+
+
+async def read_texts(
+    conn: Conn,
+    project_ids: Sequence[UUID],
+    lexemes: Sequence[str],
+    leading: Sequence[str],
+    ranking: Ranking,
+    mean_words: float,
+    *,
+    whole: bool,
+    turns: bool,
+) -> list[WordsOfText]:
+    """What the observations of the projects, or their `turns`, have of the words. Without `whole` only what has a leading word; of
+    a word that many turns have, the newest that a search may score.
+    """
+    return await (WORDS_OF_TURNS if turns else WORDS_OF_OBSERVATIONS).all(
+        conn,
+        project_ids=list(project_ids),
+        lexemes=list(lexemes),
+        quoted=[quote_lexeme(lexeme) for lexeme in lexemes],
+        any=" | ".join(map(quote_lexeme, leading)),
+        weights=list(_EVEN_WEIGHTS if turns else WEIGHTS),
+        k1=ranking.k1,
+        b=ranking.b,
+        mean_words=mean_words,
+        whole=whole,
+        most=MAX_TURNS,
+    )

@@ -17,7 +17,6 @@ from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
 from cmserver.recall.search import lexical, repository
 from cmserver.recall.search.confidence import estimate_confidence, find_coefficients, share_of_words
-from cmserver.recall.search.many.word_index import WordIndex, read_index
 from cmserver.recall.search.model import (
     OBSERVATION_KINDS,
     Baseline,
@@ -34,6 +33,7 @@ from cmserver.recall.search.model import (
 )
 from cmserver.recall.search.score import Candidate, is_same_text, score_candidate, text_words
 from cmserver.recall.search.time_cues import add_time_bonus, find_time_cue
+from cmserver.recall.search.word_index import WordIndex, read_index
 from cmserver.sessions.turns import repository as turns
 from cmserver.sessions.turns.model import SessionTurn
 

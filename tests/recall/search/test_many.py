@@ -45,7 +45,7 @@ async def test_they_find_the_same_hits_in_the_same_order(db: Db, cast: Cast, mak
 
     for small, most, at_once in ((2_000, 1_500, 250), (30, 60, 7), (30, 5, 250)):
         monkeypatch.setattr(repository, "SMALL_SCOPE", small)
-        monkeypatch.setattr("cmserver.recall.search.many.word_index.SMALL_SCOPE", small)
+        monkeypatch.setattr("cmserver.recall.search.word_index.SMALL_SCOPE", small)
         monkeypatch.setattr("cmserver.recall.search.lexical._MAX_ROWS", most)
         monkeypatch.setattr("cmserver.recall.search.lexical._MIN_TOGETHER", 4)
         monkeypatch.setattr(search, "_SEARCHED_AT_ONCE", at_once)

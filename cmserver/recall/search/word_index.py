@@ -13,9 +13,16 @@ import msgspec
 
 from cmserver.base.sql import Conn
 from cmserver.embeddings.model import QueryVector
-from cmserver.recall.search.many import repository
-from cmserver.recall.search.many.repository import Beside, WordsOfText
-from cmserver.recall.search.model import MatchedWords, RankedRow, Ranking, ScopeStatistics, SearchRequest
+from cmserver.recall.search import repository
+from cmserver.recall.search.model import (
+    MatchedWords,
+    NeighbourRow,
+    RankedRow,
+    Ranking,
+    ScopeStatistics,
+    SearchRequest,
+    WordsOfText,
+)
 from cmserver.recall.search.repository import FIRST_TIER, MAX_TURNS, SMALL_SCOPE, WITH_NEIGHBOURS
 
 WordsAndScope = tuple[Sequence[str], ScopeStatistics]
@@ -32,7 +39,7 @@ class WordIndex:
         self._observations = observations
         self._turns = turns
         self._matched: dict[tuple[tuple[str, ...], int, bool, bool], MatchedWords] = {}
-        self.beside: dict[UUID, Beside] = {}
+        self.beside: dict[UUID, NeighbourRow] = {}
 
     async def matched(
         self,
@@ -89,7 +96,7 @@ class WordIndex:
         first_tier = FIRST_TIER if ranking.neighbours else 0
         rows: list[RankedRow] = []
 
-        def add(row: Beside, place: int, before: UUID | None, after: UUID | None) -> None:
+        def add(row: NeighbourRow, place: int, before: UUID | None, after: UUID | None) -> None:
             rows.append(
                 RankedRow(
                     id=row.id,
@@ -236,7 +243,7 @@ async def read_index(conn: Conn, project_ids: Sequence[UUID], queries: Collectio
             turn_ids.update(index.match(words, statistics, FIRST_TIER, turns=True).ids)
     index.beside = {row.id: row for row in await repository.beside(conn, project_ids, ids)}
     missing = {id_ for row in index.beside.values() for id_ in (*row.before[:1], *row.after[:1])} - ids
-    rows = [*await repository.beside(conn, project_ids, missing), *await repository.turns(conn, turn_ids)]
+    rows = [*await repository.beside(conn, project_ids, missing), *await repository.found_turns(conn, turn_ids)]
     index.beside |= {row.id: row for row in rows}
     return index
 
