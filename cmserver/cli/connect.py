@@ -10,12 +10,11 @@ from shlex import quote
 import click
 import msgspec
 
-from cmserver.base import credentials
 from cmserver.base.columns import render_table
 from cmserver.base.configuration import LoadedSettings
 from cmserver.base.errors import CmserverError
 from cmserver.cli import state
-from cmserver.cli.api_client import confirm, is_interactive, yes_option
+from cmserver.cli.api_client import confirm, yes_option
 from cmserver.cli.config import loaded_option
 from cmserver.cli.output import as_called, render_json
 from cmserver.cli.pins import PINS_FILE
@@ -59,7 +58,7 @@ _CONNECT_OPTIONS = (
     click.option(
         "--start-with-machine/--no-start-with-machine",
         default=None,
-        help="Start the server with this machine (systemd, launchd), if it runs here. [default: ask]",
+        help="Start the server with this machine (systemd, launchd), if it runs here. [default: no; what does it later is shown]",
     ),
     _dry_run_option,
     yes_option,
@@ -160,12 +159,11 @@ def _connect(agent: Agent, loaded: LoadedSettings, request: ConnectRequest) -> N
 
 
 def _start_with_machine(loaded: LoadedSettings, chosen: bool | None) -> None:
-    """Install the service when it is chosen, or ask once."""
+    """Install the service when it is chosen; where nothing is said of it, show once how it is done."""
     data_dir = loaded.settings.data_dir
-    if chosen is None:
-        is_ours = (data_dir / credentials.FILE_NAME).exists()  # it may also be a container's, with a published port
-        may_ask = is_ours and is_interactive() and lacks_service()
-        chosen = may_ask and click.confirm("Start the server with the machine?", default=False, err=True)
+    is_ours = state.running(data_dir) is not None  # it may also be a container's, with a published port
+    if chosen is None and is_ours and lacks_service():
+        click.echo(as_called("To start the server with the machine: `cmserver service install`"))
     if chosen:
         try:
             install_service(loaded, is_system=os.geteuid() == 0, starts=state.running(data_dir) is None)

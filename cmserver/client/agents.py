@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import msgspec
 
@@ -44,6 +44,13 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """What the agent sets for its hooks to the folder in which it works; empty where that is the working folder."""
     session_variable: str = ""
     """What the agent sets for its hooks to the session's id; empty where only the payload has it."""
+    prompt_event: str = ""
+    """The hook of a prompt, where the model is given what it answers."""
+    starts_with_prompt: bool = False
+    """Whether the index is given with the first prompt (see `Adapter` of the hooks' door)."""
+    transcripts: Literal["", "words", "commands"] = ""
+    """What is read in the transcript that payloads name, where it is written line by line: the last words of a turn that was cut
+    off, and with `commands` how commands ended."""
     hooks: tuple[agent_files.Hook, ...] = ()
     read_hook: agent_files.Hook | None = None
     """Runs before a file is read, and only with --on-file: it costs every read the start of a program."""
@@ -289,6 +296,8 @@ AGENTS: dict[str, Agent] = {
             settings_name="settings.json",
             folder_variable="CLAUDE_PROJECT_DIR",
             session_variable="CLAUDE_CODE_SESSION_ID",
+            prompt_event="UserPromptSubmit",
+            transcripts="words",
             hooks=(
                 *_hooks(
                     5, "SessionStart", "UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "SubagentStart", "SubagentStop"
@@ -309,6 +318,8 @@ AGENTS: dict[str, Agent] = {
             home_variable="CODEX_HOME",
             home_folder=".codex",
             settings_name="hooks.json",  # takes no members but `hooks` and `description`
+            prompt_event="UserPromptSubmit",
+            transcripts="commands",
             hooks=(
                 *_hooks(5, "SessionStart", "UserPromptSubmit", "PostToolUse", "SubagentStart", "SubagentStop"),
                 *_hooks(5, "PreCompact", "PostCompact", "Stop", "StopFailure"),
@@ -328,6 +339,8 @@ AGENTS: dict[str, Agent] = {
             settings_name=".gemini/settings.json",
             folder_variable="GEMINI_PROJECT_DIR",
             session_variable="GEMINI_SESSION_ID",
+            prompt_event="BeforeAgent",
+            starts_with_prompt=True,
             hooks=(
                 *_hooks(5_000, "SessionStart", "BeforeAgent", "AfterTool", "AfterAgent", "PreCompress"),
                 agent_files.Hook("SessionEnd", 10_000),
@@ -378,6 +391,7 @@ AGENTS: dict[str, Agent] = {
             program="copilot",
             build_files=_copilot_files,
             folder_variable="COPILOT_PROJECT_DIR",
+            prompt_event="UserPromptSubmit",
             hooks=(  # and not SubagentStart, which has other names than the rest, and no name of its own
                 *_hooks(5, "SessionStart", "UserPromptSubmit", "PostToolUse", "PostToolUseFailure"),
                 *_hooks(5, "SubagentStop", "PreCompact", "Stop"),

@@ -201,17 +201,26 @@ def build_config(agent: Agent, old: Mapping[str, str], url: str, exclude: Sequen
     for pattern in exclude:
         if ":" in pattern:
             raise BadSetting(f"The pattern {pattern!r} has a colon, which separates patterns. Pass --exclude once for each.")
-    config = {name: value for name, value in old.items() if name not in {"TOOLS", "FOLDER_VARIABLE", "SESSION_VARIABLE"}}
+    of_agent = build_agent_config(agent)
+    config = {name: value for name, value in old.items() if name not in {"TOOLS", *of_agent}}
     config["URL"] = url
     if exclude:
         config["EXCLUDE"] = ":".join(pattern for pattern in exclude if pattern)
-    if agent.folder_variable:
-        config["FOLDER_VARIABLE"] = agent.folder_variable
-    if agent.session_variable:
-        config["SESSION_VARIABLE"] = agent.session_variable
+    config |= {name: value for name, value in of_agent.items() if value}
     if has_tools:
         config["TOOLS"] = "mcp"
     return config
+
+
+def build_agent_config(agent: Agent) -> dict[str, str]:
+    """The lines of `config` that follow from the agent's row; those without a value are left out of the file."""
+    return {
+        "FOLDER_VARIABLE": agent.folder_variable,
+        "SESSION_VARIABLE": agent.session_variable,
+        "PROMPT_EVENT": agent.prompt_event,
+        "INDEX_AT": "prompt" if agent.starts_with_prompt else "",
+        "TRANSCRIPTS": agent.transcripts,
+    }
 
 
 def check_key(key: str) -> None:

@@ -63,7 +63,13 @@ def labelled_summary(parts: Mapping[str, str | None] | None) -> list[tuple[str, 
 def one_line(text: str, max_chars: int) -> str:
     """At most `max_chars` in one line, without invisible characters and our tags: a title must not look like a line."""
     line = defuse_tags(_in_one_line(text[: max_chars * 4]))
-    return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + "…"
+    if len(line) <= max_chars:
+        return line
+    cut = line[: max_chars - 1]
+    if cut.count("`") % 2:  # code whose end was cut off gets one
+        cut = cut[:-1]
+        return cut.rstrip() + ("…`" if cut.count("`") % 2 else "…")
+    return cut.rstrip() + "…"
 
 
 def _in_one_line(text: str) -> str:

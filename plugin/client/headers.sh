@@ -32,13 +32,13 @@ headers() {
     value=''
     # shellcheck disable=SC2154  # `hook` has set it
     case $CLAUDE_PROJECT_DIR in
-        /?*)
+        /?* | [A-Za-z]:[/\\]*)
             if [ -d "$CLAUDE_PROJECT_DIR" ]; then
                 folder_variable=CLAUDE_PROJECT_DIR
                 find_start
                 find_project
                 value=''
-                is_excluded || header X-Cmserver-Project "${named:-${remote:-$root}}"
+                is_excluded || { find_called && header X-Cmserver-Project "$called"; }
             fi
             ;;
     esac

@@ -11,7 +11,7 @@ QUIET_MINUTES=30 # after which another session's transcript is one of a session 
 MAX_TRANSCRIPTS=5
 MAX_COMMAND_ENDS=200
 
-# read_name NAME: a text of the payload's beginning that has no escapes, as `value`.
+# read_name NAME: a text of the payload's beginning that has no escapes but backslashes, which become slashes, as `value`.
 read_name() {
     value=''
     case $beginning in
@@ -23,9 +23,13 @@ read_name() {
         \"*) value=${value#\"} && value=${value%%\"*} ;;
         *) value='' ;;
     esac
-    case $value in
-        *\\*) value='' ;;
-    esac
+    while :; do # a path of Windows; other escapes are not read
+        case $value in
+            *\\\\*) value=${value%%\\\\*}/${value#*\\\\} ;;
+            *\\*) value='' ;;
+            *) break ;;
+        esac
+    done
 }
 
 # find_turn: the file of the session's turn, as `turn`, and its transcript, as `transcript`; empty where the agent names none.
@@ -35,7 +39,7 @@ find_turn() {
     beginning=$(head -c 4096 "spool/$current.body")
     read_name transcript_path
     case $value in
-        /*.jsonl) transcript=$value ;;
+        /*.jsonl | [A-Za-z]:/*.jsonl) transcript=$value ;;
     esac
     read_name session_id
     case $value in
@@ -51,7 +55,7 @@ leave_words() {
     true >"state/turn-$1"
     [ -r "$value" ] && [ -n "$current" ] || return 0
     words=$(tail -c "$TRANSCRIPT_TAIL_BYTES" "$value" | sed 1d | grep '"role":"assistant"' | grep '"text":"' |
-        grep -v '"isSidechain":true\|"isApiErrorMessage":true' | grep '^{.*}$' | tail -n 1)
+        grep -v -e '"isSidechain":true' -e '"isApiErrorMessage":true' | grep '^{.*}$' | tail -n 1)
     [ -n "$words" ] && [ "${#words}" -le "$TRANSCRIPT_LINE_BYTES" ] || return 0
     name=$((stamp - $2))-${current#*-}
     printf '{"hook_event_name":"TranscriptEnd","session_id":"%s","transcript_line":%s}\n' "$1" "$words" >"spool/$name.body" &&
@@ -87,10 +91,10 @@ watch_turn() {
     case $event in
         Stop)
             [ ! -e "$turn" ] || true >"$turn"
-            [ "$agent" != codex ] || add_command_ends
+            [ "$transcripts" != commands ] || add_command_ends
             ;;
         SessionEnd) [ ! -s "$turn" ] || leave_words "${turn#state/turn-}" 1 ;;
-        UserPromptSubmit) [ ! -s "$turn" ] || left=${turn#state/turn-} ;;
+        "$prompt_event") [ ! -s "$turn" ] || left=${turn#state/turn-} ;;
         SessionStart)
             for file in state/turn-*; do
                 [ -s "$file" ] || continue
@@ -113,5 +117,5 @@ leave_left() {
         [ "$place" -gt "$MAX_TRANSCRIPTS" ] || leave_words "$session" "$place"
     done
     left=''
-    [ "$event" != UserPromptSubmit ] || [ -z "$turn" ] || [ -z "$transcript" ] || printf '%s\n' "$transcript" >"$turn"
+    [ "$event" != "$prompt_event" ] || [ -z "$turn" ] || [ -z "$transcript" ] || printf '%s\n' "$transcript" >"$turn"
 }

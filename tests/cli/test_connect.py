@@ -16,7 +16,7 @@ from cmserver.base.http.frame import AsgiFrame
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.client import server_api
 from cmserver.client.agents import AGENTS
-from cmserver.client.client_folder import SOURCE
+from cmserver.client.client_folder import SOURCE, build_agent_config
 from cmserver.client.hook_key import CALLS_PER_MINUTE, SCOPES, WRITING_SCOPE
 from tests.cli.attaching import FILES, OTHERS, everything, folder, hook_keys, mode
 from tests.cli.conftest import URL, Cms, Run
@@ -27,8 +27,7 @@ from tests.rows import rows
 
 def config(agent: str = "claude-code") -> dict[str, str]:
     """The lines of an agent that is connected without options."""
-    variables = {"FOLDER_VARIABLE": AGENTS[agent].folder_variable, "SESSION_VARIABLE": AGENTS[agent].session_variable}
-    return {"URL": URL, **{name: value for name, value in variables.items() if value}}
+    return {"URL": URL, **{name: value for name, value in build_agent_config(AGENTS[agent]).items() if value}}
 
 
 # -- connect

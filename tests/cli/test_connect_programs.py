@@ -37,7 +37,6 @@ def systemctl(home: Path, monkeypatch: pytest.MonkeyPatch) -> Noted:
     program.chmod(0o755)
     monkeypatch.setattr(service_unit.sys, "platform", "linux")
     monkeypatch.setattr(service_unit.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(connect, "is_interactive", lambda: False)
 
     def is_local(_url: str) -> bool:
         return True
@@ -47,8 +46,10 @@ def systemctl(home: Path, monkeypatch: pytest.MonkeyPatch) -> Noted:
 
 
 async def test_a_user_unit_is_written_and_enabled_when_it_is_wanted(run: Run, home: Path, systemctl: Noted, tmp_path: Path):
-    await run("connect", "claude-code", "--yes")
+    state.announce(tmp_path, URL, "all", background=True)
+    told = await run("connect", "claude-code", "--yes")
     assert systemctl.lines == []
+    (tmp_path / "server.json").unlink()
 
     said = await run("connect", "claude-code", "--yes", "--start-with-machine")
 
@@ -56,6 +57,7 @@ async def test_a_user_unit_is_written_and_enabled_when_it_is_wanted(run: Run, ho
     assert f'Environment="CMSERVER_DATA_DIR={tmp_path}"' in unit.read_text()
     assert systemctl.lines == ["--user daemon-reload", "--user enable cmserver.service", "--user restart cmserver.service"]
     assert "loginctl enable-linger" in said.out
+    assert ("cmserver service install" in told.out, "cmserver service install" in said.out) == (True, False)
 
 
 async def test_the_unit_waits_while_another_server_runs_and_is_the_one_of_service_install(

@@ -21,6 +21,14 @@ def test_the_server_takes_its_hooks(agent: Agent):
 
 
 @RECORDED
+def test_the_server_gives_its_model_context_where_the_client_counts_on_it(agent: Agent):
+    adapter = ADAPTERS[agent.name]
+
+    assert {agent.prompt_event} - {""} <= set(adapter.context_hooks)
+    assert agent.starts_with_prompt == adapter.starts_with_prompt
+
+
+@RECORDED
 def test_reading_memory_with_its_hook_client_is_no_news(agent: Agent):
     command = f"/home/me/.config/cmserver/clients/{agent.name}/hook recall 12"
 

@@ -15,7 +15,7 @@ from cmserver.base.errors import Conflict
 from cmserver.client import plugin
 from cmserver.client.agent_files import READING_TOOLS
 from cmserver.client.agents import AGENTS
-from cmserver.client.client_folder import ClientFolder
+from cmserver.client.client_folder import ClientFolder, build_config
 from tests.house.house import ROOT
 
 HOOKS = AGENTS["claude-code"].hooks
@@ -83,6 +83,25 @@ def test_its_script_calls_the_hook_client_and_is_silent_where_the_settings_have_
     assert call(market, "Stop") == (0, "", "")
 
 
+def test_a_clone_on_windows_has_the_line_ends_that_a_shell_takes(tmp_path: Path):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / ".gitattributes").write_bytes((ROOT / ".gitattributes").read_bytes())
+    names = [path.relative_to(ROOT) for path in (ROOT / "plugin").rglob("*") if path.is_file() and "evals" not in path.parts]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / "other.txt").write_bytes(b"a\n")
+    git = ["git", "-C", tmp_path, "-c", "core.autocrlf=true"]
+    subprocess.run([*git, "add", "."], check=True, capture_output=True)
+    for name in (*names, "other.txt"):
+        (tmp_path / name).unlink()
+
+    subprocess.run([*git, "checkout", "-q", "--", "."], check=True)
+
+    assert [name for name in names if b"\r" in (tmp_path / name).read_bytes()] == []
+    assert (tmp_path / "other.txt").read_bytes() == b"a\r\n"
+
+
 def test_without_a_server_it_says_so_once_and_has_no_tools(tmp_path: Path):
     data = {"CLAUDE_PLUGIN_DATA": str(tmp_path / "data")}
     first = call(ROOT, "SessionStart", **data)
@@ -121,7 +140,7 @@ def test_its_settings_make_a_client_folder_of_its_own(tmp_path: Path, server: st
     made = ClientFolder(data, "claude-code")
     assert (code, err, made.key()) == (0, "", KEY if is_made else None)
     if is_made:
-        assert made.config()["URL"] == server.rstrip("/")
+        assert made.config() == build_config(AGENTS["claude-code"], {}, server.rstrip("/"), [], has_tools=True)
         assert (made.path / "authorization").stat().st_mode & 0o777 == 0o600
         assert made.hook.read_bytes() == (ROOT / "plugin" / "client" / "hook").read_bytes()
         call(ROOT, "Stop", **{**options, "CLAUDE_PLUGIN_OPTION_KEY": "cms_other"})

@@ -64,7 +64,12 @@ class Podman:
         self._run(["podman-compose", "-p", f"{self.network}-{file.stem.split('.')[-1]}", "-f", file.name, *words], file.parent)
 
     def build_images(self) -> None:
-        """That of the Containerfile, and one that stands for PostgreSQL's. They have this machine's certificates, for its proxy."""
+        """That of the Containerfile, and one that stands for PostgreSQL's."""
+        self.build_image()
+        self._build(_POSTGRES, Path(__file__).parent / "pgvector")
+
+    def build_image(self) -> None:
+        """That of the Containerfile. It has this machine's certificates, for its proxy."""
         root = self._folder / "root"
         self._run(["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", "bookworm", str(root)], self._folder)
         (root / "usr" / "bin" / "python").symlink_to("python3")
@@ -78,7 +83,6 @@ class Podman:
         self.run("import", str(archive), _BASE)
         archive.unlink()
         self._build(_IMAGE, ROOT, "--network", "host", "--build-arg", f"BASE={_BASE}")
-        self._build(_POSTGRES, Path(__file__).parent / "pgvector")
 
     def _build(self, image: str, folder: Path, *words: str) -> None:
         # A layer of each instruction would be a copy of all of it, where the store has no overlays.

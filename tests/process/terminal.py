@@ -1,4 +1,4 @@
-"""Runs the program on a pseudo-terminal, as somebody who sits before it."""
+"""Runs programs on a pseudo-terminal, as somebody who sits before it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Thread
 
@@ -16,21 +16,21 @@ from tests.timeouts import scaled
 
 _TAKE_TERMINAL = (
     "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
 )
 """Makes the terminal that of the new session and heeds Ctrl-C, as a shell does, and becomes the program."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
-class TerminalProgram:
-    """`cmserver <words>` on a terminal of its own."""
+class Terminal:
+    """A program on a terminal of its own."""
 
-    def __init__(self, folder: Path, *words: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, words: Sequence[str], folder: Path, environ: Mapping[str, str]) -> None:
         self._screen = b""
         self._terminal, inside = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _TAKE_TERMINAL, sys.executable, "-m", "cmserver", *words],
-            env=environment(folder, settings),
+            [sys.executable, "-c", _TAKE_TERMINAL, *words],
+            env=environ,
             cwd=folder,
             stdin=inside,
             stdout=inside,
@@ -49,9 +49,14 @@ class TerminalProgram:
             pass  # how Linux says that the other side is closed
 
     @property
+    def raw(self) -> str:
+        """What it has written so far."""
+        return self._screen.decode(errors="replace")
+
+    @property
     def shown(self) -> str:
         """What it has written so far, without colours."""
-        return _ESCAPES.sub("", self._screen.decode(errors="replace"))
+        return _ESCAPES.sub("", self.raw)
 
     def wait_for_text(self, text: str) -> None:
         def look() -> bool:
@@ -79,3 +84,10 @@ class TerminalProgram:
                 self.process.kill()
                 self.process.wait()
         os.close(self._terminal)
+
+
+class TerminalProgram(Terminal):
+    """`cmserver <words>` on a terminal of its own."""
+
+    def __init__(self, folder: Path, *words: str, settings: Mapping[str, str]) -> None:
+        super().__init__([sys.executable, "-m", "cmserver", *words], folder, environment(folder, settings))

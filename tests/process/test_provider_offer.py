@@ -111,9 +111,9 @@ def test_connect_asks_for_the_server_of_this_installation(terminal: Open, run: R
     assert _QUESTION not in command(folder, "connect", "claude-code", "--yes", settings=settings).stdout
     assert kept(folder) == {}
 
-    told = terminal("connect", "claude-code", "--yes", "--no-start-with-machine")
+    told = terminal("connect", "claude-code", "--yes")
     assert told.wait() == 0
-    asked = terminal("connect", "claude-code", "--no-start-with-machine")
+    asked = terminal("connect", "claude-code")
     asked.wait_for_text("or Enter: ")
     asked.press("\r")
 

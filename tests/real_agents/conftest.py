@@ -29,11 +29,6 @@ def claude_program() -> Path:
 
 
 @pytest.fixture(scope="session")
-def opencode_program() -> Path:
-    return install.opencode()
-
-
-@pytest.fixture(scope="session")
 def inspector() -> Command:
     return install.inspector()
 

@@ -42,12 +42,20 @@ def conformance() -> dict[str, Command]:
     return {name: (_NODE, CLIENTS / "node_modules/@modelcontextprotocol" / name / "dist/index.js") for name in _SUITES}
 
 
-def opencode() -> Path:
-    """The program `opencode`. Skips the test as `claude` does, and where package.json names no package for this machine."""
+_PLACES = {
+    "opencode": "opencode-*/bin/opencode",
+    "kilo": "@kilocode/cli-*/bin/kilo",
+    "copilot": "@github/copilot-*/copilot",
+    "cline": "@cline/cli-*/bin/cline",
+}
+
+
+def program(name: str) -> Path:
+    """The program of that name. Skips the test as `claude` does, and where package.json names no package for this machine."""
     _install()
-    found = sorted(CLIENTS.glob("node_modules/opencode-*/bin/opencode"))
+    found = sorted((CLIENTS / "node_modules").glob(_PLACES[name]))
     if not found:
-        pytest.skip("There is no opencode program for this machine in tests/real_agents/package.json.")
+        pytest.skip(f"There is no {name} program for this machine in tests/real_agents/package.json.")
     return found[0]
 
 

@@ -1,4 +1,4 @@
-"""The real OpenCode, connected by `cmserver connect opencode`: it finds our tools and is recorded. Its model is played."""
+"""The real OpenCode, and Kilo, which is made of it, connected by `cmserver connect`: recorded, and told. The model is played."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cmserver.embedded.postgres import EmbeddedPostgres
 from tests.models.providers.fake.server import Asked, FakeProvider, Reply, fake_in_a_thread
 from tests.process import program
 from tests.process.program import Program, wait_for
+from tests.real_agents import install
 from tests.real_agents.coder import PROJECT, REMOTE, call, words
 from tests.real_agents.messages_api import failed, is_for_the_model, streamed, text
 from tests.timeouts import scaled
@@ -33,7 +34,7 @@ _STORED = """
     SELECT e.event_type, e.payload->>'tool_name' AS tool, e.payload->>'prompt' AS prompt,
            e.payload->>'last_assistant_message' AS reply
       FROM agent_events e JOIN server_sessions s ON s.id = e.server_session_id
-     WHERE s.platform_source = 'opencode' ORDER BY e.id
+     WHERE s.platform_source = %(agent)s ORDER BY e.id
 """
 
 
@@ -57,13 +58,13 @@ class Played:
 
 
 class Desk:
-    """Somebody with OpenCode, a repository, and a cmserver that remembers something of it."""
+    """Somebody with the agent, a repository, and a cmserver that remembers something of it."""
 
-    def __init__(self, folder: Path, opencode: Path, server: Program, api: FakeProvider, model: Played) -> None:
-        self.folder, self.server, self.model = folder, server, model
+    def __init__(self, folder: Path, agent: str, server: Program, api: FakeProvider, model: Played) -> None:
+        self.folder, self.agent, self.server, self.model = folder, agent, server, model
         self.home, self.project = folder / "home", folder / "orders"
-        self.config = self.home / ".config" / "opencode" / "opencode.json"
-        self._opencode = opencode
+        self.config = self.home / ".config" / agent / f"{agent}.json"
+        self._program = install.program(agent)
         self.config.parent.mkdir(parents=True)
         self.project.mkdir()
         options = {"baseURL": f"{api.url}/v1", "apiKey": "sk-played"}
@@ -79,9 +80,7 @@ class Desk:
             "HOME": str(self.home),
             "XDG_CONFIG_HOME": str(self.home / ".config"),
             "LC_ALL": "C.UTF-8",
-            "OPENCODE_DISABLE_AUTOUPDATE": "1",
-            "OPENCODE_DISABLE_MODELS_FETCH": "1",
-            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+            **{f"{self.agent.upper()}_DISABLE_{name}": "1" for name in ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD")},
         }
 
     def cmserver(self, *words: str) -> str:
@@ -89,10 +88,10 @@ class Desk:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def opencode(self, *words: str) -> str:
-        """What `opencode <words>` prints, with the messages about it."""
+    def run(self, *words: str) -> str:
+        """What the agent's program prints, with the messages about it."""
         done = subprocess.run(
-            [self._opencode, *words],
+            [self._program, *words],
             cwd=self.project,
             env=self.env(),
             stdin=subprocess.DEVNULL,
@@ -101,12 +100,12 @@ class Desk:
             timeout=scaled(RUN_SECONDS),
             check=False,
         )
-        assert done.returncode == 0, f"opencode ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+        assert done.returncode == 0, f"{self.agent} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
         return done.stdout + done.stderr
 
 
-@pytest.fixture
-def desk(folder: Path, opencode_program: Path) -> Generator[Desk]:
+@pytest.fixture(params=["opencode", "kilo"])
+def desk(folder: Path, request: pytest.FixtureRequest) -> Generator[Desk]:
     model = Played()
     server = Program(folder, "server", settings={})
     with fake_in_a_thread(model) as api:
@@ -115,17 +114,17 @@ def desk(folder: Path, opencode_program: Path) -> Generator[Desk]:
             with server.http() as client:
                 client.post("/v1/projects", json={"canonicalId": PROJECT}).raise_for_status()
                 client.post("/v1/observations", json=REMEMBERED).raise_for_status()
-            desk = Desk(folder, opencode_program, server, api, model)
-            desk.cmserver("connect", "opencode", "--yes")
+            desk = Desk(folder, cast("str", request.param), server, api, model)
+            desk.cmserver("connect", desk.agent, "--yes")
             yield desk
         finally:
             server.end()
 
 
 def test_it_connects_to_our_server_and_no_longer_after_disconnecting(desk: Desk):
-    listed = desk.opencode("mcp", "list")
-    desk.cmserver("disconnect", "opencode", "--yes")
-    listed_after = desk.opencode("mcp", "list")
+    listed = desk.run("mcp", "list")
+    desk.cmserver("disconnect", desk.agent, "--yes")
+    listed_after = desk.run("mcp", "list")
 
     assert "cmserver" in listed
     assert "connected" in listed
@@ -142,7 +141,7 @@ def test_a_session_is_told_what_is_known_searches_it_and_is_recorded(desk: Desk)
         streamed(text("Refunds wait in refund_queue, since the bank is slow.")),
     ]
 
-    desk.opencode("run", "--model", MODEL, "Why are refunds slow?")
+    desk.run("run", "--model", MODEL, "Why are refunds slow?")
 
     first, last = words(desk.model.heard[0]), words(desk.model.heard[-1])
     assert "<cmserver-context>" in first
@@ -166,5 +165,5 @@ def test_a_session_is_told_what_is_known_searches_it_and_is_recorded(desk: Desk)
 
 
 def _stored(desk: Desk, last: str) -> list[dict[str, object]] | None:
-    stored = program.rows(EmbeddedPostgres(desk.server.data_dir).url, _STORED)
+    stored = program.rows(EmbeddedPostgres(desk.server.data_dir).url, _STORED, agent=desk.agent)
     return stored if any(event["event_type"] == last for event in stored) else None

@@ -67,7 +67,8 @@ number() {
 
 # Lines NAME='value', where a value may go over several lines. Nothing in it is executed.
 read_config() {
-    url='' exclude='' tools='' folder_variable='' session_variable='' max_bytes=52428800 max_seconds=604800
+    url='' exclude='' tools='' folder_variable='' session_variable='' prompt_event='' index_at='' transcripts=''
+    max_bytes=52428800 max_seconds=604800
     [ -r config ] || return 0
     lines=0
     while [ "$lines" -lt "$CONFIG_LINES" ] && { IFS= read -r line || [ -n "$line" ]; }; do
@@ -102,6 +103,9 @@ read_config() {
             TOOLS) tools=$value ;;
             FOLDER_VARIABLE) folder_variable=$value ;;
             SESSION_VARIABLE) session_variable=$value ;;
+            PROMPT_EVENT) prompt_event=$value ;;
+            INDEX_AT) index_at=$value ;;
+            TRANSCRIPTS) transcripts=$value ;;
             SPOOL_MAX_BYTES) number "$value" "$max_bytes" && max_bytes=$n ;;
             SPOOL_MAX_SECONDS) number "$value" "$max_seconds" && max_seconds=$n ;;
         esac
@@ -457,7 +461,8 @@ store() {
 complete_head() {
     header X-Cmserver-Project "$named"
     header X-Cmserver-Git-Remote "$remote"
-    header X-Cmserver-Root "$root"
+    as_agent_says "$root"
+    header X-Cmserver-Root "$text"
     header X-Cmserver-Git-Branch "$branch"
     header X-Cmserver-Git-Commit "$commit"
 }
@@ -487,12 +492,12 @@ send() {
     [ "$ended" -ne "$DISTRUSTED" ] || verdict=distrusted
 }
 
-# find_begin: whether the call is answered with the index, as `begins`: a session's start, or where the agent is Gemini CLI its first
+# find_begin: whether the call is answered with the index, as `begins`: a session's start, or where the agent takes it there its first
 # prompt, before which `begun` is there.
 find_begin() {
     begins='' begun=''
     [ "$event" != SessionStart ] || begins=yes
-    [ "$agent" = gemini ] || return 0
+    [ "$index_at" = prompt ] || return 0
     read_variable "$session_variable"
     case $text in
         *[!A-Za-z0-9_-]* | '') return 0 ;;
@@ -501,7 +506,7 @@ find_begin() {
     begun=state/begun-$text
     case $event in
         SessionStart) begins='' && true >"$begun" ;;
-        BeforeAgent) [ ! -e "$begun" ] || begins=yes ;;
+        "$prompt_event") [ ! -e "$begun" ] || begins=yes ;;
     esac
 }
 
@@ -554,9 +559,10 @@ hook() {
         [ "$now" -ge "$until" ] || seconds=0.9 # it is tried nevertheless: somebody waits for its answer, and it costs little
     fi
     # The first call after a folder's name has changed says so, whatever it is: the next session is stored under the new one.
+    find_called
     known='' text=''
     [ ! -f state/place ] || { IFS= read -r known && IFS= read -r text; } <state/place
-    if [ "$event" = SessionStart ] || [ "$known" != "$root" ] || [ "$text" != "${named:-${remote:-$root}}" ]; then
+    if [ "$event" = SessionStart ] || [ "$known" != "$root" ] || [ "$text" != "$called" ]; then
         name_before
         header X-Cmserver-Name-Before "$before"
         printf '%s\n%s\n' "$root" "$name" >state/place
@@ -577,9 +583,9 @@ hook() {
         exit 0
     fi
     watched=''
-    case $agent:$event in # the agents that keep a transcript line by line, and name it
-        claude-code:UserPromptSubmit | claude-code:Stop | claude-code:Session* | \
-            codex:UserPromptSubmit | codex:Stop | codex:Session*)
+    case $transcripts-$event in
+        -*) ;;
+        *-"$prompt_event" | *-Stop | *-Session*)
             . ./transcript.sh
             watch_turn
             watched=yes
@@ -594,7 +600,7 @@ hook() {
         exit 0
     fi
     told=''
-    case $begins-$agent:$event in
+    case $begins-$event in
         yes-*)
             . ./changed.sh
             sweep_git
@@ -603,7 +609,7 @@ hook() {
             . ./code.sh
             tell_code
             ;;
-        -claude-code:UserPromptSubmit | -codex:UserPromptSubmit | -gemini:BeforeAgent) # what is told with a prompt has marks
+        -"$prompt_event") # what is told with a prompt has marks
             . ./code.sh
             tell_code
             [ -z "$clone" ] || printf 'X-Cmserver-Clone: %s\n' "$clone" >>"spool/$current.head"
@@ -624,7 +630,7 @@ hook() {
             settled=yes
             [ "$event" != SessionStart ] && [ -z "$told" ] || add_warnings
             print_line "$answer"
-            [ "$event" != BeforeAgent ] || [ -z "$begun" ] || rm -f "$begun"
+            [ "$event" != "$prompt_event" ] || [ -z "$begun" ] || rm -f "$begun"
             [ -z "$watched" ] || leave_left
             remove_payloads "$current"
             succeeded
@@ -686,14 +692,16 @@ case ${1:-} in
         find_start
         find_project
         [ -z "$misread" ] || named='' remote='' root=''
-        print_line "${named:-${remote:-$root}}"
+        find_called
+        print_line "$called"
         ;;
     mcp)
         . ./project.sh
         find_start
         find_project
         { [ -z "$misread" ] && ! is_excluded; } || named='' remote='' root=''
-        exec python3 -I -S send.py mcp "$url" "${named:-${remote:-$root}}"
+        find_called
+        exec python3 -I -S send.py mcp "$url" "$called"
         ;;
     headers)
         . ./project.sh

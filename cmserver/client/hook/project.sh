@@ -559,7 +559,29 @@ find_start() {
     [ "${#text}" -le "$PATH_BYTES" ] || return 0
     case $text in
         /*) start=$text ;;
+        [A-Za-z]:[/\\]*) # of Windows, where Git's shell knows it, as /c/...
+            ! cd -- "$text" 2>/dev/null || start=$PWD
+            cd -- "$folder" || exit 0
+            ;;
     esac
+}
+
+# as_agent_says PATH: the path as `text`. In Git's shell of Windows it is /c/Users, and C:/Users to the agent, as which it is sent.
+as_agent_says() {
+    text=$1
+    case ${MSYSTEM:+windows}$1 in
+        windows/[A-Za-z]) set -- "$1/" ;;
+        windows/[A-Za-z]/*) ;;
+        *) return 0 ;;
+    esac
+    text=${1#/}
+    text=$(printf '%s' "${text%%/*}" | tr 'a-z' 'A-Z'):${1#/?}
+}
+
+# find_called: what the project is called, as `called`.
+find_called() {
+    as_agent_says "$root"
+    called=${named:-${remote:-$text}}
 }
 
 # The project of `start`. When it cannot be found in time, `is_cut` says so.
@@ -704,7 +726,7 @@ read_note() {
 
 # What the project of this folder was called when the folder was last seen, as `before`, if that was otherwise. Notes what it is called.
 name_before() {
-    before='' name=${named:-${remote:-$root}}
+    before='' name=$called
     case $start$root$name in
         *"$nl"*) return 0 ;;
     esac
@@ -724,7 +746,7 @@ name_before() {
         elif [ -z "$is_path" ]; then
             before=$known_name
         fi
-    elif [ -n "$known" ] && [ -z "$is_path" ] && [ "$known_name" = "$known" ] && [ ! -e "$known" ]; then
+    elif [ -n "$known" ] && [ -z "$is_path" ] && as_agent_says "$known" && [ "$known_name" = "$text" ] && [ ! -e "$known" ]; then
         before=$known_name # it was renamed
     fi
     [ "$before" != "$name" ] || before=''

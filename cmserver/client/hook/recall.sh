@@ -45,7 +45,8 @@ recall() {
         [ -z "$misread" ] || complain "$misread."
         json "$*"
         query=$text
-        json "${named:-${remote:-$root}}"
+        find_called
+        json "$called"
         printf '{"query":%s,"projectId":%s}' "$query" "$text" | get POST /v1/search - || exit 1
         return
     fi

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cmserver.client import connections
 from cmserver.client.agents import AGENTS
-from cmserver.client.client_folder import PROGRAMS, SOURCE
+from cmserver.client.client_folder import PROGRAMS, SOURCE, build_agent_config
 from tests.timeouts import ENOUGH_SECONDS
 
 KEY = "Authorization: Bearer cms_abc_verysecret"
@@ -55,8 +55,7 @@ class Agent:
         self.session = "session-1"
         self.config = {"URL": url}
         if name in AGENTS:
-            variables = AGENTS[name]
-            self.config |= {"FOLDER_VARIABLE": variables.folder_variable, "SESSION_VARIABLE": variables.session_variable}
+            self.config |= build_agent_config(AGENTS[name])
         self.configure()
 
     def keep_limits(self) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cmserver.client.agents import AGENTS
 from tests.client.hook.agent import Agent
 from tests.client.hook.recorder import Recorder, Reply, Sent
 from tests.repositories import Repository
@@ -156,6 +157,25 @@ def test_a_prompt_says_the_clone_of_its_own_work_tree(agent: Agent, server: Reco
 
     assert own == clone
     assert "x-cmserver-clone" not in server.sent[-1].headers
+
+
+@pytest.mark.parametrize("name", [row.name for row in AGENTS.values() if row.prompt_event])
+def test_every_agent_whose_model_is_told_at_a_prompt_says_its_clone_there(
+    tmp_path: Path, shell: Path, server: Recorder, repository: Repository, name: str
+):
+    agent = Agent(tmp_path / "other", shell, server.url, name)
+    server.reply = lambda sent: Reply(body=b'{"known":true}') if sent.path == CODE else Reply()
+    row = AGENTS[name]
+    session = {row.session_variable: "s-1"} if row.session_variable else {}
+    for event in ("SessionStart", row.prompt_event):  # of Gemini CLI it is the first prompt that begins
+        agent.hook(event, {"prompt": "x"}, cwd=repository.folder, env=session)
+    head = repository.commit("Second")
+
+    agent.hook(row.prompt_event, {"prompt": "y"}, cwd=repository.folder, env=session)
+
+    code, asked = server.sent[-2:]
+    assert (code.path, code.payload["head"]) == (CODE, head)
+    assert asked.headers["x-cmserver-clone"] == code.payload["cloneId"]
 
 
 @pytest.fixture

@@ -645,3 +645,43 @@ def test_hostile_values_of_a_config_are_only_text(agent: Agent, server: Recorder
 
     assert agent.hook("Stop") == {"answer": True}
     assert not list(agent.home.rglob("evil"))
+
+
+# -- Windows, whose paths Git's shell knows in a form of its own
+
+
+@pytest.mark.parametrize(
+    ("system", "folder", "root"),
+    [
+        ("MINGW64", "/c/Users/me/orders", "C:/Users/me/orders"),
+        ("MSYS", "/d", "D:/"),
+        ("MINGW64", "/c/My Work/a b", "C:/My Work/a b"),
+        ("MINGW64", "/home/me/orders", "/home/me/orders"),
+        ("", "/c/Users/me/orders", "/c/Users/me/orders"),
+    ],
+)
+def test_a_folder_is_told_as_windows_names_it(agent: Agent, server: Recorder, system: str, folder: str, root: str):
+    env = {"CLAUDE_PROJECT_DIR": folder, **({"MSYSTEM": system} if system else {})}
+
+    agent.hook("SessionStart", env=env)
+    named = subprocess.run(
+        [agent.bin / "sh", agent.folder / "hook", "project"],
+        env={"PATH": agent.path, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert server.sent[-1].headers["x-cmserver-root"] == root
+    assert named.stdout == f"{root}\n"
+
+
+def test_a_folder_in_the_form_of_windows_is_the_one_that_the_shell_knows(agent: Agent, server: Recorder):
+    """Git's shell knows it by its drive; here a folder of that name stands for it."""
+    folder = agent.folder / r"C:\Users\me\my orders"
+    folder.mkdir()
+
+    for named in (folder.name, r"D:\nowhere"):
+        agent.hook("SessionStart", env={"CLAUDE_PROJECT_DIR": named})
+
+    assert [sent.headers["x-cmserver-root"] for sent in server.sent] == [str(folder), str(agent.work)]

@@ -22,7 +22,7 @@ class Session:
     """A session of the agent with its transcript."""
 
     def __init__(self, agent: Agent, name: str = "s1") -> None:
-        self._agent = agent
+        self.agent = agent
         self._name = name
         self.transcript = agent.home / f"{name}.jsonl"
         self.transcript.write_text('{"type":"summary"}\n')
@@ -33,8 +33,8 @@ class Session:
 
     def hook(self, event: str, **fields: object) -> dict[str, object]:
         payload = {"session_id": self._name, "transcript_path": str(self.transcript), "hook_event_name": event, **fields}
-        answer = self._agent.hook(event, json.dumps(payload, separators=(",", ":")).encode())
-        self._agent.until_drained()
+        answer = self.agent.hook(event, json.dumps(payload, separators=(",", ":")).encode())
+        self.agent.until_drained()
         return answer
 
 
@@ -112,6 +112,19 @@ def test_what_is_no_last_word_is_not_sent(session: Session, server: Recorder, tm
     session.hook("SessionEnd", reason="other")
 
     assert [name for name, _ in sent(server)] == ["UserPromptSubmit", "UserPromptSubmit", "SessionEnd"]
+
+
+def test_a_transcript_s_path_may_be_one_of_windows(session: Session, server: Recorder):
+    before, session.transcript = session.transcript, session.agent.folder / "C:" / "Users" / "my notes.jsonl"
+    session.transcript.parent.mkdir(parents=True)
+    before.rename(session.transcript)
+    path = r"C:\Users\my notes.jsonl"
+    session.hook("UserPromptSubmit", prompt="Why?", transcript_path=path)
+    session.write(reply_line("A cold cache."))
+
+    session.hook("UserPromptSubmit", prompt="And now?", transcript_path=path)
+
+    assert ("TranscriptEnd", "A cold cache.") in sent(server)
 
 
 def execution(id_: str, code: int, output: str = "", turn: str = "t1") -> str:

@@ -29,7 +29,7 @@ async def take(folder: Path | None, names: Sequence[str]) -> None:
             if chosen and case.name not in chosen:
                 continue
             for theme in ("light", "dark") if folder else ("light",):
-                for width in (1280, 360) if folder else (1280,):
+                for width in (1280, 390) if folder else (1280,):
                     context = await new_context(browser, url, None if case.is_signed_out else seed.full, theme=theme)
                     page = await context.new_page()
                     await page.set_viewport_size({"width": width, "height": 800})
