@@ -27,6 +27,7 @@ from cmserver.recall.wire import IndexOut
 from tests.conftest import Cast, Person
 from tests.doors.mcp.tools import call, rpc
 from tests.lookalikes import LEGIBLE, SPELLINGS, UNSEEN, is_unseen, reads_as
+from tests.personal.people import be_a_person
 from tests.table import try_rows
 
 TAGS = ("cmserver-context", "system-reminder")
@@ -107,6 +108,7 @@ ROUTED: dict[str, list[Answer]] = {
     "POST /v1/observations/batch": [
         lambda c, w, p: _text(c, w, "POST", "/v1/observations/batch", json={"ids": list(range(1, 51))})
     ],
+    "GET /v1/personal-observations/{id}": [lambda c, w, p: _text(c, w, "GET", "/v1/personal-observations/m1")],
     "GET /api/context/inject": [lambda c, w, p: _text(c, w, "GET", "/api/context/inject", params={"project": p})],
     "POST /api/context/semantic": [
         lambda c, w, p: _field(c, w, "POST", "/api/context/semantic", json={"q": QUESTION, "project": p})
@@ -181,6 +183,9 @@ async def attacked(client: httpx.AsyncClient, db: Db, cast: Cast, request: pytes
         for text in texts
     ]
     several.append({"projectId": project, "title": f"zebraKeeper in src/zebra.py {texts[1]}", "narrative": "zebra"})
+    await be_a_person(db, who)
+    answered = await client.post("/v1/observations", json={"scope": "user", "narrative": "\n".join(texts)}, headers=who.headers)
+    assert answered.status_code == 201, answered.text
     for start in range(0, len(several), 50):
         answered = await client.post("/v1/observations/batch", json=several[start : start + 50], headers=who.headers)
         assert answered.status_code == 201, answered.text

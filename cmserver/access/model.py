@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Literal, LiteralString
+from typing import Annotated, Literal, LiteralString, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -13,6 +13,8 @@ from msgspec import Meta
 
 from cmserver.base.errors import Forbidden
 from cmserver.base.text import Label, Text, matching
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 SCOPES = (
     "events:write",
@@ -210,6 +212,17 @@ IN_REACH_O: LiteralString = IN_REACH.replace("project_id NOT", "o.project_id NOT
 """The same where the table is called `o`."""
 
 
+FORMER_NAMES: LiteralString = """
+    coalesce((SELECT jsonb_object_agg(n.former, n.name)
+                FROM (SELECT f.former_actor AS former, min(f.actor_id) AS name
+                        FROM api_keys f
+                       WHERE f.team_id = t.id AND f.former_actor IS NOT NULL
+                         AND NOT EXISTS (SELECT FROM api_keys o WHERE o.team_id = f.team_id AND o.actor_id = f.former_actor)
+                       GROUP BY f.former_actor HAVING count(*) = count(f.user_id) AND count(DISTINCT f.user_id) = 1) n), '{}')
+"""
+"""The `names` of a principal of the team `t`: what was the name of one person's keys alone, before they bound them."""
+
+
 class TakenName(msgspec.Struct, frozen=True, kw_only=True):
     """A canonical id or alias of a project."""
 
@@ -228,6 +241,7 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
     project_id: UUID | None
     actor_id: str
     user_id: UUID | None
+    names: dict[str, str]
     scopes: list[str]
     revoked_at: datetime | None
     expires_at: datetime | None
@@ -262,6 +276,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     project_id: UUID | None
     key_id: UUID | None
     """Of a key; None for all other kinds."""
+    names: dict[str, str] = {}
+    """What members of the team are called by whom their keys acted under another name before: accounts' names by those."""
     user_id: UUID | None = None
     """The person who is signed in, or whose key it is."""
     actor_id: str
@@ -284,6 +300,26 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     def sees(self, project_id: UUID | None) -> bool:
         """Whether the key may see the project; None stands for what belongs to the whole team."""
         return self.project_id in (None, project_id)
+
+    def name_of(self, actor: str | None) -> str | None:
+        """The name to show for who stands on a row: of a key that was bound to an account since, that account's."""
+        return actor if actor is None else self.names.get(actor, actor)
+
+    def named(self, rows: Iterable[T]) -> list[T]:
+        """The rows, of which each has the name to show in `actor_id`."""
+        rows = list(rows)
+        if not self.names:
+            return rows
+        actors = [getattr(row, "actor_id", None) for row in rows]
+        return [
+            row if actor not in self.names else msgspec.structs.replace(row, actor_id=self.names[actor])
+            for row, actor in zip(rows, actors, strict=True)
+        ]
+
+    @property
+    def own_names(self) -> list[str]:
+        """The caller's name, and what their keys were called before."""
+        return [self.actor_id, *(former for former, name in self.names.items() if name == self.actor_id)]
 
     def may(self, scope: str) -> bool:
         if scope == "*":  # the one thing that `admin` is not

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from psycopg import errors
 
-from cmserver.access.model import Project, ProjectRetention, RetentionPolicy, StoredKey, TakenName, Team
+from cmserver.access.model import FORMER_NAMES, Project, ProjectRetention, RetentionPolicy, StoredKey, TakenName, Team
 from cmserver.base.errors import Conflict
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 
@@ -197,9 +197,9 @@ def _name_taken(name: str) -> Conflict:
     return Conflict(f"A team named {name!r} exists already. Choose another name.")
 
 
-@query("""
+@query(f"""
     SELECT k.id, k.key_hash, k.team_id, t.name AS team_name, coalesce(p.joined_to, k.project_id) AS project_id,
-           k.actor_id, k.user_id, k.scopes, k.revoked_at, k.expires_at,
+           k.actor_id, k.user_id, {FORMER_NAMES} AS names, k.scopes, k.revoked_at, k.expires_at,
            coalesce(k.expires_at <= now(), false) AS expired, t.archived_at AS team_archived_at,
            coalesce(k.counts_as, k.id) AS counts_as,
            k.requests_per_minute, k.events_per_month, t.requests_per_minute AS team_requests_per_minute,

@@ -8,7 +8,8 @@
 In and Out are those of the signature, the text is the docstring. The fields of In that the path names come from there, the others
 from the query of GET and DELETE, else from the body; `given: str` is the one name in the path. `-> tuple[Out, bool]` is Out and
 whether it is new: status 201 or 200. Before the act the key is checked: its scope, and with `whole_team` that it is bound to no
-project. By hand, as an `Operation` with a handler, stay streams and files, other systems' paths, and what goes by headers.
+project. With `plain`, who accepts only text/plain gets that text of Out. By hand, as an `Operation` with a handler, stay
+streams and files, other systems' paths, and what goes by headers.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from cmserver.access import announce
 from cmserver.access.model import Principal
 from cmserver.access.teams import require_team_key
 from cmserver.base.db import Db
-from cmserver.base.http.operation import Answer, Method, Operation
-from cmserver.base.http.wire import Dependencies, answer, body, caller, convert, public_url, query
+from cmserver.base.http.operation import Answer, Method, Operation, TextAnswer
+from cmserver.base.http.wire import Dependencies, answer, body, caller, convert, public_url, query, wants_text
 from cmserver.base.json_text import decode_json
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.sql import Conn
@@ -114,17 +115,20 @@ class Verb(Operation):
         status: int = 200,
         whole_team: bool = False,
         check: Callable[[object], None] | None = None,
+        plain: Callable[[Any], str] | None = None,
     ) -> None:
         hints = get_type_hints(act, include_extras=True)
         out: Any = hints["return"]
         self.given: Any = hints.get("given")
         self.commands: list[Command] = []
         self.options: list[Option] = []
-        self._act, self.whole_team, self._check = act, whole_team, check
+        self._act, self.whole_team, self._check, self._plain = act, whole_team, check, plain
         self._of_path, self._sent = _split(self.given, *_PATH_NAME.findall(path))
         is_query = method in {"GET", "DELETE"}
         kind: Any = get_args(out)[0] if get_origin(out) is tuple else out
         forms: Answer | tuple[Answer, ...] = get_args(kind) if get_origin(kind) is UnionType else kind
+        if plain is not None:
+            forms = (kind, TextAnswer("text/plain", "As an agent reads it, when only text/plain is accepted."))
 
         @wraps(act)
         async def handle(request: Request) -> Response:
@@ -149,6 +153,8 @@ class Verb(Operation):
         call = VerbCall(principal=principal, dependencies=dependencies, base_url=public_url(request), size_bytes=size)
         done = await (self._act(call) if self.given is None else self._act(call, self._join(request, sent)))
         out, is_new = cast("tuple[object, bool | None]", done if isinstance(done, tuple) else (done, None))
+        if self._plain is not None and wants_text(request):
+            return PlainTextResponse(self._plain(out))
         return answer(out, next(iter(self.answers)) if is_new is None else 201 if is_new else 200)
 
     async def _read(self, request: Request) -> tuple[msgspec.Struct | None, int]:

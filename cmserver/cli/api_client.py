@@ -182,6 +182,8 @@ def _explain(error: CmserverError, settings: Settings, key: str | None, used_key
 limit_option = click.option(
     "--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="The maximum number of rows."
 )
+as_of_option = click.option("--as-of", metavar="TIME", help="What held then, by what is known now: 2026-03-01T09:00:00Z.")
+known_at_option = click.option("--known-at", metavar="TIME", help="What the server would have told then.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from cmserver.base.columns import Cell, render_table
 from cmserver.base.lookalikes import sanitize_line
-from cmserver.cli.api_client import ApiClient, api_command, in_current_project
+from cmserver.cli.api_client import ApiClient, api_command, as_of_option, in_current_project, known_at_option
 from cmserver.recall.model import SessionStart
 from cmserver.recall.wire import IndexOut, ScoredLineOut
 
@@ -29,6 +29,8 @@ _EMPTY = "The context is empty."
 @click.option("--source", type=click.Choice(get_args(SessionStart)), help="How the session starts. [default: startup]")
 @click.option("--session", "session_id", metavar="ID", help="Show what this session would see now.")
 @click.option("--changed-files", metavar="PATHS", help="Files that the branch changes: paths from the root, separated by commas.")
+@as_of_option
+@known_at_option
 @click.option("--explain", is_flag=True, help="Show the score of each line and its parts, and what was left out.")
 @click.option("--color/--no-color", "has_color", default=None, help="Print in colours. [default: on a terminal]")
 @api_command
@@ -38,6 +40,8 @@ async def context(
     source: str | None,
     session_id: str | None,
     changed_files: str | None,
+    as_of: str | None,
+    known_at: str | None,
     *,
     explain: bool,
     has_color: bool | None,
@@ -52,6 +56,8 @@ async def context(
         "changedFiles": changed_files,
         "format": "json",
         "explain": True,
+        "asOf": as_of,
+        "knownAt": known_at,
     }
     if project or session_id:
         answer = await client.get("/v1/context", {**query, "project": project})

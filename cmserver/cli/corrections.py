@@ -13,7 +13,9 @@ from cmserver.base.errors import Forbidden
 from cmserver.cli.api_client import (
     ApiClient,
     api_command,
+    as_of_option,
     in_chosen_project,
+    known_at_option,
     limit_option,
     path_segment,
     present,
@@ -38,6 +40,8 @@ from cmserver.sessions.turns.wire import OneTurnOut
 @project_options
 @click.option("--type", "type_", type=click.Choice(get_args(ObservationType)), help="Only of this type.")
 @click.option("--state", type=click.Choice(get_args(ObservationState)), help="Only what is open, done or dropped.")
+@as_of_option
+@known_at_option
 @limit_option
 @api_command
 async def list_observations(
@@ -46,11 +50,13 @@ async def list_observations(
     type_: ObservationType | None,
     state: ObservationState | None,
     limit: int,
+    as_of: str | None,
+    known_at: str | None,
     *,
     all_projects: bool,
 ) -> None:
     """List what is remembered, newest first. `--state open` lists what is still to be done, `--type decision` what was decided."""
-    query = {"type": type_, "state": state}
+    query = {"type": type_, "state": state, "asOf": as_of, "knownAt": known_at}
     answer = await in_chosen_project(
         client,
         lambda name: client.pages("/v1/observations", "observations", {**query, "project": name}, limit=limit),
@@ -101,6 +107,9 @@ async def close(client: ApiClient, observation_id: tuple[str, ...], *, dropped: 
 @click.option("--fact", "facts", multiple=True, help="A fact; given once or more, they replace all facts.")
 @click.option("--type", "type_", type=click.Choice(get_args(ObservationType)), help="What it is.")
 @click.option("--importance", type=click.FloatRange(0, 1), help="0 to 1; from 0.8 on it never expires.")
+@click.option(
+    "--current-on", metavar="MATTER", help="It is the current word on this matter, of which there is one; empty for none."
+)
 @expires_after_option
 @api_command
 async def edit(
@@ -112,6 +121,7 @@ async def edit(
     facts: tuple[str, ...],
     type_: ObservationType | None,
     importance: float | None,
+    current_on: str | None,
     expires_after: int | None,
 ) -> None:
     """Correct an observation, or with --line the line of a turn.
@@ -132,13 +142,15 @@ async def edit(
     )
     if title is not None:
         change["title"] = title or None
+    if current_on is not None:
+        change["currentOn"] = current_on or None
     if line is not None:
         if change:
             raise click.UsageError("--line is of turns, the other options are of observations.")
         await _set_line(client, observation_id, None if line == "-" else line)
         return
     if not change:
-        raise click.UsageError("Nothing to change: give --title, --line, --text, --fact, --type, --importance or --expires-after.")
+        raise click.UsageError("Nothing to change: --help lists the options.")
     await _correct(client, [observation_id], change)
 
 

@@ -9,11 +9,13 @@ import click
 from cmserver.base.columns import Cell, format_time, render_table
 from cmserver.base.errors import Forbidden
 from cmserver.base.lookalikes import sanitize_line
-from cmserver.cli.api_client import ApiClient, api_command, is_interactive, present
+from cmserver.cli.api_client import ApiClient, api_command, is_interactive, path_segment, present
 from cmserver.cli.observations import explain_scope, headline, path_of
 from cmserver.consolidation import wire as consolidation_wire
 from cmserver.consolidation.model import ModelRefusal, WordedBy
 from cmserver.observations.history.model import MergeStrategy
+from cmserver.personal.model import parse_personal_name
+from cmserver.personal.wire import OnePersonalObservationOut, render_personal_line
 
 _SKIPPED = {
     "itself": "is the target itself",
@@ -108,15 +110,20 @@ def _version_cells(version: consolidation_wire.ObservationVersionOut) -> list[Ce
 @click.argument("observation_id", metavar="NUMBER")
 @api_command
 async def undo(client: ApiClient, observation_id: str) -> None:
-    """Undo the last change of an observation: a correction, a merge, or the end of its time.
+    """Undo the last change of an observation: a correction, a merge, or the end of its time; or of what is yours alone (m12).
 
     The key needs the scope observations:write.
     """
+    is_own = parse_personal_name(observation_id) is not None
+    path = f"/v1/personal-observations/{path_segment(observation_id)}" if is_own else path_of(observation_id)
     try:
-        answer = await client.post(f"{path_of(observation_id)}/undo", {})
+        answer = await client.post(f"{path}/undo", {})
     except Forbidden as error:
         raise explain_scope(error) from error
-    client.show(answer, consolidation_wire.UndoOut, _render_undo)
+    if is_own:
+        client.show(answer, OnePersonalObservationOut, lambda result: f"As it was before: {render_personal_line(result.personal)}")
+    else:
+        client.show(answer, consolidation_wire.UndoOut, _render_undo)
 
 
 def _render_undo(result: consolidation_wire.UndoOut) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import get_args
 from uuid import UUID
 
@@ -21,9 +21,10 @@ from cmserver.client.server_api import ApiAnswer
 from cmserver.consolidation.model import list_others
 from cmserver.consolidation.wire import StoredObservationOut
 from cmserver.observations import wire as observations_wire
-from cmserver.observations.model import INSTRUCTION_IMPORTANCE, ObservationType, compose
+from cmserver.observations.model import CURRENT_ON, INSTRUCTION_IMPORTANCE, ObservationType, compose
 from cmserver.observations.plain import SUMMARY_LABELS, one_line
-from cmserver.personal.wire import OnePersonalObservationOut, render_personal_line
+from cmserver.personal.model import parse_personal_name
+from cmserver.personal.wire import OnePersonalObservationOut, render_personal_line, render_personal_whole
 from cmserver.recall.search.wire import TITLE_CHARS
 from cmserver.sessions.turns.wire import OneTurnOut
 
@@ -49,44 +50,49 @@ _numbers = click.argument("observation_id", metavar="NUMBER...", nargs=-1, requi
 @_numbers
 @api_client.api_command
 async def show(client: api_client.ApiClient, observation_id: tuple[str, ...]) -> None:
-    """Show observations and turns whole, by their numbers (12, "#12") or ids.
+    """Show observations and turns whole, by their numbers (12, "#12") or ids, and what is yours alone by its name (m12).
 
     With --json each one is a JSON document of its own.
     """
     project_names: dict[UUID, str] = {}
     missing: list[str] = []
     gone: list[str] = []
-    for place, name in enumerate(dict.fromkeys(observation_id)):
+    is_first = True
+    for name in dict.fromkeys(observation_id):
         try:
-            answer = await client.get(path_of(name))
+            show_it = await _read_one(client, name, project_names)
         except Gone as error:
             gone.append(str(error))
-            continue
         except NotFound:
-            try:
-                turn = await client.get(f"/v1/turns/{api_client.path_segment(name)}")
-            except NotFound:
-                missing.append(name)
-                continue
-            if place > len(missing) + len(gone) and not client.as_json:
+            missing.append(name)
+        else:
+            if not (is_first or client.as_json):
                 click.echo()
-            client.show(turn, OneTurnOut, render_turn)
-            continue
-        if client.as_json:
-            client.show(answer, observations_wire.OneObservationOut, headline_of_answer)
-            continue
-        project_id = answer.read(observations_wire.OneObservationOut).observation.project_id
-        if project_id not in project_names:
-            project_names[project_id] = await _find_project_name(client, project_id)
-        if place > len(missing) + len(gone):
-            click.echo()
-        project = project_names[project_id]
-        client.show(
-            answer, observations_wire.OneObservationOut, lambda result, project=project: _render(result.observation, project)
-        )
+            show_it()
+            is_first = False
     if gone:
         raise Gone("\n".join(gone))
     _raise_missing(missing)
+
+
+async def _read_one(client: api_client.ApiClient, name: str, project_names: dict[UUID, str]) -> Callable[[], None]:
+    """How what has that name is shown: an observation, a turn, or what is personal. `project_names` are those found so far."""
+    segment = api_client.path_segment(name)
+    if parse_personal_name(name) is not None:
+        own = await client.get(f"/v1/personal-observations/{segment}")
+        return lambda: client.show(own, OnePersonalObservationOut, render_personal_whole)
+    try:
+        answer = await client.get(path_of(name))
+    except NotFound:
+        turn = await client.get(f"/v1/turns/{segment}")
+        return lambda: client.show(turn, OneTurnOut, render_turn)
+    if client.as_json:
+        return lambda: client.show(answer, observations_wire.OneObservationOut, headline_of_answer)
+    project_id = answer.read(observations_wire.OneObservationOut).observation.project_id
+    if project_id not in project_names:
+        project_names[project_id] = await _find_project_name(client, project_id)
+    project = project_names[project_id]
+    return lambda: client.show(answer, observations_wire.OneObservationOut, lambda result: _render(result.observation, project))
 
 
 def render_turn(result: OneTurnOut) -> str:
@@ -126,6 +132,7 @@ def _render(observation: observations_wire.ObservationOut, project: str) -> str:
         ("origin", observation.origin),
         ("by", observation.actor_id),
         ("author", observation.agent),
+        ("current on", _current_on(observation)),
         ("turn", f"#{observation.turn_number}" if observation.turn_number is not None else None),
         ("sources", _sources(observation.sources or [])),
         ("concepts", ", ".join(observation.concepts)),
@@ -172,6 +179,11 @@ def _state(observation: observations_wire.ObservationOut) -> str | None:
     by = f" with #{observation.closed_by}" if observation.closed_by else ""
     at = f", {format_time(observation.closed_at_epoch)}" if observation.closed_at_epoch else ""
     return f"{observation.state}{by}{at}"
+
+
+def _current_on(observation: observations_wire.ObservationOut) -> str | None:
+    matter = observation.metadata.get(CURRENT_ON)
+    return one_line(matter, TITLE_CHARS) if isinstance(matter, str) else None
 
 
 def _sources(sources: Sequence[observations_wire.SourceOut]) -> str:

@@ -9,7 +9,15 @@ import click
 from msgspec import UNSET
 
 from cmserver.base.columns import Cell, format_time, render_table
-from cmserver.cli.api_client import ApiClient, api_command, in_chosen_project, present, project_options
+from cmserver.cli.api_client import (
+    ApiClient,
+    api_command,
+    as_of_option,
+    in_chosen_project,
+    known_at_option,
+    present,
+    project_options,
+)
 from cmserver.cli.output import TextCommand
 from cmserver.personal.wire import render_personal_line
 from cmserver.recall.search.model import HitOrder, SearchedKind
@@ -34,6 +42,8 @@ from cmserver.recall.search.wire import HitOut, PromptHitOut, SearchIndexOut, re
     "--sort", type=click.Choice(get_args(HitOrder)), default="relevance", show_default=True, help="The best or the newest first."
 )
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="The maximum number of hits.")
+@as_of_option
+@known_at_option
 @click.option("--explain", is_flag=True, help="Show the parts of each score.")
 @api_command
 async def search(
@@ -47,6 +57,8 @@ async def search(
     min_importance: float | None,
     sort: HitOrder,
     limit: int,
+    as_of: str | None,
+    known_at: str | None,
     *,
     all_projects: bool,
     explain: bool,
@@ -65,6 +77,8 @@ async def search(
         "minImportance": min_importance,
         "sort": sort,
         "limit": limit,
+        "asOf": as_of,
+        "knownAt": known_at,
         "format": "index",
         "explain": explain,
     }

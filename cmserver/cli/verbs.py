@@ -154,7 +154,8 @@ async def _send(client: ApiClient, verb: Verb, given: Mapping[str, Any], sent: d
 
 
 def _out(verb: Verb) -> type[msgspec.Struct]:
-    return cast("type[msgspec.Struct]", next(iter(verb.answers.values())))
+    out = next(iter(verb.answers.values()))
+    return cast("type[msgspec.Struct]", out[0] if isinstance(out, tuple) else out)
 
 
 def _click_options(

@@ -30,4 +30,5 @@ async def read_history(conn: Conn, principal: Principal, name: str, limit: int) 
     versions = await history.of_observation(conn, principal.team_id, observation.id, limit)
     gone = await observations.gone(conn, principal.team_id, ids=[observation.id])
     await audit_read(conn, principal, observation.project_id, "history", [observation])
+    versions = [msgspec.structs.replace(version, performed_by=principal.name_of(version.performed_by)) for version in versions]
     return History(observation=observation, versions=versions, superseded_by=next((row.superseded_by for row in gone), None))

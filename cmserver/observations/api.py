@@ -16,6 +16,7 @@ from cmserver.base.structs import reshape
 from cmserver.events.read import find_event
 from cmserver.observations import wire
 from cmserver.observations.model import Correction, ObservationFilter
+from cmserver.observations.past.model import read_moment
 from cmserver.observations.plain import render_observation
 from cmserver.observations.read import (
     list_observations,
@@ -30,9 +31,12 @@ from cmserver.observations.write import correct, delete, expire, promote
 async def get_observations(call: VerbCall, given: wire.ObservationsQuery) -> wire.ObservationsOut:
     """A page of observations, newest first."""
     project_id = await call.dependency(Projects).within(call.principal, given.project)
+    moment = read_moment(given.as_of, given.known_at)
     wanted = reshape(given, ObservationFilter, project_id=project_id, session_id=given.session)
     async with call.read() as conn:
-        page, next_cursor = await list_observations(conn, call.principal, wanted, limit=given.limit, cursor=given.cursor)
+        page, next_cursor = await list_observations(
+            conn, call.principal, wanted, limit=given.limit, cursor=given.cursor, moment=moment
+        )
     return wire.ObservationsOut(observations=[*map(wire.observation_out, page)], next_cursor=next_cursor)
 
 

@@ -24,6 +24,9 @@ MIN_INSTRUCTION_IMPORTANCE = 0.85
 """A decision that is more important than this is shown as laid down by a user."""
 TYPES: frozenset[str] = frozenset(KINDS)
 
+CURRENT_ON = "currentOn"
+"""The mark, in an observation's metadata, of the matter on which it is the current word; one of a project has it."""
+
 BY_USER = "byUser"
 """The mark, in an observation's metadata, that a user laid it down or decided it."""
 
@@ -302,6 +305,8 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, object] | UnsetType = UNSET
     state: ObservationState | UnsetType | None = UNSET
     stale: UnsetType | None = UNSET
+    current_on: str | UnsetType | None = UNSET
+    """The matter on which it is the current word."""
 
     @property
     def fields(self) -> list[str]:

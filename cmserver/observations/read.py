@@ -21,6 +21,8 @@ from cmserver.observations import repository
 from cmserver.observations.accesses.model import VIAS
 from cmserver.observations.lifetime.extend import extend_lives
 from cmserver.observations.model import EventLink, GoneObservation, Observation, ObservationFilter, ObservationSource
+from cmserver.observations.past.model import Moment
+from cmserver.observations.past.travel import VIA, travel
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import Session
 from cmserver.sessions.turns.model import SessionTurn
@@ -59,8 +61,12 @@ async def list_observations(
     *,
     limit: int,
     cursor: str | None = None,
+    moment: Moment | None = None,
 ) -> tuple[list[Observation], str | None]:
-    """A page of the observations of the project, or of the team without one, newest first; and the cursor of the next page."""
+    """A page of the observations of the project, or of the team without one, newest first; and the cursor of the next page.
+
+    With a `moment` they are read as at another time, and so is all else in the transaction.
+    """
     before, before_id = paging.place(cursor)
     if wanted.session_id is not None and wanted.project_id is None:
         session = await sessions.by_id(conn, principal.team_id, wanted.session_id)
@@ -68,10 +74,12 @@ async def list_observations(
             return [], None
         # The index has the session behind its project.
         wanted = msgspec.structs.replace(wanted, project_id=session.project_id)
+    if moment is not None:
+        await travel(conn, principal.team_id, [wanted.project_id] if wanted.project_id else None, moment)
     rows = await repository.newest(conn, principal.team_id, wanted, limit=limit + 1, before=before, before_id=before_id)
     page, next_cursor = paging.page(rows, limit, lambda observation: (observation.created_at, observation.id))
-    await audit_read(conn, principal, wanted.project_id, "list", page)
-    return page, next_cursor
+    await audit_read(conn, principal, wanted.project_id, VIA if moment else "list", page)
+    return principal.named(page), next_cursor
 
 
 async def list_closed(
@@ -80,7 +88,7 @@ async def list_closed(
     """What was done or dropped since then in the project, or in the team without one, the last first."""
     rows = await repository.closed_since(conn, principal.team_id, project_id, since, limit)
     await audit_read(conn, principal, project_id, "list", rows)
-    return rows
+    return principal.named(rows)
 
 
 async def read_observation(conn: Conn, principal: Principal, name: str) -> tuple[Observation, list[ObservationSource]]:
@@ -106,7 +114,7 @@ async def read_batch(conn: Conn, principal: Principal, names: Sequence[int | str
     rows += await repository.by_ids(conn, principal.team_id, list(ids))
     by_key: dict[int | UUID | None, Observation] = {}
     sees_shared = await sees_shared_observations(conn, principal)
-    for row in rows:
+    for row in principal.named(rows):
         if may_read(principal, row, sees_shared=sees_shared):
             by_key |= {row.number: row, row.id: row}
     observations = list({by_key[key].id: by_key[key] for key in keys.values() if key in by_key}.values())
@@ -151,7 +159,7 @@ async def find_any_observation(conn: Conn, principal: Principal, name: str) -> O
         named = parse_name(name)
         turn = (await find_turns(conn, principal, [named])).get(named) if named is not None and observation is None else None
         raise NotFound(f"#{turn.number} is a turn: GET /v1/turns/{turn.number} reads it." if turn else NO_SUCH)
-    return observation
+    return principal.named([observation])[0]
 
 
 async def read_summary(conn: Conn, principal: Principal, session: Session) -> Observation:
@@ -161,14 +169,14 @@ async def read_summary(conn: Conn, principal: Principal, session: Session) -> Ob
     if not summaries:
         raise NotFound(NO_SUMMARY)
     await audit_read(conn, principal, session.project_id, "get", summaries)
-    return summaries[0]
+    return principal.named(summaries)[0]
 
 
 async def list_summaries(conn: Conn, principal: Principal, sessions: Sequence[Session]) -> dict[UUID, Observation]:
     """The newest summary of each of the sessions that has one, by the session."""
     rows = await repository.summaries_of_sessions(conn, principal.team_id, {session.id: session.project_id for session in sessions})
     await audit_read(conn, principal, principal.project_id, "list", rows)
-    return {row.server_session_id: row for row in rows if row.server_session_id}
+    return {row.server_session_id: row for row in principal.named(rows) if row.server_session_id}
 
 
 async def read_event_observations(
@@ -178,7 +186,7 @@ async def read_event_observations(
     observations = await repository.of_event(conn, principal.team_id, event_id)
     links = {link.observation_id: link for link in await repository.links_of_event(conn, principal.team_id, event_id)}
     await audit_read(conn, principal, project_id, "event", observations)
-    return [(observation, links[observation.id]) for observation in observations if observation.id in links]
+    return [(observation, links[observation.id]) for observation in principal.named(observations) if observation.id in links]
 
 
 async def audit_read(

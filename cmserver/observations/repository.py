@@ -517,6 +517,17 @@ async def recorded(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID
     return rows[::-1]
 
 
+@unprepared_query("""
+    SELECT number FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND metadata ? 'currentOn'
+       AND md5(lower(metadata ->> 'currentOn')) = md5(lower(%(matter)s))
+       AND superseded_at IS NULL AND state IS DISTINCT FROM 'dropped'
+    """)
+async def current_on(conn: Conn, team_id: UUID, project_id: UUID, matter: str) -> int | None:
+    """The number of what people say is the current word on the matter."""
+    ...
+
+
 async def open_ends(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[model.Observation]:
     """What is open in the project, oldest first; at most the newest `limit`."""
     rows = await OPEN_ENDS.all(conn, team_id=team_id, project_id=project_id, limit=limit)

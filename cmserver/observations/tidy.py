@@ -30,7 +30,7 @@ async def tidy_observation(observation: ManualObservation, *, size_bytes: int) -
 
 async def tidy_correction(correction: Correction, *, size_bytes: int) -> Correction:
     """The correction, fit to be stored."""
-    fields = {name: getattr(correction, name) for name in correction.fields if name in _TIDIERS}
+    fields = {name: getattr(correction, name) for name in correction.fields if name in _OF_CORRECTION}
     tidied = await _tidy_fields(fields, size_bytes=size_bytes, at="$")
     return msgspec.structs.replace(correction, **tidied)
 
@@ -41,7 +41,7 @@ async def _tidy_fields(fields: Mapping[str, object], *, size_bytes: int, at: str
         raise Invalid(f"{issues[0].message} (at {issues[0].path}).", issues)
     cleaned = await clean_aside(wire_fields, size_bytes=size_bytes, at=at)
     values = cast("dict[str, object]", cleaned.value)
-    return {name: _TIDIERS[name](values[_wire_name(name)]) for name in fields}
+    return {name: _OF_CORRECTION[name](values[_wire_name(name)]) for name in fields}
 
 
 def _find_too_long(value: object, path: str) -> list[Issue]:
@@ -101,3 +101,4 @@ _TIDIERS: dict[str, Callable[[Any], object]] = {
     "metadata": _keep,
 }
 """By field of a ManualObservation that has a text."""
+_OF_CORRECTION = {**_TIDIERS, "current_on": tidy_line}

@@ -38,6 +38,8 @@ class ObservationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     """Without `project`, a key of the whole team sees all its projects. `session` is our id of a session.
 
     `kind` is which to list; `type` is which to list; `scope` is which to list; `state` is which to list, of things to be done.
+    `asOf` is a time, in ISO 8601 with a zone or in milliseconds since 1970, of which what held then is listed; `knownAt` is such a
+    time, of which what was known then is.
     """
 
     project: str | None = None
@@ -46,6 +48,8 @@ class ObservationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     type: model.ObservationType | None = None
     scope: model.Scope | None = None
     state: model.ObservationState | None = None
+    as_of: str | None = msgspec.field(default=None, name="asOf")
+    known_at: str | None = msgspec.field(default=None, name="knownAt")
     limit: Limit = 50
     cursor: str | None = None
 
@@ -94,7 +98,8 @@ class CorrectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     `open` for something to be done, `done` or `dropped` when it no longer is, and null for everything else. An `importance` that is
     raised to 0.8 makes an observation that expires permanent. `ttlSeconds` is for how many seconds it is shown from now on, null
     for good; `expiresAtEpoch` is until when it is shown, null for good. `stale` is null to take the mark of a stale observation
-    away; another text does so, too.
+    away; another text does so, too. `currentOn` is the matter on which this is the current word, null for none: of a project one
+    observation at a time is that.
     """
 
     type: model.ObservationType | UnsetType = UNSET
@@ -111,6 +116,7 @@ class CorrectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     metadata: dict[str, object] | UnsetType = UNSET
     state: model.ObservationState | UnsetType | None = UNSET
     stale: UnsetType | None = UNSET
+    current_on: Title | UnsetType | None = UNSET
 
 
 def read_lifetime(sent: ObservationIn | CorrectionIn, at: str) -> int | UnsetType | None:

@@ -137,8 +137,11 @@ async def correct(
     if not correction.fields:
         return old
     new = _apply(old, correction)
+    await _check_current(conn, old, new)
     try:
         corrected = await repository.correct(conn, principal.team_id, new)
+    except errors.UniqueViolation as error:
+        raise Conflict("Somebody else has just said what is current on this matter. Look again.") from error
     except errors.ProgramLimitExceeded:
         _too_many_words()
     change = Change(action="corrected", performed_by=principal.actor_id, measured_by=measured_by)
@@ -151,6 +154,19 @@ async def correct(
     )
     await announce.notify_stream(conn)
     return corrected
+
+
+async def _check_current(conn: Conn, old: model.Observation, new: model.Observation) -> None:
+    """Raise Conflict where another one is the current word on its matter."""
+    matter = new.metadata.get(model.CURRENT_ON)
+    if not isinstance(matter, str) or new.state == "dropped":
+        return
+    holder = await repository.current_on(conn, old.team_id, old.project_id, matter)
+    if holder not in {None, old.number}:
+        raise Conflict(
+            f"#{holder} is the current word on {matter!r}. Where this one replaces it, merge that into it "
+            f"(`cmserver merge {old.number} {holder} --strategy latest_wins`); else drop that one, or take the matter from it."
+        )
 
 
 async def promote(conn: Conn, principal: Principal, name: str) -> model.Observation:
@@ -180,7 +196,12 @@ async def _make_permanent(conn: Conn, principal: Principal, old: model.Observati
 
 def _apply(old: model.Observation, correction: model.Correction) -> model.Observation:
     """The corrected observation. A content that only repeats the other texts is composed of them again."""
-    new = msgspec.structs.replace(old, **{name: getattr(correction, name) for name in correction.fields})
+    new = msgspec.structs.replace(old, **{name: getattr(correction, name) for name in correction.fields if name != "current_on"})
+    if correction.current_on is not UNSET:
+        others = {name: value for name, value in new.metadata.items() if name != model.CURRENT_ON}
+        new = msgspec.structs.replace(
+            new, metadata=others | ({model.CURRENT_ON: correction.current_on} if correction.current_on else {})
+        )
     if "content" in correction.fields:
         if "narrative" not in correction.fields and old.narrative == old.content:
             new = msgspec.structs.replace(new, narrative=new.content)  # search reads the narrative where there is a title

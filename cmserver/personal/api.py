@@ -8,7 +8,6 @@ from cmserver.access import verb
 from cmserver.access.projects import Projects
 from cmserver.access.verb import Typed, VerbCall, command, option
 from cmserver.base.columns import Columns
-from cmserver.base.lookalikes import sanitize_line
 from cmserver.observations.plain import one_line
 from cmserver.personal.keep import (
     clean_text,
@@ -21,6 +20,7 @@ from cmserver.personal.keep import (
     take_from_team,
     undo_personal,
 )
+from cmserver.personal.plain import render_one_personal
 from cmserver.personal.wire import (
     LINE_CHARS,
     MoveIn,
@@ -32,6 +32,7 @@ from cmserver.personal.wire import (
     PersonalObservationsQuery,
     personal_out,
     render_personal_line,
+    render_personal_whole,
 )
 
 
@@ -39,15 +40,6 @@ def _after(done: str) -> Callable[[OnePersonalObservationOut, Typed], str]:
     return lambda result, _: f"{done}{render_personal_line(result.personal)}"
 
 
-def _show_whole(result: OnePersonalObservationOut, _typed: Typed) -> str:
-    head = "\n".join(f"{name}: {value}" for name, value in _LINES.fields(result.personal) if value is not None)
-    return f"{head}\n\n" + "\n".join(map(sanitize_line, result.personal.content.splitlines()))
-
-
-_LINES = Columns(
-    PersonalObservationOut,
-    "name, type, state, turn=turn_number, moved_to=observation_number, by=actor_id, created, updated",
-)
 _TABLE = Columns(
     PersonalObservationOut,
     "name, type, created, text",
@@ -62,21 +54,28 @@ _TABLE = Columns(
 )
 @option("--state", "What holds, what you forgot, or what you gave to the team.")
 @option("--type", "Only notes, or only rules for agents.")
+@option("--query", "Only those with most of these words, the best first.", metavar="WORDS")
 @verb.get("/v1/personal-observations", "observations:read")
 async def get_personal_observations(call: VerbCall, given: PersonalObservationsQuery) -> PersonalObservationsOut:
     """A page of what is the caller's alone in the team, newest first. NO_PERSON for a key that is nobody's."""
     async with call.read() as conn:
         rows, next_cursor = await list_personal(
-            conn, call.principal, state=given.state, type_=given.type, limit=given.limit, cursor=given.cursor
+            conn,
+            call.principal,
+            state=given.state,
+            type_=given.type,
+            words=given.query,
+            limit=given.limit,
+            cursor=given.cursor,
         )
     return PersonalObservationsOut(personal=[*map(personal_out, rows)], next_cursor=next_cursor)
 
 
-@command("mine show", _show_whole, text="Show one of your own whole, by its name (m12).")
+@command("mine show", lambda result, _: render_personal_whole(result), text="Show one of your own whole, by its name (m12).")
 @option("NAME", field="id")
-@verb.get("/v1/personal-observations/{id}", "observations:read")
+@verb.get("/v1/personal-observations/{id}", "observations:read", plain=render_one_personal)
 async def get_personal_observation(call: VerbCall, given: str) -> OnePersonalObservationOut:
-    """One of the caller's own, by its name (`m12`) or id."""
+    """One of the caller's own, by its name (`m12`) or id; as an agent reads it when only text/plain is accepted."""
     async with call.read() as conn:
         return OnePersonalObservationOut(personal=personal_out(await read_personal(conn, call.principal, given)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from uuid import UUID
@@ -29,10 +28,9 @@ from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.wire import ObservationIn
 from cmserver.observations.write import expire, promote, write
 from cmserver.personal import repository
-from cmserver.personal.model import FormerState, PersonalObservation, PersonalState, PersonalType, SourceTurn
+from cmserver.personal.model import FormerState, PersonalObservation, PersonalState, PersonalType, SourceTurn, parse_personal_name
 
 NO_SUCH = "There is no such observation of yours."
-_NUMBER = re.compile(r"#?[Mm]([0-9]{1,18})")
 _TEXTS = ("title", "subtitle", "narrative", "content", "facts")
 _FOUND = 3
 """Hits of one's own that a search shows behind the team's."""
@@ -42,7 +40,7 @@ def require_person(principal: Principal, at: str) -> UUID:
     """The person who asks; NoPerson, with the path `at`, for a key that is nobody's."""
     if principal.user_id is None:
         message = "This key belongs to no person, so nothing is personal to it"
-        how = "Sign in to the web interface and make a key there, or bind this one to you on your profile page."
+        how = "Sign in to the web interface: make a key there for yourself, or bind this one to you on your profile page."
         raise NoPerson(f"{message}. {how}", [Issue(at, message)])
     return principal.user_id
 
@@ -102,7 +100,7 @@ async def keep_personal(
     only drawn goes with the last turn that said it. What was drawn is not brought back by its own turn, nor by an older one, once
     the person has changed it.
     """
-    await repository.lock_person(conn, team_id, user_id)
+    await repository.lock_numbers(conn, team_id, user_id)
     there = await repository.of_text(conn, team_id, user_id, content)
     if there is None:
         stored = await repository.insert(
@@ -137,22 +135,45 @@ async def keep_personal(
     return await repository.update(conn, again), False
 
 
-def _before(there: PersonalObservation, *, taken: int | None = None) -> FormerState:
-    """What is needed to undo a change of its state."""
-    return FormerState(state=there.state, observation_number=there.observation_number, taken=taken)
+def _before(
+    there: PersonalObservation, *, taken: int | None = None, type_: PersonalType | None = None, content: str | None = None
+) -> FormerState:
+    """What is needed to undo a change of it, and then what made it no longer hold, or that it was taken from the team."""
+    earlier = _find_take(there.before)
+    if there.before is not None and there.state != "holds":
+        earlier = msgspec.structs.replace(there.before, earlier=_find_take(there.before.earlier))
+    return FormerState(
+        state=there.state,
+        type=type_,
+        content=content,
+        observation_number=there.observation_number,
+        taken=taken,
+        earlier=earlier,
+    )
+
+
+def _find_take(before: FormerState | None) -> FormerState | None:
+    """The change, of this one and those before it, that took it from the team."""
+    while before is not None and before.taken is None:
+        before = before.earlier
+    return before
 
 
 async def list_personal(
     conn: Conn,
     principal: Principal,
     *,
-    state: PersonalState | None,
+    state: PersonalState,
     type_: PersonalType | None = None,
+    words: str | None = None,
     limit: int,
     cursor: str | None = None,
 ) -> tuple[list[PersonalObservation], str | None]:
-    """A page of the caller's own, newest first, and the cursor of the next page."""
+    """A page of the caller's own, newest first, and the cursor of the next page; with `words` the best of them, on one page."""
     user_id = require_person(principal, "$")
+    if words is not None:
+        found = await repository.by_words(conn, principal.team_id, user_id, words, state=state, type_=type_, limit=limit)
+        return principal.named(found), None
     before, before_id = paging.place(cursor)
     rows = await repository.newest(
         conn,
@@ -164,13 +185,7 @@ async def list_personal(
         before_id=before_id,
         limit=limit + 1,
     )
-    return paging.page(rows, limit, lambda row: (row.created_at, row.id))
-
-
-def parse_personal_name(name: str) -> int | None:
-    """The number in `m12` or `#m12`; None for what names nothing personal."""
-    found = _NUMBER.fullmatch(name)
-    return int(found[1]) if found else None
+    return paging.page(principal.named(rows), limit, lambda row: (row.created_at, row.id))
 
 
 async def read_personal(conn: Conn, principal: Principal, name: str) -> PersonalObservation:
@@ -182,7 +197,7 @@ async def read_personal(conn: Conn, principal: Principal, name: str) -> Personal
         row = await repository.find(conn, principal.team_id, user_id, number=number, id_=id_)
     if row is None:
         raise NotFound(NO_SUCH)
-    return row
+    return principal.named([row])[0]
 
 
 async def read_personal_batch(conn: Conn, principal: Principal, numbers: Sequence[int]) -> list[PersonalObservation]:
@@ -193,19 +208,21 @@ async def read_personal_batch(conn: Conn, principal: Principal, numbers: Sequenc
         await repository.find(conn, principal.team_id, principal.user_id, number=number, id_=None)
         for number in dict.fromkeys(numbers)
     ]
-    return [row for row in rows if row is not None]
+    return principal.named(row for row in rows if row is not None)
 
 
 async def search_personal(conn: Conn, principal: Principal, words: str) -> list[PersonalObservation]:
     """Up to three of the caller's own that have most of the words; none for a key that is nobody's."""
     if principal.user_id is None:
         return []
-    return await repository.by_words(conn, principal.team_id, principal.user_id, words, _FOUND)
+    return principal.named(
+        await repository.by_words(conn, principal.team_id, principal.user_id, words, state="holds", limit=_FOUND)
+    )
 
 
 async def _lock(conn: Conn, principal: Principal, name: str) -> PersonalObservation:
     """The caller's observation, which nobody changes until the transaction ends."""
-    await repository.lock_person(conn, principal.team_id, require_person(principal, "$.id"))
+    await repository.lock_numbers(conn, principal.team_id, require_person(principal, "$.id"))
     return await read_personal(conn, principal, name)
 
 
@@ -214,7 +231,8 @@ async def edit_personal(
 ) -> PersonalObservation:
     """Change its text or what it is. Another text is the person's own: it does not go with the turn that the first was drawn from.
 
-    The words of a turn are not kept as what they were before, since they go with their turn: that change is not undone.
+    The words of a turn are not kept as what they were before, since they go with their turn: that change is not undone, only that
+    it was taken from the team.
     """
     old = await _lock(conn, principal, name)
     _require_held(old)
@@ -223,12 +241,13 @@ async def edit_personal(
     is_new_text = content is not None and content != old.content
     if is_new_text and await repository.of_text(conn, old.team_id, old.user_id, content or "") is not None:
         raise Conflict("You have another one with this text.")
-    before = FormerState(state=old.state, type=old.type, content=old.content if is_new_text else None)
+    is_turns = is_new_text and old.turn_id is not None
+    before = _find_take(old.before) if is_turns else _before(old, type_=old.type, content=old.content if is_new_text else None)
     changed = msgspec.structs.replace(
         old,
         type=type_ or old.type,
         content=content or old.content,
-        before=None if is_new_text and old.turn_id is not None else before,
+        before=before,
         turn_id=None if is_new_text else old.turn_id,
         project_id=None if is_new_text else old.project_id,
     )
@@ -246,7 +265,10 @@ async def forget_personal(conn: Conn, principal: Principal, name: str) -> tuple[
 
 
 async def undo_personal(conn: Conn, principal: Principal, name: str) -> PersonalObservation:
-    """Undo its last change. The team's observation that it was moved to ends then, or the one that it was taken from is back."""
+    """Undo its last change; what was said or changed after a move or a take leaves that to be undone next.
+
+    The team's observation that it was moved to ends then, or the one that it was taken from is back.
+    """
     old = await _lock(conn, principal, name)
     before = old.before
     if before is None:
@@ -262,7 +284,7 @@ async def undo_personal(conn: Conn, principal: Principal, name: str) -> Personal
         type=before.type or old.type,
         content=before.content or old.content,
         observation_number=before.observation_number,
-        before=None,
+        before=before.earlier,
     )
     return await repository.update(conn, undone)
 
@@ -293,6 +315,11 @@ async def give_to_team(conn: Conn, principal: Principal, name: str, project: Pro
     return await repository.update(conn, changed), stored
 
 
+def can_be_taken(observation: Observation) -> bool:
+    """Whether somebody may have said it: it was written by hand, or drawn from a turn."""
+    return observation.kind == "manual" or (observation.kind != "summary" and observation.turn_number is not None)
+
+
 async def take_from_team(conn: Conn, principal: Principal, name: str) -> tuple[PersonalObservation, bool]:
     """Make an observation of the team the caller's own; the team is shown it no longer. Returns it, and whether it is new."""
     user_id = require_person(principal, "$.id")
@@ -300,7 +327,7 @@ async def take_from_team(conn: Conn, principal: Principal, name: str) -> tuple[P
     turn = None
     if observation.turn_number is not None:
         turn = await repository.turn_of_number(conn, principal.team_id, observation.turn_number)
-    if observation.kind == "summary" or (observation.kind != "manual" and turn is None):
+    if not can_be_taken(observation) or (observation.kind != "manual" and turn is None):
         raise Conflict("Only what was written by hand or drawn from a turn can be taken: this is of the project as a whole.")
     is_rule = observation.type == "decision" and observation.importance > MIN_INSTRUCTION_IMPORTANCE
     kept, is_new = await keep_personal(

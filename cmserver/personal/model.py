@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Literal, LiteralString
 from uuid import UUID
 
 import msgspec
 
+_NUMBER = re.compile(r"#?[Mm]([0-9]{1,18})")
+
 PersonalType = Literal["note", "rule"]
 PersonalState = Literal["holds", "dropped", "moved"]
+
+
+def parse_personal_name(name: str) -> int | None:
+    """The number in `m12` or `#m12`; None for what names nothing personal."""
+    found = _NUMBER.fullmatch(name)
+    return int(found[1]) if found else None
 
 
 class FormerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the last change of a personal observation changed, as it was.
 
-    `taken` is the team's observation that it was taken from.
+    `taken` is the team's observation that it was taken from. `earlier` is what can be undone next, once this is: what made it no
+    longer hold, or that it was taken.
     """
 
     state: PersonalState = "holds"
@@ -23,6 +33,7 @@ class FormerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     content: str | None = None
     observation_number: int | None = None
     taken: int | None = None
+    earlier: FormerState | None = None
 
 
 class SourceTurn(msgspec.Struct, frozen=True, kw_only=True):

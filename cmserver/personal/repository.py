@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query
@@ -18,12 +19,20 @@ from cmserver.personal.model import (
 
 OWNS = {"personal_observations", "personal_counters"}
 
+# As the team's rows: that of its project. What is of none is read as most of the team's projects are.
+_LANGUAGE: LiteralString = """
+    coalesce((SELECT j.search_language FROM projects j WHERE j.id = %(project_id)s AND j.team_id = %(team_id)s),
+             (SELECT mode() WITHIN GROUP (ORDER BY j.search_language) FROM projects j
+               WHERE j.team_id = %(team_id)s AND j.archived_at IS NULL),
+             'english')"""
+
 INSERT = Query(
     PersonalObservation,
     f"""
-    INSERT INTO personal_observations AS p (id, team_id, user_id, number, type, content, before, project_id, turn_id, actor_id)
+    INSERT INTO personal_observations AS p
+           (id, team_id, user_id, number, type, content, before, project_id, turn_id, actor_id, search_language)
     VALUES (%(id)s, %(team_id)s, %(user_id)s, %(number)s, %(type)s, %(content)s, %(before)s, %(project_id)s, %(turn_id)s,
-            %(actor_id)s)
+            %(actor_id)s, {_LANGUAGE})
     RETURNING {PERSONAL_COLUMNS}
     """,
 )
@@ -33,7 +42,7 @@ UPDATE = Query(
     f"""
     UPDATE personal_observations AS p
        SET type = %(type)s, content = %(content)s, state = %(state)s, before = %(before)s, project_id = %(project_id)s,
-           turn_id = %(turn_id)s, observation_number = %(observation_number)s, updated_at = now()
+           turn_id = %(turn_id)s, observation_number = %(observation_number)s, search_language = {_LANGUAGE}, updated_at = now()
      WHERE p.id = %(id)s AND p.team_id = %(team_id)s AND p.user_id = %(user_id)s
     RETURNING {PERSONAL_COLUMNS}
     """,
@@ -43,10 +52,9 @@ UPDATE = Query(
 @query("""
     INSERT INTO personal_counters AS c (team_id, user_id) VALUES (%(team_id)s, %(user_id)s)
     ON CONFLICT (team_id, user_id) DO UPDATE SET last_number = c.last_number
-    RETURNING last_number
     """)
-async def lock_person(conn: Conn, team_id: UUID, user_id: UUID) -> int:
-    """Whoever writes for the person does it alone, until the transaction ends; returns the last number given out."""
+async def lock_numbers(conn: Conn, team_id: UUID, user_id: UUID) -> None:
+    """Whoever writes for the person does it alone, until the transaction ends."""
     ...
 
 
@@ -101,17 +109,24 @@ async def newest(
 
 # A person has few: none of it is looked up by an index of words. At least half of the query's words must be there.
 @query(f"""
+    WITH asked AS MATERIALIZED (
+         SELECT l.search_language, tsvector_to_array(search_words(l.search_language, %(words)s, false)) AS words
+           FROM (SELECT DISTINCT search_language FROM personal_observations
+                  WHERE team_id = %(team_id)s AND user_id = %(user_id)s AND state = %(state)s) l)
     SELECT {PERSONAL_COLUMNS}
       FROM personal_observations p
-     CROSS JOIN LATERAL tsvector_to_array(search_words(p.search_language, %(words)s, false)) AS asked
-     CROSS JOIN LATERAL (SELECT count(*) AS shared FROM unnest(asked) AS word
+      JOIN asked USING (search_language)
+     CROSS JOIN LATERAL (SELECT count(*) AS shared FROM unnest(asked.words) AS word
                           WHERE word = ANY(tsvector_to_array(p.content_search))) AS found
-     WHERE p.team_id = %(team_id)s AND p.user_id = %(user_id)s AND p.state = 'holds'
-       AND found.shared > 0 AND found.shared * 2 >= cardinality(asked)
+     WHERE p.team_id = %(team_id)s AND p.user_id = %(user_id)s AND p.state = %(state)s
+       AND (%(type_)s::text IS NULL OR p.type = %(type_)s)
+       AND found.shared > 0 AND found.shared * 2 >= cardinality(asked.words)
      ORDER BY found.shared DESC, p.number DESC LIMIT %(limit)s
     """)
-async def by_words(conn: Conn, team_id: UUID, user_id: UUID, words: str, limit: int) -> list[PersonalObservation]:
-    """What of the person's own holds and has most of the words, the most of them first."""
+async def by_words(
+    conn: Conn, team_id: UUID, user_id: UUID, words: str, *, state: PersonalState, type_: PersonalType | None = None, limit: int
+) -> list[PersonalObservation]:
+    """What of the person's own, in that state, has most of the words, the most of them first."""
     ...
 
 

@@ -8,10 +8,11 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from cmserver.base.columns import Columns
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.paging import Limit
 from cmserver.base.structs import reshape
-from cmserver.base.text import Key
+from cmserver.base.text import Key, QueryText
 from cmserver.observations.plain import one_line
 from cmserver.observations.wire import Words
 from cmserver.personal.model import PersonalObservation, PersonalState, PersonalType
@@ -22,11 +23,13 @@ LINE_CHARS = 160
 class PersonalObservationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`state` is which to list: those that hold, without it, those that were dropped, or those that were moved to the team.
 
-    `type` is which to list: notes or rules; without it both.
+    `type` is which to list: notes or rules; without it both. `query` is words of which at least half must be there: then the best
+    are first, on one page, without a cursor.
     """
 
     state: PersonalState = "holds"
     type: PersonalType | None = None
+    query: QueryText | None = None
     limit: Limit = 50
     cursor: str | None = None
 
@@ -98,3 +101,14 @@ def personal_out(row: PersonalObservation) -> PersonalObservationOut:
 def render_personal_line(row: PersonalObservationOut) -> str:
     """The name and the beginning of the text."""
     return f"{row.name} {sanitize_line(one_line(row.content, LINE_CHARS))}"
+
+
+_FIELDS = Columns(
+    PersonalObservationOut, "name, type, state, turn=turn_number, moved_to=observation_number, by=actor_id, created, updated"
+)
+
+
+def render_personal_whole(result: OnePersonalObservationOut) -> str:
+    """It whole, for a terminal."""
+    head = "\n".join(f"{name}: {value}" for name, value in _FIELDS.fields(result.personal) if value is not None)
+    return f"{head}\n\n" + "\n".join(map(sanitize_line, result.personal.content.splitlines()))

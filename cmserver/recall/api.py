@@ -59,7 +59,11 @@ async def get_context(request: Request) -> Response:
     index = context.index or Index()
     explained = wire.explained_out(index) if parameters.explain else UNSET
     lines = [wire.line_out(line) for line in index.lines]
-    return answer(wire.IndexOut(context=context.text, observations=lines, tokens=context.tokens, explained=explained))
+    return answer(
+        wire.IndexOut(
+            context=context.text, observations=lines, tokens=context.tokens, is_receipt=context.is_receipt, explained=explained
+        )
+    )
 
 
 _RECEIPT_COLUMNS = Columns(
@@ -131,7 +135,7 @@ async def post_search(request: Request) -> Response:
     result = await dependency(request, Searcher).search(principal, body, full=full)
     if as_text:
         remarks = render_remarks(result.page)
-        lines = [*result.texts, *(f"{personal_line(row)}\n" for row in result.personal)]
+        lines = [*result.texts, *(f"{personal_line(personal_out(row))}\n" for row in result.personal)]
         return PlainTextResponse((fence(lines) if lines else "Nothing fits.\n") + (remarks and f"{remarks}\n"))
     page, explain = result.page, body.explain
     hits = [(hit, hit.observation) for hit in page.hits if hit.observation]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -18,6 +19,8 @@ from cmserver.git.clones.marks import NO_MARKS
 from cmserver.git.clones.read_marks import read_branch_marks, read_marks
 from cmserver.graph.overviews import repository as overviews
 from cmserver.observations.model import estimate_tokens
+from cmserver.observations.past.model import Moment, read_moment
+from cmserver.observations.past.travel import VIA, travel
 from cmserver.observations.plain import insert_lines
 from cmserver.observations.read import audit_read
 from cmserver.personal import repository as personal
@@ -34,6 +37,7 @@ from cmserver.recall.model import (
     IndexRow,
     NearProject,
     NewReceipt,
+    ToldNumber,
 )
 from cmserver.recall.receipts import repository as receipts
 from cmserver.recall.running_turns import describe_running_turns
@@ -42,6 +46,8 @@ from cmserver.sessions.ledger import repository as ledger
 from cmserver.sessions.read import NO_SUCH, find_session
 from cmserver.sessions.turns import repository as turns_repository
 from cmserver.sessions.turns.sentences import repository as sentences
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 # How many rows of each kind are looked at, and for how many files: none of it grows with the project.
 _NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES, _TURNS, _POINTING, _AGENTS = 300, 100, 50, 100, 40, 20, 120, 40, 60
@@ -65,29 +71,30 @@ async def build_context(
     yours = await _list_yours(conn, principal, request, budget)
     if source is None:
         return _add_yours(await _build_empty(conn, principal, project, request, budget, running), yours)
+    opening, cited = await _open(conn, principal.team_id, project.id, request, budget)
     frame = IndexFrame(
         project_name=project.name,
         reason=request.reason,
         reader=request.reader,
-        now=datetime.now(UTC),
-        opening=await _open(conn, principal.team_id, project.id, request, budget),
+        now=request.at or datetime.now(UTC),
+        opening=opening,
         has_turns=bool(source.turns),
         has_history=bool(source.history),
     )
     composed = compose_index(frame, budget, source, taken_chars=sum(map(len, yours)))
     index = _index(composed, budget)
-    await audit_read(conn, principal, project.id, "context", index.lines)
+    await audit_read(conn, principal, project.id, VIA if request.at else "context", index.lines)
     text = insert_lines(composed.text, running)
     context = Context(text=text, tokens=estimate_tokens(text), index=index)
     if context.text:
         of_team = compose_index(frame, budget, source) if yours else composed
-        await _write_receipt(conn, principal, project, request, _hide_yours(context, of_team, running, budget))
+        await _write_receipt(conn, principal, project, request, _hide_yours(context, of_team, running, budget), text, cited)
     return _add_yours(context, yours)
 
 
 async def _list_yours(conn: Conn, principal: Principal, request: ContextRequest, budget: ContextBudget) -> list[str]:
     """The lines of what is the person's alone, rules first; of a session that goes on what is new to it."""
-    if principal.user_id is None:
+    if principal.user_id is None or request.at is not None or request.without_yours:
         return []
     rows = await personal.newest(conn, principal.team_id, principal.user_id, state="holds", limit=_PERSONAL)
     if request.reason == "resume" and request.session_id is not None:
@@ -121,12 +128,14 @@ async def render_requested_context(
     reader: str | None = None,
     at: str = "$.project",
     project_count: int = 1,
+    without_yours: bool = False,
 ) -> Context:
     """The index that a request of the API or an MCP tool asks for. Raises Invalid or NotFound.
 
     `reader` is how the agent reads more, see ContextRequest; `at` is the path of the field that names the project. One of several
-    projects has its share of the tokens.
+    projects has its share of the tokens, and `without_yours` leaves out what is the person's alone.
     """
+    moment = read_moment(query.as_of, query.known_at)
     session = None
     if query.session:
         async with db.tenant(principal.team_id) as conn:
@@ -143,23 +152,44 @@ async def render_requested_context(
         session_id=session.id if session else None,
         platform=session.platform_source if session else None,
         changed_files=[path for path in (query.changed_files or "").split(",") if path][:MAX_CHANGED_FILES],
-        is_preview=query.explain or session is None,
+        is_preview=query.explain or session is None or moment is not None,
+        without_yours=without_yours,
         reader=reader,
+        at=moment.earliest if moment else None,
     )
     async with db.tenant(principal.team_id, principal.user_id) as conn:
+        if moment is not None:
+            kept = await _find_receipt(conn, principal, project.id, request, moment)
+            if kept is not None:
+                return kept
+            await travel(conn, principal.team_id, [project.id], moment)
         context = await build_context(conn, principal, project, request, budget)
         if query.explain and context.index:  # an explanation shows the titles of what is omitted, too
-            await audit_read(conn, principal, project.id, "context", context.index.omitted)
+            await audit_read(conn, principal, project.id, VIA if moment else "context", context.index.omitted)
     return context
 
 
-async def _open(conn: Conn, team_id: UUID, project_id: UUID, request: ContextRequest, budget: ContextBudget) -> Sequence[str]:
-    """The lines of the project's overview, for a session that begins; none where they would take much of a small budget."""
+async def _open(
+    conn: Conn, team_id: UUID, project_id: UUID, request: ContextRequest, budget: ContextBudget
+) -> tuple[Sequence[str], Sequence[int]]:
+    """The lines of the project's overview, for a session that begins, and the numbers of what the overview cites.
+
+    None where they would take much of a small budget.
+    """
     if request.reason in {"resume", "compact"}:
-        return []
+        return [], []
     overview = await overviews.of_project(conn, team_id, project_id)
-    opening = overview.opening if overview else []
-    return opening if estimate_tokens("\n".join(opening)) <= budget.tokens // _OPENING_SHARE else []
+    if overview is None or estimate_tokens("\n".join(overview.opening)) > budget.tokens // _OPENING_SHARE:
+        return [], []
+    return overview.opening, overview.numbers
+
+
+def _name_others(principal: Principal, rows: Iterable[T]) -> list[T]:
+    """The rows, of which what is another one's has their name, and the caller's own has none."""
+    return [
+        msgspec.structs.replace(row, actor_id=None) if getattr(row, "actor_id", None) == principal.actor_id else row
+        for row in principal.named(rows)
+    ]
 
 
 async def _gather(
@@ -189,7 +219,7 @@ async def _gather(
         shown_numbers = await receipts.shown_numbers(conn, team_id, session_id)
         since = await receipts.last_index_at(conn, team_id, session_id) if reason == "resume" else None
     rows = list({row.number: row for row in [*newest, *shared, *summaries, *touching, *own]}.values())
-    rows = [msgspec.structs.replace(row, actor_id=None) if row.actor_id == principal.actor_id else row for row in rows]
+    rows = _name_others(principal, rows)
     if budget.summaries == 0:
         rows = [row for row in rows if row.kind != "summary"]
     if reason == "resume":  # its own work stands in its transcript
@@ -197,7 +227,7 @@ async def _gather(
         turns = [turn for turn in turns if turn.server_session_id != session_id and (since is None or turn.created_at > since)]
     elif reason != "compact" and session_id is not None:
         turns = [turn for turn in turns if turn.server_session_id != session_id or turn.ended_at is not None]
-    turns = [msgspec.structs.replace(turn, actor_id=None) if turn.actor_id == principal.actor_id else turn for turn in turns]
+    turns = _name_others(principal, turns)
     summary = _latest_summary(rows, newest, project_id, request, budget)
     of_rows = {row.turn_number for row in rows if row.turn_number is not None and section_of(row) is not None}
     pointing = [turn.number for place, turn in enumerate(turns) if place < _POINTING or turn.number in of_rows]
@@ -255,12 +285,35 @@ async def _build_empty(
     index = Index(budget_tokens=budget.tokens)
     context = Context(text=text, tokens=estimate_tokens(text), index=index)
     if text:
-        await _write_receipt(conn, principal, project, request, context)
+        await _write_receipt(conn, principal, project, request, context, text)
     return context
 
 
-async def _write_receipt(conn: Conn, principal: Principal, project: Project, request: ContextRequest, context: Context) -> None:
-    """Store what the index showed and left out; nothing for a preview."""
+async def _find_receipt(
+    conn: Conn, principal: Principal, project_id: UUID, request: ContextRequest, moment: Moment
+) -> Context | None:
+    """What a receipt of exactly that millisecond says, of the session where one is named; None without one."""
+    if moment.known_at is None or moment.as_of is not None:
+        return None
+    receipt = await receipts.of_moment(conn, principal.team_id, project_id, request.session_id, moment.known_at)
+    if receipt is None:
+        return None
+    numbers = ", ".join(f"#{number}" for number in receipt.numbers)
+    text = receipt.text or f"Only numbers are known of what was told then: {numbers or 'none'}.\n"
+    await audit_read(conn, principal, project_id, VIA, [ToldNumber(number=number) for number in receipt.numbers])
+    return Context(text=text, numbers=receipt.numbers, tokens=estimate_tokens(text), is_receipt=True)
+
+
+async def _write_receipt(
+    conn: Conn,
+    principal: Principal,
+    project: Project,
+    request: ContextRequest,
+    context: Context,
+    told: str,
+    made_of: Sequence[int] = (),
+) -> None:
+    """Store what the index showed and left out, and the text that was `told`; nothing for a preview."""
     index = context.index
     if request.is_preview or index is None:
         return
@@ -276,6 +329,8 @@ async def _write_receipt(conn: Conn, principal: Principal, project: Project, req
         tokens=context.tokens,
         budget_tokens=index.budget_tokens,
         chars=len(context.text),
+        text=told,
+        made_of=list(made_of),
         details={
             "lines": [{"number": line.number, "usefulness": line.scored.score, "parts": line.scored.parts} for line in chronicle],
             "leftOut": index.omitted_counts,

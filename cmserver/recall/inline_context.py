@@ -86,6 +86,7 @@ async def render_inline_context(
         left_out_count=len(omitted),
         tokens=estimate_tokens(text),
         chars=len(text),
+        text=text,
         details={**criteria, "lines": [_explain(line) for line in shown]},
     )
     await receipts.insert(conn, team_id, project.id, receipt)

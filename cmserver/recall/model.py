@@ -63,9 +63,13 @@ class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
     changed_files: list[str] = []
     reader: str | None = None
     is_preview: bool = False
+    without_yours: bool = False
+    """For all but one of several projects that are told of at once: what is the person's alone stands there once."""
     clone_id: UUID | None = None
     """The clone in which the session works: what became of its files is marked, while `head` is what it told of last."""
     head: str = ""
+    at: datetime | None = None
+    """The moment of which it is asked; None is now. Of another time nothing is told that is a person's alone."""
     folders: Sequence[str] = ()
     """Where the agent works, and names that this place had before: what is near a project without memory is looked for by them."""
 
@@ -203,13 +207,15 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Of what a prompt or a file is told; an index has its lines."""
     tokens: int
     index: Index | None = None
+    is_receipt: bool = False
+    """Whether it is what was told, as its receipt has it, and not made of the rows."""
 
 
 class NewReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """A receipt to be written: what was shown, to which session, why, and at what cost.
 
     `left_out` are the most relevant of those that had no room, at most 100 of `left_out_count`. `details` hold numbers and words of
-    ours, never the text of an observation or a prompt.
+    ours, never the text of an observation or a prompt. `made_of` are what lines of the text without a number were made of.
     """
 
     reason: ContextReason
@@ -223,6 +229,23 @@ class NewReceipt(msgspec.Struct, frozen=True, kw_only=True):
     budget_tokens: int = 0
     chars: int = 0
     details: dict[str, object] = {}
+    text: str = ""
+    made_of: list[int] = []
+
+
+class KeptText(msgspec.Struct, frozen=True, kw_only=True):
+    """What a receipt knows of what was told: its numbers, and the text; None for a receipt of the time before texts were kept."""
+
+    numbers: list[int]
+    text: str | None
+    tokens: int
+    created_at: datetime
+
+
+class ToldNumber(msgspec.Struct, frozen=True, kw_only=True):
+    """What was told by its number alone."""
+
+    number: int
 
 
 class ShownReceipt(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,4 +45,4 @@ async def read_readers(conn: Conn, principal: Principal, name: str) -> Readers:
         people = await audit_log.readers(
             conn, principal.team_id, observation.number, project_id=principal.project_id, looked_at=MAX_AUDIT_ROWS, limit=_LIMIT
         )
-    return Readers(observation=observation, shown=shown, people=people)
+    return Readers(observation=observation, shown=shown, people=people and principal.named(people))

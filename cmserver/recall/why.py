@@ -113,7 +113,7 @@ async def find_why(conn: Conn, principal: Principal, project_id: UUID, question:
     found = await turns.by_ids(conn, team_id, [turn_id]) if turn_id else []
     if not found:
         return Why(how=None, turn=None, line="", later=[], history=number)
-    turn = found[0]
+    (turn,) = principal.named(found)
     line, later = await _tell(conn, team_id, turn, names)
     await audit_prompt_read(conn, principal, project_id, 1 + len(later))
     return Why(how=how, turn=turn, line=line, later=later, history=number)

@@ -28,6 +28,10 @@ class ContextQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     names the project, too) a receipt is written, and where the session goes on, what it can still see is left out. `changedFiles`
     are paths from the root of the repository, separated by commas. With `explain` the answer has the relevance score of each line
     and its parts, and no receipt is written. `limit` is the maximum of observations, in place of the setting.
+
+    `asOf` is a time, in ISO 8601 with a zone or in milliseconds since 1970: the index of what held then. `knownAt` is such a time,
+    too: what a session would have been told then, and at the very time of a receipt, what it was told. Neither tells what is a
+    person's alone, nor what was erased since.
     """
 
     project: Key | None = None
@@ -37,6 +41,8 @@ class ContextQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     explain: bool = False
     limit: Limit | None = None
     format: Literal["json", "text"] | None = None
+    as_of: Text | None = None
+    known_at: Text | None = None
 
 
 class WhyIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -128,12 +134,13 @@ class ExplanationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 class IndexOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The index of a project: `context` is the text of the index; `observations` are the lines of it, newest first; `tokens` are
-    what the text takes, estimated.
+    what the text takes, estimated. `isReceipt` is whether it is what was told then, as its receipt has kept it, which has no lines.
     """
 
     context: str
     observations: list[LineOut]
     tokens: int
+    is_receipt: bool = False
     explained: ExplanationOut | UnsetType = UNSET
 
 
@@ -194,7 +201,7 @@ def _scored_line_out(line: IndexLine) -> ScoredLineOut:
 
 
 def receipt_out(receipt: Receipt, *, explain: bool) -> ReceiptOut:
-    hidden = {"team_id", "server_session_id", "project_id", "created_at", "details"}
+    hidden = {"text", "made_of", "team_id", "server_session_id", "project_id", "created_at", "details"}
     fields = {name: value for name, value in msgspec.structs.asdict(receipt).items() if name not in hidden}
     return ReceiptOut(**fields, created_at_epoch=epoch_ms(receipt.created_at), details=receipt.details if explain else UNSET)
 

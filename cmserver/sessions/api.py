@@ -53,7 +53,7 @@ async def get_sessions(call: VerbCall, given: SessionsQuery) -> SessionsOut:
     first_prompts = {session_id: label.first_prompt for session_id, label in labels.items()}
     sessions = [
         reshape(session, ListedSessionOut, project=names.get(session.project_id), first_prompt=first_prompts.get(session.id))
-        for session in page
+        for session in call.principal.named(page)
     ]
     return SessionsOut(sessions=sessions, next_cursor=next_cursor)
 

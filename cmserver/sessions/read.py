@@ -23,7 +23,7 @@ async def find_session(conn: Conn, principal: Principal, name: str) -> Session:
         session = await repository.by_content_id(conn, principal.team_id, name, project_id=principal.project_id)
     if session is None or not principal.sees(session.project_id):
         raise NotFound(NO_SUCH)
-    return session
+    return principal.named([session])[0]
 
 
 async def audit_prompt_read(conn: Conn, principal: Principal, project_id: UUID | None, count: int) -> None:

@@ -21,6 +21,9 @@ _CLIENT = re.compile(r"(?:^|/)[a-z][a-z0-9-]*/hook$")
 """The hook client in the folder of its agent, which may be any."""
 _READING = {"context", "mine", "search", "sessions"}
 """`mine`, which also writes, is its person's alone."""
+_OF_ONE = {"show", "undo"}
+"""Of what is its person's alone where they name one of it (m12)."""
+_PERSONAL_NAME = re.compile(r"#?[Mm][0-9]+")
 _ROUTE = re.compile(r"/v1/(?:(?:personal-)?observations(?:/[\w-]+)?|search|context)/?(?:[?#].*)?$", re.DOTALL)
 _MARK = re.compile(r"cmserver|\bcms_", re.IGNORECASE)
 _WRITES = re.compile(r"-X\s*(?:PUT|PATCH|DELETE)|--request[ =](?:PUT|PATCH|DELETE)", re.IGNORECASE)
@@ -69,7 +72,11 @@ def _is_read(words: list[str]) -> bool:
     if _CLIENT.search(program):
         return arguments[:1] == ["recall"]
     if program == "cmserver" or program.endswith("/cmserver"):
-        return bool(arguments) and (arguments[0] in _READING or (arguments[0] == "remember" and _is_for_me(arguments)))
+        return bool(arguments) and (
+            arguments[0] in _READING
+            or (arguments[0] == "remember" and _is_for_me(arguments))
+            or (arguments[0] in _OF_ONE and any(map(_PERSONAL_NAME.fullmatch, arguments[1:])))
+        )
     line = " ".join(arguments)
     # Other servers may have such paths: the line must also name cmserver or one of its keys.
     return (

@@ -53,8 +53,12 @@ recall() {
     [ $# -gt 0 ] || complain "$usage"
     for text in "$@"; do
         text=${text#\#}
+        case $text in
+            [Mm]*) path=personal-observations/m text=${text#?} ;; # what is its person's alone
+            *) path=observations/ ;;
+        esac
         number "$text" ''
         [ -n "$n" ] || complain "$usage"
-        get GET "/v1/observations/$n" || exit 1
+        get GET "/v1/$path$n" || exit 1
     done
 }

@@ -196,3 +196,74 @@ def is_answering(url: str) -> bool:
         return number(url, "SELECT 1") == 1
     except Exception:  # noqa: BLE001 - whatever it is, it is asked again
         return False
+
+
+class PersonalWriter(Writer):
+    """Remembers one thing after the other for its person alone, and tells of it in prompts of sessions, too."""
+
+    def _post(self, client: httpx.Client, name: str) -> bool:
+        number = len(self.acknowledged)
+        if number % 10 == 9:
+            payload: dict[str, object] = {"prompt": f"{TASTES[(number // 10 + int(self._name[-1])) % len(TASTES)]} Read {name}.py."}
+            sent: dict[str, object] = {
+                "projectId": "orders",
+                "eventType": "user_prompt",
+                "contentSessionId": name,
+                "sourceEventId": name,
+                "payload": payload,
+            }
+            path = "/v1/events"
+        else:
+            path = "/v1/observations"
+            sent = {"scope": "user", "narrative": f"{name} is mine."}
+        try:
+            answer = client.post(path, json=sent)
+        except httpx.TransportError:
+            return False
+        assert answer.status_code in {200, 201, 503}, answer.text
+        return answer.is_success
+
+
+TASTES = ("Always answer me in German.", "Always answer me in French.", "Always answer me in Spanish.")
+
+
+def test_nothing_that_is_personal_and_was_acknowledged_is_lost(run: Run, folder: Path):
+    seed = attack_seed()
+    random = Random(seed)
+    system = System(run, folder)
+    rows(
+        system.url,
+        "WITH ann AS (INSERT INTO users (id, name) VALUES (gen_random_uuid(), 'ann') RETURNING id, name)"
+        " UPDATE api_keys SET user_id = ann.id, actor_id = ann.name FROM ann RETURNING api_keys.id",
+    )
+    system.kill("server")  # and with it what it knew of the key
+    is_over = Event()
+    writers: list[Writer] = [
+        PersonalWriter(f"writer{place}", system.server.url, system.server.key, is_over) for place in range(WRITERS)
+    ]
+    kills = order_of_kills(random, KILLS)
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        writing = [pool.submit(writer.work) for writer in writers]
+        try:
+            for victim in kills:
+                load_before(writers, random)
+                system.kill(victim)
+            load_before(writers, random)
+        finally:
+            is_over.set()
+        for future in writing:
+            future.result()
+    wait_for("the database to answer", lambda: is_answering(system.url))
+    wait_until_settled(system.url)
+
+    names = [name for writer in writers for name in writer.acknowledged]
+    told = [name for writer in writers for place, name in enumerate(writer.acknowledged) if place % 10 == 9]
+    measured(f"seed {seed}: {len(names)} acknowledged, {len(told)} of them prompts, killed {dict(Counter(kills))}")
+    kept = Counter(str(row["content"]) for row in rows(system.url, "SELECT content FROM personal_observations"))
+    by_hand = {f"{name} is mine." for name in names if name not in set(told)}
+    assert kept == Counter({*by_hand, *TASTES}), f"seed {seed}: each acknowledged one is there exactly once, and no other"
+    numbers = [number(system.url, f"SELECT {what} FROM personal_observations") for what in ("count(*)", "max(number)")]
+    assert numbers == [len(kept)] * 2, f"seed {seed}: the numbers have no gap"
+    rows(system.url, "DELETE FROM personal_observations WHERE number = 1 RETURNING id")
+    assert number(system.url, "SELECT count(*) FROM personal_observations") == len(kept) - 1

@@ -13,11 +13,12 @@ from tests.bench.world import SESSIONS, Place, World, role, value
 
 HOW = (
     "A fresh database is filled by the statement of ingest, 100 events at a time over one connection: that rate is the "
-    "yardstick. Then `cmserver run --role worker` starts with its default concurrency, no debounce, and a provider that "
-    "answers at once: an observation of every third event, the others skipped. The time is from the first claim to the last "
-    "end in the jobs' log."
+    "yardstick. Then `cmserver run --role worker` starts with its default concurrency, no debounce, and in turn with rules, or "
+    "with a provider that stands for a model and answers at once: 20 events a call, an observation of every third event, the "
+    "others skipped. The time is from the first claim to the last end in the jobs' log."
 )
 PROVIDER = "tests.bench.instant:make"
+RULES = "offline"
 _LONGEST_SECONDS = 300.0
 OPEN_JOBS = "SELECT count(*) FROM observation_generation_jobs WHERE status IN ('queued', 'processing')"
 _SECONDS = """
@@ -28,30 +29,32 @@ _SECONDS = """
 
 
 def run(world: World, scale: Scale) -> list[Figure]:
-    """Each round on a fresh database: fill it by the statement of ingest, then start a worker and let it work."""
-    pairs: list[tuple[float, float]] = []
-    observations: set[int] = set()
+    """Each round on fresh databases: fill one by the statement of ingest, then start a worker and let it work."""
+    pairs: dict[str, list[tuple[float, float]]] = {PROVIDER: [], RULES: []}
+    observations: dict[str, set[int]] = {PROVIDER: set(), RULES: set()}
     with loader() as filling:
         for _ in range(scale.drains):
-            place = world.place()
-            batches = scale.drained // scale.batch
-            filled = filling.send(
-                place.sql(connections=1, seconds=_LONGEST_SECONDS, batch=scale.batch, requests=batches, delay_seconds=0)
-            )
-            with role(world, place, "worker", provider=PROVIDER, generation_debounce_seconds=0):
-                wait_until_ended(place)
-            observations.add(_checked(place, batches * scale.batch))
-            seconds = cast("float", value(place.url, _SECONDS))
-            pairs.append((scale.drained / seconds, filled.per_second))
+            for provider in (RULES, PROVIDER):
+                place = world.place()
+                batches = scale.drained // scale.batch
+                filled = filling.send(
+                    place.sql(connections=1, seconds=_LONGEST_SECONDS, batch=scale.batch, requests=batches, delay_seconds=0)
+                )
+                with role(world, place, "worker", provider=provider, generation_debounce_seconds=0):
+                    wait_until_ended(place)
+                observations[provider].add(_checked(place, batches * scale.batch, provider))
+                seconds = cast("float", value(place.url, _SECONDS))
+                pairs[provider].append((scale.drained / seconds, filled.per_second))
     return [
         Figure(
-            name=f"drain of {scale.drained:,} events of {SESSIONS} sessions, one worker",
+            name=f"drain of {scale.drained:,} events of {SESSIONS} sessions, {by}",
             unit="events/s",
             yardstick="filling the queue by direct SQL",
-            pairs=pairs,
+            pairs=pairs[provider],
             aim=Aim(of="median", at_least=True, bound=1000),
-            note=f"{max(observations):,} observations",
+            note=f"{max(observations[provider]):,} observations",
         )
+        for provider, by in ((RULES, "one worker, rules"), (PROVIDER, "one worker"))
     ]
 
 
@@ -64,10 +67,10 @@ def wait_until_ended(place: Place) -> None:
         time.sleep(0.1)
 
 
-def _checked(place: Place, events: int) -> int:
+def _checked(place: Place, events: int, provider: str) -> int:
     """The number of observations, if everything was done as the provider said."""
     completed = value(place.url, "SELECT count(*) FROM observation_generation_jobs WHERE status = 'completed'")
     observations = cast("int", value(place.url, "SELECT count(*) FROM observations"))
-    if (completed, observations) != (events, events // EVENTS_PER_OBSERVATION):
+    if completed != events or (provider == PROVIDER and observations != events // EVENTS_PER_OBSERVATION):
         raise RuntimeError(f"Of {events} events {completed} were completed, with {observations} observations.")
     return observations

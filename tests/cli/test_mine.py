@@ -61,3 +61,22 @@ async def test_a_key_of_nobodys_says_how_to_get_one(cms: Cms, cast: Cast):
 
     assert said.code == ExitCode.FAILURE
     assert "belongs to no person" in said.err
+
+
+async def test_one_of_ones_own_is_shown_and_undone_by_its_name_beside_the_teams(cms: Cms, two: tuple[Person, Person]):
+    ann, ben = two
+    await cms("remember", "--for", "me", "Answer me in German.", key=ann.key)
+    await cms("remember", "--project", "orders", "Deploy with make.", key=ann.key)
+    await cms("mine", "edit", "m1", "--content", "Answer me in French.", key=ann.key)
+
+    shown = await cms("show", "m1", "1", "m9", key=ann.key)
+    undone = await cms("undo", "#m1", key=ann.key)
+    found = await cms("mine", "list", "--query", "answer German", key=ann.key)
+    others = await cms("show", "m1", key=ben.key)
+
+    assert shown.code == ExitCode.FAILURE
+    assert "There is no observation m9." in shown.err
+    assert shown.out.index("Answer me in French.") < shown.out.index("Deploy with make.")
+    assert undone.out == "As it was before: m1 Answer me in German.\n"
+    assert "Answer me in German." in found.out
+    assert (others.code, others.out) == (ExitCode.FAILURE, "")

@@ -13,6 +13,8 @@ LIVE = "superseded_at IS NULL AND ({0}expires_at IS NULL OR {0}expires_at > now(
 
 ALL_ROWS = {
     "cmserver.git.repository.known_keys": "what is sent again finds its row, whatever became of it",
+    "cmserver.observations.past.repository.clock": "only the time of the first, whatever became of it",
+    "cmserver.observations.repository.current_on": "one that has expired is named, too: the index counts it",
     "cmserver.observations.repository.delete_history": "what was taken over goes, whatever became of it",
     "cmserver.observations.repository.delete_known_history": "as the one above",
     "cmserver.observations.repository.BY_GENERATION_KEYS": "a repeated write must find the first, whatever became of it",

@@ -159,6 +159,10 @@ ROWS: dict[str, LiteralString] = {
                                         left_out_count, tokens, budget_tokens, chars)
         VALUES (%(id)s, %(team)s, %(project)s, %(server_sessions)s, 'startup', '{1}', '{}', '{}', 0, 10, 2000, 40)
     """,
+    "past_values": """
+        INSERT INTO past_values (team_id, project_id, turn_id, kind, before)
+        VALUES (%(team)s, %(project)s, %(turns)s, 'turn', '{"reply": null}')
+    """,
     "personal_counters": "INSERT INTO personal_counters (team_id, user_id) VALUES (%(team)s, %(team)s)",
     "personal_observations": """
         INSERT INTO personal_observations (id, team_id, user_id, number, type, content, actor_id)

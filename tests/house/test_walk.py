@@ -222,23 +222,30 @@ async def test_a_teammate_sees_and_changes_nothing_that_is_anns_alone(teammates:
 WITHOUT_PERSON = re.compile(r"\bp?\.?user_id = %\(user_id\)s")
 
 
-async def test_the_policy_alone_keeps_it_where_a_query_forgets_the_person(teammates: Teammates):
-    """And the walk notices where the policy is gone, too."""
+@contextmanager
+def forgetting_the_person() -> Generator[int]:
+    """The queries on what is personal as they would be had somebody forgotten the person; how many there are."""
     forgetful = [one for name, one in queries() if name.startswith("cmserver.personal.") and WITHOUT_PERSON.search(one.text)]
     texts = {id(one): one.text for one in forgetful}
     try:
         for one in forgetful:
             object.__setattr__(one, "text", WITHOUT_PERSON.sub("TRUE", one.text))
+        yield len(forgetful)
+    finally:
+        for one in forgetful:
+            object.__setattr__(one, "text", texts[id(one)])
+
+
+async def test_the_policy_alone_keeps_it_where_a_query_forgets_the_person(teammates: Teammates):
+    """And the walk notices where the policy is gone, too."""
+    with forgetting_the_person() as forgetful:
         behind_policy = await bens_walk(teammates)
         listed = await teammates.ben.send(next(one for one in walk.stops() if one.name == "GET /v1/personal-observations"))
         async with walk.removed_policy(teammates.db, "personal_observations"):
             leaked = await teammates.ben.send(next(one for one in walk.stops() if one.name == "GET /v1/personal-observations"))
             without_policy = await bens_walk(teammates)
-    finally:
-        for one in forgetful:
-            object.__setattr__(one, "text", texts[id(one)])
 
-    assert len(forgetful) >= 6
+    assert forgetful >= 6
     assert not behind_policy, told(behind_policy)
     assert MARK not in listed.body
     assert MARK in leaked.body

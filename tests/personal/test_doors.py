@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from httpx import AsyncClient
 
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.settings import Settings
 from tests.conftest import Cast, Person, mint
 from tests.doors.mcp.tools import call
 from tests.doors.web.visitor import Visitor, join, make_user, sign_in
@@ -59,6 +61,37 @@ async def test_a_model_adds_reads_and_finds_what_is_its_persons(client: AsyncCli
     assert "There is no observation m9." in read
     assert "m1 " in found
     assert others == "There is no observation m1."
+
+
+async def test_an_agent_reads_one_of_its_persons_own_as_text(client: AsyncClient, two: tuple[Person, Person]):
+    ann, ben = two
+    await remember(client, ann, "Answer me in German.")
+
+    told, other = [await client.get(f"{LIST}/m1", headers={**who.headers, "Accept": "text/plain"}) for who in (ann, ben)]
+
+    assert told.headers["content-type"].startswith("text/plain")
+    assert told.text.splitlines()[1].startswith("m1 ")
+    assert "  Answer me in German." in told.text
+    assert other.status_code == 404
+
+
+async def test_several_projects_at_once_tell_of_what_is_ones_own_once_at_the_end(
+    app: AsgiFrame, client: AsyncClient, two: tuple[Person, Person]
+):
+    app.dependencies.replace(msgspec.structs.replace(app.dependencies.get(Settings), mcp_aliases="claude-mem"))
+    ann, _ = two
+    await make_project_of(client, ann, "github.com/acme/ledger")
+    await write(client, ann, "The queue retries")
+    await remember(client, ann, "Answer me in German.")
+
+    told, _ = await call(client, ann, "session_start_context", projects="github.com/acme/orders,github.com/acme/ledger")
+
+    assert told.count("Answer me in German.") == 1
+    assert told.index("The queue retries") < told.index("Answer me in German.")
+
+
+async def make_project_of(client: AsyncClient, who: Person, name: str) -> None:
+    await act(client, who, "POST", "/v1/projects", {"canonicalId": name}, 201)
 
 
 # ---- a key of before

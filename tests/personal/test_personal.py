@@ -111,6 +111,55 @@ async def test_what_is_taken_from_the_team_is_shown_to_it_no_longer(client: Asyn
     assert (await act(client, ben, "GET", f"/v1/observations/{number}"))["observation"]["content"] == "I like tea."
 
 
+async def test_a_move_and_a_take_can_be_undone_behind_what_came_later(client: AsyncClient, two: tuple[Person, Person]):
+    ann, ben = two
+    undo = f"{LIST}/m1/undo"
+    await remember(client, ann, "Deploy with make.")
+    number = (await act(client, ann, "POST", f"{LIST}/m1/move", {"projectId": "orders"}))["personal"]["observationNumber"]
+    await remember(client, ann, "Deploy with make.", status=200)
+
+    moved_again = (await act(client, ann, "POST", undo, {}))["personal"]
+    held_again = (await act(client, ann, "POST", undo, {}))["personal"]
+    await act(client, ben, "GET", f"/v1/observations/{number}", status=410)
+    body = {"projectId": "orders", "narrative": "I like tea.", "type": "decision"}
+    tea = (await act(client, ben, "POST", "/v1/observations", body, 201))["observation"]["number"]
+    await act(client, ann, "POST", f"/v1/observations/{tea}/personal", {}, 201)
+    for content in ("I like coffee.", "I like water."):
+        await act(client, ann, "PATCH", f"{LIST}/m2", {"content": content})
+    states = [(await act(client, ann, "POST", f"{LIST}/m2/undo", {}))["personal"] for _ in range(2)]
+
+    assert (moved_again["state"], moved_again["canUndo"], held_again["state"]) == ("moved", True, "holds")
+    assert [(row["state"], row["content"]) for row in states] == [("holds", "I like coffee."), ("dropped", "I like coffee.")]
+    assert (await act(client, ben, "GET", f"/v1/observations/{tea}"))["observation"]["content"] == "I like tea."
+
+
+@pytest.mark.parametrize(("language", "found"), [("german", ["m1"]), ("english", [])])
+async def test_what_is_ones_own_is_searched_in_the_language_of_the_teams_projects(
+    client: AsyncClient, two: tuple[Person, Person], language: str, found: list[str]
+):
+    """By hand it is of no project; what was drawn has that of its turn's."""
+    ann, _ = two
+    await act(client, ann, "PATCH", "/v1/projects/orders", {"searchLanguage": language})
+    await remember(client, ann, "Zeige mir die Häuser.")
+
+    listed = (await act(client, ann, "GET", f"{LIST}?query=Haus"))["personal"]
+
+    assert [row["name"] for row in listed] == found
+
+
+async def test_the_list_is_searched_by_state_and_type(client: AsyncClient, two: tuple[Person, Person]):
+    ann, ben = two
+    await remember(client, ann, "Answer me in German.")
+    await remember(client, ann, "German beer is cold.", type="discovery")
+    await remember(client, ann, "German coffee is not.", type="discovery")
+    await act(client, ann, "DELETE", f"{LIST}/m3")
+
+    found = [await texts(client, ann, f"?query=German{more}") for more in ("", "&type=rule", "&state=dropped")]
+
+    assert found == [["German beer is cold.", "Answer me in German."], ["Answer me in German."], ["German coffee is not."]]
+    assert await texts(client, ben, "?query=German") == []
+
+
 @try_rows(
     ("method", "path", "at"),
     [

@@ -61,6 +61,8 @@ def test_a_tool_is_ours_by_the_server_that_its_agent_names(server: object, expec
         "cmserver search retry",
         "cmserver mine list",
         "cmserver mine show m1",
+        "cmserver show m1 12",
+        "cmserver undo '#m1'",
         "cmserver mine edit m1 --content 'Answer me in German.'",
         "cmserver remember --for me 'Answer me in German.'",
         "cmserver remember 'Answer me in German.' --for=me",

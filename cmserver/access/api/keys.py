@@ -52,8 +52,9 @@ class RevokeQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class KeyIn(msgspec.Struct, rename="camel", kw_only=True):
     """POST /v1/keys. `label` is claude-mem's word for `name`; `projectId` is the same as `project`; `actorId` is the name under
-    which it acts. Without `scopes` the key may read (`memories:read`). What else is left out is as in the caller's key, with at
-    most the server's usual requests a minute; a limit of null is none.
+    which it acts; `personal` is whether what is yours alone is read with it: never with a key of another name. Without `scopes`
+    the key may read (`memories:read`). What else is left out is as in the caller's key, with at most the server's usual requests
+    a minute; a limit of null is none.
     """
 
     label: Label120 | None = None
@@ -62,6 +63,7 @@ class KeyIn(msgspec.Struct, rename="camel", kw_only=True):
     project: Line | None = None
     project_id: Line | None = None
     actor_id: Name | None = None
+    personal: bool = True
     expires_in_days: Annotated[int, Meta(ge=1, le=365)] | None = None
     requests_per_minute: RequestsPerMinute | UnsetType | None = UNSET
     events_per_month: EventsPerMonth | UnsetType | None = UNSET
@@ -160,6 +162,7 @@ async def get_keys(call: VerbCall, given: KeysQuery) -> KeysOut:
 @option("--scope", "A scope of the key; may be repeated. [default: memories:read]", field="scopes")
 @option("--project", "Restrict the key to one project. [default: as the key that creates it]")
 @option("--actor", "Who uses the key. [default: as the key that creates it]", field="actor_id", metavar="USER")
+@option("--for-others", "For somebody else or a machine: what is yours alone is not read with it.", field="personal", on=False)
 @option("--expires-in-days", "How long the key works. [default: as long as the key that creates it]")
 @option(
     "--requests-per-minute",

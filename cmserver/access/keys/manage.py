@@ -36,7 +36,7 @@ async def create(conn: Conn, principal: Principal, request: KeyRequest, *, key_i
         scopes=list(dict.fromkeys(request.scopes)),
         project_id=request.project_id or limit.project_id,
         actor_id=request.actor_id or principal.actor_id,
-        user_id=principal.user_id if request.actor_id in (None, principal.actor_id) else None,
+        user_id=principal.user_id if request.personal and request.actor_id in (None, principal.actor_id) else None,
         made_by=principal.user_id or limit.made_by,
         expires_at=limit.expires_at if days is None else await repository.in_days(conn, days),
         requests_per_minute=min_limit(USUAL_REQUESTS_PER_MINUTE, limit.requests_per_minute)
@@ -94,7 +94,8 @@ async def bind(conn: Conn, person: Principal, text: str) -> Key:
     """Make a key of before the signed-in person's own, once: what is theirs alone is read with it from then on.
 
     Invalid for what is no working key of the team. Conflict for one that is somebody's, that somebody else made, or that came of a
-    rotation, since they know its text, or that has another member's name.
+    rotation, since they know its text, or that has another member's name. An operator may bind the first key, whose name is
+    nobody's.
     """
     key = await repository.lock_by_text(conn, person.team_id, *parse(text))
     if key is None or key.revoked_at is not None or key.expired:
@@ -105,9 +106,17 @@ async def bind(conn: Conn, person: Principal, text: str) -> Key:
         raise Conflict("This key was made by somebody else, who may know it. Make a new one while you are signed in.")
     if key.replaced_by is not None or await repository.came_of_rotation(conn, person.team_id, key.id):
         raise Conflict("This key was rotated, so somebody else may know it. Make a new one while you are signed in.")
-    if await repository.is_of_another_member(conn, person.team_id, key.actor_id, person.user_id):
+    first = await repository.lock_first(conn, person.team_id) if person.may("*") else None
+    is_first = first is not None and first.id == key.id
+    if await repository.is_of_another_member(conn, person.team_id, key.actor_id, person.user_id, signs_in=is_first):
         raise Conflict(f"This key has the name of another member ({key.actor_id}). Make one of your own while you are signed in.")
-    bound = await repository.bind(conn, person.team_id, key.id, person.user_id)
+    return await bind_key(conn, person, key)
+
+
+async def bind_key(conn: Conn, person: Principal, key: Key) -> Key:
+    """Make the locked key the person's own. It acts under their name from then on; what came by it before is shown under that."""
+    assert person.user_id is not None
+    bound = await repository.bind(conn, person.team_id, key.id, person.user_id, person.actor_id)
     await audit.record(conn, person, "key.bound", "api_key", key.id, project_id=key.project_id, actor=key.actor_id)
     await announce.drop_cached(conn, person.team_id)
     return bound
@@ -342,7 +351,8 @@ def check_reach(principal: Principal, limit: KeyGrant, grant: KeyGrant) -> None:
         raise Forbidden(
             "This key is bound to a project and can make or revoke keys of that project only. Use a key of the whole team."
         )
-    is_own = (grant.actor_id, grant.user_id) == (principal.actor_id, principal.user_id)
+    is_persons = principal.user_id is not None and principal.user_id in (grant.user_id, grant.made_by)
+    is_own = grant.actor_id == principal.actor_id and (is_persons or grant.user_id == principal.user_id)
     if not is_own and not principal.may("admin"):
         raise Forbidden("Only a key with the scope admin may make, rotate or revoke the keys of another actor.")
 

@@ -56,6 +56,8 @@ class KeyRequest(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     project_id: UUID | None = None
     actor_id: str | None = None
+    personal: bool = True
+    """Whether it is a person's who makes it for themselves; one for another actor never is."""
     expires_in_days: int | None = None
     requests_per_minute: int | UnsetType | None = UNSET
     events_per_month: int | UnsetType | None = UNSET

@@ -117,22 +117,40 @@ async def lock_by_text(conn: Conn, team_id: UUID, key_id: UUID | None, key_hash:
 async def came_of_rotation(conn: Conn, team_id: UUID, key_id: UUID) -> bool: ...
 
 
+# The one that the first start has made. Nobody made it by a key or while signed in, and no key of the team is older.
+@query(f"""
+    SELECT {_COLUMNS} FROM api_keys k
+     WHERE team_id = %(team_id)s AND name = 'first key' AND made_by IS NULL AND user_id IS NULL AND revoked_at IS NULL
+       AND expires_at IS NULL AND replaced_by IS NULL
+       AND NOT EXISTS (SELECT FROM api_keys o WHERE o.team_id = k.team_id AND (o.created_at, o.id) < (k.created_at, k.id))
+       FOR NO KEY UPDATE
+    """)
+async def lock_first(conn: Conn, team_id: UUID) -> Key | None:
+    """The team's first key, locked, while it works and is nobody's."""
+    ...
+
+
 @query("""
     SELECT EXISTS (SELECT FROM team_members m LEFT JOIN users u ON u.id = m.account_id
                     WHERE m.team_id = %(team_id)s AND m.account_id IS DISTINCT FROM %(user_id)s
+                      AND (m.account_id IS NOT NULL OR NOT %(signs_in)s)
                       AND lower(%(actor_id)s) IN (lower(m.user_id), lower(u.name)))
     """)
-async def is_of_another_member(conn: Conn, team_id: UUID, actor_id: str, user_id: UUID) -> bool:
-    """Whether another member of the team has that name."""
+async def is_of_another_member(conn: Conn, team_id: UUID, actor_id: str, user_id: UUID, *, signs_in: bool) -> bool:
+    """Whether another member of the team has that name; with `signs_in` one with an account."""
     ...
 
 
 @query(f"""
-    UPDATE api_keys SET user_id = %(user_id)s, made_by = coalesce(made_by, %(user_id)s), updated_at = now()
+    UPDATE api_keys
+       SET user_id = %(user_id)s, made_by = coalesce(made_by, %(user_id)s), actor_id = %(name)s,
+           former_actor = nullif(actor_id, %(name)s), updated_at = now()
      WHERE id = %(key_id)s AND team_id = %(team_id)s
     RETURNING {_COLUMNS}
     """)
-async def bind(conn: Conn, team_id: UUID, key_id: UUID, user_id: UUID) -> Key: ...
+async def bind(conn: Conn, team_id: UUID, key_id: UUID, user_id: UUID, name: str) -> Key:
+    """Make it the key of the account of that name, under which it acts from then on."""
+    ...
 
 
 async def lock_chain(conn: Conn, team_id: UUID, key_id: UUID) -> list[Key]:

@@ -11,7 +11,10 @@ from uuid import UUID, uuid5
 from cmserver.access import audit
 from cmserver.access import repository as access
 from cmserver.access.authenticate import find_refusal, key_principal
+from cmserver.access.keys import manage as manage_keys
+from cmserver.access.keys import repository as keys
 from cmserver.access.keys.manage import USUAL_REQUESTS_PER_MINUTE
+from cmserver.access.keys.model import Key
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import SCOPES_BY_ROLE, Limits, Principal
 from cmserver.access.people import repository
@@ -156,17 +159,27 @@ class Accounts:
             raise NotFound(NO_LINK)
         return invitation
 
-    async def accept_as_new(self, token: str, name: str, password: str) -> User:
-        """Make an account and use the invitation for it; Conflict when the name is taken."""
+    async def offers_first_key(self, invitation: Invitation) -> bool:
+        """Whether who makes an account by the invitation may make the first key theirs: see `_lock_first_key`."""
+        return await self.run(lambda conn: _lock_first_key(conn, invitation)) is not None
+
+    async def accept_as_new(self, token: str, name: str, password: str, *, takes_first_key: bool = False) -> User:
+        """Make an account and use the invitation for it; Conflict when the name is taken.
+
+        With `takes_first_key` the first key becomes theirs, where the invitation offers it.
+        """
         await self.find_invitation(token)  # before the work of hashing
         password_hash = await self._passwords.hash(password)
 
         async def accept(conn: Conn) -> User:
             invitation = await _require_invitation(conn, token)
+            first_key = await _lock_first_key(conn, invitation) if takes_first_key else None
             user = await repository.insert_user(
                 conn, new_id(), name, password_hash=password_hash, is_operator=invitation.makes_operator
             )
-            await _join(conn, invitation, user)
+            person = await _join(conn, invitation, user)
+            if first_key is not None:
+                await manage_keys.bind_key(conn, person, first_key)
             return user
 
         return await self.run(accept)
@@ -261,6 +274,7 @@ class Accounts:
             user_id=user.id,
             counts_as=uuid5(team.team_id, str(user.id)),  # a bucket belongs to one team
             actor_id=user.name,
+            names=team.names,
             scopes=scopes | {"*"} if user.is_operator else scopes,
             limits=Limits(
                 requests_per_minute=USUAL_REQUESTS_PER_MINUTE,
@@ -290,8 +304,18 @@ async def _require_invitation(conn: Conn, token: str) -> Invitation:
     return invitation
 
 
-async def _join(conn: Conn, invitation: Invitation, user: User) -> None:
-    """Make the person a member, and use the invitation. A member without an account who has the name gets this one.
+async def _lock_first_key(conn: Conn, invitation: Invitation) -> Key | None:
+    """The key of the server's data folder, which its first account may make theirs: who has that link runs the server.
+
+    None for any other invitation, once somebody has an account, and for a key that was rotated or has ended.
+    """
+    if not invitation.makes_operator or await repository.any_user(conn):
+        return None
+    return await keys.lock_first(conn, invitation.team_id)
+
+
+async def _join(conn: Conn, invitation: Invitation, user: User) -> Principal:
+    """Make the person a member, and use the invitation; returns them. A member without an account who has the name gets this one.
 
     Conflict when that member is more than the invitation makes: a name alone gives no role.
     """
@@ -317,3 +341,4 @@ async def _join(conn: Conn, invitation: Invitation, user: User) -> None:
     await audit.record(
         conn, actor, "person.joined", "user", user.id, role=invitation.role, invited_by=invitation.invited_by, name=user.name
     )
+    return actor

@@ -54,6 +54,8 @@ class UserTeam(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_minute: int | None
     """This and the next are the team's limits."""
     events_per_month: int | None
+    names: dict[str, str]
+    """As a principal's."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from psycopg import errors
 
-from cmserver.access.model import Role
+from cmserver.access.model import FORMER_NAMES, Role
 from cmserver.access.people import model
 from cmserver.base.errors import Conflict
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
@@ -190,8 +190,8 @@ async def by_reset(conn: Conn, reset_hash: str) -> model.User | None:
     ...
 
 
-@query("""
-    SELECT m.team_id, t.name AS team_name, m.role, t.requests_per_minute, t.events_per_month
+@query(f"""
+    SELECT m.team_id, t.name AS team_name, m.role, t.requests_per_minute, t.events_per_month, {FORMER_NAMES} AS names
       FROM team_members m JOIN teams t ON t.id = m.team_id
      WHERE m.account_id = %(user_id)s AND t.archived_at IS NULL
      ORDER BY t.name, t.id

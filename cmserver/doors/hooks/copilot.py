@@ -49,5 +49,5 @@ ADAPTER = Adapter(
     parse=parse,
     context_hooks={"SessionStart", "UserPromptSubmit"},
     silent_hooks={"Stop", "SubagentStop", "SessionEnd"},
-    flat_field="flat_context",
+    flat_field="additionalContext",
 )

@@ -128,5 +128,5 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """Their output must be empty: at the end of a turn any text would make the model go on, and some have no output schema."""
     starts_with_prompt: bool = False
     """Whether the index is given with the first prompt after a start, because the start's own output harms."""
-    flat_field: Literal["", "additional_context", "flat_context"] = ""
-    """The field of `HookOutput` that is the whole output, where the agent takes context at the top and nothing else."""
+    flat_field: Literal["", "additional_context", "additionalContext"] = ""
+    """The field on the wire that is the whole output, where the agent takes context at the top and nothing else."""

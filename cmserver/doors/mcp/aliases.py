@@ -132,7 +132,10 @@ async def _start(call: Call, arguments: StartArguments) -> str:
     projects = list(dict.fromkeys(split_commas(arguments.projects))) or [arguments.project]
     if len(projects) > _MAX_PROJECTS:
         raise Invalid.at("$.projects", f"Name at most {_MAX_PROJECTS} projects.")
-    texts = [await render_context(call, ContextQuery(project=name), among=len(projects)) for name in projects]
+    texts = [
+        await render_context(call, ContextQuery(project=name), place=place, among=len(projects))
+        for place, name in enumerate(projects, start=1)
+    ]
     return "\n".join(filter(None, texts)) or NOTHING_YET
 
 

@@ -108,8 +108,21 @@ def _project_names(uri: str) -> list[str]:
     return [path, display_name(path)]
 
 
-async def render_context(call: Call, query: ContextQuery, *, at: str = "$.project", among: int = 1) -> str:
-    """The context index of a project, whose agent reads more with these tools; "" when there is nothing to tell."""
+async def render_context(call: Call, query: ContextQuery, *, at: str = "$.project", place: int = 1, among: int = 1) -> str:
+    """The context index of a project, whose agent reads more with these tools; "" when there is nothing to tell.
+
+    It is that of the `place` of so many; the last one ends with what is the person's alone.
+    """
     db, projects, budget = call.dependency(Db), call.dependency(Projects), call.dependency(ContextBudget)
-    context = await render_requested_context(db, projects, budget, call.principal, query, reader=TOOLS, at=at, project_count=among)
+    context = await render_requested_context(
+        db,
+        projects,
+        budget,
+        call.principal,
+        query,
+        reader=TOOLS,
+        at=at,
+        project_count=among,
+        without_yours=place < among,
+    )
     return context.text

@@ -27,8 +27,10 @@ from cmserver.observations.read import read_batch
 from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.wire import BatchReadIn, CorrectionIn, ObservationIn
 from cmserver.observations.write import correct
-from cmserver.personal.keep import parse_personal_name, read_personal_batch, write_personal
+from cmserver.personal.keep import read_personal_batch, write_personal
+from cmserver.personal.model import parse_personal_name
 from cmserver.personal.plain import personal_line, render_personal
+from cmserver.personal.wire import personal_out
 from cmserver.recall.search.model import OBSERVATION_KINDS
 from cmserver.recall.search.searcher import Searcher, SearchResult
 from cmserver.recall.search.wire import ContextIn, SearchIn, render_remarks
@@ -46,6 +48,8 @@ class ContextArguments(msgspec.Struct, rename="camel", kw_only=True, forbid_unkn
     query: QueryText | None = None
     project_id: Key | None = None
     limit: Annotated[int, Meta(ge=1, le=50)] | None = None
+    as_of: Key | None = None
+    known_at: Key | None = None
 
 
 class EventArguments(EventIn, rename="camel", kw_only=True):
@@ -94,7 +98,7 @@ def render_hits(
     """A page of hits without its first `skip`. `next_page` tells the model how to get the next one, when there is one."""
     hits = list(zip(result.page.hits, result.texts, strict=True))[skip:]
     remarks = render_remarks(result.page)
-    own = [f"{personal_line(row)}\n" for row in result.personal] if skip == 0 else []
+    own = [f"{personal_line(personal_out(row))}\n" for row in result.personal] if skip == 0 else []
     if not hits:
         return fence(own) + remarks if own else f"Nothing fits. {remarks}".rstrip()
     if order is not None:
@@ -126,8 +130,12 @@ async def observation_get(call: Call, request: BatchReadIn) -> str:
     known = {row.number for row in own}
     missing_names = [*batch.missing, *(name for name, number in own_numbers.items() if number not in known)]
     missing = f"There is no observation {', '.join(map(str, missing_names))}." if missing_names else ""
-    found = render_observations(batch.observations) if batch.observations else ""
-    return found + (render_turns(batch.turns) if batch.turns else "") + (render_personal(own) if own else "") + missing
+    parts = [
+        render_observations(batch.observations) if batch.observations else "",
+        render_turns(batch.turns) if batch.turns else "",
+        render_personal(map(personal_out, own)) if own else "",
+    ]
+    return "".join([*parts, missing])
 
 
 async def observation_why(call: Call, given: WhyIn) -> str:
@@ -141,8 +149,13 @@ async def observation_why(call: Call, given: WhyIn) -> str:
 async def observation_context(call: Call, arguments: ContextArguments) -> str:
     """The index that a session starts with; with a query the full texts of the best hits."""
     if arguments.query is None:
-        query = ContextQuery(project=arguments.project_id, limit=arguments.limit)
+        query = ContextQuery(
+            project=arguments.project_id, limit=arguments.limit, as_of=arguments.as_of, known_at=arguments.known_at
+        )
         return await render_context(call, query, at="$.projectId") or NOTHING_YET
+    if arguments.as_of is not None or arguments.known_at is not None:
+        at = "$.asOf" if arguments.as_of is not None else "$.knownAt"
+        raise Invalid.at(at, "With a query another time is asked of observation_search.")
     search = ContextIn(query=arguments.query, project_id=arguments.project_id, limit=arguments.limit or 10)
     page = await call.dependency(Searcher).find_best(call.principal, search)
     hits = [hit.observation for hit in page.hits if hit.observation]
@@ -154,7 +167,7 @@ async def observation_add(call: Call, observation: ObservationIn) -> str:
     if observation.scope == "user":
         own = msgspec.structs.replace(observation, project_id=None)  # which the client may have named for its folder
         kept, is_new = await write_personal(call.dependency(Db), call.principal, own, size_bytes=call.size_bytes)
-        return f"{_ACTIONS['created' if is_new else 'repeated']}\n{fence([personal_line(kept), chr(10)])}"
+        return f"{_ACTIONS['created' if is_new else 'repeated']}\n{fence([personal_line(personal_out(kept)), chr(10)])}"
     (result,) = await store_observations(
         call.dependency(Db),
         call.dependency(Projects),
@@ -231,6 +244,8 @@ TOOLS: list[Tool] = [
             "files": "paths",
             "since": "ISO time",
             "until": "",
+            "asOf": "what held then",
+            "knownAt": "what was known then",
             "limit": "",
             "cursor": "of the page before",
         },
@@ -243,7 +258,15 @@ TOOLS: list[Tool] = [
         name="observation_timeline",
         title="What happened around it",
         description="What happened before and after an observation, a time, or the best hit of a query: lines, oldest first.",
-        shown_fields={"anchor": "number, or ISO time", "query": "instead of anchor", "projectId": "", "before": "", "after": ""},
+        shown_fields={
+            "anchor": "number, or ISO time",
+            "query": "instead of anchor",
+            "projectId": "",
+            "before": "",
+            "after": "",
+            "asOf": "",
+            "knownAt": "",
+        },
         scope="observations:read",
         handler=handle(TimelineIn, observation_timeline),
         project_field="projectId",
@@ -270,7 +293,7 @@ TOOLS: list[Tool] = [
         name="observation_context",
         title="Context of a project",
         description="The index of the project, as told when a session starts; with a query the whole texts of what fits it best.",
-        shown_fields={"query": "", "projectId": "", "limit": ""},
+        shown_fields={"query": "", "projectId": "", "limit": "", "asOf": "", "knownAt": ""},
         scope="observations:read",
         handler=handle(ContextArguments, observation_context),
         project_field="projectId",

@@ -25,6 +25,7 @@ GROUPS = {
         NavigationItem("Projects", "/ui/projects", "observations:read"),
         NavigationItem("Sessions", "/ui/sessions", "observations:read"),
         NavigationItem("Observations", "/ui/observations", "observations:read"),
+        NavigationItem("Mine", "/ui/mine", "observations:read"),
         NavigationItem("Review", "/ui/review", "observations:read"),
         NavigationItem("Graph", "/ui/graph", "observations:read"),
     ],

@@ -60,6 +60,8 @@ class Notice(msgspec.Struct, frozen=True):
 
     text: Annotated[str, msgspec.Meta(max_length=_MAX_NOTICE_CHARS)]
     undo: UndoOffer | None = None
+    undo_own: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """The number of what is the visitor's alone whose last change can be undone."""
 
 
 class Visit:
@@ -228,15 +230,17 @@ class Visit:
             response.delete_cookie(_NOTICE_COOKIE, path=security.cookie_path(self.request))
         return self._secured(response)
 
-    def redirect(self, path: str, notice: str = "", *, undo: UndoOffer | None = None, **query: object) -> Response:
-        """Go to another page after a form (303). `notice` is shown there once, with a button that undoes the change
-        `undo`.
+    def redirect(
+        self, path: str, notice: str = "", *, undo: UndoOffer | None = None, undo_own: int | None = None, **query: object
+    ) -> Response:
+        """Go to another page after a form (303). `notice` is shown there once, with a button that undoes the change `undo`, or the
+        last one of the visitor's own of the number `undo_own`.
         """
         parameters = {name: str(value) for name, value in query.items() if value not in (None, "")}
         target = f"{wire.base_path(self.request)}{path}"
         response = RedirectResponse(f"{target}?{urlencode(parameters)}" if parameters else target, 303)
         if notice:
-            text = base64.urlsafe_b64encode(msgspec.json.encode(Notice(notice[:_MAX_NOTICE_CHARS], undo))).decode()
+            text = base64.urlsafe_b64encode(msgspec.json.encode(Notice(notice[:_MAX_NOTICE_CHARS], undo, undo_own))).decode()
             place = security.cookie_path(self.request)
             response.set_cookie(_NOTICE_COOKIE, text, max_age=_NOTICE_SECONDS, path=place, httponly=True, samesite="lax")
         return self._secured(response)

@@ -135,7 +135,10 @@ DROPS = Query(
     str,
     """
     SELECT format('DROP %%s IF EXISTS %%s CASCADE', kind, name)
-      FROM (SELECT 1 AS place, c.oid, CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind,
+      FROM (SELECT 0 AS place, n.oid, 'SCHEMA' AS kind, quote_ident(n.nspname) AS name
+              FROM pg_namespace n WHERE n.nspname = 'cmserver_past'
+             UNION ALL
+            SELECT 1 AS place, c.oid, CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind,
                    c.oid::regclass::text AS name
               FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('v', 'r', 'p', 'S')
              UNION ALL

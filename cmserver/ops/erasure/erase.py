@@ -23,6 +23,7 @@ from cmserver.graph.overviews import repository as overviews
 from cmserver.memories import repository as memories
 from cmserver.models.calls import repository as calls
 from cmserver.observations import repository as observations
+from cmserver.observations.past import repository as past
 from cmserver.ops.erasure.wire import ErasureCounts
 from cmserver.pins import repository as pins
 from cmserver.recall.receipts import repository as receipts
@@ -104,6 +105,7 @@ async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> Er
     await pins.erase(conn, team_id, project_id)
     await overviews.erase(conn, team_id, project_id)
     await clones.erase(conn, team_id, project_id)
+    await past.erase(conn, team_id, project_id)
     await intake.erase_lanes(conn, team_id, project_id)
     await memories.erase(conn, team_id, project_id)
     return counts

@@ -51,7 +51,7 @@ async def _take_name(conn: Conn, principal: Principal, before: str, name: str, f
         project.id,
         folder=former if is_folder else folder,
         is_folder=is_folder,
-        actor_id=principal.actor_id,
+        actor_ids=principal.own_names,
     ):
         return None
     owner = await find(conn, principal, name)

@@ -56,7 +56,7 @@ async def is_worked_on(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
 # started in, which is the root or below it. When one was started is told by the server's clock, not by its client's.
 @query("""
     WITH started AS (
-        SELECT s.created_at, coalesce(a.actor_id = %(actor_id)s, false) AS is_own,
+        SELECT s.created_at, coalesce(a.actor_id = ANY(%(actor_ids)s), false) AS is_own,
                CASE WHEN s.metadata ->> 'root' IS NOT NULL THEN s.metadata ->> 'root' = %(folder)s
                     ELSE coalesce(starts_with((s.metadata ->> 'cwd') || '/', %(folder)s || '/'), false) END AS is_there
           FROM server_sessions s
@@ -67,8 +67,9 @@ async def is_worked_on(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
                     OR (NOT %(is_folder)s AND bool_or(is_own AND is_there AND created_at < now() - interval '1 day'))), false)
       FROM started
     """)
-async def may_name(conn: Conn, team_id: UUID, project_id: UUID, *, folder: str, is_folder: bool, actor_id: str) -> bool:
-    """Whether the actor has worked on the project in that folder, and either nobody else has worked on it, or that is a day ago.
+async def may_name(conn: Conn, team_id: UUID, project_id: UUID, *, folder: str, is_folder: bool, actor_ids: list[str]) -> bool:
+    """Whether the actor of these names has worked on the project in that folder, and either nobody else has worked on it, or that
+    is a day ago.
 
     The latter not for a project that is called by a folder (`is_folder`): the same path elsewhere is another folder.
     """

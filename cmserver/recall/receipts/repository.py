@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
@@ -10,7 +11,7 @@ import msgspec
 
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
-from cmserver.recall.model import NewReceipt, Receipt, ShownReceipt, ToldMark
+from cmserver.recall.model import KeptText, NewReceipt, Receipt, ShownReceipt, ToldMark
 
 OWNS = {"context_injections"}
 
@@ -18,10 +19,10 @@ INSERT = Query(
     int,
     """
     INSERT INTO context_injections (id, team_id, project_id, server_session_id, reason, platform_source, numbers, summary_numbers,
-                                    left_out, left_out_count, tokens, budget_tokens, chars, details)
+                                    left_out, left_out_count, tokens, budget_tokens, chars, details, text, text_hash, told)
     VALUES (%(id)s, %(team_id)s, %(project_id)s, %(server_session_id)s, %(reason)s, %(platform_source)s, %(numbers)s::bigint[],
             %(summary_numbers)s::bigint[], %(left_out)s::bigint[], %(left_out_count)s, %(tokens)s, %(budget_tokens)s, %(chars)s,
-            %(details)s)
+            %(details)s, %(text)s, sha256(convert_to(%(text)s, 'UTF8')), %(told)s::bigint[])
     """,
 )
 
@@ -41,15 +42,29 @@ SHOWN_NUMBERS = Query(
 )
 
 
+_NAMED = re.compile(r"#(\d{1,18})(?: to #(\d{1,18}):)?")
+_MOST_NUMBERS = 10_000
+
+
+def find_told(receipt: NewReceipt) -> list[int]:
+    """All observations and turns of which the text may say something: those that it names, and those between two ends."""
+    told = {*receipt.numbers, *receipt.made_of}
+    for first, last in _NAMED.findall(receipt.text):
+        told.add(int(first))
+        if last:
+            told.update(range(int(first), min(int(last), int(first) + _MOST_NUMBERS) + 1))
+    return sorted(told)
+
+
 async def insert(conn: Conn, team_id: UUID, project_id: UUID, receipt: NewReceipt) -> None:
-    values = msgspec.structs.asdict(receipt) | {"details": Jsonb(receipt.details)}
+    values = msgspec.structs.asdict(receipt) | {"details": Jsonb(receipt.details), "told": find_told(receipt)}
     await INSERT.run(conn, id=new_id(), team_id=team_id, project_id=project_id, **values)
 
 
 # Newest first; `before` and `before_id` are the keyset of the last one on the page before.
 @unprepared_query("""
     SELECT id, team_id, project_id, server_session_id, reason, platform_source, numbers, summary_numbers, left_out, left_out_count,
-           tokens, budget_tokens, chars, details, created_at
+           tokens, budget_tokens, chars, details, coalesce(text, '') AS text, created_at
       FROM context_injections
      WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
        AND created_at > '-infinity' -- all are: see rule 3 of migration 0001
@@ -61,6 +76,19 @@ async def of_session(
     conn: Conn, team_id: UUID, session_id: UUID, *, before: datetime | None, before_id: UUID | None, limit: int
 ) -> list[Receipt]:
     """What the session was shown, newest first."""
+    ...
+
+
+# The wire has milliseconds.
+@unprepared_query("""
+    SELECT numbers, text, tokens, created_at FROM context_injections
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s
+       AND created_at >= %(at)s AND created_at < %(at)s + interval '1 millisecond'
+       AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
+     ORDER BY created_at, id LIMIT 1
+    """)
+async def of_moment(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID | None, at: datetime) -> KeptText | None:
+    """The first receipt of that millisecond."""
     ...
 
 

@@ -81,6 +81,13 @@ def put_later_first(hits: Sequence[Hit]) -> list[Hit]:
     return ordered
 
 
+async def put_ended_last(conn: Conn, team_id: UUID, hits: Sequence[Hit]) -> list[Hit]:
+    """The hits, those last whose edits were taken out again, or whose check passes since: they do not hold any more."""
+    entries = await ledger.of_turns(conn, team_id, {hit.turn.number for hit in hits if hit.turn})
+    passed = {entry.earlier_id for entry in entries if entry.kind == "check"}
+    return sorted(hits, key=lambda hit: hit.changed is not None or (hit.turn is not None and hit.turn.id in passed))
+
+
 def _turn_number(hit: Hit) -> int | None:
     return hit.turn.number if hit.turn else hit.observation.turn_number if hit.observation else None
 

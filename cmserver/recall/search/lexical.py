@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from math import prod
 from operator import itemgetter
 from uuid import UUID
@@ -88,18 +89,27 @@ def parse_query(query: str) -> tuple[str, str, str]:
 
 
 async def read_words(
-    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, text: str, limit: int = MAX_WORDS
+    conn: Conn,
+    team_id: UUID,
+    project_ids: Sequence[UUID] | None,
+    text: str,
+    limit: int = MAX_WORDS,
+    *,
+    at: datetime | None = None,
 ) -> tuple[list[str], ScopeStatistics]:
     """The lexemes of the first `limit` words of the text, their estimated frequencies in the scope, from a sample of its newest
-    documents, and which of them lead to the hits. In a scope without observations they are those of its turns.
+    documents, and which of them lead to the hits. In a scope without observations they are those of its turns. Of
+    another time (`at`) no size is remembered.
     """
     scope = (team_id, None if project_ids is None else frozenset(project_ids))
-    samples = await repository.words(conn, team_id, project_ids, text, limit, _sizes.find(scope), _turn_counts.find(scope))
+    known = (_sizes.find(scope), _turn_counts.find(scope)) if at is None else (None, None)
+    samples = await repository.words(conn, team_id, project_ids, text, limit, *known)
     if not samples:
         return [], ScopeStatistics(documents=0, mean_words=1, found_in=[], leading=[])
     first = samples[0]
-    _sizes.keep(scope, first.documents)
-    _turn_counts.keep(scope, first.turns)
+    if at is None:
+        _sizes.keep(scope, first.documents)
+        _turn_counts.keep(scope, first.turns)
     documents = first.documents or first.turns
     return [sample.lexeme for sample in samples], describe_scope(samples, documents)
 

@@ -208,6 +208,8 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     after: PagePosition | None = None
     min_score: float = 0.0
     order: HitOrder = "relevance"
+    at: datetime | None = None
+    """The moment of which it is asked; None is now."""
 
     def __post_init__(self) -> None:
         if len(self.query) > PROMPT_MOST:

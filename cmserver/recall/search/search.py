@@ -68,8 +68,8 @@ async def find_page(
     text, quoted, excluded = lexical.parse_query(request.query)
     project_ids = await projects_found_together(conn, principal, request.project_ids)
     is_filtered = bool(quoted or excluded) or request.filters.of(turns=not request.filters.takes_observations).are_any
-    await repository.keep_plans(conn, filtered=is_filtered)
-    lexemes, statistics = await lexical.read_words(conn, principal.team_id, project_ids, text)
+    await repository.keep_plans(conn, filtered=is_filtered or request.at is not None)
+    lexemes, statistics = await lexical.read_words(conn, principal.team_id, project_ids, text, at=request.at)
     if not lexemes:
         await repository.forget_plans(conn)
         return SearchPage(hits=[], next=None, total=0, is_estimate=False, terms={})
@@ -79,7 +79,7 @@ async def find_page(
     def start_search(must: str) -> _Search:
         filters = msgspec.structs.replace(request.filters, must=must)
         bound = msgspec.structs.replace(request, filters=filters, project_ids=project_ids, after=after)
-        searched_at = datetime.fromtimestamp(request.after.searched_at, UTC) if request.after else datetime.now(UTC)
+        searched_at = datetime.fromtimestamp(request.after.searched_at, UTC) if request.after else request.at or datetime.now(UTC)
         return _Search(conn, principal.team_id, bound, ranking, vector, lexemes, searched_at, statistics)
 
     ignores_quotes = request.after is not None and request.after.ignores_quotes
@@ -119,11 +119,18 @@ async def find_page(
 
 
 async def find_best(
-    conn: Conn, principal: Principal, project_id: UUID | None, query: str, ranking: Ranking, vector: QueryVector | None
+    conn: Conn,
+    principal: Principal,
+    project_id: UUID | None,
+    query: str,
+    ranking: Ranking,
+    vector: QueryVector | None,
+    *,
+    at: datetime | None = None,
 ) -> Observation | None:
-    """The observation that fits best, of the project or of all of the team."""
+    """The observation that fits best, of the project or of all of the team, now or of another time."""
     project_ids = None if project_id is None else [project_id]
-    request = SearchRequest(query=query, project_ids=project_ids, filters=Filters(kinds=OBSERVATION_KINDS), limit=1)
+    request = SearchRequest(query=query, project_ids=project_ids, filters=Filters(kinds=OBSERVATION_KINDS), limit=1, at=at)
     page = await find_page(conn, principal, request, ranking, vector)
     return page.hits[0].observation if page.hits else None
 
@@ -177,6 +184,8 @@ async def find_nearest(
     and later. Kinds leave most, so they are looked at in the nearest first. Where either does not find `limit`, all are compared.
     """
     filters = request.filters.of(turns=turns)
+    if request.at is not None:  # a filter lets only vectors of rows count that were there
+        filters = msgspec.structs.replace(filters, until=filters.until or datetime.max.replace(tzinfo=UTC))
     request = msgspec.structs.replace(request, filters=filters)
     is_wide = not filters.are_any or (request.project_ids is None and filters.session_id is None)
     most = MAX_EXACT if request.project_ids is None and not filters.are_any else MAX_FILTERED

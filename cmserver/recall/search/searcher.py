@@ -23,12 +23,14 @@ from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.graph import repository as graph
 from cmserver.graph.model import fold_name
 from cmserver.observations.model import Observation
+from cmserver.observations.past.model import read_moment
+from cmserver.observations.past.travel import VIA, travel
 from cmserver.observations.plain import index_line, observation_lines, one_line, turn_line, turn_lines
 from cmserver.observations.read import audit_read
 from cmserver.personal.keep import search_personal
 from cmserver.personal.model import PersonalObservation
 from cmserver.recall.file_paths import resolve_paths
-from cmserver.recall.search.later import name_changes, name_later, put_later_first
+from cmserver.recall.search.later import name_changes, name_later, put_ended_last, put_later_first
 from cmserver.recall.search.model import OBSERVATION_KINDS, Filters, Hit, PagePosition, Ranking, SearchPage, SearchRequest
 from cmserver.recall.search.search import find_page
 from cmserver.recall.search.time_cues import find_time_cue
@@ -62,6 +64,7 @@ class Searcher:
     async def search(self, principal: Principal, query: SearchIn, *, full: bool) -> SearchResult:
         """The best first. `full` says whether whole texts are read, or lines. Raises Invalid or NotFound."""
         project_ids = await self._project_ids(principal, query)
+        moment = read_moment(query.as_of, query.known_at)
         changes = {name: getattr(query, name) for name in ("meaning_weight", "neighbours") if getattr(query, name) is not None}
         ranking = msgspec.structs.replace(self._ranking, **changes)
         request = SearchRequest(
@@ -72,20 +75,28 @@ class Searcher:
             after=_decode_cursor(query.cursor),
             min_score=query.min_score or 0.0,
             order=query.sort,
+            at=moment.earliest if moment else None,
         )
         vector = await self.embedder.embed(query.query, team_id=principal.team_id) if ranking.meaning_weight > 0 else None
         has_filters = request.filters != Filters() or query.files or query.file_prefix or query.entity
-        searches_own = query.cursor is None and not has_filters
+        searches_own = query.cursor is None and not has_filters and moment is None
         async with self._db.tenant(principal.team_id, principal.user_id) as conn:
             personal = await search_personal(conn, principal, query.query) if searches_own else []
             request = msgspec.structs.replace(request, filters=await _look_up(conn, principal, request, query))
+            if moment is not None:
+                await travel(conn, principal.team_id, project_ids, moment)
             page = await find_page(conn, principal, request, ranking, vector)
             hits = await name_later(conn, principal.team_id, page.hits)
             hits = await name_changes(conn, principal.team_id, hits)
-            if request.order == "relevance" and find_time_cue(query.query, datetime.now(UTC)) is None:
+            if request.order == "relevance" and find_time_cue(query.query, request.at or datetime.now(UTC)) is None:
                 hits = put_later_first(hits)
+            if moment is not None and moment.as_of is not None:
+                hits = await put_ended_last(conn, principal.team_id, hits)
+            if principal.names:
+                sources = principal.named([hit.source for hit in hits])
+                hits = [msgspec.structs.replace(hit, source=source) for hit, source in zip(hits, sources, strict=True)]
             page = msgspec.structs.replace(page, hits=hits)
-            await _audit(conn, principal, project_ids, page, via="search.full" if full else "search")
+            await _audit(conn, principal, project_ids, page, via=VIA if moment else "search.full" if full else "search")
             searched = set[UUID]() if project_ids and len(project_ids) == 1 else {hit.source.project_id for hit in page.hits}
             names = await access.names_of(conn, principal.team_id, searched) if searched else {}
         return SearchResult(

@@ -41,6 +41,9 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
     `since` is the first moment, in milliseconds since 1970 or ISO 8601 (UTC without a zone); `until` is the moment after the last,
     in the same way. `minImportance` is the least importance of an observation, from 0 to 1.
 
+    `asOf` is a time, in ISO 8601 with a zone or in milliseconds since 1970: what held then, what was over behind it. `knownAt` is
+    such a time, too: what the server would have answered then. Nothing that was erased since is in either.
+
     `sort: "recent"` puts the newest of the best hits first; pages behind them hold the next best.
 
     `format: "index"` returns one line per hit, to be fetched by number; `full`, the default as in claude-mem, returns whole texts.
@@ -65,6 +68,8 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
     session: UUID | None = None
     since: EpochMs | Line | None = None
     until: EpochMs | Line | None = None
+    as_of: Line | None = None
+    known_at: Line | None = None
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     sort: HitOrder = "relevance"
     cursor: Cursor | None = None

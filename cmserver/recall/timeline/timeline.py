@@ -22,6 +22,8 @@ from cmserver.base.sql import Conn
 from cmserver.embeddings.model import QueryVector
 from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.observations.model import Observation
+from cmserver.observations.past.model import Moment, read_moment
+from cmserver.observations.past.travel import VIA, travel
 from cmserver.observations.plain import fence, observation_lines, one_line, source_shown, turn_kind, turn_sides
 from cmserver.observations.read import NO_SUCH, audit_read, find_observation, parse_name, parse_number
 from cmserver.recall.search.model import Ranking
@@ -56,12 +58,15 @@ class Timelines:
         """The timeline; None where a query finds nothing. Raises Invalid or NotFound."""
         if (request.anchor is None) == (request.query is None):
             raise Invalid.at("$.anchor", _ONE_ANCHOR)
+        moment = read_moment(request.as_of, request.known_at)
         project_id = principal.project_id
         if request.project_id is not None:
             project_id = (await self._projects.named_or_own(principal, request.project_id, at="$.projectId")).id
         vector = await self._embedder.embed(request.query) if request.query else None
         async with self._db.tenant(principal.team_id) as conn:
-            timeline = await _read(conn, principal, project_id, request, self._ranking, vector)
+            if moment is not None:
+                await travel(conn, principal.team_id, [project_id] if project_id else None, moment)
+            timeline = await _read(conn, principal, project_id, request, self._ranking, vector, moment)
             project_ids = {entry.project_id for entry in timeline.entries} if timeline else set[UUID]()
             if timeline is None or len(project_ids) < 2:
                 return timeline
@@ -70,7 +75,13 @@ class Timelines:
 
 
 async def _read(
-    conn: Conn, principal: Principal, project_id: UUID | None, request: TimelineIn, ranking: Ranking, vector: QueryVector | None
+    conn: Conn,
+    principal: Principal,
+    project_id: UUID | None,
+    request: TimelineIn,
+    ranking: Ranking,
+    vector: QueryVector | None,
+    moment: Moment | None,
 ) -> Timeline | None:
     """The timeline around the request's anchor, or the best hit of its query; None where the query finds nothing."""
     session = await find_session(conn, principal, request.session) if request.session else None
@@ -86,9 +97,9 @@ async def _read(
         session_id=session.id if session else None,
         prompt_chars=_MAX_PROMPT_CHARS if full else PROMPT_CHARS,
     )
-    via = "timeline.full" if full else "timeline"
+    via = VIA if moment else "timeline.full" if full else "timeline"
     if request.query is not None:
-        best = await find_best(conn, principal, project_id, request.query, ranking, vector)
+        best = await find_best(conn, principal, project_id, request.query, ranking, vector, at=moment.earliest if moment else None)
         return await _read_around(conn, principal, project_id, best, span, via) if best else None
     anchor = str(request.anchor).strip()
     if parse_number(anchor) is not None or named_id(anchor):
@@ -131,7 +142,7 @@ async def _read_at(
     entries = [*before, *([anchor] if anchor else []), *sorted(later, key=_sort_key)[: span.after]]
     await audit_read(conn, principal, project_id, via, [entry for entry in entries if isinstance(entry, Observation)])
     await audit_prompt_read(conn, principal, project_id, sum(isinstance(entry, TimedTurn) for entry in entries))
-    return Timeline(at=position.at, anchor=anchor, entries=entries)
+    return Timeline(at=position.at, anchor=anchor, entries=principal.named(entries))
 
 
 def _sort_key(entry: Observation | TimedTurn) -> tuple[datetime, bool, UUID]:

@@ -26,6 +26,9 @@ class TimelineIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fi
     Without a project it is the anchor's; around a time, all that the key may see. `session` is our id of one, or its agent's, whose
     entries alone are listed then. `before` is how many come before the anchor at the most; `after` is how many come after the
     anchor at the most; `kinds` are which to list: without them all. With `format: "full"` the texts are whole.
+
+    `asOf` is a time, in ISO 8601 with a zone or in milliseconds since 1970, of which only what held then is told; `knownAt` is such
+    a time, of which only what was known then is.
     """
 
     anchor: Annotated[int, Meta(ge=1)] | Line | None = None
@@ -36,6 +39,8 @@ class TimelineIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fi
     after: EntryCount = 10
     kinds: Annotated[list[TimelineKind], Meta(min_length=1)] | None = None
     format: Literal["index", "full"] = "index"
+    as_of: Line | None = None
+    known_at: Line | None = None
 
 
 class ItemOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

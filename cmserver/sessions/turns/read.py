@@ -38,7 +38,7 @@ async def list_turns(
     )
     page, next_cursor = paging.page(rows, limit, lambda turn: (turn.created_at, turn.id))
     await audit_prompt_read(conn, principal, project_id, len(page))
-    return page, next_cursor
+    return principal.named(page), next_cursor
 
 
 async def read_turns(conn: Conn, principal: Principal, names: Collection[int | UUID]) -> dict[int | UUID, SessionTurn]:
@@ -67,7 +67,7 @@ async def find_turns(conn: Conn, principal: Principal, names: Collection[int | U
         *(await repository.by_ids(conn, principal.team_id, ids) if ids else ()),
     ]
     by_name: dict[int | UUID, SessionTurn] = {}
-    for turn in rows:
+    for turn in principal.named(rows):
         if principal.sees(turn.project_id):
             by_name |= {turn.number: turn, turn.id: turn}
     return {name: by_name[name] for name in names if name in by_name}

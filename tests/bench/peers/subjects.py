@@ -20,7 +20,7 @@ import psycopg
 
 from tests.bench import events
 from tests.bench.cpu import cpu_seconds, pss_mib
-from tests.bench.drain import OPEN_JOBS, PROVIDER
+from tests.bench.drain import OPEN_JOBS, RULES
 from tests.bench.load import ROOT, Loader
 from tests.bench.peers.frozen import make_place
 from tests.bench.peers.install import FOLDER, Programs
@@ -248,7 +248,7 @@ def _drain_cmserver(bench: Bench, number: int) -> Load:
         place.sql(connections=1, seconds=MEASURES_SECONDS, batch=batch, requests=number // batch, delay_seconds=3600)
     )
     command = [sys.executable, "-m", "cmserver", "run", "--role", "worker"]
-    settings = {"database_url": place.url, "log_format": "json", "provider": PROVIDER, "generation_debounce_seconds": 0}
+    settings = {"database_url": place.url, "log_format": "json", "provider": RULES, "generation_debounce_seconds": 0}
     with program(command, settings, bench.world.free_folder(), port=None) as process:
         while not value(place.url, "SELECT count(*) FROM generation_workers"):
             time.sleep(0.05)

@@ -313,6 +313,16 @@ def test_observations_are_recalled_by_number(agent: Agent, server: Recorder):
     assert why == b"cmserver: the server says 404.\n"
 
 
+def test_what_is_its_persons_alone_is_recalled_by_name(agent: Agent, server: Recorder):
+    server.reply = lambda _: Reply(body=b"m12 rule Answer me in German.")
+
+    process = agent.start("recall", "m12", "#M3")
+    out, err = process.communicate()
+
+    assert (process.returncode, out, err) == (0, b"m12 rule Answer me in German.\n" * 2, b"")
+    assert [sent.path for sent in server.sent] == ["/v1/personal-observations/m12", "/v1/personal-observations/m3"]
+
+
 def test_a_refusal_is_told_in_the_server_s_sentence(agent: Agent, server: Recorder):
     server.reply = lambda _: Reply(
         status=404, body=b'{"error":"NotFound","message":"There is no such observation.","requestId":"1"}'
@@ -343,7 +353,7 @@ def test_what_is_known_is_searched_by_words(agent: Agent, server: Recorder):
     assert server.sent[0].payload == {"query": 'the "cart" back\\slash', "projectId": "orders"}
 
 
-@pytest.mark.parametrize("words", [["recall"], ["recall", "x"], ["recall", "../keys"]])
+@pytest.mark.parametrize("words", [["recall"], ["recall", "x"], ["recall", "m"], ["recall", "m1/undo"], ["recall", "../keys"]])
 def test_what_cannot_be_recalled_is_said(agent: Agent, server: Recorder, words: list[str]):
     process = agent.start(*words)
     _, err = process.communicate()

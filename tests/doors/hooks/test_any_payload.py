@@ -70,7 +70,7 @@ def _check(call: HookCall) -> None:
 _FIELDS = {
     "": {"hookSpecificOutput", "systemMessage"},
     "additional_context": {"additional_context"},
-    "flat_context": {"additionalContext"},
+    "additionalContext": {"additionalContext"},
 }
 """What an answer may have, by the agent's form."""
 

@@ -54,6 +54,9 @@ PAGES = [
     PageCase(name="observation-edit", path="/ui/observations/{observation}/edit", heading="Correct"),
     PageCase(name="observation-merged", path="/ui/observations/{merged}"),
     PageCase(name="observation-expired", path="/ui/observations/{expired}"),
+    PageCase(name="mine", path="/ui/mine", heading="Mine", empty_path="/ui/mine"),
+    PageCase(name="mine-found", path="/ui/mine?q=answer", heading="Mine", empty_path="/ui/mine?state=dropped"),
+    PageCase(name="mine-one", path="/ui/mine/m1"),
     PageCase(name="review", path="/ui/review", heading="Review", empty_path="/ui/review"),
     PageCase(
         name="contradictions",

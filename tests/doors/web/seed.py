@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, LiteralString
 from uuid import UUID
@@ -22,6 +23,8 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
+from cmserver.observations.wire import ObservationIn
+from cmserver.personal.keep import write_personal
 from cmserver.sessions import repository as sessions
 from tests.conftest import Person, make_person, make_team
 from tests.doors.web.seed_steward import seed_steward
@@ -117,7 +120,9 @@ async def seed_server(app: AsgiFrame, db: Db, api: httpx.AsyncClient, *, hostile
     things |= await seed_steward(db, app.dependencies.get(Settings), full, texts)
     return Seed(
         headers=full.headers,
-        full=await _owner(app, db, full, LONG_NAME if hostile else "alice"),
+        full=await _owner(
+            app, db, full, LONG_NAME if hostile else "alice", remembers=[*texts, "Answer me in German.", "Keep your answers short."]
+        ),
         empty=await _owner(app, db, msgspec.structs.replace(full, principal=_in_team(full, empty_id)), "bob"),
         long=await _long_team(app, db),
         things=things,
@@ -208,11 +213,14 @@ def _in_team(person: Person, team_id: Any) -> Any:
     return msgspec.structs.replace(person.principal, team_id=team_id)
 
 
-async def _owner(app: AsgiFrame, db: Db, person: Person, name: str) -> str:
-    """The token of a new owner of the person's team, who also runs the server."""
+async def _owner(app: AsgiFrame, db: Db, person: Person, name: str, *, remembers: Sequence[str] = ()) -> str:
+    """The token of a new owner of the person's team, who also runs the server, and what is remembered for them alone."""
     accounts = app.dependencies.get(Accounts)
     password_hash = await Passwords().hash(PASSWORD)
     async with db.system() as conn:
         user = await repository.insert_user(conn, new_id(), name, password_hash=password_hash, is_operator=True)
         await repository.insert_member(conn, person.team_id, user.name, "owner", account_id=user.id)
+    own = msgspec.structs.replace(person.principal, kind="person", key_id=None, user_id=user.id, actor_id=user.name)
+    for text in remembers:
+        await write_personal(db, own, ObservationIn(scope="user", content=text, type="decision"), size_bytes=len(text))
     return await accounts.start_session(Client(address="10.0.0.7", browser="Mozilla/5.0 " + "x" * 200), user_id=user.id)

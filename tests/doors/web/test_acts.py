@@ -79,7 +79,7 @@ async def test_a_row_has_the_acts_that_make_sense_and_its_buttons_belong_to_one_
 
     rows = [row for row in parse(page.text).find_all("tr") if "data-row" in row.attributes]
     acts = [[button.text for button in row.find_all("button")] for row in rows]
-    assert acts == [["No longer holds", "Forget"], ["Done", "No longer holds", "Keep on top", "Forget"]]
+    assert acts == [["No longer holds", "Forget"], ["Done", "No longer holds", "Keep on top", "Forget", "Take as mine"]]
     assert {button.attributes["form"] for row in rows for button in row.find_all("button")} == {"acts"}
 
 

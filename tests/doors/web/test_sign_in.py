@@ -334,7 +334,9 @@ async def test_a_person_ends_another_session_of_theirs_but_of_nobody_else(app: A
 async def test_a_removed_person_sees_nothing_and_their_keys_end(app: AsgiFrame, db: Db, cast: Cast, client: httpx.AsyncClient):
     owner, member = await visit_as(app, db, cast.alice.team_id), await visit_as(app, db, cast.alice.team_id, "member")
     assert member.user is not None
-    made = await member.post("/ui/team/keys", once="01a20d2b-cbf6-7e8f-8d44-5da866c85134", name="mine", scopes="observations:read")
+    made = await member.post(
+        "/ui/team/keys", once="01a20d2b-cbf6-7e8f-8d44-5da866c85134", whose="mine", name="mine", scopes="observations:read"
+    )
     key = re.search(r"cms_[0-9a-f]+_[0-9a-f]+", made.text)
     assert key is not None
     headers = {"X-Api-Key": key[0]}
@@ -400,8 +402,8 @@ async def test_a_form_that_is_sent_again_makes_no_second_key(app: AsgiFrame, db:
     found = re.search(r'name="once" value="([0-9a-f-]+)"', (await alice.get("/ui/team/keys")).text)
     assert found is not None
 
-    first = await alice.post("/ui/team/keys", once=found[1], name="laptop", scopes="observations:read")
-    again = await alice.post("/ui/team/keys", once=found[1], name="laptop", scopes="observations:read")
+    first = await alice.post("/ui/team/keys", once=found[1], whose="mine", name="laptop", scopes="observations:read")
+    again = await alice.post("/ui/team/keys", once=found[1], whose="mine", name="laptop", scopes="observations:read")
 
     assert (first.status_code, again.status_code) == (201, 409)
     assert (await alice.get("/ui/team/keys")).text.count("laptop<br>") == 1
@@ -576,7 +578,7 @@ async def test_a_member_does_not_touch_keys_on_which_their_name_stands(app: Asgi
 async def test_a_member_makes_no_key_that_may_more(app: AsgiFrame, db: Db, cast: Cast):
     member = await visit_as(app, db, cast.alice.team_id, "member")
 
-    page = await member.post("/ui/team/keys", once="01a20d2b-cbf6-7e8f-8d44-5da866c85134", scopes="admin")
+    page = await member.post("/ui/team/keys", once="01a20d2b-cbf6-7e8f-8d44-5da866c85134", whose="mine", scopes="admin")
 
     assert page.status_code == 403
 

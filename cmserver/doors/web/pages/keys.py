@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta
@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from cmserver.access import announce
 from cmserver.access import repository as access
+from cmserver.access.clean import clean_name
 from cmserver.access.keys import manage as manage_keys
 from cmserver.access.keys import repository as keys
 from cmserver.access.keys.manage import NO_SUCH
@@ -18,7 +19,7 @@ from cmserver.access.keys.model import KeyRequest
 from cmserver.access.model import SCOPES
 from cmserver.access.projects import Projects
 from cmserver.base import lookalikes, paging
-from cmserver.base.errors import NotFound
+from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.text import Text
 from cmserver.doors.web.page import Page
@@ -39,7 +40,11 @@ class KeyFilters(msgspec.Struct, frozen=True):
 
 
 class KeyForm(msgspec.Struct, frozen=True):
+    """`whose` is whether the key is the visitor's own, or somebody else's or a machine's, which may have a name."""
+
     once: str
+    whose: Literal["mine", "other"] | None = None
+    actor: Annotated[Text, Meta(max_length=100)] | None = None
     name: Annotated[Text, Meta(max_length=120)] = ""
     scopes: list[str] = []
     project: str | None = None
@@ -89,6 +94,10 @@ async def post_key(visit: Visit) -> Response:
     """Make a key; it shows once."""
     principal = visit.principal
     form = await visit.form(KeyForm)
+    if form.whose is None and principal.user_id is not None:
+        raise Invalid.at("$.whose", "Say for whom the key is: what is remembered for you alone is read with a key of yours.")
+    if form.actor is not None and form.whose == "mine":
+        raise Invalid.at("$.actor", "A key for you has your own name. Choose somebody else, or leave the name out.")
     project_id = None
     if form.project:
         project_id = (await visit.dependency(Projects).named_or_own(principal, form.project, at="$.project")).id
@@ -96,6 +105,8 @@ async def post_key(visit: Visit) -> Response:
         scopes=form.scopes or ["observations:read"],
         name=lookalikes.clean_name(redact(form.name)[0]),
         project_id=project_id,
+        actor_id=None if form.actor is None else clean_name(form.actor, at="$.actor"),
+        personal=form.whose == "mine",
         expires_in_days=form.days,
         requests_per_minute=UNSET if form.requests_per_minute is None else form.requests_per_minute,
     )
@@ -103,7 +114,8 @@ async def post_key(visit: Visit) -> Response:
     async with visit.tenant() as conn:
         new_key = await manage_keys.create(conn, principal, request, key_id=key_id)
     command = shlex.join(["cmserver", "connect", "claude-code", "--server", visit.server_url])
-    return visit.render("key.html", title="New key", status=201, new_key=new_key, command=command)
+    is_personal = new_key.key.user_id is not None
+    return visit.render("key.html", title="New key", status=201, new_key=new_key, is_personal=is_personal, command=command)
 
 
 async def post_revoke(visit: Visit) -> Response:

@@ -18,6 +18,7 @@ from cmserver.observations.model import MIN_INSTRUCTION_IMPORTANCE, Observation
 from cmserver.observations.plain import one_line
 from cmserver.observations.read import audit_read
 from cmserver.observations.wire import type_shown
+from cmserver.personal.keep import can_be_taken
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import Session, SessionLabel
 from cmserver.sessions.read import audit_prompt_read
@@ -47,6 +48,8 @@ class ObservationItem(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it stands with what users laid down."""
     is_writable: bool = True
     """Whether the visitor may change it, with the scope for that."""
+    may_take: bool = False
+    """Whether the visitor may make it theirs alone, with the scope for that."""
 
 
 class SessionItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +88,7 @@ def observation_line(principal: Principal, observation: Observation, projects: d
         expires_at=observation.expires_at,
         is_rule=is_rule(observation),
         is_writable=principal.sees(observation.project_id),
+        may_take=principal.user_id is not None and can_be_taken(observation),
     )
 
 

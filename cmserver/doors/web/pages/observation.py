@@ -43,6 +43,8 @@ from cmserver.observations.read import find_any_observation, find_observation, p
 from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.wire import CorrectionIn, Importance, Title, Words, type_shown
 from cmserver.observations.write import correct, delete, expire, promote
+from cmserver.personal.keep import take_from_team
+from cmserver.personal.model import parse_personal_name
 from cmserver.recall.model import ShownReceipt
 from cmserver.recall.readers import read_readers
 from cmserver.sessions.turns.read import find_turns
@@ -97,8 +99,12 @@ class ObservationView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get_observation(visit: Visit) -> Response:
-    """One observation whole: its text, sources, history, relations, and who was given it. A turn's number leads to its session."""
+    """One observation whole: its text, sources, history, relations, and who was given it. A turn's number leads to its session, and
+    that of what is yours alone to its page.
+    """
     name = visit.parameter("observation")
+    if (own := parse_personal_name(name)) is not None:
+        return visit.redirect(f"/ui/mine/m{own}")
     try:
         async with visit.tenant() as conn:
             view = await _read(conn, visit, name)
@@ -344,6 +350,18 @@ async def post_top(visit: Visit) -> Response:
     return await _act(visit, top, "stands on top, with what users laid down.")
 
 
+async def post_take(visit: Visit) -> Response:
+    """Take an observation to yourself: it is yours alone, and the team is shown it no longer."""
+    form = await visit.form(ActForm)
+    name, principal = visit.parameter("observation"), visit.principal
+    own, _ = await visit.db.in_tenant(
+        visit.team_id, lambda conn: take_from_team(conn, principal, name), person_id=principal.user_id
+    )
+    back = visit.way_back(form.back, f"/ui/mine/{own.name}")
+    back = f"/ui/mine/{own.name}" if back.partition("?")[0] == f"/ui/observations/{name}" else back
+    return visit.redirect(back, f"It is yours alone, as {own.name}: the team is shown it no longer.", undo_own=own.number)
+
+
 async def post_promote(visit: Visit) -> Response:
     """Keep an observation for good."""
     return await _act(visit, promote, "is kept for good.", can_undo=False)
@@ -469,6 +487,7 @@ routes = [
     Page("POST", "/ui/observations/{observation}/drop", post_drop, scope=_WRITE, form_of=get_observation),
     Page("POST", "/ui/observations/{observation}/hold", post_hold, scope=_WRITE, form_of=get_observation),
     Page("POST", "/ui/observations/{observation}/top", post_top, scope=_WRITE, form_of=get_observation),
+    Page("POST", "/ui/observations/{observation}/take", post_take, scope=_WRITE, form_of=get_observation),
     Page("POST", "/ui/observations/{observation}/promote", post_promote, scope=_WRITE, form_of=get_observation),
     Page("POST", "/ui/observations/{observation}/expire", post_expire, scope=_WRITE, form_of=get_observation),
     Page("POST", "/ui/observations/{observation}/reopen", post_reopen, scope=_WRITE, form_of=get_observation),

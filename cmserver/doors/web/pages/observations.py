@@ -19,8 +19,10 @@ from cmserver.base.text import Text
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages import memory
 from cmserver.doors.web.pages.memory import TYPES as TYPE_OPTIONS
+from cmserver.doors.web.pages.mine import shown_own
 from cmserver.doors.web.visit import Visit
 from cmserver.observations.model import TYPES, Observation, ObservationFilter, ObservationState, Scope
+from cmserver.observations.past.model import read_moment
 from cmserver.observations.plain import one_line, turn_kind
 from cmserver.observations.read import list_observations, read_batch
 from cmserver.observations.write import delete, expire, promote
@@ -51,6 +53,8 @@ class ObservationsPageQuery(msgspec.Struct, frozen=True, kw_only=True):
     agent: Text | None = None
     since: Text | None = None
     until: Text | None = None
+    as_of: Text | None = None
+    known_at: Text | None = None
     min_score: Annotated[float, Meta(ge=0, le=1)] | None = None
     meaning: Annotated[float, Meta(ge=0, le=1)] | None = None
     explain: bool = False
@@ -61,7 +65,7 @@ _OF_SEARCH = ("concept", "file", "file_prefix", "agent", "since", "until", "min_
 """Filters that need words to search for."""
 _OF_LIST = ("scope", "state")
 """Filters that a search does not have."""
-_MORE = (*_OF_SEARCH, *_OF_LIST, "session")
+_MORE = (*_OF_SEARCH, *_OF_LIST, "session", "as_of", "known_at")
 
 
 class ShownHit(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +103,7 @@ async def get_observations(visit: Visit) -> Response:
         title=f"{words[:60]} \u2013 observations" if words else "Observations",
         rows=rows,
         result=result,
+        yours=[*map(shown_own, result.personal)] if result else [],
         is_doubtful=result is not None and is_doubtful(result.page.confidence),
         projects=projects,
         session=session,
@@ -120,7 +125,10 @@ async def _list(visit: Visit, filters: ObservationsPageQuery) -> tuple[list[Show
     project_id = await visit.dependency(Projects).within(visit.principal, filters.project)
     async with visit.tenant() as conn:
         wanted = reshape(filters, ObservationFilter, project_id=project_id, session_id=filters.session)
-        page, next_cursor = await list_observations(conn, visit.principal, wanted, limit=_PAGE, cursor=filters.cursor)
+        moment = read_moment(filters.as_of, filters.known_at, ("$.as_of", "$.known_at"))
+        page, next_cursor = await list_observations(
+            conn, visit.principal, wanted, limit=_PAGE, cursor=filters.cursor, moment=moment
+        )
         names = await memory.names_of_projects(conn, visit.principal, {row.project_id for row in page})
     return [ShownHit(line=memory.observation_line(visit.principal, row, names)) for row in page], next_cursor
 
@@ -138,6 +146,8 @@ async def _search(visit: Visit, filters: ObservationsPageQuery, words: str) -> t
         session=filters.session,
         since=filters.since,
         until=filters.until,
+        as_of=filters.as_of,
+        known_at=filters.known_at,
         min_score=filters.min_score,
         meaning_weight=filters.meaning,
         explain=filters.explain,

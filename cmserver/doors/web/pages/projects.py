@@ -183,6 +183,8 @@ class PreviewQuery(msgspec.Struct, frozen=True):
 
     source: Literal["startup", "resume", "clear", "compact", "fork"] = "startup"
     files: Annotated[Text, Meta(max_length=5_000)] | None = None
+    as_of: Text | None = None
+    known_at: Text | None = None
 
 
 async def get_preview(visit: Visit) -> Response:
@@ -190,7 +192,14 @@ async def get_preview(visit: Visit) -> Response:
     filters = visit.query(PreviewQuery)
     async with visit.tenant() as conn:
         project = await _require(conn, visit)
-    query = ContextQuery(project=str(project.id), source=filters.source, changed_files=filters.files, explain=True)
+    query = ContextQuery(
+        project=str(project.id),
+        source=filters.source,
+        changed_files=filters.files,
+        explain=True,
+        as_of=filters.as_of or None,
+        known_at=filters.known_at or None,
+    )
     context = await render_requested_context(
         visit.db, visit.dependency(Projects), visit.dependency(ContextBudget), visit.principal, query
     )

@@ -28,6 +28,7 @@ from cmserver.doors.web.pages.memory import (
     names_of_projects,
     observation_line,
 )
+from cmserver.doors.web.pages.mine import remember_for_visitor
 from cmserver.doors.web.pages.server import warn_of_backups
 from cmserver.doors.web.templates import plural, project_names
 from cmserver.doors.web.visit import Visit
@@ -35,7 +36,7 @@ from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import JobFilter
 from cmserver.models.calls import repository as calls
-from cmserver.observations.model import INSTRUCTION_IMPORTANCE, Observation, ObservationFilter, Scope
+from cmserver.observations.model import INSTRUCTION_IMPORTANCE, Observation, ObservationFilter, WrittenScope
 from cmserver.observations.plain import one_line
 from cmserver.observations.read import list_closed, list_observations, list_summaries
 from cmserver.observations.wire import ObservationIn
@@ -71,7 +72,7 @@ class NoteForm(msgspec.Struct, frozen=True):
     project: str
     text: Annotated[str, Meta(min_length=1, max_length=20_000)]
     kind: Literal["rule", "note"] = "rule"
-    scope: Scope = "project"
+    scope: WrittenScope = "project"
 
 
 class TodayItem(SessionItem, frozen=True, kw_only=True):
@@ -242,8 +243,12 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
 
 
 async def post_note(visit: Visit) -> Response:
-    """Store a rule, which stands with what users laid down, or a note; for its project or the whole team."""
+    """Store a rule, which stands with what users laid down, or a note; for its project, the whole team, or you alone."""
     form = await visit.form(NoteForm)
+    if form.scope == "user":
+        own, is_new = await remember_for_visitor(visit, form.text, form.kind)
+        notice = f"Stored as {own.name}, for you alone." if is_new else f"{own.name} says that already."
+        return visit.redirect("/ui", notice, project=form.project)
     note = ObservationIn(project_id=form.project, content=form.text, scope=form.scope, type="discovery")
     rule = msgspec.structs.replace(note, type="decision", importance=INSTRUCTION_IMPORTANCE)
     (result,) = await store_observations(

@@ -1,0 +1,1 @@
+"""Time travel: what held at a moment, and what the server knew at one."""
