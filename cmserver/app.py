@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from starlette.applications import Starlette
 
+from cmserver.access import announce
 from cmserver.access.api import routes as access_routes
 from cmserver.access.authenticate import Authenticator
 from cmserver.access.limits.meter import Meter
 from cmserver.access.loopback import LoopbackAccess
 from cmserver.access.people.accounts import Accounts
+from cmserver.access.private import PrivatePlaces
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.http.address import parse_networks
@@ -55,6 +57,8 @@ from cmserver.ops.joining.api import routes as joining_routes
 from cmserver.ops.metrics.api import routes as metrics_routes
 from cmserver.ops.openapi.api import Reference
 from cmserver.ops.openapi.api import routes as openapi_routes
+from cmserver.ops.privacy.api import routes as privacy_routes
+from cmserver.ops.privacy.mark import PrivateSessions
 from cmserver.ops.provider_choice.api import routes as provider_choice_routes
 from cmserver.ops.readiness import Readiness
 from cmserver.ops.spending.api import routes as spending_routes
@@ -97,6 +101,7 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *claude_mem_routes,
     *contextify_routes,
     *memory_service_routes,
+    *privacy_routes,
     *joining_routes,  # before those of a project alone, whose name may end in the same way
     *activity_routes,  # as these
     *overview_routes,  # as these
@@ -133,6 +138,7 @@ def create_app(
     app.router.redirect_slashes = False  # a path with a slash too many does not exist
     meter = Meter(db)
     projects = Projects(db, notifications)
+    private_places = PrivatePlaces(db, notifications, projects)
     embedder = QueryEmbedder(settings, db)
     ranking = Ranking()
     merge_writer = MergeWriter(db, settings)
@@ -144,7 +150,10 @@ def create_app(
         debounce_seconds=settings.generation_debounce_seconds,
         gather_seconds=gather_seconds(settings),
         gathers_turns=gathers_turns(settings),
+        private_places=private_places,
     )
+    notifications.subscribe(announce.SESSIONS, lambda _: recorder.forget_sessions())
+    private_sessions = PrivateSessions(db, notifications, private_places)
     identifiers = Identifiers(secret)
     budget = ContextBudget()
     dependencies = Dependencies(
@@ -155,7 +164,10 @@ def create_app(
         notifier,
         meter,
         meter.denials,
-        Authentication(authenticate or Authenticator(db, notifications, meter), parse_networks(settings.trusted_proxies)),
+        Authentication(
+            authenticate or Authenticator(db, notifications, meter), parse_networks(settings.trusted_proxies), private_places.go_in
+        ),
+        private_sessions,
         Accounts(db, meter, secret),
         LoopbackAccess(db, notifications, meter, settings.trust_loopback),
         Readiness(db, notifications),
@@ -175,7 +187,19 @@ def create_app(
         OverviewWriter(db, settings),
         Timelines(db, projects, embedder, ranking),
         budget,
-        HookTaker(db, settings, notifications, notifier, projects, recorder, embedder, identifiers, budget),
+        HookTaker(
+            db,
+            settings,
+            notifications,
+            notifier,
+            projects,
+            recorder,
+            embedder,
+            identifiers,
+            budget,
+            private_sessions,
+            private_places,
+        ),
         Feed(db, notifications, secret=secret),
     )
     return AsgiFrame(app, dependencies, redact=lambda text: redact(text)[0])

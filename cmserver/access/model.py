@@ -218,6 +218,9 @@ FORMER_NAMES: LiteralString = """
                         FROM api_keys f
                        WHERE f.team_id = t.id AND f.former_actor IS NOT NULL
                          AND NOT EXISTS (SELECT FROM api_keys o WHERE o.team_id = f.team_id AND o.actor_id = f.former_actor)
+                         AND NOT EXISTS (SELECT FROM team_members m JOIN users u ON u.id = m.account_id
+                                          WHERE m.team_id = f.team_id AND m.account_id <> f.user_id
+                                            AND lower(f.former_actor) IN (lower(m.user_id), lower(u.name)))
                        GROUP BY f.former_actor HAVING count(*) = count(f.user_id) AND count(DISTINCT f.user_id) = 1) n), '{}')
 """
 """The `names` of a principal of the team `t`: what was the name of one person's keys alone, before they bound them."""
@@ -241,6 +244,8 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
     project_id: UUID | None
     actor_id: str
     user_id: UUID | None
+    private_id: UUID | None
+    private_to: UUID | None
     names: dict[str, str]
     scopes: list[str]
     revoked_at: datetime | None
@@ -286,6 +291,12 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = NO_LIMITS
     counts_as: UUID | None = None
     """What its usage is counted for, if not the key itself: the first of rotated keys, a person in this team, or all guests."""
+    private_id: UUID | None = None
+    """The person's private place in the team, if they have one: it is a team of theirs alone."""
+    private_to: UUID | None = None
+    """Whose that place is, as it says itself."""
+    home: Principal | None = None
+    """Of somebody in their private place: who they are in their team."""
 
     @property
     def usage_id(self) -> UUID | None:
@@ -296,6 +307,11 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         if usage_id is None:
             raise ValueError(f"A principal of kind {self.kind} must be counted: set key_id or counts_as")
         return usage_id
+
+    @property
+    def at_home(self) -> Principal:
+        """The caller in their team, wherever they are."""
+        return self.home or self
 
     def sees(self, project_id: UUID | None) -> bool:
         """Whether the key may see the project; None stands for what belongs to the whole team."""

@@ -135,9 +135,9 @@ async def lock_bootstrap(conn: Conn) -> None:
     ...
 
 
-@query(f"SELECT {_TEAM} FROM teams ORDER BY created_at DESC, id DESC")
+@query(f"SELECT {_TEAM} FROM teams WHERE private_of IS NULL ORDER BY created_at DESC, id DESC")
 async def all_teams(conn: Conn) -> list[Team]:
-    """All teams, archived ones too."""
+    """All teams of people, archived ones too."""
     ...
 
 
@@ -154,6 +154,31 @@ async def team(conn: Conn, team_id: UUID, *, archived: bool = False) -> Team | N
     ...
 
 
+# A trigger lets its numbers begin above those of every team.
+@query("""
+    INSERT INTO teams (id, name, private_of, private_to, generation_policy, retention)
+    SELECT %(new_id)s::uuid, 'private ' || %(new_id)s::uuid, id, %(user_id)s, generation_policy, retention
+      FROM teams WHERE id = %(team_id)s
+    ON CONFLICT (private_of, private_to) WHERE private_of IS NOT NULL DO UPDATE SET updated_at = teams.updated_at
+    RETURNING id
+    """)
+async def private_place(conn: Conn, team_id: UUID, user_id: UUID, *, new_id: UUID) -> UUID:
+    """The private place of the person in the team, made with the id `new_id` where there is none. As the owner."""
+    ...
+
+
+@query("SELECT set_config('cmserver.team_id', %(team_id)s, true)")
+async def set_team(conn: Conn, team_id: str) -> str:
+    """Let the rest of the transaction be in another place of the same person."""
+    ...
+
+
+@query("DELETE FROM teams WHERE private_of = %(team_id)s AND private_to = %(user_id)s")
+async def delete_private_place(conn: Conn, team_id: UUID, user_id: UUID) -> RowCount:
+    """Delete the private place of the person in the team with all that is in it. As the owner."""
+    ...
+
+
 async def retention_of(conn: Conn, team_id: UUID, project_id: UUID) -> RetentionPolicy:
     """What holds for the project: what it says, else what its team says."""
     return (await PROJECT_RETENTION.one(conn, id=project_id, team_id=team_id)).retention
@@ -161,7 +186,7 @@ async def retention_of(conn: Conn, team_id: UUID, project_id: UUID) -> Retention
 
 @query(f"""
     SELECT {_TEAM}
-      FROM teams WHERE archived_at IS NULL AND (name = %(name)s OR id = %(team_id)s)
+      FROM teams WHERE archived_at IS NULL AND private_of IS NULL AND (name = %(name)s OR id = %(team_id)s)
      ORDER BY name = %(name)s DESC LIMIT 1
     """)
 async def team_named(conn: Conn, name: str, team_id: UUID | None) -> Team | None:
@@ -199,13 +224,15 @@ def _name_taken(name: str) -> Conflict:
 
 @query(f"""
     SELECT k.id, k.key_hash, k.team_id, t.name AS team_name, coalesce(p.joined_to, k.project_id) AS project_id,
-           k.actor_id, k.user_id, {FORMER_NAMES} AS names, k.scopes, k.revoked_at, k.expires_at,
+           k.actor_id, k.user_id, v.id AS private_id, v.private_to, {FORMER_NAMES} AS names,
+           k.scopes, k.revoked_at, k.expires_at,
            coalesce(k.expires_at <= now(), false) AS expired, t.archived_at AS team_archived_at,
            coalesce(k.counts_as, k.id) AS counts_as,
            k.requests_per_minute, k.events_per_month, t.requests_per_minute AS team_requests_per_minute,
            t.events_per_month AS team_events_per_month
       FROM api_keys k JOIN teams t ON t.id = k.team_id
       LEFT JOIN projects p ON p.id = k.project_id AND p.team_id = k.team_id
+      LEFT JOIN teams v ON v.private_of = k.team_id AND v.private_to = k.user_id
      WHERE k.id = ANY (%(ids)s) OR k.key_hash = ANY (%(hashes)s)
     """)
 async def find_keys(conn: Conn, ids: Sequence[UUID], hashes: Sequence[str]) -> list[StoredKey]:

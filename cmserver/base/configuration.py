@@ -22,7 +22,7 @@ from cmserver.base.settings import PREFIX, Field, Settings, fields
 
 TEST_PREFIX = "CMSERVER_TEST_"
 """Prefix of the tests' variables, which are not warned about."""
-CLIENT_NAMES = {"CMSERVER_URL", "CMSERVER_KEY", "CMSERVER_KEY_FILE", "CMSERVER_CLIENT_DIR", "CMSERVER_COMMAND"}
+CLIENT_NAMES = {"CMSERVER_URL", "CMSERVER_KEY", "CMSERVER_KEY_FILE", "CMSERVER_CLIENT_DIR", "CMSERVER_COMMAND", "CMSERVER_PRIVATE"}
 """Variables of bin/cmserver, the client commands and hooks, which are no settings of the server."""
 CONFIG_FILE = "CMSERVER_CONFIG"
 CONFIG_NAME = "config.toml"

@@ -26,6 +26,7 @@ FILE_NAME = "erasures.jsonl"
 ErasureAction = Literal[
     "observation.deleted",
     "personal.deleted",
+    "private.deleted",
     "turn.deleted",
     "entity.deleted",
     "session.deleted",

@@ -47,7 +47,7 @@ async def open_connections(
         journal=ErasureJournal(settings.backup_folder),
     ) as db:
         notifications = NotificationListener(urls.session)
-        channels = [*CHANNELS, announce.CHANNEL, announce.NEWS, PROBE]
+        channels = [*CHANNELS, announce.CHANNEL, announce.NEWS, announce.SESSIONS, PROBE]
         async with run_beside(notifications.listen(channels), observe_loop_lag()) as (listening, _):
             yield DatabaseConnections(db, notifications, JobNotifier(db, notifications), listening)
 

@@ -9,6 +9,7 @@ import click
 from msgspec import UNSET
 
 from cmserver.base.columns import Cell, format_time, render_table
+from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import (
     ApiClient,
     api_command,
@@ -106,6 +107,8 @@ def _table(page: SearchIndexOut, sort: HitOrder) -> str:
     )
     if page.personal:
         lines += "\n\nYours:\n" + "\n".join(map(render_personal_line, page.personal))
+    if page.private:
+        lines += "\n\nIn your private sessions:\n" + "\n".join(map(sanitize_line, "".join(page.private).splitlines()))
     if not hits:
         return f"{lines} {render_doubts(page)}".rstrip()
     about = "about " if page.total_is_estimate else ""

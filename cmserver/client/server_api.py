@@ -15,7 +15,7 @@ import msgspec
 from cmserver.base import credentials
 from cmserver.base.configuration import BadSetting
 from cmserver.base.errors import CmserverError, Invalid, Issue, RateLimited
-from cmserver.base.http.wire import STATUS
+from cmserver.base.http.wire import PRIVATE_HEADER, STATUS
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import Settings
 
@@ -194,10 +194,15 @@ def make_trust() -> ssl.SSLContext | bool:
         raise BadSetting(f"SSL_CERT_FILE names {file}, which holds no certificates ({type(error).__name__}).") from None
 
 
+def is_private() -> bool:
+    """Whether who calls means what is private to them: CMSERVER_PRIVATE says so, as for hooks."""
+    return os.environ.get("CMSERVER_PRIVATE", "").lower() not in {"", "0", "false"}
+
+
 @asynccontextmanager
 async def open_http_client(url: str, key: str) -> AsyncGenerator[httpx.AsyncClient]:
     """A client of the server at that address."""
-    headers = {"Authorization": f"Bearer {key}"}
+    headers = {"Authorization": f"Bearer {key}", **({PRIVATE_HEADER: "1"} if is_private() else {})}
     try:
         # No proxy for this machine; the authority of a certificate is the environment's in any case.
         http = httpx.AsyncClient(base_url=url, headers=headers, trust_env=not is_local(url), verify=make_trust())

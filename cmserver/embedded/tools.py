@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -30,6 +31,8 @@ _DUMP_NICENESS = 10
 """Requests come before pg_dump, which would compress as fast as it may."""
 _RESTRICTS = {major: (major, minor) for major, minor in ((13, 22), (14, 19), (15, 14), (16, 10), (17, 6))}
 """The first minor versions of August 2025 that know `\\restrict`; 18 always does."""
+_SCHEMAS = ("--schema=public", "--schema=cmserver_past")
+"""What is dumped. The second one is not there before migration 0014."""
 _PROGRAMS = ("pg_dump", "pg_restore", "psql")
 # From 17 on pg_restore sets this, which older servers do not know.
 _UNKNOWN_TO_OLDER = re.compile(rb"^SET transaction_timeout = ")
@@ -93,7 +96,7 @@ def dump(
     tools: Tools, url: str, snapshot: str, write: Callable[[bytes], object], stop: threading.Event | None = None
 ) -> tuple[int, str]:
     """Dump the snapshot in pg_dump's custom format to `write`; returns its length and SHA-256. `stop` ends it: ToolError."""
-    command = [tools.bin / "pg_dump", "--format=custom", "--no-owner", f"--snapshot={snapshot}", "--schema=public"]
+    command = [tools.bin / "pg_dump", "--format=custom", "--no-owner", f"--snapshot={snapshot}", *_SCHEMAS]
     digest, length = hashlib.sha256(), 0
     with tempfile.TemporaryFile() as output:
         with _started([*command, *connection_arguments(url)[0]], url, stderr=output) as process:
@@ -156,7 +159,8 @@ def load(
                 loading.stdin.write(b"COMMIT;\n")
                 loading.stdin.close()
             except BrokenPipeError:
-                pass  # psql has ended, and says why
+                with suppress(BrokenPipeError):
+                    loading.stdin.close()  # psql has ended, and says why
             except BaseException:
                 loading.kill()
                 raise

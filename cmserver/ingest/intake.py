@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from uuid import UUID
 
 from msgspec import UNSET
 
@@ -17,11 +18,13 @@ from cmserver.base.structs import reshape
 from cmserver.events.model import Origin
 from cmserver.events.wire import EventOut
 from cmserver.generation.job_notifier import TERMINAL, wait_for_jobs
+from cmserver.generation.model import Job
 from cmserver.generation.wire import job_out
 from cmserver.ingest.model import EventSubmission, RecordedEvent
 from cmserver.ingest.record import SESSION_GONE, EventRecorder
 from cmserver.ingest.wire import EventIn, EventResultOut, RecordOptions
 from cmserver.observations import repository as observations
+from cmserver.observations.model import EventObservation
 from cmserver.redaction.clean import clean_aside
 
 WAIT_SECONDS = 30.0
@@ -49,7 +52,7 @@ class EventIntake:
         submissions = await self._submit(principal, events, options, size_bytes, origin)
         recorded = await self._recorder.record(principal, submissions, at_once=options.wait)
         if options.wait:
-            return await self._wait(principal, recorded)
+            return await self._wait(recorded)
         return [
             EventResultOut(event=reshape(event.event, EventOut), generation_job=job_out(event.job) if event.job else UNSET)
             for event in recorded
@@ -105,12 +108,16 @@ class EventIntake:
     async def _make_project(self, principal: Principal, event: EventIn, at: str) -> Project:
         return await self._projects.named_or_own(principal, event.project_id, at=f"{at}.projectId", make=True)
 
-    async def _wait(self, principal: Principal, recorded: Sequence[RecordedEvent]) -> list[EventResultOut]:
+    async def _wait(self, recorded: Sequence[RecordedEvent]) -> list[EventResultOut]:
         """Wait until the events' jobs end, or for WAIT_SECONDS; the events with their jobs and observations."""
-        jobs = [event.job for event in recorded if event.job]
-        ended = await wait_for_jobs(self._db, self._notifications, principal.team_id, jobs, WAIT_SECONDS)
-        async with self._db.tenant(principal.team_id) as conn:
-            made = await observations.made_of_events(conn, principal.team_id, [event.event.id for event in recorded if event.job])
+        ended: dict[UUID, Job] = {}
+        made: dict[UUID, list[EventObservation]] = {}
+        for team_id in {event.event.team_id for event in recorded}:  # what is private lies in another one
+            of_team = [event for event in recorded if event.event.team_id == team_id and event.job]
+            jobs = [event.job for event in of_team if event.job]
+            ended |= await wait_for_jobs(self._db, self._notifications, team_id, jobs, WAIT_SECONDS)
+            async with self._db.tenant(team_id) as conn:
+                made |= await observations.made_of_events(conn, team_id, [event.event.id for event in of_team])
         answers: list[EventResultOut] = []
         for event in recorded:
             job = ended[event.job.id] if event.job else None

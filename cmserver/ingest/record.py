@@ -15,6 +15,7 @@ from psycopg import errors
 from cmserver.access import announce, audit
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Principal, Project
+from cmserver.access.private import PrivatePlaces, go_inside
 from cmserver.base.db import Db
 from cmserver.base.errors import Issue, NotFound
 from cmserver.base.ids import new_id, request_id
@@ -39,7 +40,7 @@ from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession, Session, SessionPlace
 from cmserver.sessions.turns import repository as turns
 from cmserver.sessions.turns.model import NewTurn, cut_side
-from cmserver.sessions.write import find_or_make
+from cmserver.sessions.write import find_or_make, refuse_private
 
 _REMEMBERED_SESSIONS = 20_000
 _TURN_SECONDS = 0.1
@@ -76,8 +77,10 @@ class EventRecorder:
         debounce_seconds: float,
         gather_seconds: float,
         gathers_turns: bool = True,
+        private_places: PrivatePlaces | None = None,
     ) -> None:
         self._db = db
+        self._private_places = private_places
         self._notifier = notifier
         self._meter = meter
         self._secret = secret
@@ -109,17 +112,67 @@ class EventRecorder:
     ) -> list[RecordedEvent]:
         """Record the events; once more when a session that this process remembered was deleted. NotFound if it still fails."""
         try:
-            return await self._record(principal, submissions, at_once=at_once)
+            return await self._record_apart(principal, submissions, at_once=at_once)
         except (errors.ForeignKeyViolation, errors.InsufficientPrivilege, _GoneError):
-            self.forget_sessions()  # it was deleted while we remembered it, or moved
+            self.forget_sessions()  # it was deleted while we remembered it, moved, or made private
         try:
-            return await self._record(principal, submissions, at_once=at_once)
+            return await self._record_apart(principal, submissions, at_once=at_once)
         except errors.ForeignKeyViolation as error:
             constraint = error.diag.constraint_name or ""
             raise NotFound(SESSION_GONE if constraint.startswith(_SESSION_KEY) else _PROJECT_GONE) from error
         except (_GoneError, errors.InsufficientPrivilege) as error:
             # The latter for another team's session: its lane is there, and row-level security does not let us touch it.
             raise NotFound(SESSION_GONE) from error
+
+    async def _record_apart(
+        self, principal: Principal, submissions: Sequence[EventSubmission], *, at_once: bool
+    ) -> list[RecordedEvent]:
+        """Record what belongs to private sessions of the caller's in their private place, and the rest where they are.
+
+        What is refused there is refused before anything is stored here; of two places each is stored whole or not at all.
+        """
+        places = self._private_places
+        private = await self._find_private(principal, submissions)
+        if not private or places is None:
+            return await self._record(principal, submissions, at_once=at_once)
+        inside = await places.enter(principal)
+        apart = [
+            msgspec.structs.replace(one, project=await places.find_project(inside, one.project)) if place in private else one
+            for place, one in enumerate(submissions)
+        ]
+        others = [one for place, one in enumerate(apart) if place not in private]
+        if others:
+            await self.check(principal, others)
+        recorded = dict(
+            zip(
+                sorted(private),
+                await self._record(inside, [apart[place] for place in sorted(private)], at_once=at_once),
+                strict=True,
+            )
+        )
+        rest = iter(await self._record(principal, others, at_once=at_once) if others else ())
+        return [recorded.get(place) or next(rest) for place in range(len(apart))]
+
+    async def _find_private(self, principal: Principal, submissions: Sequence[EventSubmission]) -> set[int]:
+        """The places of those whose session is private to the caller. What is known to be the team's is not looked for."""
+        if principal.private_id is None or principal.home is not None:
+            return set()
+        wanted: dict[str, set[int]] = {}
+        for place, one in enumerate(submissions):
+            if one.server_session_id is not None:
+                if (principal.team_id, one.server_session_id) not in self._looked_up:
+                    wanted.setdefault(str(one.server_session_id), set()).add(place)
+            elif one.content_session_id:
+                external_id = self._identifiers.clean(one.content_session_id)
+                key = _session_key(principal, None if one.origin == "hook" else one.project, external_id, one.platform_source)
+                if key not in self._sessions:
+                    wanted.setdefault(external_id, set()).add(place)
+        if not wanted:
+            return set()
+        inside = go_inside(principal)
+        async with self._db.tenant(inside.team_id) as conn:
+            there = await sessions.named(conn, inside.team_id, list(wanted))
+        return {place for name in there for place in wanted[name]}
 
     async def _record(self, principal: Principal, submissions: Sequence[EventSubmission], *, at_once: bool) -> list[RecordedEvent]:
         """Clean, check and store the events; returns them, also those that were stored before, in the order of submission."""
@@ -392,6 +445,7 @@ def make_job_origin(principal: Principal) -> JobOrigin:
 
 async def _find_or_make_session(conn: Conn, principal: Principal, project: Project, new: NewSession) -> Session:
     """The session of an event whose agent did not report its start."""
+    await refuse_private(conn, principal, new)
     session, is_new = await find_or_make(conn, principal.team_id, project.id, new, key_id=project.key_id, only=principal.project_id)
     if is_new:
         await audit.record(conn, principal, "session.started", "session", session.id, project_id=project.id)

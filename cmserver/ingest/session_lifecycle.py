@@ -32,7 +32,7 @@ from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession, Session, SessionOfTeam
 from cmserver.sessions.read import NO_SUCH
 from cmserver.sessions.turns import repository as turns
-from cmserver.sessions.write import find_or_make
+from cmserver.sessions.write import find_or_make, refuse_private
 
 IDLE_SWEEP = "idle-sweep"
 """The actor, in the audit log, that ends idle sessions."""
@@ -41,7 +41,8 @@ CHECKPOINTS = Checkpoints(events=50, minutes=30.0)
 
 
 async def start(conn: Conn, principal: Principal, project: Project, new: NewSession) -> tuple[Session, bool]:
-    """The session and whether it is new; one that had ended is open again."""
+    """The session and whether it is new; one that had ended is open again. Conflict for one that is private to the caller."""
+    await refuse_private(conn, principal, new)
     session, is_new = await find_or_make(conn, principal.team_id, project.id, new, key_id=project.key_id, only=principal.project_id)
     resumed = None if is_new else await sessions.resume(conn, principal.team_id, session.id)
     if not is_new and resumed is None:

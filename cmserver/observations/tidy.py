@@ -101,4 +101,4 @@ _TIDIERS: dict[str, Callable[[Any], object]] = {
     "metadata": _keep,
 }
 """By field of a ManualObservation that has a text."""
-_OF_CORRECTION = {**_TIDIERS, "current_on": tidy_line}
+_OF_CORRECTION: dict[str, Callable[[Any], object]] = {**_TIDIERS, "current_on": tidy_line}

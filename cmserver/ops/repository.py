@@ -157,9 +157,10 @@ NUMBER_SUMS = Query(
                                                WHERE o.team_id = t.team_id AND o.number = t.number)) AS twice
           FROM turns t GROUP BY t.team_id
     )
-    SELECT t.name AS team, coalesce(c.last_number, 0) AS numbered, coalesce(w.total, 0) AS turns, coalesce(s.shown, 0) AS shown,
+    SELECT t.name AS team, coalesce(c.last_number %% 1000000000, 0) AS numbered,
+           coalesce(w.total, 0) AS turns, coalesce(s.shown, 0) AS shown,
            coalesce(s.merged, 0) AS merged, coalesce(s.expired, 0) AS expired,
-           coalesce(c.last_number, 0) - coalesce(s.total, 0) - coalesce(w.total, 0) + coalesce(w.twice, 0) AS deleted,
+           coalesce(c.last_number %% 1000000000, 0) - coalesce(s.total, 0) - coalesce(w.total, 0) + coalesce(w.twice, 0) AS deleted,
            coalesce(s.merged_without_record, 0) AS merged_without_record, coalesce(w.twice, 0) AS numbered_twice
       FROM teams t
       LEFT JOIN stored s ON s.team_id = t.id
@@ -203,7 +204,7 @@ SIZES = Query(
     Sizes,
     """
     SELECT pg_database_size(current_database()) AS database_bytes,
-           (SELECT count(*) FROM teams WHERE archived_at IS NULL) AS teams
+           (SELECT count(*) FROM teams WHERE archived_at IS NULL AND private_of IS NULL) AS teams
     """,
 )
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from cmserver.access import verb
+from cmserver.access.people import repository as people
+from cmserver.access.people.model import PersonalMemory
 from cmserver.access.projects import Projects
 from cmserver.access.verb import Typed, VerbCall, command, option
 from cmserver.base.columns import Columns
+from cmserver.base.db import Db
 from cmserver.observations.plain import one_line
 from cmserver.personal.keep import (
     clean_text,
@@ -149,7 +154,21 @@ async def post_observation_personal(call: VerbCall, given: str) -> tuple[OnePers
     return OnePersonalObservationOut(personal=personal_out(taken)), is_new
 
 
+@command(
+    "mine export",
+    lambda result, _: msgspec.json.format(msgspec.json.encode(result), indent=2).decode(),
+    text="Print all that is yours alone as JSON: what is remembered for you, and your private sessions.",
+)
+@verb.get("/v1/personal-memory", "observations:read")
+async def get_personal_memory(call: VerbCall) -> PersonalMemory:
+    """All that is the caller's alone in the team: what is remembered for them, and their private sessions."""
+    home = call.principal.at_home
+    user_id = require_person(home, "$")
+    return await call.dependency(Db).in_system(lambda conn: people.personal_memory(conn, home.team_id, user_id))
+
+
 routes = [
+    get_personal_memory,
     get_personal_observations,
     get_personal_observation,
     patch_personal_observation,

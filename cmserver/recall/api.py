@@ -135,7 +135,7 @@ async def post_search(request: Request) -> Response:
     result = await dependency(request, Searcher).search(principal, body, full=full)
     if as_text:
         remarks = render_remarks(result.page)
-        lines = [*result.texts, *(f"{personal_line(personal_out(row))}\n" for row in result.personal)]
+        lines = [*result.texts, *(f"{personal_line(personal_out(row))}\n" for row in result.personal), *result.private]
         return PlainTextResponse((fence(lines) if lines else "Nothing fits.\n") + (remarks and f"{remarks}\n"))
     page, explain = result.page, body.explain
     hits = [(hit, hit.observation) for hit in page.hits if hit.observation]
@@ -149,6 +149,7 @@ async def post_search(request: Request) -> Response:
         ignores_quotes=page.ignores_quotes,
         tokens=estimate_tokens("".join(result.texts)),
         personal=[*map(personal_out, result.personal)],
+        private=result.private,
         terms={word: round(weight, 3) for word, weight in page.terms.items()} if explain else UNSET,
     )
     fields = msgspec.structs.asdict(shared)

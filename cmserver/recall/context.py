@@ -283,7 +283,7 @@ async def _build_empty(
     is_silent = was_shown or request.reason == "resume"
     text = insert_lines("" if is_silent else render_empty_index(project.name, project.canonical_id, near), running)
     index = Index(budget_tokens=budget.tokens)
-    context = Context(text=text, tokens=estimate_tokens(text), index=index)
+    context = Context(text=text, tokens=estimate_tokens(text), index=index, knows_nothing=True)
     if text:
         await _write_receipt(conn, principal, project, request, context, text)
     return context

@@ -209,6 +209,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     index: Index | None = None
     is_receipt: bool = False
     """Whether it is what was told, as its receipt has it, and not made of the rows."""
+    knows_nothing: bool = False
+    """Whether the project has no memory yet, which is all that it says."""
 
 
 class NewReceipt(msgspec.Struct, frozen=True, kw_only=True):

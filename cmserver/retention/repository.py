@@ -376,12 +376,13 @@ SHORTEST_DAYS = Query(
     """,
 )
 
-# What retention has taken of every team since it exists.
+# What retention has taken of every team since it exists, and of all private places together.
 COUNTS = Query(
     TakenRows,
     """
-    SELECT t.name AS team, c.kind, c.row_count, c.last_at
-      FROM retention_counts c JOIN teams t ON t.id = c.team_id ORDER BY t.name, t.id, c.kind
+    SELECT CASE WHEN t.private_of IS NULL THEN t.name ELSE 'private' END AS team, c.kind, sum(c.row_count)::bigint AS row_count,
+           max(c.last_at) AS last_at
+      FROM retention_counts c JOIN teams t ON t.id = c.team_id GROUP BY 1, 2 ORDER BY 1, 2
     """,
 )
 

@@ -78,6 +78,44 @@ async def insert(
 async def by_id(conn: Conn, team_id: UUID, session_id: UUID) -> model.Session | None: ...
 
 
+@query("""
+    SELECT n.name FROM unnest(%(names)s::text[]) AS n (name)
+     WHERE EXISTS (SELECT FROM server_sessions s
+                    WHERE s.team_id = %(team_id)s AND (s.content_session_id = n.name OR s.id::text = n.name))
+    """)
+async def named(conn: Conn, team_id: UUID, names: Sequence[str]) -> list[str]:
+    """Those of the names that are the id, or the agent's id, of a session. For a private place, which has few."""
+    ...
+
+
+@query(f"""
+    SELECT {model.SESSION_COLUMNS}
+      FROM server_sessions
+     WHERE team_id = %(team_id)s AND actor_id = %(actor_id)s AND started_at > now() - interval '7 days'
+       AND (%(folder)s::text IS NULL OR metadata ->> 'root' = %(folder)s::text OR metadata ->> 'cwd' = %(folder)s::text)
+     ORDER BY greatest(started_at, idle_from) DESC, id DESC LIMIT 1
+    """)
+async def newest_of(conn: Conn, team_id: UUID, actor_id: str, folder: str | None) -> model.Session | None:
+    """The newest of the last week that the actor began, where their agent works in that folder."""
+    ...
+
+
+SET_TOLD = Query(
+    int,
+    """
+    UPDATE server_sessions
+       SET metadata = CASE WHEN %(told)s::jsonb IS NULL THEN metadata - 'told'
+                           ELSE metadata || jsonb_build_object('told', %(told)s::jsonb) END
+     WHERE id = %(session_id)s AND team_id = %(team_id)s
+    """,
+)
+
+
+async def set_told(conn: Conn, team_id: UUID, session_id: UUID, told: object | None) -> None:
+    """Keep with a private session who had been told of it; None takes that away."""
+    await SET_TOLD.run(conn, session_id=session_id, team_id=team_id, told=None if told is None else Jsonb(told))
+
+
 # The index has the id at the agent behind the team.
 @query(f"""
     SELECT {model.SESSION_COLUMNS}

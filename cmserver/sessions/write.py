@@ -9,6 +9,7 @@ from psycopg import errors
 
 from cmserver.access import audit
 from cmserver.access.model import Principal
+from cmserver.access.private import look_inside
 from cmserver.base.errors import Conflict, Invalid, NotFound
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
@@ -41,6 +42,15 @@ async def find_or_make(
     if session is None:
         raise Conflict("The session was deleted meanwhile. Send the request again.")
     return session, False
+
+
+async def refuse_private(conn: Conn, principal: Principal, new: NewSession) -> None:
+    """Conflict where the caller has a private session with the agent's id: it is not to begin anew before the team's eyes."""
+    names = list(filter(None, {new.external_session_id, new.content_session_id}))
+    async with look_inside(conn, principal) as inside:
+        is_private = inside is not None and bool(names and await repository.named(conn, inside.team_id, names))
+    if is_private:
+        raise Conflict("This session is private to you. Send the header `X-Cmserver-Private: 1` to go on with it.")
 
 
 async def _find(conn: Conn, team_id: UUID, key_id: UUID, new: NewSession, only: UUID | None) -> Session | None:

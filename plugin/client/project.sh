@@ -109,7 +109,7 @@ misunderstand() {
 # is_known KEY: whether it is a key that we know, however it is written.
 is_known() {
     case $1 in
-        [Pp][Rr][Oo][Jj][Ee][Cc][Tt] | [Ee][Nn][Aa][Bb][Ll][Ee][Dd]) ;;
+        [Pp][Rr][Oo][Jj][Ee][Cc][Tt] | [Ee][Nn][Aa][Bb][Ll][Ee][Dd] | [Pp][Rr][Ii][Vv][Aa][Tt][Ee]) ;;
         *) return 1 ;;
     esac
 }
@@ -123,7 +123,8 @@ is_end() {
     esac
 }
 
-# The first project on the way up to the top of the checkout counts, and the first word on whether it is enabled.
+# The first project on the way up to the top of the checkout counts, and the first word on whether it is enabled. What is private
+# anywhere on the way is private: `false` makes nothing public.
 read_toml() {
     line=$1
     [ "$toml_lines" -gt 1 ] || line=${line#"${line%%[ -~]*}"} # without the mark of an encoding
@@ -139,7 +140,7 @@ read_toml() {
             section=${line#\[}
             section=${section#\[}
             trim_left "${section%%\]*}"
-            ! is_known "${text%%[. ]*}" || misunderstand 'project and enabled are no tables'
+            ! is_known "${text%%[. ]*}" || misunderstand 'project, enabled and private are no tables'
             return
             ;;
         *=*) ;;
@@ -156,10 +157,10 @@ read_toml() {
     trim_left "${line#*=}"
     value=$text
     case $key in
-        project | enabled) ;;
+        project | enabled | private) ;;
         *)
             if is_known "${key%%[. ]*}" || is_known "${key##*[. ]}"; then
-                misunderstand 'the keys are project and enabled, in small letters'
+                misunderstand 'the keys are project, enabled and private, in small letters'
             else
                 read_other_value
             fi
@@ -178,6 +179,15 @@ read_toml() {
             *) value=none ;;
         esac
         is_end "$value" || misunderstand 'enabled is true or false, without quotes'
+        return
+    fi
+    if [ "$key" = private ]; then
+        case $value in
+            true*) private=yes && value=${value#true} ;;
+            false*) value=${value#false} ;;
+            *) value=none ;;
+        esac
+        is_end "$value" || misunderstand 'private is true or false, without quotes'
         return
     fi
     rest=none toml_named=''
@@ -453,10 +463,10 @@ git_folders() {
 }
 
 forget_project() {
-    root='' named='' kind='' enabled='' remote='' branch='' commit='' top='' main='' common='' git='' misread='' unknown=''
+    root='' named='' kind='' enabled='' private='' remote='' branch='' commit='' top='' main='' common='' git='' misread='' unknown=''
 }
 
-# walk_up FOLDER: sets `root`, `named`, `remote`, `branch`, `commit`, `top` (the work tree, where there is one), `enabled`.
+# walk_up FOLDER: sets `root`, `named`, `remote`, `branch`, `commit`, `top` (the work tree, where there is one), `enabled`, `private`.
 walk_up() {
     folder_asked=$1
     forget_project
@@ -498,7 +508,7 @@ walk_up() {
             'ref: refs/heads/'*) trim_right "${head_line#ref: refs/heads/}" && branch=$text ;;
         esac
         read_commit
-        if [ -z "$named$enabled" ] && [ "$main" != "${top:-$main}" ] && cd -P -- "$main"; then
+        if [ -z "$named$enabled$private" ] && [ "$main" != "${top:-$main}" ] && cd -P -- "$main"; then
             here=${main%/} kind=''
             toml .cmserver.toml
             yml .contextify.yml
@@ -517,11 +527,11 @@ find_repository() {
     case $root/ in
         */.claude/worktrees/*)
             inner_branch=$branch inner_commit=$commit inner_git=$git inner_top=$top
-            inner_enabled=$enabled inner_misread=$misread
+            inner_enabled=$enabled inner_misread=$misread inner_private=$private
             root=${root%%/.claude/worktrees/*}
             walk_up "${root:-/}"
             branch=$inner_branch commit=$inner_commit git=$inner_git top=$inner_top
-            enabled=${inner_enabled:-$enabled} misread=${inner_misread:-$misread}
+            enabled=${inner_enabled:-$enabled} misread=${inner_misread:-$misread} private=${inner_private:-$private}
             ;;
     esac
     print_value named "$named" "$NAME_BYTES"
@@ -535,7 +545,7 @@ find_repository() {
     print_value git "$git" "$PATH_BYTES"
     print_value misread "$misread" $((PATH_BYTES * 2))
     print_value unknown "$unknown" $((PATH_BYTES * 2))
-    printf 'kind=%s\nenabled=%s\nend=\n' "$kind" "$enabled"
+    printf 'kind=%s\nenabled=%s\nprivate=%s\nend=\n' "$kind" "$enabled" "$private"
 }
 
 # print_value NAME VALUE MAX: the name before each line of the value, so that no line of it can be taken for another.
@@ -619,7 +629,7 @@ find_project() {
     for line in "$@"; do
         value=${line#*=}
         case $line in
-            named=* | remote=* | branch=* | commit=* | root=* | top=* | main=* | common=* | git=* | misread=* | unknown=* | kind=* | enabled=*)
+            named=* | remote=* | branch=* | commit=* | root=* | top=* | main=* | common=* | git=* | misread=* | unknown=* | kind=* | enabled=* | private=*)
                 eval "text=\$${line%%=*}"
                 eval "${line%%=*}=\$text\${text:+\$nl}\$value"
                 ;;
@@ -634,6 +644,13 @@ caseless() {
     case $text in
         github.com/* | gitlab.com/* | bitbucket.org/* | dev.azure.com/*) ;;
         *) return 1 ;;
+    esac
+}
+
+# Whether what is said here is private: the environment says so (CMSERVER_PRIVATE=1), or the folder does, once it is known.
+is_private() {
+    case ${CMSERVER_PRIVATE:-} in
+        '' | 0 | [Ff][Aa][Ll][Ss][Ee]) [ "$private" = yes ] ;;
     esac
 }
 

@@ -1,5 +1,6 @@
 # shellcheck shell=sh
-# Reads what is remembered, for agents without MCP: part of `hook`, which reads this file for `recall`.
+# Reads what is remembered, for agents without MCP, and makes a session private: part of `hook`, which reads this file for `recall` and
+# `private`.
 
 complain() {
     printf 'cmserver: %s\n' "$1" >&2
@@ -34,6 +35,23 @@ json() {
 }
 
 usage='usage: recall NUMBER... or recall search WORDS...'
+
+# The newest session that this key began where the agent works.
+private() {
+    headers='' head="Accept: text/plain$nl" is=true
+    [ -n "$url" ] || complain "no server is configured. Run: cmserver connect $agent."
+    case $#:${1:-} in
+        0:) ;;
+        1:--undo) is=false ;;
+        *) complain 'usage: private [--undo]' ;;
+    esac
+    find_start
+    find_project 2>/dev/null
+    [ -z "$misread" ] || complain "$misread."
+    as_agent_says "$root"
+    json "$text"
+    printf '{"private":%s,"folder":%s}' "$is" "$text" | get POST /v1/sessions/newest/private - || exit 1
+}
 
 recall() {
     headers='' head="Accept: text/plain$nl"

@@ -2,7 +2,7 @@
 
     send.py ask SECONDS METHOD URL HEADERS_FILE HEADERS BODY    prints the answer, and in a last line its status and content type
     send.py drain SECONDS URL NAME...                           sends what waits until one fails; a line of the same kind for each
-    send.py mcp URL PROJECT                                     passes lines of MCP on; without a URL there are no tools
+    send.py mcp URL PROJECT [PRIVATE]                           passes lines of MCP on; without a URL there are no tools
 
 BODY is a file, `-` for stdin, or empty. The key is read from `authorization` in the working folder, for arguments are seen by all.
 """
@@ -69,13 +69,14 @@ def drain(seconds: str, url: str, *names: str) -> None:
             return
 
 
-def mcp(url: str, project: str) -> None:
+def mcp(url: str, project: str, private: str = "") -> None:
     """Answers an MCP client's lines, one after the other, with what the server answers."""
     import json  # noqa: PLC0415 - the other commands need to start fast
 
     headers = headers_of(Path("authorization").read_bytes()) if url else {}
     headers |= {b"Accept": b"application/json, text/event-stream"}
     headers |= {b"X-Cmserver-Project": os.fsencode(project)} if project else {}
+    headers |= {b"X-Cmserver-Private": b"1"} if private else {}
     for line in sys.stdin.buffer:
         try:
             message: Message = json.loads(line)

@@ -346,7 +346,8 @@ END $$;
 
 CREATE FUNCTION recorded_at(id uuid, created_at timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN substr(id::text, 15, 1) = '7'
-                THEN to_timestamp((('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint) / 1000.0) ELSE created_at END;
+                THEN to_timestamp((('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint
+                                   + ('x' || substr(id::text, 16, 3))::bit(12)::integer / 4096.0) / 1000.0) ELSE created_at END;
 COMMENT ON FUNCTION recorded_at IS 'When the row of this id was written: an id of version 7 says it. created_at is when it was said.';
 
 CREATE SCHEMA cmserver_past;
@@ -535,3 +536,16 @@ COMMENT ON FUNCTION observations_as_of IS 'The observations that held at the mom
 CREATE FUNCTION observations_known_at(t timestamptz) RETURNS SETOF cmserver_past.observations LANGUAGE sql
     BEGIN ATOMIC SELECT * FROM observations_at('infinity', t); END;
 COMMENT ON FUNCTION observations_known_at IS 'The observations as they were known at the moment: what would have been shown then.';
+
+-- ---- What somebody gave a team stays, under another name, as before; receipts that name them keep their numbers alone
+CREATE OR REPLACE FUNCTION rename_actor(team uuid, names text[], new_name text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE server_sessions SET actor_id = new_name WHERE team_id = team AND actor_id = ANY(names);
+    UPDATE turns SET actor_id = new_name WHERE team_id = team AND actor_id = ANY(names);
+    UPDATE observations SET actor_id = new_name WHERE team_id = team AND actor_id = ANY(names);
+    UPDATE observation_versions SET performed_by = new_name WHERE team_id = team AND performed_by = ANY(names);
+    UPDATE observation_generation_jobs SET actor_id = new_name WHERE team_id = team AND actor_id = ANY(names);
+    UPDATE consolidation_suggestions SET resolved_by = new_name WHERE team_id = team AND resolved_by = ANY(names);
+    UPDATE context_injections c SET text = NULL, text_hash = NULL
+     WHERE c.team_id = team AND EXISTS (SELECT FROM unnest(names) n WHERE strpos(c.text, n) > 0);
+END $$;

@@ -365,6 +365,7 @@ async def test_what_cannot_be_undone_is_not_done_when_nobody_can_be_asked(cms: C
         "teams delete",
         "teams members remove",
         "users remove",
+        "users erase-private",
         "projects join",
         "projects purge",
         "projects delete",

@@ -79,3 +79,10 @@ def test_the_server_s_own_version_comes_before_newer_ones(monkeypatch: pytest.Mo
     ]:
         monkeypatch.setattr(tools_module, "_installed", installed.__iter__)
         assert find_tools(16, restricted=restricted) == expected
+
+
+def test_what_psql_says_is_told_though_it_has_ended_in_the_middle(tools: Tools, dump: Path, empty_database: str, tmp_path: Path):
+    wrong = older_pg_restore(tools, tmp_path / "older", "SELECT nothing_there;\n" + "SELECT 1;\n" * 100_000)
+
+    with pytest.raises(ToolError, match="nothing_there"):
+        load(wrong, tools, dump, empty_database)

@@ -27,6 +27,8 @@ MARK = """
         ON CONFLICT (turn_id) DO NOTHING
 """
 """Those that nobody has traced, in the order of the queue."""
+LEDGER = "SELECT to_jsonb(l) - 'recorded_at' AS noted FROM turn_ledger l ORDER BY earlier_id, kind, name, token"
+"""But for when it was noted."""
 Rows = dict[str, list[dict[str, Any]]]
 
 
@@ -59,7 +61,7 @@ async def noted(db: Db) -> Rows:
     """All that is noted of turns, and what is recorded."""
     return {
         "traces": await rows(db, "SELECT * FROM turn_traces ORDER BY turn_id, kind, name"),
-        "ledger": await rows(db, "SELECT * FROM turn_ledger ORDER BY earlier_id, kind, name, token"),
+        "ledger": await rows(db, LEDGER),
         "turns": await rows(db, "SELECT * FROM turns ORDER BY team_id, number"),
         "observations": await rows(db, "SELECT * FROM observations ORDER BY team_id, number"),
     }

@@ -55,6 +55,7 @@ ALL_ROWS = {
     "cmserver.retention.repository.COUNT_SUPERSEDED": "as above",
     "cmserver.retention.repository.DELETE_EVENTS": "what an undo may show again still needs its source",
     "cmserver.retention.repository.COUNT_EVENTS": "as above",
+    "cmserver.ops.privacy.repository.told": "what was told of it counts, whatever became of it",
     "cmserver.ops.joining.repository.strays": "what is not shown moves along, too",
     "cmserver.observations.repository.merged_into": "what was merged is superseded; it is erased with what it was merged into",
     "cmserver.observations.lifetime.repository.expire": "of a row that is locked",

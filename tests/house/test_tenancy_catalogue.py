@@ -27,6 +27,7 @@ NO_TEAM = {
     "provider_pauses": "a quota or a bad key stops a provider for everybody",
     "generation_workers": "a worker works for every team",
     "users": "a person may belong to several teams; the owner's pool alone reads it",
+    "left_memories": "a person's, who is in the team no more; the owner's pool alone reads it",
     "web_sessions": "a person's, whichever team they look at; the owner's pool alone reads it",
 }
 """The tables without a team_id, and why. The tables of procrastinate, which know ids only, come on top."""

@@ -127,7 +127,9 @@ SHOWS_ISOLATED = {
     **dict.fromkeys(["GET /v1/usage", "GET /v1/budgets"], "whoever pays sees what for"),
     "GET /v1/audit": "it tells who did what, without a text",
     "GET /sessions/{sessionDbId}/status": "it names a session",
-    **dict.fromkeys(["GET /v1/personal-observations", "GET /v1/context"], "what is hers alone is of no project"),
+    **dict.fromkeys(
+        ["GET /v1/personal-observations", "GET /v1/personal-memory", "GET /v1/context"], "what is hers alone is of no project"
+    ),
 }
 """Lists of the team that name an isolated project, and why."""
 
@@ -250,6 +252,83 @@ async def test_the_policy_alone_keeps_it_where_a_query_forgets_the_person(teamma
     assert MARK not in listed.body
     assert MARK in leaked.body
     assert f"GET /v1/personal-observations/{{id}} shows {MARK}" in without_policy
+
+
+# ---- a private session of one of them
+
+
+class Privacy(msgspec.Struct, frozen=True, kw_only=True):
+    """Ann has a private session. Ben, and Alice who owns the team, name what is in it, in the team and in places of their own."""
+
+    db: Db
+    place: UUID
+    ways: dict[walk.Kind, list[walk.Way]]
+    walkers: list[Walker]
+    before: list[dict[str, walk.Answered]]
+    """What each could list when there was no private session."""
+
+
+@pytest.fixture
+async def privacy(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make) -> Privacy:
+    ann, ben = await make_two(db, cast.alice.team_id)
+    shared = await walk.furnish(client, db, make, cast.alice, "shared")
+    await walk.set_apart(db, cast.alice.team_id)
+    walkers = [
+        Walker(client, ben.key, shared.own),
+        Walker(client, cast.alice.key, shared.own),
+        Walker(client, ben.key, shared.own, is_private=True),
+    ]
+    await walk.seen_in_lists(walkers[2], walk.stops())  # which makes Ben's own place
+    before = [await walk.seen_in_lists(walker, walk.stops()) for walker in walkers]
+    place, ways = await walk.furnish_privately(client, db, ann, shared.own["project"])
+    return Privacy(db=db, place=place, ways=ways, walkers=walkers, before=before)
+
+
+async def private_walk(privacy: Privacy, walker: Walker, every: list[walk.Stop]) -> list[str]:
+    """What somebody finds of Ann's private session, wherever they name it, and where it is answered otherwise than nothing is."""
+    said: list[str] = []
+    for stop in every:
+        for slot in stop.slots:
+            for way in privacy.ways.get(slot.kind, []) if stop.path not in walk.ENDLESS else []:
+                name = way.nobodys()
+                nobodys = (await walker.send(stop, slot, name)).without(name)
+                hers = (await walker.send(stop, slot, way.hers)).without(way.hers)
+                what = f"{stop.name} with {slot.name}={way.hers}"
+                said += [f"{what} shows {MARK}"] * (MARK in hers.body)
+                if hers.status != nobodys.status or (stop.reads and hers != nobodys):
+                    said.append(f"{what} answers {hers.status} {hers.body[:200]}, but for what does not exist {nobodys.body[:200]}")
+    return said
+
+
+async def test_nobody_else_of_the_team_finds_a_private_session_or_learns_of_it(privacy: Privacy):
+    before = await walk.rows_of(privacy.db, privacy.place)
+
+    said = [line for walker in privacy.walkers for line in await private_walk(privacy, walker, walk.stops())]
+
+    assert not said, told(said)
+    assert await walk.rows_of(privacy.db, privacy.place) == before
+    assert {"session", "event", "job", "turn", "observation", "entity"} == {kind for kind, ways in privacy.ways.items() if ways}
+
+
+async def test_no_list_and_no_count_of_the_team_changes_with_a_private_session(privacy: Privacy):
+    for walker, before in zip(privacy.walkers, privacy.before, strict=True):
+        for name, answered in (await walk.seen_in_lists(walker, walk.stops())).items():
+            assert MARK not in answered.body, name
+            if name not in UNREAD:
+                assert answered == before[name], f"{name} tells of a private session"
+
+
+async def test_where_the_policy_is_gone_a_private_session_is_seen(privacy: Privacy):
+    (query,) = [query for name, query in with_team() if name == "cmserver.events.repository.by_id"]
+    every = [stop for stop in walk.stops() if stop.name == "GET /v1/events/{id}"]
+
+    with without_team_predicate(query):
+        behind_policy = await private_walk(privacy, privacy.walkers[0], every)
+        async with walk.removed_policy(privacy.db, "agent_events"):
+            said = await private_walk(privacy, privacy.walkers[0], every)
+
+    assert behind_policy == []
+    assert any(line.endswith(f"shows {MARK}") for line in said)
 
 
 # ---- the table that says what parameters name

@@ -13,7 +13,7 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any, Literal, cast
+from typing import Any, Literal, LiteralString, cast
 from urllib.parse import quote
 from uuid import UUID
 
@@ -525,6 +525,42 @@ async def remember_personally(client: httpx.AsyncClient, db: Db, who: Person, te
     return (await _made(client, "/v1/observations", who.headers, {"scope": "user", "narrative": text}))["personal"]
 
 
+async def furnish_privately(client: httpx.AsyncClient, db: Db, who: Person, project: str) -> tuple[UUID, dict[Kind, list[Way]]]:
+    """Give somebody a private session with MARK in all of it; returns their private place, and what lies in it."""
+    headers = {**who.headers, "X-Cmserver-Private": "1"}
+    for name, said in (
+        ("SessionStart", {"source": "startup"}),
+        ("UserPromptSubmit", {"prompt": f"Never forget the {MARK}, from now on always call it {MARK}"}),
+        ("PostToolUse", {"tool_name": "Bash", "tool_input": {"command": MARK}, "tool_use_id": MARK}),
+        ("Stop", {"last_assistant_message": f"The {MARK} is remembered now."}),
+    ):
+        body = {"hook_event_name": name, "session_id": f"{MARK}-private", **said}
+        answered = await client.post("/v1/hooks/claude-code", json=body, headers={**headers, "X-Cmserver-Project": project})
+        assert answered.status_code == 200, answered.text
+    observation = (await _made(client, "/v1/observations", headers, {"projectId": project, "title": f"{MARK} by hand"}))[
+        "observation"
+    ]
+    entity = await _made(client, "/v1/entities", headers, {"projectId": project, "type": "concept", "name": MARK, "notes": MARK})
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT id FROM teams WHERE private_to = %s", [who.principal.user_id])
+        (place,) = await cursor.fetchone() or (None,)
+        ids: dict[Kind, list[str]] = {
+            "observation": [observation["id"], str(observation["number"])],
+            "entity": [entity["entity"]["id"]],
+        }
+        queries: dict[Kind, LiteralString] = {
+            "session": "SELECT id::text FROM server_sessions WHERE team_id = %(place)s",
+            "event": "SELECT id::text FROM agent_events WHERE team_id = %(place)s",
+            "job": "SELECT id::text FROM observation_generation_jobs WHERE team_id = %(place)s",
+            "turn": "SELECT unnest(ARRAY[id::text, number::text]) FROM turns WHERE team_id = %(place)s",
+        }
+        for kind, query in queries.items():
+            cursor = await conn.execute(query, {"place": place})
+            ids[kind] = [str(row[0]) for row in await cursor.fetchall()]
+    ids["session"].append(f"{MARK}-private")
+    return UUID(str(place)), {kind: [Way(one) for one in found] for kind, found in ids.items()}
+
+
 async def _made(client: httpx.AsyncClient, path: str, headers: dict[str, str], body: object) -> Any:
     answered = await client.post(path, json=body, headers=headers)
     assert answered.status_code in {200, 201}, answered.text
@@ -548,9 +584,10 @@ async def set_apart(db: Db, team_id: UUID) -> None:
 class Walker:
     """Somebody with a key, and with things of his own to fill in where a request needs more than one."""
 
-    def __init__(self, client: httpx.AsyncClient, key: str | None, own: Mapping[Kind, str]) -> None:
+    def __init__(self, client: httpx.AsyncClient, key: str | None, own: Mapping[Kind, str], *, is_private: bool = False) -> None:
         self._client = client
         self._key = key
+        self._is_private = is_private
         self.own = own
 
     async def send(self, stop: Stop, slot: Slot | None = None, value: str | None = None) -> Answered:
@@ -586,6 +623,8 @@ class Walker:
             path = path.replace(f"{{{name}}}", value)
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
+        if self._is_private:
+            headers["X-Cmserver-Private"] = "1"
         if stop.tool:
             headers |= {"Host": "localhost", "Accept": "application/json"}
             params = {"name": stop.tool.name, "arguments": body}

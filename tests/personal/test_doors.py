@@ -136,7 +136,7 @@ async def test_what_may_not_be_bound(client: AsyncClient, app: AsgiFrame, db: Db
     made_by_ann = (await act(client, ann, "POST", "/v1/keys", {"scopes": ["memories:read"], "actorId": "dora"}, 201))["apiKey"]
 
     tried = {
-        "made by somebody else": [made_by_ann],
+        "made for somebody else": [made_by_ann],
         "was rotated": [rotated.key, successor],
         "no working key": [revoked.key, cast.charlie.key, "cms_nonsense", f"{emils.key}0"],
         "the name of another member": [emils.key],

@@ -9,10 +9,13 @@ import pytest
 from httpx import AsyncClient
 
 from cmserver.access.bootstrap import bootstrap
+from cmserver.access.keys.model import KeyGrant
 from cmserver.access.model import Principal
 from cmserver.access.people.manage import invite
+from cmserver.access.teams import create
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.ids import new_id
 from tests.conftest import Cast, Person, mint
 from tests.doors.mcp.tools import call
 from tests.doors.web.visitor import ORIGIN, Visitor, join, make_user, sign_in, signed_out
@@ -135,54 +138,6 @@ async def mine(client: AsyncClient, key: str) -> int:
     return (await client.get("/v1/personal-observations", headers={"X-Api-Key": key})).status_code
 
 
-async def test_the_first_account_makes_the_first_key_its_own(client: AsyncClient, app: AsgiFrame, db: Db, first: tuple[str, str]):
-    key, link = first
-    before = await mine(client, key)
-    visitor = signed_out(app)
-    page = await visitor.get(link)
-    form = {"name": "alice", "password": PASSWORD, "first_key": "true"}
-    await visitor.client.post(link, data=form, headers={"Origin": ORIGIN})
-
-    kept = await client.post(
-        "/v1/observations", json={"scope": "user", "narrative": "Answer me in German."}, headers={"X-Api-Key": key}
-    )
-    current = (await client.get("/v1/keys/current", headers={"X-Api-Key": key})).json()["key"]
-
-    assert (before, 'name="first_key"' in page.text) == (403, True)
-    assert kept.status_code == 201, kept.text
-    assert current["actorId"] == "alice"
-    assert "m1 Answer me in German." in (await visitor.get("/ui/mine")).text
-
-
-@try_rows(
-    ("case", "offered"),
-    [("unticked", True), ("second account", False), ("rotated", False), ("not an operator", False)],
-)
-async def test_the_first_key_stays_nobodys(app: AsgiFrame, db: Db, client: AsyncClient, case: str, offered: bool):
-    await rows(db, "DELETE FROM users")
-    await rows(db, "DELETE FROM teams")
-    made = await bootstrap(db, "home", None)
-    assert made is not None
-    operator = await find_operator(db)
-    key = made.text
-    if case == "second account":
-        await make_user(app, db, "somebody")
-    if case == "rotated":
-        answered = await client.post(f"/v1/keys/{made.id}/rotate", json={}, headers={"X-Api-Key": key})
-        key = answered.json()["apiKey"]
-    async with db.system() as conn:
-        new = await invite(conn, operator, "owner", makes_operator=case != "not an operator")
-    link = f"/ui/join/{new.token}"
-    form = {"name": f"eve {case}", "password": PASSWORD, **({} if case == "unticked" else {"first_key": "true"})}
-
-    page = await signed_out(app).get(link)
-    await signed_out(app).client.post(link, data=form, headers={"Origin": ORIGIN})
-
-    assert ('name="first_key"' in page.text) == offered
-    assert await mine(client, key) == 403
-    assert (await rows(db, "SELECT count(*) AS n FROM users WHERE name LIKE 'eve %%'"))[0]["n"] == 1
-
-
 async def test_an_operator_binds_the_first_key_later_and_nobody_else_does(
     client: AsyncClient, app: AsgiFrame, db: Db, first: tuple[str, str]
 ):
@@ -200,6 +155,60 @@ async def test_an_operator_binds_the_first_key_later_and_nobody_else_does(
     assert "the name of another member" in refused.text
     assert "is yours" in bound.text
     assert await mine(client, key) == 200
+
+
+async def test_the_first_key_of_another_team_is_no_operators_own(client: AsyncClient, app: AsgiFrame, db: Db):
+    operator = Principal(
+        kind="operator", team_id=new_id(), project_id=None, key_id=None, actor_id="first start", scopes=frozenset({"*"})
+    )
+    limit = KeyGrant(
+        scopes=["*"], project_id=None, actor_id="first start", expires_at=None, requests_per_minute=None, events_per_month=None
+    )
+    async with db.system() as conn:
+        team, made = await create(conn, operator, limit, name="b", metadata={})
+    user = await make_user(app, db, "alice", is_operator=True)
+    await join(db, user, team.id)
+    alice = await sign_in(app, user)
+
+    answered = await alice.post("/ui/profile/key", key=made.text)
+
+    assert answered.status_code == 409
+    assert await mine(client, made.text) == 403
+
+
+# ---- names that keys had
+
+
+async def test_nobody_joins_under_a_name_that_anothers_key_had(
+    app: AsgiFrame, client: AsyncClient, db: Db, cast: Cast, dora: Visitor
+):
+    laptop = await key_of(db, cast, "laptop")
+    await work(client, laptop, "parser")
+    await dora.post("/ui/profile/key", key=laptop.key)
+    async with db.system() as conn:
+        new = await invite(conn, cast.alice.principal, "member")
+    form = {"name": "Laptop", "password": PASSWORD}
+
+    refused = await signed_out(app).client.post(f"/ui/join/{new.token}", data=form, headers={"Origin": ORIGIN})
+    joined = await signed_out(app).client.post(f"/ui/join/{new.token}", data={**form, "name": "eve"}, headers={"Origin": ORIGIN})
+
+    assert (refused.status_code, "was the name of another member" in refused.text) == (409, True)
+    assert joined.status_code in (200, 303)
+
+
+async def test_what_an_account_of_a_former_name_wrote_stays_theirs(
+    client: AsyncClient, app: AsgiFrame, db: Db, cast: Cast, dora: Visitor
+):
+    laptop = await key_of(db, cast, "laptop")
+    await dora.post("/ui/profile/key", key=laptop.key)
+    user = await make_user(app, db, "laptop")  # in the team by another way than an invitation
+    await join(db, user, cast.alice.team_id, "member")
+    await work(client, await key_of(db, cast, "somebody"), "parser")
+    await rows(db, "UPDATE observations SET actor_id = 'laptop'")
+
+    (observation,) = (await act(client, laptop, "GET", f"/v1/observations?project={PROJECT}"))["observations"]
+
+    assert observation["actorId"] == "laptop"
 
 
 # ---- keys that somebody makes for somebody else
@@ -243,9 +252,11 @@ async def test_a_member_makes_and_ends_a_key_of_a_machine_under_their_name(clien
     status, key = await make_on_page(dora, whose="other")
     page = await dora.get("/ui/team/keys")
     key_id = (await client.get("/v1/keys/current", headers={"X-Api-Key": key})).json()["key"]["id"]
+    bound = await dora.post("/ui/profile/key", key=key)
     ended = await dora.post(f"/ui/team/keys/{key_id}/revoke")
 
     assert (status, await mine(client, key)) == (201, 403)
+    assert "made for somebody else" in bound.text
     assert 'name="actor"' not in page.text
     assert "is revoked" in ended.text
 

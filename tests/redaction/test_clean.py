@@ -233,10 +233,11 @@ def test_any_json_value_may_be_cleaned_not_only_objects(value: object) -> None:
 @given(JSON, st.sampled_from([100, 200, 16_000]))
 @example([{"password": "[redacted:" + "x" * 300}], 100)
 @example("<private " + "x" * 300 + "<" + ">" * 50, 100)
+@example({"\\u0000": None}, 100)  # a backslash and five characters: no NUL
 def test_whatever_comes_can_be_stored_and_cleaning_it_again_changes_nothing(value: object, limit: int) -> None:
     once = clean(value, field_max_chars=limit)
 
-    assert "\\u0000" not in json.dumps(once.value)
+    assert "\\u0000" not in json.dumps(once.value).replace("\\\\", "")
     json.dumps(once.value, ensure_ascii=False).encode()
     assert all(redact(text) == (text, {}) for text in texts_in(once.value))
     again = clean(once.value, field_max_chars=limit)

@@ -140,6 +140,22 @@ async def patch_user(call: VerbCall, given: PersonChangeIn) -> people_wire.OnePe
 
 
 @command(
+    "users erase-private",
+    lambda result, _: f"What {result.name} kept in private sessions is erased, if there was anything.",
+    text="Erase the private sessions of a person for ever. Nobody but they reads them, and nothing tells whether there were any.",
+    confirm=lambda typed: f"Erase all private sessions of {typed['name']}, for ever?",
+)
+@option("NAME", field="user")
+@verb.delete("/v1/users/{user:path}/private", "admin", whole_team=True)
+async def delete_private(call: VerbCall, given: str) -> people_wire.ErasedPrivateOut:
+    """Erase the private sessions of a person of the team. The answer is the same whether there were any."""
+    reference = _clean_reference(given)
+    erased = await call.dependency(Accounts).run(lambda conn: manage_people.erase_private(conn, call.principal, reference))
+    call.drop_cached()
+    return people_wire.ErasedPrivateOut(name=erased.name)
+
+
+@command(
     "users remove",
     lambda result, _: people_wire.format_removed(result.name, result),
     confirm=lambda typed: f"Take {typed['name']} out of the team, and end the keys and invitations that they made?",
@@ -198,6 +214,7 @@ routes = [
     post_invitation,
     delete_invitation,
     post_reset,  # before those of a person alone, whose name may end in the same way
+    delete_private,
     patch_user,
     delete_user,
 ]

@@ -93,17 +93,17 @@ async def rotate(conn: Conn, principal: Principal, key_id: UUID, *, overlap_seco
 async def bind(conn: Conn, person: Principal, text: str) -> Key:
     """Make a key of before the signed-in person's own, once: what is theirs alone is read with it from then on.
 
-    Invalid for what is no working key of the team. Conflict for one that is somebody's, that somebody else made, or that came of a
-    rotation, since they know its text, or that has another member's name. An operator may bind the first key, whose name is
-    nobody's.
+    Invalid for what is no working key of the team. Conflict for one that is somebody's, that a person made, for whoever else, or
+    that came of a rotation, since somebody else may know its text, or that has another member's name. An operator may bind the
+    server's first key.
     """
     key = await repository.lock_by_text(conn, person.team_id, *parse(text))
     if key is None or key.revoked_at is not None or key.expired:
         raise Invalid.at("$.key", "This is no working key of this team.")
     if key.user_id is not None or person.user_id is None:
         raise Conflict("This key belongs to a person already.")
-    if key.made_by not in (None, person.user_id):
-        raise Conflict("This key was made by somebody else, who may know it. Make a new one while you are signed in.")
+    if key.made_by is not None:
+        raise Conflict("This key was made for somebody else, who may know it. Make a new one while you are signed in.")
     if key.replaced_by is not None or await repository.came_of_rotation(conn, person.team_id, key.id):
         raise Conflict("This key was rotated, so somebody else may know it. Make a new one while you are signed in.")
     first = await repository.lock_first(conn, person.team_id) if person.may("*") else None

@@ -117,11 +117,12 @@ async def lock_by_text(conn: Conn, team_id: UUID, key_id: UUID | None, key_hash:
 async def came_of_rotation(conn: Conn, team_id: UUID, key_id: UUID) -> bool: ...
 
 
-# The one that the first start has made. Nobody made it by a key or while signed in, and no key of the team is older.
+# The one that the first start has made; those of other teams may do less. Nobody made it by a key or while signed in, and no key
+# of the team is older.
 @query(f"""
     SELECT {_COLUMNS} FROM api_keys k
-     WHERE team_id = %(team_id)s AND name = 'first key' AND made_by IS NULL AND user_id IS NULL AND revoked_at IS NULL
-       AND expires_at IS NULL AND replaced_by IS NULL
+     WHERE team_id = %(team_id)s AND name = 'first key' AND scopes = '["*"]' AND made_by IS NULL AND user_id IS NULL
+       AND revoked_at IS NULL AND expires_at IS NULL AND replaced_by IS NULL
        AND NOT EXISTS (SELECT FROM api_keys o WHERE o.team_id = k.team_id AND (o.created_at, o.id) < (k.created_at, k.id))
        FOR NO KEY UPDATE
     """)
@@ -138,6 +139,15 @@ async def lock_first(conn: Conn, team_id: UUID) -> Key | None:
     """)
 async def is_of_another_member(conn: Conn, team_id: UUID, actor_id: str, user_id: UUID, *, signs_in: bool) -> bool:
     """Whether another member of the team has that name; with `signs_in` one with an account."""
+    ...
+
+
+@query("""
+    SELECT EXISTS (SELECT FROM api_keys
+                    WHERE team_id = %(team_id)s AND lower(former_actor) = lower(%(name)s) AND user_id <> %(user_id)s)
+    """)
+async def was_name_of_another(conn: Conn, team_id: UUID, name: str, user_id: UUID) -> bool:
+    """Whether another person's key of the team had that name before it was bound."""
     ...
 
 

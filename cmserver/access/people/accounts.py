@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from uuid import UUID, uuid5
 
+import msgspec
+
 from cmserver.access import audit
 from cmserver.access import repository as access
 from cmserver.access.authenticate import find_refusal, key_principal
-from cmserver.access.keys import manage as manage_keys
 from cmserver.access.keys import repository as keys
 from cmserver.access.keys.manage import USUAL_REQUESTS_PER_MINUTE
-from cmserver.access.keys.model import Key
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import SCOPES_BY_ROLE, Limits, Principal
 from cmserver.access.people import repository
@@ -22,6 +22,7 @@ from cmserver.access.people.attempts import ACCOUNT, ADDRESS, ONE, SignInAttempt
 from cmserver.access.people.manage import ROLES
 from cmserver.access.people.model import Client, Invitation, Login, StoredPassword, User, UserTeam, WebSession
 from cmserver.access.people.passwords import KNOWN, Passwords, hash_token, new_token
+from cmserver.access.private import go_inside
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Forbidden, NotFound, Unauthenticated
 from cmserver.base.http.address import network_of
@@ -159,27 +160,17 @@ class Accounts:
             raise NotFound(NO_LINK)
         return invitation
 
-    async def offers_first_key(self, invitation: Invitation) -> bool:
-        """Whether who makes an account by the invitation may make the first key theirs: see `_lock_first_key`."""
-        return await self.run(lambda conn: _lock_first_key(conn, invitation)) is not None
-
-    async def accept_as_new(self, token: str, name: str, password: str, *, takes_first_key: bool = False) -> User:
-        """Make an account and use the invitation for it; Conflict when the name is taken.
-
-        With `takes_first_key` the first key becomes theirs, where the invitation offers it.
-        """
+    async def accept_as_new(self, token: str, name: str, password: str) -> User:
+        """Make an account and use the invitation for it; Conflict when the name is taken."""
         await self.find_invitation(token)  # before the work of hashing
         password_hash = await self._passwords.hash(password)
 
         async def accept(conn: Conn) -> User:
             invitation = await _require_invitation(conn, token)
-            first_key = await _lock_first_key(conn, invitation) if takes_first_key else None
             user = await repository.insert_user(
                 conn, new_id(), name, password_hash=password_hash, is_operator=invitation.makes_operator
             )
-            person = await _join(conn, invitation, user)
-            if first_key is not None:
-                await manage_keys.bind_key(conn, person, first_key)
+            await _join(conn, invitation, user)
             return user
 
         return await self.run(accept)
@@ -247,7 +238,7 @@ class Accounts:
                 return None
             teams = await repository.teams_of(conn, user.id)
             current = next((team for team in teams if team.team_id == session.current_team_id), teams[0] if teams else None)
-            principal = self.person_principal(user, current) if current else None
+            principal = self._find_principal(user, teams, current) if current else None
             return self._signed_in(session, token, user, teams, principal)
 
         return await self.run(find)
@@ -261,6 +252,15 @@ class Accounts:
         if scope:
             await self._meter.denials.require(principal, scope)
         return principal
+
+    def _find_principal(self, user: User, teams: list[UserTeam], current: UserTeam) -> Principal:
+        """The person in the current team, which may be their private place."""
+        home = next(team for team in teams if team.team_id == (current.private_of or current.team_id))
+        private = next((team for team in teams if team.private_of == home.team_id), None)
+        principal = self.person_principal(user, home)
+        if private is not None:
+            principal = msgspec.structs.replace(principal, private_id=private.team_id, private_to=private.private_to)
+        return principal if current.private_of is None else go_inside(principal)
 
     def person_principal(self, user: User, team: UserTeam) -> Principal:
         """The person in one of their teams."""
@@ -304,21 +304,14 @@ async def _require_invitation(conn: Conn, token: str) -> Invitation:
     return invitation
 
 
-async def _lock_first_key(conn: Conn, invitation: Invitation) -> Key | None:
-    """The key of the server's data folder, which its first account may make theirs: who has that link runs the server.
+async def _join(conn: Conn, invitation: Invitation, user: User) -> None:
+    """Make the person a member, and use the invitation. A member without an account who has the name gets this one.
 
-    None for any other invitation, once somebody has an account, and for a key that was rotated or has ended.
+    Conflict when that member is more than the invitation makes: a name alone gives no role. And when work of another member stands
+    under that name, by a key that they have bound since.
     """
-    if not invitation.makes_operator or await repository.any_user(conn):
-        return None
-    return await keys.lock_first(conn, invitation.team_id)
-
-
-async def _join(conn: Conn, invitation: Invitation, user: User) -> Principal:
-    """Make the person a member, and use the invitation; returns them. A member without an account who has the name gets this one.
-
-    Conflict when that member is more than the invitation makes: a name alone gives no role.
-    """
+    if await keys.was_name_of_another(conn, invitation.team_id, user.name, user.id):
+        raise Conflict(f"In this team {user.name} was the name of another member's key. Choose another name.")
     member = await repository.lock_member(conn, invitation.team_id, user.name)
     if member and member.account_id not in (None, user.id):
         raise Conflict(f"In this team {member.user_id} is another person. Ask its owner to remove that member first.")
@@ -341,4 +334,3 @@ async def _join(conn: Conn, invitation: Invitation, user: User) -> Principal:
     await audit.record(
         conn, actor, "person.joined", "user", user.id, role=invitation.role, invited_by=invitation.invited_by, name=user.name
     )
-    return actor

@@ -14,13 +14,14 @@ from cmserver.access.keys import manage as manage_keys
 from cmserver.access.keys.model import Key
 from cmserver.access.model import SCOPES_BY_ROLE, Principal, Role
 from cmserver.access.people import repository
-from cmserver.access.people.model import Member, MemberChange, NewInvitation, RemovedMember, User
+from cmserver.access.people.model import FORMER_MEMBER, Member, MemberChange, NewInvitation, RemovedMember, User
 from cmserver.access.people.passwords import hash_token, new_token
 from cmserver.base.errors import Conflict, Forbidden, NotFound
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 
 NO_SUCH = "Member not found."
+NO_LEFT = "Nothing is kept for you here any more."
 ROLES = tuple(SCOPES_BY_ROLE)
 """From the least to the most."""
 NO_INVITATION = "Invitation not found. It may have been used."
@@ -124,7 +125,8 @@ async def remove_member(conn: Conn, principal: Principal, reference: str) -> Rem
     """Remove a member from the team. The keys and invitations that they made in it end, and the keys on which their name stands.
 
     Everybody may leave a team, which ends only what they made; only an owner removes others. Conflict for the last owner,
-    Forbidden when a key on which the name stands reaches further than the caller's. The account stays.
+    Forbidden when a key on which the name stands reaches further than the caller's. The account stays. What was the person's
+    alone is gone from the team; it is kept for them for 30 days, and nobody else reads it.
     """
     await access.lock_team(conn, principal.team_id)
     member = await lock_member(conn, principal.team_id, reference)
@@ -145,6 +147,25 @@ async def remove_member(conn: Conn, principal: Principal, reference: str) -> Rem
     await audit.record(conn, principal, "member.removed", "team_member", member.user_id, **details)
     await announce.drop_cached(conn, member.team_id)
     return RemovedMember(member=member, keys=keys, invitations=invitations)
+
+
+async def erase_private(conn: Conn, principal: Principal, reference: str) -> Member:
+    """Erase the private sessions of a member, of which an owner reads nothing; nothing tells whether there were any."""
+    member = await lock_person(conn, principal.team_id, reference)
+    assert member.account_id is not None
+    await access.delete_private_place(conn, principal.team_id, member.account_id)
+    await audit.record(conn, principal, "private.deleted", "user", member.account_id)
+    await announce.drop_cached(conn, principal.team_id)
+    return member
+
+
+async def become_former(conn: Conn, user_id: UUID, left_id: UUID) -> str:
+    """Let what the person gave a team that they have left stand as a former member's; returns its name. It cannot be undone."""
+    left = next((one for one in await repository.left_memories(conn, user_id) if one.id == left_id), None)
+    if left is None:
+        raise NotFound(NO_LEFT)
+    await repository.rename_actor(conn, left.team_id, left.names, FORMER_MEMBER)
+    return left.team_name
 
 
 async def require_user(conn: Conn, principal: Principal, name: str) -> User:

@@ -56,6 +56,9 @@ class UserTeam(msgspec.Struct, frozen=True, kw_only=True):
     events_per_month: int | None
     names: dict[str, str]
     """As a principal's."""
+    private_of: UUID | None = None
+    """Of a private place of theirs: the team in which it is."""
+    private_to: UUID | None = None
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,3 +179,28 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """What the signed-in person, or the key's actor, is called."""
         return self.user.name if self.user else self.principal.actor_id if self.principal else ""
+
+
+FORMER_MEMBER = "a former member"
+
+
+class PersonalMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is a person's alone in a team, to take along. `personal` is what is remembered for them; `sessions` are their
+    private sessions, each with its turns; `observations` are what was drawn of those.
+    """
+
+    personal: list[dict[str, object]]
+    sessions: list[dict[str, object]]
+    observations: list[dict[str, object]]
+
+
+class LeftMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person had for themselves in a team that they have left: they may take it along until it expires."""
+
+    id: UUID
+    team_id: UUID
+    team_name: str
+    names: list[str]
+    """Under which they worked there."""
+    created_at: datetime
+    expires_at: datetime

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
@@ -14,7 +14,7 @@ from cmserver.access.people import model
 from cmserver.base.errors import Conflict
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 
-OWNS = {"team_members", "users", "invitations", "web_sessions"}
+OWNS = {"team_members", "users", "invitations", "web_sessions", "left_memories"}
 
 _USER: LiteralString = "u.id, u.name, u.is_operator, u.password_hash IS NOT NULL AS has_password, u.created_at"
 _MEMBER: LiteralString = """
@@ -129,6 +129,8 @@ FORGET_SURPLUS = Query(
     """,
 )
 
+FORGET_LEFT = Query(int, "DELETE FROM left_memories WHERE expires_at <= now()")
+
 FORGET_ENDED = Query(int, "DELETE FROM web_sessions WHERE last_seen_at <= now() - make_interval(days => %(idle_days)s)")
 
 
@@ -191,13 +193,19 @@ async def by_reset(conn: Conn, reset_hash: str) -> model.User | None:
 
 
 @query(f"""
-    SELECT m.team_id, t.name AS team_name, m.role, t.requests_per_minute, t.events_per_month, {FORMER_NAMES} AS names
+    SELECT coalesce(v.id, t.id) AS team_id, t.name || CASE WHEN v.id IS NULL THEN '' ELSE ' (only you)' END AS team_name,
+           m.role, t.requests_per_minute, t.events_per_month, v.private_of, v.private_to,
+           {FORMER_NAMES} AS names
       FROM team_members m JOIN teams t ON t.id = m.team_id
+     CROSS JOIN LATERAL (
+           SELECT NULL::uuid AS id, NULL::uuid AS private_of, NULL::uuid AS private_to
+            UNION ALL
+           SELECT p.id, p.private_of, p.private_to FROM teams p WHERE p.private_of = t.id AND p.private_to = m.account_id) v
      WHERE m.account_id = %(user_id)s AND t.archived_at IS NULL
-     ORDER BY t.name, t.id
+     ORDER BY t.name, t.id, v.id NULLS FIRST
     """)
 async def teams_of(conn: Conn, user_id: UUID) -> list[model.UserTeam]:
-    """The person's teams by name, without archived ones."""
+    """The person's teams by name, without archived ones; behind each their private place in it, if they have one."""
     ...
 
 
@@ -370,6 +378,7 @@ async def insert_session(
 ) -> model.WebSession:
     """Also deletes sessions that have ended, and of the person or key those above MAX_SESSIONS. One of that token goes on."""
     await FORGET_ENDED.run(conn, idle_days=model.IDLE_DAYS)
+    await FORGET_LEFT.run(conn)
     await FORGET_SURPLUS.run(conn, user_id=user_id, api_key_id=api_key_id, kept=model.MAX_SESSIONS - 1)
     return await INSERT_SESSION.one(
         conn,
@@ -417,4 +426,43 @@ async def end_session_of(conn: Conn, user_id: UUID, session_id: UUID) -> bool:
 @query("DELETE FROM web_sessions WHERE user_id = %(user_id)s AND token_hash <> %(but_token_hash)s")
 async def end_sessions_of(conn: Conn, user_id: UUID, *, but_token_hash: str = "") -> RowCount:
     """End the person's sessions but that one; returns how many."""
+    ...
+
+
+@query("""
+    SELECT r.*
+      FROM jsonb_to_record(personal_memory(%(team_id)s, %(user_id)s)) AS r(personal jsonb, sessions jsonb, observations jsonb)
+    """)
+async def personal_memory(conn: Conn, team_id: UUID, user_id: UUID) -> model.PersonalMemory:
+    """What is the person's alone in the team, and their private sessions there."""
+    ...
+
+
+@query("""
+    SELECT l.id, l.left_team AS team_id, t.name AS team_name, l.names, l.created_at, l.expires_at
+      FROM left_memories l JOIN teams t ON t.id = l.left_team
+     WHERE l.user_id = %(user_id)s AND l.expires_at > now() ORDER BY l.created_at DESC, l.id
+    """)
+async def left_memories(conn: Conn, user_id: UUID) -> list[model.LeftMemory]:
+    """What the person has left in teams, newest first."""
+    ...
+
+
+@query("""
+    SELECT r.* FROM left_memories l
+     CROSS JOIN LATERAL jsonb_to_record(l.content) AS r(personal jsonb, sessions jsonb, observations jsonb)
+     WHERE l.id = %(left_id)s AND l.user_id = %(user_id)s AND l.expires_at > now()
+    """)
+async def left_content(conn: Conn, user_id: UUID, left_id: UUID) -> model.PersonalMemory | None:
+    """What the person had for themselves in the team that they left."""
+    ...
+
+
+@query("DELETE FROM left_memories WHERE id = %(left_id)s AND user_id = %(user_id)s")
+async def delete_left(conn: Conn, user_id: UUID, left_id: UUID) -> RowCount: ...
+
+
+@query("SELECT rename_actor(%(team_id)s, %(names)s, %(new_name)s)::text")
+async def rename_actor(conn: Conn, team_id: UUID, names: Sequence[str], new_name: str) -> str:
+    """Let what these names gave the team stand under another one."""
     ...

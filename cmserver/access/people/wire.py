@@ -125,3 +125,9 @@ class ResetOut(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     path: str
     url: str
+
+
+class ErasedPrivateOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose private sessions are erased, if there were any."""
+
+    name: str

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import cache, partial, wraps
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -65,12 +65,25 @@ Authenticate = Callable[[str | None, str, str], Awaitable[object]]
 """The principal for a key's text, the required scope ("" for any) and the client's address."""
 
 
+class PrivateEntrance(Protocol):
+    """The principal of a request for what is private to its sender: a header asks for it, or the name in the path is private.
+
+    `scope` is what the request needs there.
+    """
+
+    async def __call__(self, principal: object, *, scope: str, is_asked: bool, name: str) -> object: ...
+
+
 class Authentication(msgspec.Struct, frozen=True):
     """How the sender of a request is identified, and which proxies may name the client's address."""
 
     authenticate: Authenticate
     trusted_proxies: Networks
+    go_in: PrivateEntrance | None = None
 
+
+PRIVATE_HEADER = "x-cmserver-private"
+"""Whoever sends it (`1`) means what is private to them."""
 
 STATUS: dict[type[errors.CmserverError], tuple[int, str]] = {
     errors.Invalid: (400, "ValidationError"),
@@ -375,8 +388,12 @@ def path_id(request: Request, no_such: str, parameter: str = "id") -> UUID:
 
 async def caller(request: Request, type_: type[T]) -> T:
     """The principal that sent the request. Raises Unauthenticated, Forbidden or RateLimited."""
-    authenticate = dependency(request, Authentication).authenticate
-    principal = await authenticate(key_text(request), required_scope(request), client_address(request))
+    authentication = dependency(request, Authentication)
+    principal = await authentication.authenticate(key_text(request), required_scope(request), client_address(request))
+    is_asked = request.headers.get(PRIVATE_HEADER, "").strip().lower() in {"1", "true"}
+    name = str(request.path_params.get("id", ""))
+    if authentication.go_in is not None and (is_asked or name):
+        principal = await authentication.go_in(principal, scope=required_scope(request), is_asked=is_asked, name=name)
     if not isinstance(principal, type_):
         raise TypeError(f"Authentication returned a {type(principal).__name__}, not a {type_.__name__}")
     return principal

@@ -29,7 +29,7 @@ headers() {
         CLAUDE_PROJECT_DIR=$was
         [ "$was" != "${CLAUDE_PLUGIN_ROOT:-}" ] && [ "$was" != "${CLAUDE_CONFIG_DIR:-${HOME:-}/.claude}" ] || CLAUDE_PROJECT_DIR=''
     fi
-    value=''
+    value='' private=''
     # shellcheck disable=SC2154  # `hook` has set it
     case $CLAUDE_PROJECT_DIR in
         /?* | [A-Za-z]:[/\\]*)
@@ -42,7 +42,9 @@ headers() {
             fi
             ;;
     esac
+    hidden=''
+    ! is_private || hidden=', "X-Cmserver-Private": "1"'
     text=''
     [ -z "$value" ] || json_bytes "$value"
-    print_line "{\"Authorization\": $authorization${text:+, \"X-Cmserver-Project\": $text}}"
+    print_line "{\"Authorization\": $authorization${text:+, \"X-Cmserver-Project\": $text}$hidden}"
 }

@@ -4,6 +4,7 @@
 #   hook EVENT                      the payload on stdin; answers the agent's hook output, and always exits 0
 #   hook recall NUMBER...           observations in full
 #   hook recall search WORDS...     what is known about them
+#   hook private [--undo]           makes the newest session of this folder its person's alone
 #   hook project [VARIABLE]         what the project of this folder is called, or of the folder in that variable
 #   hook headers                    the headers of an agent's own calls to the MCP server, as JSON
 #   hook mcp                        an MCP server on stdin and stdout, for agents that start one in the folder where they work
@@ -465,6 +466,10 @@ complete_head() {
     header X-Cmserver-Root "$text"
     header X-Cmserver-Git-Branch "$branch"
     header X-Cmserver-Git-Commit "$commit"
+    case $head in
+        *X-Cmserver-Private:*) ;;
+        *) ! is_private || header X-Cmserver-Private 1 ;;
+    esac
 }
 
 # write_head NAME
@@ -534,6 +539,8 @@ hook() {
     header X-Cmserver-Delivery "$delivery"
     header X-Cmserver-Sent-At "${stamp%???}"
     header X-Cmserver-Hook "${tools:-$folder/hook}" # by what the agent reads more
+    private=''
+    ! is_private || header X-Cmserver-Private 1 # who drains has another environment
     store
     read_breaker
     find_project
@@ -660,7 +667,7 @@ hook() {
 
 printed='' current='' settled='' status='' head='' delivery='' forking=''
 case ${1:-} in
-    recall) ;;
+    recall | private) ;;
     *)
         exec 2>/dev/null
         trap '[ -n "$forking" ] || finish' EXIT
@@ -680,11 +687,10 @@ case $agent in
     *[!A-Za-z0-9._-]*) url='' ;;
 esac
 case ${1:-} in
-    recall)
+    recall | private)
         . ./project.sh
         . ./recall.sh
-        shift
-        recall "$@"
+        "$@"
         ;;
     project)
         . ./project.sh
@@ -701,7 +707,9 @@ case ${1:-} in
         find_project
         { [ -z "$misread" ] && ! is_excluded; } || named='' remote='' root=''
         find_called
-        exec python3 -I -S send.py mcp "$url" "$called"
+        hidden=''
+        ! is_private || hidden=1
+        exec python3 -I -S send.py mcp "$url" "$called" "$hidden"
         ;;
     headers)
         . ./project.sh

@@ -16,6 +16,7 @@ import psycopg
 
 from cmserver.access import announce
 from cmserver.access.model import Principal, Project
+from cmserver.access.private import PrivatePlaces
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Invalid, NotFound
@@ -28,12 +29,15 @@ from cmserver.doors.hooks import payload as hook_payload
 from cmserver.doors.hooks.model import HookCall, HookEvent, HookHeaders, HookReply
 from cmserver.doors.hooks.tool_ends import build_tool_end
 from cmserver.embeddings.query_embedder import QueryEmbedder
+from cmserver.events.model import StoredEvent
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.ingest import session_lifecycle
 from cmserver.ingest.door import STORED, Arrival, find_rule, read_object
 from cmserver.ingest.model import EventSubmission
 from cmserver.ingest.record import EventRecorder
+from cmserver.observations.model import estimate_tokens
 from cmserver.ops.joining.follow import follow_name
+from cmserver.ops.privacy.mark import PrivateSessions
 from cmserver.reading.model import REPLY_TYPE
 from cmserver.recall.context import build_context
 from cmserver.recall.file_context import build_file_context
@@ -48,6 +52,15 @@ from cmserver.tooluse.typed_prompt import typed_text
 
 log = get_logger(__name__)
 
+PRIVATE_SESSION = (
+    "This session is private: what is said in it is shown to nobody else of the team. "
+    "Whoever runs the server's database can read it."
+)
+"""What an agent is told at the start of one."""
+YOUR_PRIVATE = "From private sessions of this user, which nobody else of the team is shown:"
+TEAMS_MEMORY = "From the team's memory:"
+_BESIDE_SHARE = 2
+"""What the other place knows takes one in so many more of the tokens."""
 _MAX_DELAY = timedelta(days=30)
 _MAX_AHEAD = timedelta(minutes=5)
 _MAX_PATH_CHARS = 1_000
@@ -102,8 +115,12 @@ class HookTaker:
         embedder: QueryEmbedder,
         identifiers: Identifiers,
         budget: ContextBudget,
+        private_sessions: PrivateSessions,
+        private_places: PrivatePlaces,
     ) -> None:
         self._db = db
+        self._private_sessions = private_sessions
+        self._private_places = private_places
         self._settings = settings
         self._notifications = notifications
         self._notifier = notifier
@@ -121,13 +138,18 @@ class HookTaker:
         """Store what the call brings, and return what its agent is told: the context for its model, if there is any."""
         session_name = self._identifiers.clean(delivery.call.session_id)
         delivery = msgspec.structs.replace(delivery, call=msgspec.structs.replace(delivery.call, session_id=session_name))
+        delivery = await self._enter(delivery)
         if delivery.call.name == hook_payload.TRANSCRIPT_END:
             is_answered = not await self._is_missing_words(delivery)
             if find_rule("row", Arrival(event_type=REPLY_TYPE, by_hook=True, is_answered=is_answered)).name != STORED:
                 return HookReply()
         project = await self._find_project(delivery)
         session_id = await self._start_session(delivery, project) if delivery.call.moment == "start" else None
-        session_id = await self._store_events(delivery, project) or session_id
+        recorded = await self._store_events(delivery, project)
+        if recorded is not None and recorded.team_id != delivery.principal.team_id:  # it became private meanwhile
+            self._recorder.forget_sessions()
+            return await self.take(delivery)
+        session_id = recorded.server_session_id if recorded is not None else session_id
         if session_id is not None:
             await self._end_turn_or_session(delivery, project, session_id)
         if delivery.headers.is_late:
@@ -137,6 +159,24 @@ class HookTaker:
         except psycopg.Error as error:  # its session may just have been erased; the event is stored, and must not be sent again
             log.warning("hook.told_nothing", agent=delivery.platform, error=type(error).__name__)  # its text may quote values
             return HookReply()
+
+    async def _enter(self, delivery: HookDelivery) -> HookDelivery:
+        """The delivery of a private session as one of its person's private place; the hook client may say so, or it is known.
+
+        What the team had read of a session that the client calls private now is made private, too.
+        """
+        principal, call = delivery.principal, delivery.call
+        if principal.home is not None:
+            if await self._recorder.find_hook_session(principal, call.session_id, delivery.platform) is None:
+                public = await self._recorder.find_hook_session(principal.home, call.session_id, delivery.platform)
+                if public is not None:
+                    await self._private_sessions.make_private(principal, str(public.id))
+            return delivery
+        if principal.private_id is None or await self._recorder.find_hook_session(principal, call.session_id, delivery.platform):
+            return delivery
+        inside = await self._private_places.enter(principal)
+        is_private = await self._recorder.find_hook_session(inside, call.session_id, delivery.platform) is not None
+        return msgspec.structs.replace(delivery, principal=inside) if is_private else delivery
 
     async def _is_missing_words(self, delivery: HookDelivery) -> bool:
         """Whether the turn that the agent's words are of is known, and has none."""
@@ -176,6 +216,9 @@ class HookTaker:
         Invalid names and unknown ids are skipped: the repository chose them, and its event must not be lost for that. Where none
         is to be made, NotFound for the first valid name that none has.
         """
+        if principal.home is not None and principal.project_id is None:
+            with suppress(Invalid, NotFound):  # by the name that the team's project has, if there is one
+                names = [(await self.name_project(principal.home, names, make=False)).canonical_id]
         if principal.project_id is None:
             for name in names[:-1]:
                 with suppress(Invalid, NotFound) if make else suppress(Invalid):
@@ -204,8 +247,8 @@ class HookTaker:
 
         return await self._db.in_tenant(principal.team_id, start)
 
-    async def _store_events(self, delivery: HookDelivery, project: Project) -> UUID | None:
-        """The session that the events are of; None when there is nothing to store."""
+    async def _store_events(self, delivery: HookDelivery, project: Project) -> StoredEvent | None:
+        """The first of the events as it is stored; None when there is nothing to store."""
         call, headers = delivery.call, delivery.headers
         stood = {"git_branch": headers.git_branch[:200], "git_commit": headers.git_commit}
         stood = {name: value for name, value in stood.items() if value}
@@ -231,7 +274,7 @@ class HookTaker:
             for event in events
         ]
         recorded = await self._recorder.record(delivery.principal, submissions)
-        return recorded[0].event.server_session_id
+        return recorded[0].event
 
     async def _build_tool_ends(self, delivery: HookDelivery) -> list[HookEvent]:
         """The events of tool uses that have ended since they were stored."""
@@ -287,9 +330,36 @@ class HookTaker:
             changed_files=headers.changed_files[:MAX_CHANGED_FILES],
             folders=[name for name in dict.fromkeys(folders) if name],
         )
+        beside = await self._build_beside(principal, project, request)
+        budget = msgspec.structs.replace(self._budget, tokens=self._budget.tokens - estimate_tokens(beside))
         async with self._db.tenant(principal.team_id, principal.user_id) as conn:
-            found = await build_context(conn, principal, project, request, self._budget)
-        return found.text or None
+            found = await build_context(conn, principal, project, request, budget)
+        private = PRIVATE_SESSION if principal.home is not None else ""
+        own = "" if found.knows_nothing and beside else found.text
+        return "\n\n".join(filter(None, (private, own, beside))) or None
+
+    async def _build_beside(self, principal: Principal, project: Project, request: ContextRequest) -> str:
+        """What the other place knows of the project: the team's index for a private session, else its person's private one.
+
+        Nothing of it is kept there, no receipt and no access: who reads those would learn of the private session.
+        """
+        if principal.home is not None:
+            other = principal.home
+        elif principal.private_id is not None:
+            other = await self._private_places.enter(principal)
+        else:
+            return ""
+        try:
+            known = await self._projects.find(other, project.canonical_id)
+        except NotFound:
+            return ""
+        budget = self._budget.share(1 + _BESIDE_SHARE)
+        asked = msgspec.structs.replace(request, session_id=None, is_preview=True)
+        async with self._db.tenant(other.team_id, other.user_id) as conn, conn.transaction(force_rollback=True):
+            found = await build_context(conn, other, known, asked, budget)
+        if found.knows_nothing:
+            return ""
+        return f"{TEAMS_MEMORY if principal.home is not None else YOUR_PRIVATE}\n{found.text}"
 
     async def _build_owed_index(self, delivery: HookDelivery, project: Project, session_id: UUID | None) -> str | None:
         """The index of the session's last start, if its agent takes it with the prompt and has not had it."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta
 
+from cmserver.access.private import is_private_number, look_home, look_inside
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
@@ -71,7 +72,8 @@ async def observation_search(call: Call, search: SearchIn) -> str:
     search = msgspec.structs.replace(search, types=read_types([*(search.types or []), *singular]), type=None)
     full = search.format == "full"
     result = await call.dependency(Searcher).search(call.principal, search, full=full)
-    if not (result.texts or result.personal or search.cursor) and search.project_id and call.principal.project_id is None:
+    is_empty = not (result.texts or result.personal or result.private or search.cursor)
+    if is_empty and search.project_id and call.principal.project_id is None:
         nothing = f'Nothing fits in this project. With projectId "{ANY}" all that this key may see is searched.'
         return f"{nothing} {render_remarks(result.page)}".rstrip()
     return render_hits(result, full=full, next_page=f'cursor "{result.next_cursor}"')
@@ -98,7 +100,7 @@ def render_hits(
     """A page of hits without its first `skip`. `next_page` tells the model how to get the next one, when there is one."""
     hits = list(zip(result.page.hits, result.texts, strict=True))[skip:]
     remarks = render_remarks(result.page)
-    own = [f"{personal_line(personal_out(row))}\n" for row in result.personal] if skip == 0 else []
+    own = [*(f"{personal_line(personal_out(row))}\n" for row in result.personal), *result.private] if skip == 0 else []
     if not hits:
         return fence(own) + remarks if own else f"Nothing fits. {remarks}".rstrip()
     if order is not None:
@@ -124,9 +126,24 @@ async def observation_timeline(call: Call, request: TimelineIn) -> str:
 async def observation_get(call: Call, request: BatchReadIn) -> str:
     """The full texts of the observations, and the ids that do not exist."""
     own_numbers = {name: number for name in request.ids if (number := parse_personal_name(str(name))) is not None}
+    private = [name for name in request.ids if is_private_number(str(name))]
     async with call.read() as conn:
         own = await read_personal_batch(conn, call.principal, [*own_numbers.values()])
-        batch = await read_batch(conn, call.principal, [name for name in request.ids if name not in own_numbers])
+        async with look_inside(conn, call.principal) as inside:
+            sees_all = call.principal.project_id is None  # a key of one project stays in it
+            hidden = await read_batch(conn, inside, private) if inside and private and sees_all else None
+        others = [name for name in request.ids if name not in own_numbers and (hidden is None or name not in private)]
+        batch = await read_batch(conn, call.principal, others)
+        async with look_home(conn, call.principal) as home:
+            if home is not None and batch.missing:
+                hidden, batch = await read_batch(conn, home, batch.missing), msgspec.structs.replace(batch, missing=[])
+    if hidden is not None:
+        batch = msgspec.structs.replace(
+            batch,
+            observations=[*batch.observations, *hidden.observations],
+            turns=[*batch.turns, *hidden.turns],
+            missing=[*batch.missing, *hidden.missing],
+        )
     known = {row.number for row in own}
     missing_names = [*batch.missing, *(name for name, number in own_numbers.items() if number not in known)]
     missing = f"There is no observation {', '.join(map(str, missing_names))}." if missing_names else ""
@@ -233,8 +250,8 @@ TOOLS: list[Tool] = [
         name="observation_search",
         title="Search what is remembered",
         description=(
-            "Search observations of earlier sessions. Gives lines: #number day type title ~tokens score, where ~tokens is what "
-            'reading it whole takes. A "quoted phrase" must occur, a -word must not.'
+            "Search observations of earlier sessions. Gives lines: #number day type title ~tokens (to read whole) "
+            'score. A "quoted phrase" must occur, a -word must not.'
         ),
         shown_fields={
             "query": "",
@@ -244,10 +261,10 @@ TOOLS: list[Tool] = [
             "files": "paths",
             "since": "ISO time",
             "until": "",
-            "asOf": "what held then",
-            "knownAt": "what was known then",
+            "asOf": "held then",
+            "knownAt": "known then",
             "limit": "",
-            "cursor": "of the page before",
+            "cursor": "",
         },
         scope="observations:read",
         handler=handle(SearchIn, observation_search),
@@ -257,16 +274,8 @@ TOOLS: list[Tool] = [
     Tool(
         name="observation_timeline",
         title="What happened around it",
-        description="What happened before and after an observation, a time, or the best hit of a query: lines, oldest first.",
-        shown_fields={
-            "anchor": "number, or ISO time",
-            "query": "instead of anchor",
-            "projectId": "",
-            "before": "",
-            "after": "",
-            "asOf": "",
-            "knownAt": "",
-        },
+        description="What happened before and after an observation, a time, or the best hit of a query; oldest first.",
+        shown_fields={"anchor": "number, or ISO time", "query": "instead of anchor", "projectId": "", "before": "", "after": ""},
         scope="observations:read",
         handler=handle(TimelineIn, observation_timeline),
         project_field="projectId",
@@ -292,8 +301,8 @@ TOOLS: list[Tool] = [
     Tool(
         name="observation_context",
         title="Context of a project",
-        description="The index of the project, as told when a session starts; with a query the whole texts of what fits it best.",
-        shown_fields={"query": "", "projectId": "", "limit": "", "asOf": "", "knownAt": ""},
+        description="The project's index, as told at the start; with a query the best hits whole.",
+        shown_fields={"query": "", "projectId": "", "limit": ""},
         scope="observations:read",
         handler=handle(ContextArguments, observation_context),
         project_field="projectId",

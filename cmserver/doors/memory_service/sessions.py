@@ -26,7 +26,7 @@ from cmserver.redaction.redact import Identifiers
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import MAX_TITLE_CHARS, NewSession, Session
 from cmserver.sessions.read import NO_SUCH
-from cmserver.sessions.write import clean_title, find_or_make, rename_session
+from cmserver.sessions.write import clean_title, find_or_make, refuse_private, rename_session
 
 _TAKEN = "A session with this externalId exists already."
 Title = Annotated[str, Meta(min_length=1, max_length=MAX_TITLE_CHARS)]
@@ -95,6 +95,7 @@ async def post_session(request: Request) -> Response:
             actor_id=principal.actor_id,
             metadata=cast("dict[str, object]", metadata.value),
         )
+        await refuse_private(conn, principal, wanted)
         session, is_new = await find_or_make(conn, principal.team_id, project.id, wanted, key_id=project.key_id)
         if not is_new:
             raise Conflict(_TAKEN)

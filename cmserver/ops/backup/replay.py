@@ -59,15 +59,15 @@ def created_at(manifest: Manifest) -> datetime:
 async def replay(conn: Conn, manifest: Manifest, erasures: Sequence[Erasure]) -> int:
     """Repeat the erasures, as owner of the restored database; returns how many of them found something to erase.
 
-    An id is never used twice, so what is named by one is erased whenever that was. A project whose memory was purged, and a user
-    who was removed, may have come back: those count only when the backup was made before.
+    An id is never used twice, so what is named by one is erased whenever that was. A project whose memory was purged, a user
+    who was removed, and a session that became private may have come back: those count only when the backup was made before.
     """
     return sum([await _repeat(conn, erasure) for erasure in erasures if await _is_missing(conn, manifest, erasure)])
 
 
 async def _is_missing(conn: Conn, manifest: Manifest, erasure: Erasure) -> bool:
     """Whether the backup may hold what was erased."""
-    if erasure.action not in {"memory.purged", "member.removed"}:
+    if erasure.action not in {"memory.purged", "member.removed", "private.deleted", "session.deleted"}:
         return True
     if manifest.snapshot and erasure.transaction and erasure.cluster == manifest.cluster:
         return not await repository.has_seen(conn, manifest.snapshot, erasure.transaction)
@@ -81,8 +81,8 @@ async def _repeat(conn: Conn, erasure: Erasure) -> bool:
         case "observation.deleted" | "turn.deleted":
             owner = observations if erasure.action == "observation.deleted" else turns
             return await owner.delete(conn, team_id, UUID(erasure.resource_id))
-        case "personal.deleted":
-            was_there = await personal.delete(conn, team_id, UUID(erasure.resource_id), user_id=None) > 0
+        case "personal.deleted" | "private.deleted":
+            was_there = await _erase_alone(conn, erasure)
         case "entity.deleted":
             was_there = await graph.delete(conn, team_id, UUID(erasure.resource_id))
         case "session.deleted":
@@ -105,6 +105,14 @@ async def _repeat(conn: Conn, erasure: Erasure) -> bool:
         case "member.removed":
             was_there = await people.remove_member(conn, team_id, erasure.resource_id) > 0
     return was_there
+
+
+async def _erase_alone(conn: Conn, erasure: Erasure) -> bool:
+    """Delete what was a person's alone: an observation, or all their private sessions."""
+    named = UUID(erasure.resource_id)
+    if erasure.action == "personal.deleted":
+        return await personal.delete(conn, erasure.team_id, named, user_id=None) > 0
+    return await access.delete_private_place(conn, erasure.team_id, named) > 0
 
 
 async def _erase_session(conn: Conn, team_id: UUID, session_id: UUID) -> bool:

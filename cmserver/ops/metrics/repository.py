@@ -89,17 +89,19 @@ LANE_NUMBERS = Query(
 )
 
 
+# All private places count as one, so that nothing tells of each.
 # `> '-infinity'` is true of every row and makes the partial index of a team's jobs usable.
 JOB_COUNTS = Query(
     JobCount,
     """
-    SELECT t.name AS team, j.source_type AS source, j.status AS state, count(*) AS jobs
+    SELECT CASE WHEN t.private_of IS NULL THEN t.name ELSE 'private' END AS team,
+           j.source_type AS source, j.status AS state, count(*) AS jobs
       FROM teams t CROSS JOIN LATERAL (
            SELECT source_type, status FROM observation_generation_jobs
             WHERE team_id = t.id AND phase = 'open' AND created_at > '-infinity'
             UNION ALL
            SELECT source_type, status FROM observation_generation_jobs
             WHERE team_id = t.id AND phase = 'failed' AND created_at > '-infinity' AND created_at > now() - interval '24 hours') j
-     GROUP BY t.name, j.source_type, j.status ORDER BY t.name, j.source_type, j.status
+     GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
     """,
 )

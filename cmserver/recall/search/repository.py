@@ -136,7 +136,7 @@ _SCOPE_OF_WORDS: LiteralString = f"""newest AS MATERIALIZED (
     ), counted AS MATERIALIZED (
         SELECT coalesce(%(documents)s::bigint,
                         CASE WHEN %(project_ids)s::uuid[] IS NULL
-                             THEN coalesce((SELECT greatest(last_number - turns, 0) FROM observation_counters
+                             THEN coalesce((SELECT greatest(last_number %% 1000000000 - turns, 0) FROM observation_counters
                                              WHERE team_id = %(team_id)s), 0) END,
                         (SELECT count(*) FROM (SELECT FROM unnest(%(project_ids)s::uuid[]) AS one (project_id)
                                                 CROSS JOIN LATERAL (SELECT FROM observations_in_team o
@@ -148,7 +148,8 @@ _SCOPE_OF_WORDS: LiteralString = f"""newest AS MATERIALIZED (
                        ) AS documents
     ), scope AS MATERIALIZED (
         SELECT CASE WHEN %(documents)s::bigint IS NULL AND %(project_ids)s::uuid[] IS NOT NULL AND documents >= %(max_count)s
-                    THEN greatest(documents, (SELECT last_number FROM observation_counters WHERE team_id = %(team_id)s)
+                    THEN greatest(documents, (SELECT last_number %% 1000000000 FROM observation_counters
+                                               WHERE team_id = %(team_id)s)
                                              * (SELECT count(*) FROM newest) / (SELECT max(number) - min(number) + 1 FROM newest))
                     ELSE documents END AS documents,
                coalesce((SELECT avg(content_words)::float8 FROM newest), 1) AS words,

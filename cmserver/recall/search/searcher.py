@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from uuid import UUID
@@ -13,9 +14,10 @@ import msgspec
 
 from cmserver.access import repository as access
 from cmserver.access.model import Principal
+from cmserver.access.private import go_inside
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
-from cmserver.base.errors import Invalid
+from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.ids import from_epoch_ms, from_iso
 from cmserver.base.paging import no_cursor
 from cmserver.base.sql import Conn
@@ -37,17 +39,22 @@ from cmserver.recall.search.time_cues import find_time_cue
 from cmserver.recall.search.wire import TITLE_CHARS, ContextIn, SearchIn, render_parts
 from cmserver.sessions.read import audit_prompt_read
 
+_PRIVATE = 3
+"""Hits in private sessions that a search of the team's memory shows."""
+
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     """A page of hits. `texts` are what an agent reads of each, in their order.
 
     `personal` are up to three of the caller's own that have most of the words, behind the first page of a search without filters;
-    nothing that is counted of the page counts them.
+    nothing that is counted of the page counts them. So for `private`, the texts of up to
+    three hits in their private sessions.
     """
 
     page: SearchPage
     texts: list[str]
     personal: list[PersonalObservation]
+    private: list[str]
     next_cursor: str | None
     by_meaning: bool
 
@@ -103,9 +110,29 @@ class Searcher:
             page=page,
             texts=[_render_hit(hit, names, full=full, explain=query.explain) for hit in page.hits],
             personal=personal,
+            private=await self._search_private(principal, query, project_ids, full=full) if searches_own else [],
             next_cursor=base64.urlsafe_b64encode(msgspec.msgpack.encode(page.next)).decode() if page.next else None,
             by_meaning=vector is not None,
         )
+
+    async def _search_private(
+        self, principal: Principal, query: SearchIn, project_ids: list[UUID] | None, *, full: bool
+    ) -> list[str]:
+        """The texts of the best hits in the caller's private sessions; none for whoever has none."""
+        if principal.private_id is None or principal.home is not None:
+            return []
+        inside = go_inside(principal)
+        projects: list[str] | None = None
+        if project_ids is not None:
+            projects = []
+            for project_id in project_ids:
+                named = await self._projects.find(principal, str(project_id))
+                with suppress(NotFound):
+                    projects.append(str((await self._projects.find(inside, named.canonical_id)).id))
+            if not projects:
+                return []
+        wanted = msgspec.structs.replace(query, project=None, project_id=None, projects=projects, limit=_PRIVATE)
+        return (await self.search(inside, wanted, full=full)).texts
 
     async def find_best(self, principal: Principal, query: ContextIn) -> SearchPage:
         """The best of one project, to be read whole."""

@@ -157,7 +157,8 @@ class SearchAnswerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     known for. `total` is how many hits there are: an estimate (`totalIsEstimate`) when not all were read. `byMeaning` is whether it
     searched by meaning, too: false without an embedder, or while it does not answer. `tokens` are what this answer takes: its
     observations and turns as text, at 4 characters per token. `personal` are up to three of what is the caller's alone, behind the
-    first page of a search without filters; nothing else here counts them.
+    first page of a search without filters, and so are `private`; nothing else here counts them.
+    `private` are the texts of up to three hits in the caller's private sessions.
     """
 
     prompts: list[PromptHitOut]
@@ -169,6 +170,7 @@ class SearchAnswerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     ignores_quotes: bool
     tokens: int
     personal: list[PersonalObservationOut] = []
+    private: list[str] = []
     terms: dict[str, float] | UnsetType = UNSET
 
 

@@ -317,6 +317,41 @@ def test_a_folder_can_say_that_it_is_nobody_s_business(agent: Agent, server: Rec
     assert (server.sent, agent.left.waiting) == ([], 0)
 
 
+@pytest.mark.parametrize(
+    ("files", "env", "is_private"),
+    [
+        ({"repo/.cmserver.toml": "private = true\n"}, {}, True),
+        ({**repo(), ".cmserver.toml": "private = true", "repo/.cmserver.toml": "private = false\nproject = 'x'"}, {}, True),
+        ({**repo(), "repo/.cmserver.toml": "private = false\n"}, {}, False),
+        ({**repo(), "repo/.cmserver.toml": "private = false\n"}, {"CMSERVER_PRIVATE": "1"}, True),
+        (repo(), {"CMSERVER_PRIVATE": "true"}, True),
+        (repo(), {"CMSERVER_PRIVATE": "0"}, False),
+        (repo(), {}, False),
+    ],
+    ids=["the folder", "a folder above", "not", "the environment before the folder", "the environment", "neither", "no word"],
+)
+def test_what_is_said_here_is_private(agent: Agent, server: Recorder, files: dict[str, str], env: dict[str, str], is_private: bool):
+    build(agent.home, files)
+
+    agent.hook("SessionStart", cwd=agent.home / "repo", env=env)
+    agent.hook("UserPromptSubmit", cwd=agent.home / "repo", env=env)
+
+    assert [sent.headers.get("x-cmserver-private") for sent in server.sent] == ["1" if is_private else None] * 2
+
+
+def test_what_is_sent_late_is_as_private_as_it_was(agent: Agent, server: Recorder):
+    build(agent.home, repo())
+    server.stop()
+    agent.hook("Stop", cwd=agent.home / "repo", env={"CMSERVER_PRIVATE": "1"})
+    agent.until_idle()
+    server.start()
+    agent.end_pause()
+    agent.hook("Stop", cwd=agent.home / "repo")
+    agent.until_drained()
+
+    assert sorted(str(sent.headers.get("x-cmserver-private")) for sent in server.sent) == ["1", "None"]
+
+
 def test_the_nearest_word_counts(agent: Agent, server: Recorder):
     build(agent.home, {"private/.cmserver.toml": "enabled = false", "private/a/.cmserver.toml": "enabled = true"})
 

@@ -12,6 +12,7 @@ import pytest
 
 from cmserver.client.client_folder import ClientFolder
 from tests.client.hook.agent import KEY, Agent
+from tests.client.hook.recorder import Recorder
 
 ONLY_THE_KEY = {"Authorization": KEY.partition(": ")[2]}
 
@@ -112,3 +113,21 @@ def test_the_program_beside_the_hook_says_the_same(agent: Agent):
     ).stdout
 
     assert json.loads(out) == headers(agent, agent.work)
+
+
+def test_a_private_session_says_so_whether_its_folder_is_told_or_not(agent: Agent):
+    hidden = agent.home / "hidden"
+    hidden.mkdir()
+    (hidden / ".cmserver.toml").write_text("private = true\n")
+    elsewhere = agent.home / "gone"
+
+    said = [headers(agent, hidden), headers(agent, elsewhere, CMSERVER_PRIVATE="1"), headers(agent, elsewhere), headers(agent)]
+
+    assert [one.get("X-Cmserver-Private") for one in said] == ["1", "1", None, None]
+
+
+def test_so_does_the_mcp_server_that_it_starts(agent: Agent, server: Recorder):
+    for env in ({"CMSERVER_PRIVATE": "1"}, {}):
+        agent.start("mcp", env=env).communicate(b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}\n')
+
+    assert [sent.headers.get("x-cmserver-private") for sent in server.sent] == ["1", None]

@@ -40,6 +40,10 @@ MISREAD = {
     "hidden by a long line": "enabled = false" + " " * 2000 + "# it",
     "hidden by blanks": "enabled" + " " * 50 + "= false",
     "a name that is too long": f'project = "{"a" * 600}"',
+    "private in quotes": 'private = "true"',
+    "private below a table": "[cmserver]\nprivate = true",
+    "private, shouted": "Private = true",
+    "private twice": "private = true\nprivate = true",
     "far below": "# \n" * 4001 + "enabled = false",
 }
 READ = {
@@ -52,6 +56,7 @@ READ = {
     ),
     "behind a text": ("notes = '''\nenabled = false\n'''\nproject = 'acme'", "acme"),
     "after a mark and remarks": ("\ufeff# ours\n\n   \t\nproject = 'acme'", "acme"),
+    "private, too": ("private = true # mine\nproject = 'acme'", "acme"),
     "only on": ("enabled = true # yes", None),
     "empty": (" \n# nothing\n", None),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from cmserver.access.private import PrivatePlaces
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.notifications import NotificationListener
@@ -13,6 +14,7 @@ from cmserver.doors.hooks.model import HookHeaders, HookReply
 from cmserver.doors.hooks.take import HookDelivery, HookTaker
 from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.ops.privacy.mark import PrivateSessions
 from cmserver.recall.model import ContextBudget
 from cmserver.redaction.redact import Identifiers
 from tests.conftest import Cast
@@ -23,16 +25,20 @@ from tests.generation.tools import Outbox
 async def test_a_call_is_taken_with_what_its_client_says_beside_it(
     db: Db, settings: Settings, hub: NotificationListener, notifier: JobNotifier, outbox: Outbox, cast: Cast
 ):
+    projects = Projects(db, hub)
+    places = PrivatePlaces(db, hub, projects)
     taker = HookTaker(
         db,
         settings,
         hub,
         notifier,
-        Projects(db, hub),
+        projects,
         outbox.recorder,
         QueryEmbedder(settings, db),
         Identifiers(b"s" * 32),
         ContextBudget(tokens=1000, observations=10, summaries=3),
+        PrivateSessions(db, hub, places),
+        places,
     )
     an_hour_ago = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
     headers = HookHeaders(root="/srv/billing", git_branch="fix", sent_at=an_hour_ago)

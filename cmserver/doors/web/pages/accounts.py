@@ -37,7 +37,6 @@ class KeySignInForm(msgspec.Struct, frozen=True):
 class NewAccountForm(msgspec.Struct, frozen=True):
     name: UserName
     password: Password
-    first_key: bool = False
 
 
 class NewPasswordForm(msgspec.Struct, frozen=True):
@@ -80,16 +79,8 @@ async def post_sign_out(visit: Visit) -> Response:
 
 async def get_join(visit: Visit) -> Response:
     """The link of an invitation: make an account, or join with the one that is signed in."""
-    accounts = visit.dependency(Accounts)
-    invitation = await accounts.find_invitation(visit.parameter("token"))
-    offers_key = await accounts.offers_first_key(invitation)
-    return visit.render(
-        "join.html",
-        title=f"Join {invitation.team_name}",
-        invitation=invitation,
-        offers_first_key=offers_key,
-        takes_first_key="first_key" in visit.submitted,
-    )
+    invitation = await visit.dependency(Accounts).find_invitation(visit.parameter("token"))
+    return visit.render("join.html", title=f"Join {invitation.team_name}", invitation=invitation)
 
 
 async def post_join(visit: Visit) -> Response:
@@ -99,7 +90,7 @@ async def post_join(visit: Visit) -> Response:
     name = clean_name(form.name, at="$.name")
     if len(name) > USER_NAME_MOST:
         raise Invalid.at("$.name", "Choose a shorter name.")
-    user = await accounts.accept_as_new(visit.parameter("token"), name, form.password, takes_first_key=form.first_key)
+    user = await accounts.accept_as_new(visit.parameter("token"), name, form.password)
     return await _start(visit, await accounts.start_session(visit.client, user_id=user.id), "/ui", name=user.name)
 
 

@@ -34,6 +34,7 @@ from cmserver.observations.plain import labelled_summary, one_line
 from cmserver.observations.read import list_observations, read_event_observations, read_summary
 from cmserver.ops.erasure.session import delete_session
 from cmserver.ops.joining.move_session import move_session
+from cmserver.ops.privacy.mark import PrivateSessions, told_before
 from cmserver.reading.model import PROMPT_TYPES
 from cmserver.recall.model import Receipt
 from cmserver.recall.receipts import repository as receipts
@@ -191,6 +192,8 @@ async def get_session(visit: Visit) -> Response:
         receipts=_receipt_lines(shown[:_RECEIPTS]),
         has_more_receipts=len(shown) > _RECEIPTS,
         reasons=REASONS,
+        is_private=principal.home is not None,
+        told=told_before(session),
         badges=memory.BADGES,
         filters=filters,
         next_cursor=next_cursor,
@@ -364,6 +367,27 @@ async def post_move(visit: Visit) -> Response:
     return visit.redirect(f"/ui/sessions/{session.id}", "The session is moved with all that was drawn from it.")
 
 
+class PrivateForm(msgspec.Struct, frozen=True):
+    """Whether the session is to be the visitor's alone, or the team's again."""
+
+    undo: bool = False
+
+
+async def post_private(visit: Visit) -> Response:
+    """Make a session the visitor's alone, or give it back to the team; its page is where it is then."""
+    form = await visit.form(PrivateForm)
+    private_sessions = visit.dependency(PrivateSessions)
+    change = private_sessions.give_back if form.undo else private_sessions.make_private
+    changed = await change(visit.principal, visit.parameter("session"))
+    page = f"/ui/sessions/{changed.session.id}"
+    notice = (
+        "The team reads this session again." if form.undo else "This session is yours alone: nobody else of the team is shown it."
+    )
+    if visit.signed_in is None or visit.signed_in.user is None:  # with a key one stays where one is
+        return visit.redirect(page if changed.session.team_id == visit.team_id else "/ui/sessions", notice)
+    return visit.redirect(f"/ui/switch/{changed.session.team_id}", notice, next=page)
+
+
 async def get_deletion(visit: Visit) -> Response:
     """What would be deleted with a session, in numbers, before it is done."""
     session_id, rows = await delete_session(visit.db, visit.principal, visit.parameter("session"), dry_run=True)
@@ -425,6 +449,7 @@ routes = [
     Page("GET", "/ui/sessions/{session}/receipts", get_receipts, scope=_READ),
     Page("POST", "/ui/sessions/{session}/rename", post_rename, scope=_WRITE, form_of=get_session),
     Page("POST", "/ui/sessions/{session}/end", post_end, scope=_WRITE, form_of=get_session),
+    Page("POST", "/ui/sessions/{session}/private", post_private, scope=_WRITE, form_of=get_session),
     Page("POST", "/ui/sessions/{session}/move", post_move, scope="admin", form_of=get_session),
     Page("GET", "/ui/sessions/{session}/delete", get_deletion, scope="observations:write"),
     Page("POST", "/ui/sessions/{session}/delete", post_deletion, scope="observations:write", form_of=get_deletion),
