@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 from msgspec import UNSET
 
@@ -12,15 +10,13 @@ from cmserver.access.projects import Projects
 from cmserver.access.verb import VerbCall, command, option
 from cmserver.base import paging
 from cmserver.base.columns import Columns
-from cmserver.base.errors import Invalid
 from cmserver.base.sql import Conn
 from cmserver.observations.plain import one_line
 from cmserver.pins import repository
-from cmserver.pins.change import NO_WORDS, add_pin, edit_pin, load_pins, remove_pin
-from cmserver.pins.check import check_pins
+from cmserver.pins.change import add_pin, edit_pin, load_pins, remove_pin
+from cmserver.pins.check import check_pins, check_pins_of
 from cmserver.pins.model import Pin, PinResult
 from cmserver.pins.wire import (
-    FilePinIn,
     PinCheckIn,
     PinChecksOut,
     PinEditIn,
@@ -81,8 +77,6 @@ async def get_pins(call: VerbCall, given: PinsQuery) -> PinsOut:
 @verb.post("/v1/pins", "observations:write", status=201)
 async def post_pin(call: VerbCall, given: PinIn) -> PinResultOut:
     """Write down what the memory must answer, and say whether it does."""
-    if not given.must and not given.must_not:
-        raise Invalid.at("$.must", NO_WORDS)
     project = await call.dependency(Projects).named_or_own(call.principal, given.project_id, at="$.projectId")
     ranking = call.dependency(Ranking)
 
@@ -125,8 +119,6 @@ async def put_pins(call: VerbCall, given: PinsIn) -> PinChecksOut:
 
     Pins that were added by hand stay.
     """
-    for place, pin in enumerate(given.pins):
-        _require_words(pin, f"$.pins[{place}].must")
     project = await call.dependency(Projects).named_or_own(call.principal, given.project_id, at="$.projectId")
     ranking = call.dependency(Ranking)
 
@@ -143,16 +135,7 @@ async def post_pin_check(call: VerbCall, given: PinCheckIn) -> PinChecksOut:
     project_id = await call.dependency(Projects).within(call.principal, given.project_id)
     ranking = call.dependency(Ranking)
 
-    async def act(conn: Conn) -> Sequence[PinResult]:
-        pins = await repository.of_team(conn, call.principal.team_id, project_id)
-        return await check_pins(conn, call.principal, pins, ranking)
-
-    return checks_out([*await call.write(act)])
-
-
-def _require_words(pin: FilePinIn, path: str) -> None:
-    if not pin.must and not pin.must_not:
-        raise Invalid.at(path, NO_WORDS)
+    return checks_out(await call.write(lambda conn: check_pins_of(conn, call.principal, project_id, ranking)))
 
 
 async def _check_one(conn: Conn, call: VerbCall, pin: Pin, ranking: Ranking) -> PinResult:

@@ -6,14 +6,25 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
+from uuid import UUID
 
 from cmserver.access.model import Principal
 from cmserver.base.sql import Conn
+from cmserver.base.text import UNSEGMENTED
 from cmserver.observations.model import Observation
 from cmserver.pins import repository
 from cmserver.pins.model import Pin, PinResult
 from cmserver.recall.search.model import Hit, Ranking
 from cmserver.recall.search.search import find_first_hits
+
+_LETTER = rf"[^\W{UNSEGMENTED}]"
+"""Of a script with spaces between words."""
+
+
+async def check_pins_of(conn: Conn, principal: Principal, project_id: UUID | None, ranking: Ranking) -> list[PinResult]:
+    """Check the pins of a project, or of all of the team's, as of now."""
+    await repository.LOCK_TEAM.run(conn, team_id=principal.team_id)
+    return await check_pins(conn, principal, await repository.of_team(conn, principal.team_id, project_id), ranking)
 
 
 async def check_pins(conn: Conn, principal: Principal, pins: Sequence[Pin], ranking: Ranking) -> list[PinResult]:
@@ -31,19 +42,28 @@ async def check_pins(conn: Conn, principal: Principal, pins: Sequence[Pin], rank
 
 def judge_pin(pin: Pin, hits: Sequence[Hit]) -> PinResult:
     """Whether the first hits have all words that must come, and none that must not."""
-    text = "\n".join(map(_text_of, hits))
+    texts = [fold_text(_text_of(hit)) for hit in hits]
+
+    def comes(word: str) -> bool:
+        folded = fold_text(word)
+        return any(has_word(text, folded) for text in texts)
+
     return PinResult(
         pin=pin,
         hits=[hit.source.number for hit in hits],
-        missing=[word for word in pin.must if not has_word(text, word)],
-        unwanted=[word for word in pin.must_not if has_word(text, word)],
+        missing=[word for word in pin.must if not comes(word)],
+        unwanted=[word for word in pin.must_not if comes(word)],
     )
 
 
+def fold_text(text: str) -> str:
+    """The text as `has_word` compares it: in one case, with single spaces."""
+    return " ".join(text.casefold().split())
+
+
 def has_word(text: str, word: str) -> bool:
-    """Whether the word, or several in this order, stand in the text: whole words, in any case, with any white space between."""
-    pattern = r"\s+".join(map(re.escape, word.casefold().split()))
-    return bool(pattern) and re.search(rf"(?<!\w){pattern}(?!\w)", text.casefold()) is not None
+    """Whether the word, or several in this order, stand in the text: whole words where the script has spaces. Both are folded."""
+    return word in text and re.search(rf"(?<!{_LETTER}){re.escape(word)}(?!{_LETTER})", text) is not None
 
 
 def _text_of(hit: Hit) -> str:

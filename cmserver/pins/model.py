@@ -15,8 +15,13 @@ OnBreak = Literal["report", "refuse"]
 MAX_PINS = 2_000
 """Of a team."""
 
-PIN_COLUMNS: LiteralString = """p.id, p.team_id, p.project_id, p.number, p.question, p.must, p.must_not, p.lines, p.on_break,
-    p.from_file, p.holds, p.checked_at, p.actor_id, p.created_at, p.updated_at"""
+MAX_OF_QUESTION = 20
+"""Of a project: each is compared with the others for what contradicts it."""
+
+PIN_COLUMNS: LiteralString = """p.id, p.team_id, p.number, p.question, p.must, p.must_not, p.lines, p.on_break, p.from_file,
+    p.holds, p.checked_at, p.created_at, p.updated_at,
+    coalesce((SELECT j.joined_to FROM projects j WHERE j.id = p.project_id AND j.team_id = p.team_id),
+             p.project_id) AS project_id"""
 
 
 class NewPin(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +42,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     team_id: UUID
     project_id: UUID
+    """That which is asked: of a joined project the one that has its memory."""
     number: int
     question: str
     must: list[str]
@@ -47,7 +53,6 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     holds: bool
     """What its last check said."""
     checked_at: datetime
-    actor_id: str
     created_at: datetime
     updated_at: datetime
 

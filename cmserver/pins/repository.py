@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query, RowCount, query
@@ -12,13 +13,17 @@ from cmserver.pins.model import PIN_COLUMNS, OnBreak, Pin
 OWNS = {"pins"}
 
 LOCK_TEAM = Query(object, "SELECT pg_advisory_xact_lock(hashtextextended('pins ' || %(team_id)s::text, 0))")
-"""Whoever changes a team's pins does it alone, until the transaction ends."""
+"""Whoever changes or checks a team's pins does it alone, until the transaction ends."""
+_OF_PROJECT: LiteralString = """(%(project_id)s::uuid IS NULL OR p.project_id IN (
+            SELECT j.id FROM projects j
+             WHERE (j.id = %(project_id)s OR j.joined_to = %(project_id)s) AND j.team_id = %(team_id)s))"""
+"""Also those of projects that are joined to it."""
 
 
 @query(f"""
-    INSERT INTO pins AS p (id, team_id, project_id, number, question, must, must_not, lines, on_break, from_file, holds, actor_id)
+    INSERT INTO pins AS p (id, team_id, project_id, number, question, must, must_not, lines, on_break, from_file, holds)
     VALUES (%(id_)s, %(team_id)s, %(project_id)s, (SELECT coalesce(max(number), 0) + 1 FROM pins WHERE team_id = %(team_id)s),
-            %(question)s, %(must)s, %(must_not)s, %(lines)s, %(on_break)s, %(from_file)s, false, %(actor_id)s)
+            %(question)s, %(must)s, %(must_not)s, %(lines)s, %(on_break)s, %(from_file)s, false)
     RETURNING {PIN_COLUMNS}
     """)
 async def insert(
@@ -33,14 +38,13 @@ async def insert(
     lines: int,
     on_break: OnBreak,
     from_file: bool,
-    actor_id: str,
 ) -> Pin: ...
 
 
 @query(f"""
     UPDATE pins AS p
        SET question = %(question)s, must = %(must)s, must_not = %(must_not)s, lines = %(lines)s, on_break = %(on_break)s,
-           updated_at = now()
+           holds = false, updated_at = now()
      WHERE p.id = %(id_)s AND p.team_id = %(team_id)s
     RETURNING {PIN_COLUMNS}
     """)
@@ -59,7 +63,7 @@ async def update(
 
 @query(f"""
     SELECT {PIN_COLUMNS} FROM pins p
-     WHERE p.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR p.project_id = %(project_id)s)
+     WHERE p.team_id = %(team_id)s AND {_OF_PROJECT}
      ORDER BY p.project_id, p.number
     """)
 async def of_team(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[Pin]:
@@ -69,7 +73,7 @@ async def of_team(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[Pi
 
 @query(f"""
     SELECT {PIN_COLUMNS} FROM pins p
-     WHERE p.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR p.project_id = %(project_id)s)
+     WHERE p.team_id = %(team_id)s AND {_OF_PROJECT}
        AND (%(before)s::timestamptz IS NULL OR (p.created_at, p.id) < (%(before)s::timestamptz, %(before_id)s::uuid))
      ORDER BY p.created_at DESC, p.id DESC LIMIT %(limit)s
     """)
@@ -92,7 +96,7 @@ async def find(conn: Conn, team_id: UUID, *, number: int | None, id_: UUID | Non
 async def delete(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> RowCount: ...
 
 
-@query("DELETE FROM pins WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s)")
+@query(f"DELETE FROM pins p WHERE p.team_id = %(team_id)s AND {_OF_PROJECT}")
 async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
     """Delete the pins of a project, or of all of the team's."""
     ...

@@ -8,7 +8,7 @@ from cmserver.access.model import Principal
 from cmserver.base.errors import Conflict
 from cmserver.base.sql import Conn
 from cmserver.pins import repository
-from cmserver.pins.check import check_pins
+from cmserver.pins.check import check_pins_of
 from cmserver.pins.model import PinResult
 from cmserver.recall.search.model import Ranking
 
@@ -25,8 +25,7 @@ async def check_upgrade(conn: Conn, ranking: Ranking) -> list[PinResult]:
     lost: list[PinResult] = []
     for team_id in await repository.teams_with_pins(conn):
         await repository.ENTER_TEAM.run(conn, team=str(team_id))
-        pins = await repository.of_team(conn, team_id, None)
-        lost += [result for result in await check_pins(conn, _operator(team_id), pins, ranking) if result.is_lost]
+        lost += [result for result in await check_pins_of(conn, _operator(team_id), None, ranking) if result.is_lost]
         await repository.LEAVE_TEAM.run(conn)
     if any(result.pin.on_break == "refuse" for result in lost):
         lines = [describe_loss(result) for result in lost]

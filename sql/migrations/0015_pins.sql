@@ -17,7 +17,6 @@ CREATE TABLE pins (
     from_file  boolean NOT NULL,
     holds      boolean NOT NULL,
     checked_at timestamptz NOT NULL DEFAULT now(),
-    actor_id   text NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
     UNIQUE (team_id, number),

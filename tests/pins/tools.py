@@ -16,6 +16,7 @@ async def remember_things(cast: Cast, make: Make) -> None:
     for title in ("Staging listens on port 8443", "The nightly export takes an hour", "Deploys wait for the export"):
         await make.observation(project=cast.alice.project, title=title)
     await make.turn(project=cast.alice.project, prompt="Which database?", reply="PostgreSQL 18, by pg_dump.")
+    await make.turn(project=cast.alice.project, prompt="東京の倉庫はどこ?", reply="港区。")
 
 
 async def send(client: httpx.AsyncClient, cast: Cast, method: str, path: str, body: object = None, status: int = 200) -> Any:

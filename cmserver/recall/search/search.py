@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
@@ -162,6 +163,7 @@ async def find_first_hits(
         searched_at = datetime.now(UTC)
         searches: list[tuple[int, _Search, list[Candidate]]] = []
         for place, (lexemes, statistics) in described.items():
+            await asyncio.sleep(0)  # others are answered meanwhile
             query, limit = queries[place]
             request = SearchRequest(query=query, project_ids=[project_id], limit=limit)
             search = _Search(conn, principal.team_id, request, ranking, None, lexemes, searched_at, statistics, index=index)
@@ -169,6 +171,7 @@ async def find_first_hits(
         first = [it for _, search, ordered in searches for it in ordered[: search.request.limit]]
         texts = await _read_texts(conn, principal.team_id, first)
         for place, search, ordered in searches:
+            await asyncio.sleep(0)
             search.texts = texts
             hits[place], _ = await search.read_page(ordered)
     return hits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from heapq import nlargest
@@ -233,6 +234,7 @@ async def read_index(conn: Conn, project_ids: Sequence[UUID], queries: Collectio
     index = WordIndex(*(Postings(lexemes, texts) for texts in found))
     ids, turn_ids = set[UUID](), set[UUID]()
     for words, statistics in queries:
+        await asyncio.sleep(0)  # others are answered meanwhile
         if not statistics.are_turns:
             matched = index.match(words, statistics, FIRST_TIER)
             ids.update(matched.ids)
