@@ -143,4 +143,4 @@ async def _check_one(conn: Conn, call: VerbCall, pin: Pin, ranking: Ranking) -> 
     return result
 
 
-routes = [get_pins, post_pin, put_pins, patch_pin, delete_pin, post_pin_check]
+routes = [post_pin_check, get_pins, post_pin, put_pins, patch_pin, delete_pin]

@@ -109,8 +109,9 @@ class PinsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class PinResultOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What a check found. `hits` are the numbers of the first hits. `missing` are words that must come and do not, `unwanted` those
-    that must not and do. `isLost` is whether it held at the check before. `reason` says why it does not hold, or is empty.
+    """What a check found. `holds` is whether the memory answers as it must. `hits` are the numbers of the first hits. `missing` are
+    words that must come and do not; `unwanted` are words that must not come and do. `isLost` is whether it held at the
+    check before. `reason` says why it does not hold, or is empty.
     """
 
     pin: PinOut

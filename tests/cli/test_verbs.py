@@ -207,6 +207,8 @@ IGNORES_UNKNOWN = {
 }
 """Where unknown fields are named in the answer, for clients of claude-mem."""
 WRONG: dict[str, object] = {
+    "must": ["x"] * 21,
+    "must_not": ["x"] * 21,
     "max_usd": "much",
     "provider": "nobody",
     "model": "",
