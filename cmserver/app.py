@@ -66,6 +66,7 @@ from cmserver.ops.stream.api import routes as stream_routes
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.transfer.api import routes as transfer_routes
 from cmserver.personal.api import routes as personal_routes
+from cmserver.pins.api import routes as pins_routes
 from cmserver.recall.api import routes as recall_routes
 from cmserver.recall.model import ContextBudget
 from cmserver.recall.search.model import Ranking
@@ -89,6 +90,7 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *steward_routes,
     *observation_routes,
     *personal_routes,
+    *pins_routes,
     *event_routes,
     *git_routes,
     *transfer_routes,

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import shlex
+from collections.abc import Awaitable, Callable
 from importlib import resources
 from pathlib import Path
 from typing import LiteralString, cast
@@ -70,9 +71,10 @@ def newest() -> int:
     return migrations()[-1].number
 
 
-async def migrate(url: str) -> list[str]:
+async def migrate(url: str, check: Callable[[Conn], Awaitable[None]] | None = None) -> list[str]:
     """Migrate the database; returns the names of the applied migrations. The URL must lead to a session, for a lock.
 
+    With `check` all are one transaction, at whose end it is asked: what it raises takes back what they did.
     A database that the 64 migrations before the squash have made is compared with 0001 and marked with it.
 
     Raises MigrationError when the database is newer than the program, of before the squash and not at its end or not as 0001 makes
@@ -90,7 +92,12 @@ async def migrate(url: str) -> list[str]:
             is_before_squash = await _is_before_squash(conn)
             await ensure_tenant_role(conn)
             marked = await _mark_squashed(conn) if is_before_squash else []
-            return [*marked, *await _apply_missing(conn)]
+            if check is None:
+                return [*marked, *await _apply_missing(conn)]
+            async with conn.transaction():
+                applied = await _apply_missing(conn)
+                await check(conn)
+            return [*marked, *applied]
         finally:
             await conn.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
 
@@ -163,6 +170,7 @@ async def _apply_missing(conn: AsyncConnection[TupleRow]) -> list[str]:
                 "INSERT INTO schema_migrations (number, name, checksum) VALUES (%s, %s, %s)",
                 [migration.number, migration.name, migration.checksum],
             )
+            await conn.execute("SET CONSTRAINTS ALL IMMEDIATE")  # the next one may follow in the same transaction
         log.info("migration.applied", name=migration.name)
         done.append(migration.name)
     await _ensure_installation(conn)

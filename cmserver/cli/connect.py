@@ -17,6 +17,7 @@ from cmserver.cli import state
 from cmserver.cli.api_client import confirm, yes_option
 from cmserver.cli.config import loaded_option
 from cmserver.cli.output import as_called, render_json
+from cmserver.cli.pins import PINS_FILE
 from cmserver.cli.provider_offer import offer_to_local_server
 from cmserver.cli.service_unit import install_service, lacks_service
 from cmserver.client import claude_mem, connect
@@ -144,8 +145,13 @@ def _connect(agent: Agent, loaded: LoadedSettings, request: ConnectRequest) -> N
         click.echo(f"{agent.title} is connected to {url}. {said}")
     for line in plan.advise():
         click.echo(line)
-    if agent.records and (repository := find_repository()) is not None:
+    repository = find_repository() if agent.records else None
+    if repository is not None:
         click.echo(as_called(f"A first memory from the history of {repository}: cmserver import git {quote(str(repository))}"))
+    if repository is not None and (repository / PINS_FILE).is_file():
+        click.echo(
+            as_called(f"{repository} says what its memory must answer, in {PINS_FILE}. To have it checked: cmserver pins load")
+        )
     if not (request.yes or request.dry_run):
         offer_to_local_server(loaded, url)
     if is_local(url) and not request.dry_run:

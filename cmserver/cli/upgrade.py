@@ -10,8 +10,10 @@ import click
 
 from cmserver import __version__
 from cmserver.base.erasure_journal import make_backup_folder
+from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.migrate import Migration, find_missing, migrate
 from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.exit_codes import ExitCode
@@ -22,6 +24,9 @@ from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.ops.backup.archive import open_backup
 from cmserver.ops.backup.back_up import back_up
 from cmserver.ops.backup.catalog import new_name, newest
+from cmserver.pins.model import PinResult
+from cmserver.pins.upgrade import check_upgrade, describe_loss
+from cmserver.recall.search.model import Ranking
 
 
 @click.command()
@@ -32,6 +37,9 @@ def upgrade(settings: Settings, *, check: bool) -> None:
 
     The schema is also brought up to date by each start of the server. A database of another PostgreSQL is backed up and restored
     into the new one; the old one is moved aside, not deleted. Stop the server for that.
+
+    Pins that held at their last check are checked by this program: what it would lose is printed, and where a pin refuses that, the
+    schema stays as it was.
     """
     is_own = settings.database_url is not None
     if not is_own and not check and embedded_files.find_set_aside(settings.data_dir):
@@ -52,8 +60,15 @@ def upgrade(settings: Settings, *, check: bool) -> None:
         old = None
     with database_urls(settings, old) as urls:
         if not check:
-            for name in asyncio.run(migrate(urls.session)):
+            lost: list[PinResult] = []
+
+            async def check_pins(conn: Conn) -> None:
+                lost.extend(await check_upgrade(conn, Ranking()))
+
+            for name in asyncio.run(migrate(urls.session, check_pins)):
                 click.echo(f"Migrated: {name}")
+            for result in lost:
+                click.echo(sanitize_line(describe_loss(result)))
             click.echo(f"The data is as cmserver {__version__} has it.")
             return
         missing = asyncio.run(find_missing(urls.session))

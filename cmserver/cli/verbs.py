@@ -19,6 +19,7 @@ from cmserver.base.http.operation import Operation
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, team_command, yes_option
 from cmserver.cli.choose_model import choose_model, try_model
 from cmserver.cli.keys import rotate
+from cmserver.cli.pins import check_pins, load_pins
 from cmserver.cli.users import list_users
 from cmserver.client.server_api import ApiAnswer
 from cmserver.embeddings.api import routes as embeddings_routes
@@ -33,6 +34,7 @@ from cmserver.ops.privacy.api import routes as privacy_routes
 from cmserver.ops.provider_choice.api import routes as provider_choice_routes
 from cmserver.ops.spending.api import routes as spending_routes
 from cmserver.personal.api import routes as personal_routes
+from cmserver.pins.api import routes as pins_routes
 from cmserver.recall.api import routes as recall_routes
 from cmserver.sessions.api import routes as sessions_routes
 from cmserver.steward.api import routes as steward_routes
@@ -49,6 +51,7 @@ _ROUTES: list[Operation] = [
     *joining_routes,
     *ops_routes,
     *personal_routes,
+    *pins_routes,
     *privacy_routes,
     *provider_choice_routes,
     *recall_routes,
@@ -75,9 +78,13 @@ _GROUPS = {
 
     The key must be yours: made by you when you were signed in, or bound to you on your profile page.
     """,
+    "pins": """What the team's memory must answer: a question, words that must come in its first lines, and words that must not.
+
+    A check is a search for each question, by words, without a model. `check` exits 1 when a pin does not hold.
+    """,
     "audit": "The audit log: ids and names, never texts.",
 }
-_BY_HAND = {"users": [list_users], "keys": [rotate], "model": [choose_model, try_model]}
+_BY_HAND = {"users": [list_users], "keys": [rotate], "pins": [check_pins, load_pins], "model": [choose_model, try_model]}
 """Commands that do more than their verb."""
 
 

@@ -330,6 +330,8 @@ def placeholders(command: click.Command) -> list[str]:
 async def test_every_command_is_refused_without_a_good_key(cms: Cms, cast: Cast, tmp_path: Path):
     repository = Repository(tmp_path / "clone")
     repository.write("a.py", "a = 1\n")
+    repository.write("pins.toml", "")
+    files = {"why": f"{repository.folder}/a.py:1", "pins load": f"{repository.folder}/pins.toml"}
     more = {
         "reindex": ["--project", "x"],
         "teams limits": ["--clear"],
@@ -337,12 +339,13 @@ async def test_every_command_is_refused_without_a_good_key(cms: Cms, cast: Cast,
         "edit": ["--title", "x"],
         "import git": ["--project", "x", "--undo"],
         "why": ["--project", "x"],
+        "pins load": ["--project", "x"],
         "rules write": ["--project", "x"],
         "rules read": ["--project", "x"],
     }
 
     for path, command in every_command().items():
-        words = [f"{repository.folder}/a.py:1"] if path == "why" else placeholders(command)
+        words = [files[path]] if path in files else placeholders(command)
         said = await cms(*path.split(), *words, *more.get(path, []), key="cms_nobody")
 
         assert (path, said.code, said.out) == (path, 1, "")

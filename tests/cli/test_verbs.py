@@ -134,6 +134,26 @@ GIVEN: dict[str, Mapping[str, object]] = {
     "POST /v1/observations/{id}/expire": {"id": "<observation>"},
     "DELETE /v1/observations/{id}": {"id": "<observation>"},
     "POST /v1/observations/{id}/personal": {"id": "<observation>"},
+    "GET /v1/pins": {"project": PROJECT},
+    "POST /v1/pins": {
+        "question": "<new name>",
+        "must": ["8443"],
+        "must_not": ["8080"],
+        "lines": 3,
+        "on_break": "refuse",
+        "project_id": PROJECT,
+    },
+    "PUT /v1/pins": {"pins": [{"question": "Which port?", "must": ["8443"]}], "project_id": PROJECT},
+    "PATCH /v1/pins/{id}": {
+        "id": "<pin>",
+        "question": "Which port?",
+        "must": ["8443"],
+        "must_not": ["8080"],
+        "lines": 3,
+        "on_break": "refuse",
+    },
+    "DELETE /v1/pins/{id}": {"id": "<pin>"},
+    "POST /v1/pins/check": {"project_id": PROJECT},
     "GET /v1/personal-observations": {"state": "holds", "type": "rule"},
     "GET /v1/personal-observations/{id}": {"id": "<personal>"},
     "PATCH /v1/personal-observations/{id}": {"id": "<personal>", "content": "<new name>", "type": "rule"},
@@ -187,6 +207,8 @@ IGNORES_UNKNOWN = {
 }
 """Where unknown fields are named in the answer, for clients of claude-mem."""
 WRONG: dict[str, object] = {
+    "must": ["x"] * 21,
+    "must_not": ["x"] * 21,
     "max_usd": "much",
     "provider": "nobody",
     "model": "",
@@ -388,6 +410,7 @@ def makers(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast, make: 
         "<session>": lambda: post("/sessions/start", "session/id", projectId=PROJECT, externalSessionId=new_id().hex),
         "<turn>": turn,
         "<personal>": personal,
+        "<pin>": lambda: post("/pins", "pin/number", question=new_id().hex, must=["8443"], projectId=PROJECT),
         "<changed personal>": changed_personal,
         "<corrected observation>": corrected_observation,
         "<relation>": relation,
@@ -448,7 +471,8 @@ async def stored(db: Db) -> list[dict[str, Any]]:
     """What verbs may change."""
     others = """
         SELECT to_jsonb(m) AS it FROM team_members m UNION ALL SELECT to_jsonb(i) FROM invitations i
-        UNION ALL SELECT to_jsonb(b) FROM budgets b UNION ALL SELECT to_jsonb(u) FROM users u
+        UNION ALL SELECT to_jsonb(b) FROM budgets b UNION ALL SELECT to_jsonb(k) FROM pins k
+        UNION ALL SELECT to_jsonb(u) FROM users u
         UNION ALL SELECT to_jsonb(e) FROM entities e UNION ALL SELECT to_jsonb(r) FROM entity_relations r
         UNION ALL SELECT to_jsonb(v) FROM project_overviews v UNION ALL SELECT to_jsonb(o) FROM observations o
         UNION ALL SELECT to_jsonb(h) FROM observation_versions h UNION ALL SELECT to_jsonb(n) FROM observation_relationships n

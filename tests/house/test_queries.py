@@ -220,6 +220,7 @@ WITHOUT_TEAM = {
         "consolidation.comparison.repository.BY_WORDS",
         "recall.repository.about_file",
         "recall.repository.NEAR_OBSERVATIONS",
+        "recall.search.repository.WORDS_OF_OBSERVATIONS",
         "recall.search.repository.RANKED_FILTERED",
     ],
 }

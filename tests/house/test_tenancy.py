@@ -34,6 +34,11 @@ ROWS: dict[str, LiteralString] = {
         VALUES (%(team)s, '2026-09-01', 'events', %(api_keys)s, 7)
     """,
     "budgets": "INSERT INTO budgets (id, team_id, project_id, period, max_tokens) VALUES (%(id)s, %(team)s, %(project)s, 'day', 9)",
+    "pins": """
+        INSERT INTO pins (id, team_id, project_id, number, question, must, must_not, lines, on_break, from_file, holds)
+        VALUES (%(id)s, %(team)s, %(project)s, (SELECT count(*) + 1 FROM pins), %(name)s, '{a}', '{}', 5, 'report',
+                false, true)
+    """,
     "audit_log": "INSERT INTO audit_log (team_id, action, resource_type) VALUES (%(team)s, 'observation.read', 'observation')",
     "server_sessions": "INSERT INTO server_sessions (id, project_id, team_id) VALUES (%(id)s, %(project)s, %(team)s)",
     "agent_events": """

@@ -97,6 +97,7 @@ GRANTS = {
     "past_values": ADD | {"DELETE"},
     "personal_counters": CHANGE,
     "personal_observations": ALL,
+    "pins": ALL,
     "project_aliases": ALL,
     "project_overviews": ALL,
     "projects": ALL,

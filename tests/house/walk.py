@@ -54,6 +54,7 @@ Kind = Literal[
     "key",
     "user",
     "personal",
+    "pin",
 ]
 
 WHAT: dict[str, Kind] = {
@@ -111,6 +112,7 @@ WHAT: dict[str, Kind] = {
     "to_memory_id": "observation",
     "/keys/{id}": "key",
     "/personal-observations/{id}": "personal",
+    "/pins/{id}": "pin",
 }
 """What a parameter or a field of that name names; `{id}` goes by the path before it."""
 
@@ -153,6 +155,9 @@ BODIES: dict[str, dict[str, object]] = {
     "PATCH /v1/projects/{project}": {"name": "changed"},
     "PATCH /v1/teams/{team}": {"metadata": {"changed": True}},
     "PUT /v1/budgets": {"maxTokens": 5},
+    "POST /v1/pins": {"question": "Which port?", "must": ["8443"]},
+    "PUT /v1/pins": {"pins": [{"question": "Which port?", "must": ["8443"]}]},
+    "PATCH /v1/pins/{id}": {"lines": 7},
     "PUT /v1/model": {"provider": "openai", "model": "tiny", "baseUrl": "http://127.0.0.1:9/v1"},
     "POST /v1/model/trial": {"provider": "openai", "model": "tiny", "baseUrl": "http://127.0.0.1:9/v1"},
     "POST /v1/timeline": {"anchor": 1, "query": None},
@@ -428,6 +433,8 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     ]
     said = {"toId": other_entity, "label": word, "evidence": [observation.number]}
     entity_relation = (await _made(client, f"/v1/entities/{entity}/relations", headers, said))["relation"]["id"]
+    new_pin = {"question": f"Where is the {word}?", "must": [word], "projectId": canonical}
+    pin = (await _made(client, "/v1/pins", headers, new_pin))["pin"]
     suggestion, steward_job, steward_run = new_id(), new_id(), new_id()
     await make.run(project=theirs, model=f"{word}-1", input_tokens=90, cost_usd="0.5")
     budget = await client.put("/v1/budgets", json={"period": "month", "maxTokens": 100, "projectId": canonical}, headers=headers)
@@ -482,6 +489,7 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
         "key": key_id,
         "user": f"{word}-user",
         "personal": str(personal["id"]),
+        "pin": pin["id"],
     }
     ways: dict[Kind, list[Way]] = {kind: [Way(one)] for kind, one in own.items()}
     ways["project"] = [
@@ -498,6 +506,7 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     ways["team"].append(Way(str(team)))
     ways["turn"].append(Way(str(turn_number)))
     ways["personal"].append(Way(personal["name"]))
+    ways["pin"].append(Way(str(pin["number"])))
     ways["observation"] += [Way(str(observation.number)), Way(f"#{observation.number}")]
     return Things(key=key, project_id=project_id, own=own, ways=ways)
 

@@ -96,6 +96,8 @@ async def live(client: AsyncClient, db: Db, notifier: JobNotifier, person: Perso
     await client.post("/v1/hooks/claude-code", json=began, headers={**person.headers, "X-Cmserver-Project": project})
     memory = {"projectId": project, "title": f"The {WORD} by hand, and its `{WORD}_queue`", "metadata": {"by": WORD}}
     assert (await client.post("/v1/observations", json=memory, headers=person.headers)).status_code == 201
+    pin = {"projectId": project, "question": f"Where is the {WORD}?", "must": [WORD]}
+    assert (await client.post("/v1/pins", json=pin, headers=person.headers)).status_code == 201
     async with db.system() as conn:
         await conn.execute(
             """

@@ -27,6 +27,7 @@ STAYS = {
     "project_aliases": "the names of the project",
     "api_keys": "they are bound to the name",
     "budgets": "they are set for the name",
+    "pins": "they ask the other one until it is separated",
     "steward_modes": "it is set for the name",
     "audit_log": "history",
     "generation_spending": "history; a trigger moves what is spent by runs",
@@ -168,6 +169,10 @@ async def fill_others(db: Db, team_id: UUID, project: str, first: int, second: i
             ), budget AS (
                 INSERT INTO budgets (id, team_id, project_id, period, max_tokens)
                 SELECT gen_random_uuid(), team_id, id, 'day', 999999999 FROM p
+            ), pin AS (
+                INSERT INTO pins (id, team_id, project_id, number, question, must, must_not, lines, on_break, from_file, holds)
+                SELECT gen_random_uuid(), p.team_id, id, (SELECT count(*) FROM pins) + row_number() OVER (), 'Which?', '{a}', '{}',
+                       5, 'report', false, true FROM p
             ), mode AS (
                 INSERT INTO steward_modes (team_id, project_id, executors, changed_by)
                 SELECT team_id, id, '{derive}', 'alice' FROM p

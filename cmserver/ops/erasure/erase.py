@@ -25,6 +25,7 @@ from cmserver.models.calls import repository as calls
 from cmserver.observations import repository as observations
 from cmserver.observations.past import repository as past
 from cmserver.ops.erasure.wire import ErasureCounts
+from cmserver.pins import repository as pins
 from cmserver.recall.receipts import repository as receipts
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.turns import repository as turns
@@ -101,6 +102,7 @@ async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> Er
         sessions=await sessions.erase(conn, team_id, project_id),
         runs=await calls.erase_runs(conn, team_id, project_id),
     )
+    await pins.erase(conn, team_id, project_id)
     await overviews.erase(conn, team_id, project_id)
     await clones.erase(conn, team_id, project_id)
     await past.erase(conn, team_id, project_id)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from math import prod
+from operator import itemgetter
 from uuid import UUID
 
 from cmserver.base.sql import Conn
@@ -110,7 +111,13 @@ async def read_words(
         _sizes.keep(scope, first.documents)
         _turn_counts.keep(scope, first.turns)
     documents = first.documents or first.turns
-    statistics = ScopeStatistics(
+    return [sample.lexeme for sample in samples], describe_scope(samples, documents)
+
+
+def describe_scope(samples: Sequence[WordSample], documents: int) -> ScopeStatistics:
+    """What the scores of a query with these words are relative to, of which there is at least one."""
+    first = samples[0]
+    return ScopeStatistics(
         documents=documents,
         mean_words=max(first.words, 1.0),
         found_in=[(len(sample.found_in) + 0.5) / (sample.sampled + 1) * documents for sample in samples],
@@ -121,7 +128,31 @@ async def read_words(
         turn_count=first.turns,
         turn_words=max(first.turn_words, 1.0),
     )
-    return [sample.lexeme for sample in samples], statistics
+
+
+async def read_words_of_many(
+    conn: Conn, team_id: UUID, project_ids: Sequence[UUID], texts: Sequence[str]
+) -> list[tuple[list[str], ScopeStatistics]]:
+    """What `read_words` says of each text, by one statement."""
+    scope = (team_id, frozenset(project_ids))
+    words = await repository.words_of_many(
+        conn, team_id, project_ids, texts, MAX_WORDS, _sizes.find(scope), _turn_counts.find(scope)
+    )
+    by_text: list[list[tuple[int, WordSample]]] = [[] for _ in texts]
+    for word in words:
+        for text, place in zip(word.texts, word.places, strict=True):
+            by_text[text - 1].append((place, word))
+    described: list[tuple[list[str], ScopeStatistics]] = []
+    for placed in by_text:
+        samples = [word for _, word in sorted(placed, key=itemgetter(0))]
+        if samples:
+            first = samples[0]
+            _sizes.keep(scope, first.documents)
+            _turn_counts.keep(scope, first.turns)
+            described.append(([it.lexeme for it in samples], describe_scope(samples, first.documents or first.turns)))
+        else:
+            described.append(([], ScopeStatistics(documents=0, mean_words=1, found_in=[], leading=[])))
+    return described
 
 
 def select_leading(samples: Sequence[WordSample]) -> list[int]:

@@ -279,6 +279,34 @@ class NearText(msgspec.Struct, frozen=True, kw_only=True):
     cosine: float
 
 
+class SharedWord(WordSample, frozen=True, kw_only=True):
+    """A word of several queries; `texts` are which of them, from 1, and `places` its place in each."""
+
+    texts: list[int]
+    places: list[int]
+
+
+class WordsOfText(msgspec.Struct, frozen=True, kw_only=True):
+    """What an observation or a turn has of the words: their places among those asked for, from 1, and the BM25 of each without its
+    rarity.
+    """
+
+    id: UUID
+    created_at: datetime
+    places: list[int]
+    shares: list[float]
+
+
+class NeighbourRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation, and the two before and after it in its session, the nearest first; or a turn, with neither."""
+
+    id: UUID
+    created_at: datetime
+    is_secondary: bool
+    before: list[UUID]
+    after: list[UUID]
+
+
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """An observation or a turn. `alike` are the numbers of hits with the same text, which are not listed.
 

@@ -8,13 +8,13 @@ each call. PLANS says which, for the transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import LiteralString
 from uuid import UUID
 
 import msgspec
 
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, query
 from cmserver.base.text import quote_lexeme
 from cmserver.embeddings.model import QueryVector
 from cmserver.observations.model import MEMORY_CONDITIONS
@@ -23,11 +23,14 @@ from cmserver.recall.search.model import (
     Filters,
     MatchedWords,
     NearText,
+    NeighbourRow,
     RankedRow,
     Ranking,
     ScopeStatistics,
     SearchRequest,
+    SharedWord,
     WordSample,
+    WordsOfText,
 )
 
 OWNS: set[str] = set()
@@ -74,13 +77,11 @@ _IN_SCOPE: LiteralString = (
 # Beside each word stands in how many of the newest it is: the newest of each project and of the team's shared observations, each
 # from the end of an index, or turns where there are no observations. What is too large to be counted is estimated by how many of
 # the team's numbers its newest have.
-WORDS = Query(
-    WordSample,
-    f"""
-    WITH languages AS MATERIALIZED (
+_LANGUAGES_OF_SCOPE: LiteralString = """languages AS MATERIALIZED (
         SELECT DISTINCT search_language AS language FROM projects
          WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR id = ANY(%(project_ids)s::uuid[]))
-    ), said AS MATERIALIZED (
+    )"""
+_LEXEMES_OF_TEXT: LiteralString = """said AS MATERIALIZED (
         SELECT DISTINCT lower(word) AS word FROM regexp_split_to_table(left(%(text)s, %(language_chars)s), '[^[:alpha:]]+') AS word
          WHERE word <> ''
     ), stop_words AS MATERIALIZED (
@@ -102,7 +103,8 @@ WORDS = Query(
          WHERE u.positions IS NOT NULL
            AND NOT EXISTS (SELECT FROM left_out o WHERE o.language = l.language AND o.lexeme = u.lexeme)
          GROUP BY u.lexeme
-    ), newest AS MATERIALIZED (
+    )"""
+_SCOPE_OF_WORDS: LiteralString = f"""newest AS MATERIALIZED (
         SELECT * FROM ((SELECT o.content_search, o.content_words, o.number, o.created_at, o.id FROM observations_in_team o
                   WHERE %(project_ids)s::uuid[] IS NULL AND o.team_id = %(team_id)s
                   ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s)
@@ -164,7 +166,12 @@ WORDS = Query(
                                                                                WHERE t.project_id = one.project_id OFFSET 0) t
                                                           LIMIT %(max_count)s) t) END, 0) AS turns
           FROM counted
-    )
+    )"""
+
+WORDS = Query(
+    WordSample,
+    f"""
+    WITH {_LANGUAGES_OF_SCOPE}, {_LEXEMES_OF_TEXT}, {_SCOPE_OF_WORDS}
     SELECT l.lexeme,
            ARRAY(SELECT place FROM sampled
              WHERE content_search @@ ($$'$$ || replace(replace(l.lexeme, chr(92), repeat(chr(92), 2)), $$'$$, $$''$$)
@@ -715,3 +722,158 @@ def _filter_values(filters: Filters) -> dict[str, object]:
 
 def _listed(project_ids: Sequence[UUID] | None) -> list[UUID] | None:
     return None if project_ids is None else list(dict.fromkeys(project_ids))
+
+
+# Many searches of one scope: the words of all queries, what has any of them, and what stands beside what was found.
+WORDS_OF_MANY = Query(
+    SharedWord,
+    f"""
+    WITH {_LANGUAGES_OF_SCOPE}, asked AS MATERIALIZED (
+        SELECT q.text, l.lexeme, row_number() OVER (PARTITION BY q.text ORDER BY l.place, l.lexeme) AS place,
+               sum(CASE WHEN length(l.lexeme) = 2 AND is_unsegmented(l.lexeme) THEN 0.5 ELSE 1 END)
+                   OVER (PARTITION BY q.text ORDER BY l.place, l.lexeme) AS words
+          FROM unnest(%(texts)s::text[]) WITH ORDINALITY AS q (words, text)
+         CROSS JOIN LATERAL (WITH {_LEXEMES_OF_TEXT.replace("%(text)s", "q.words")} SELECT lexeme, place FROM lexemes) l
+    ), chosen AS MATERIALIZED (
+        SELECT lexeme, array_agg(text::int ORDER BY text) AS texts, array_agg(place::int ORDER BY text) AS places
+          FROM asked WHERE words <= %(limit)s GROUP BY lexeme
+    ), {_SCOPE_OF_WORDS}, found AS MATERIALIZED (
+        SELECT u.lexeme, array_agg(place ORDER BY place) AS found_in
+          FROM sampled CROSS JOIN LATERAL unnest(content_search) u WHERE u.lexeme IN (SELECT lexeme FROM chosen) GROUP BY u.lexeme
+    )
+    SELECT c.lexeme, coalesce(f.found_in, '{{}}') AS found_in, c.texts, c.places,
+           s.sampled, s.words, s.turn_words, s.documents, s.rows, s.projects, s.turns
+      FROM chosen c LEFT JOIN found f ON f.lexeme = c.lexeme CROSS JOIN scope s
+    """,
+    prepare=False,
+)
+
+_TERMS_OF_MANY: LiteralString = """terms AS MATERIALIZED (
+        SELECT lexeme, quoted::tsquery AS word, place::int AS place
+          FROM unnest(%(lexemes)s::text[], %(quoted)s::text[]) WITH ORDINALITY AS t (lexeme, quoted, place)
+    )"""
+_WORD_COLUMNS: LiteralString = "o.id, o.created_at, o.content_words, o.content_search"
+_HAS_ANY: LiteralString = "o.content_search @@ %(any)s::tsquery"
+_PARTS: LiteralString = f"""
+        SELECT o.id, o.created_at, t.place, {_BM25} AS share
+          FROM documents o
+         CROSS JOIN LATERAL unnest(o.content_search) u
+          JOIN terms t ON t.lexeme = u.lexeme
+         CROSS JOIN LATERAL {_RANKS} r"""
+_BY_TEXT: LiteralString = "SELECT id, created_at, array_agg(place) AS places, array_agg(share) AS shares"
+
+WORDS_OF_OBSERVATIONS = Query(
+    WordsOfText,
+    f"""
+    WITH {_TERMS_OF_MANY}, documents AS MATERIALIZED (
+        SELECT {_WORD_COLUMNS} FROM observations_in_team o WHERE %(whole)s AND o.project_id = ANY(%(project_ids)s::uuid[])
+         UNION ALL
+        SELECT {_WORD_COLUMNS} FROM observations_in_team o
+         WHERE NOT %(whole)s AND o.project_id = ANY(%(project_ids)s::uuid[]) AND {_HAS_ANY}
+         UNION ALL
+        SELECT {_WORD_COLUMNS} FROM observations_in_team o
+         WHERE o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND {_SEES_SHARED} AND ({_HAS_ANY}) IS TRUE
+    )
+    {_BY_TEXT} FROM ({_PARTS}) parts GROUP BY id, created_at
+    """,
+    prepare=False,
+)
+WORDS_OF_TURNS = Query(
+    WordsOfText,
+    f"""
+    WITH {_TERMS_OF_MANY}, documents AS MATERIALIZED (
+        SELECT {_WORD_COLUMNS} FROM {_TURNS} o WHERE %(whole)s AND o.project_id = ANY(%(project_ids)s::uuid[])
+         UNION ALL
+        SELECT {_WORD_COLUMNS} FROM {_TURNS} o WHERE NOT %(whole)s AND o.project_id = ANY(%(project_ids)s::uuid[]) AND {_HAS_ANY}
+    )
+    {_BY_TEXT}
+      FROM (SELECT *, row_number() OVER (PARTITION BY place ORDER BY created_at DESC, id DESC) AS age FROM ({_PARTS}) p) parts
+     WHERE age <= %(most)s GROUP BY id, created_at
+    """,
+    prepare=False,
+)
+
+_IN_SAME_PROJECTS_SESSION: LiteralString = """
+               SELECT n.id FROM observations_in_team n
+                WHERE n.project_id = o.project_id AND n.server_session_id = o.server_session_id
+                  AND (n.project_id = ANY(%(project_ids)s::uuid[]) OR n.scope = 'team')"""
+
+
+@query(f"""
+    SELECT o.id, o.created_at, o.kind = 'summary' AS is_secondary,
+           ARRAY({_IN_SAME_PROJECTS_SESSION}
+                  AND (n.created_at, n.id) < (o.created_at, o.id) ORDER BY n.created_at DESC, n.id DESC LIMIT 2) AS before,
+           ARRAY({_IN_SAME_PROJECTS_SESSION}
+                  AND (n.created_at, n.id) > (o.created_at, o.id) ORDER BY n.created_at, n.id LIMIT 2) AS after
+      FROM unnest(%(ids)s::uuid[]) AS f (id)
+     CROSS JOIN LATERAL (SELECT * FROM observations_in_team o WHERE o.id = f.id OFFSET 0) o
+""")
+async def beside(conn: Conn, project_ids: Sequence[UUID], ids: Collection[UUID]) -> list[NeighbourRow]: ...
+
+
+@query("""
+    SELECT j.id, j.created_at, '{}'::uuid[] AS before, '{}'::uuid[] AS after,
+           (j.reply IS NULL OR j.agent_id IS NOT NULL
+            OR EXISTS (SELECT FROM observations_in_team n
+                        WHERE n.project_id = j.project_id AND n.server_session_id = j.server_session_id
+                          AND n.turn_number = j.number AND n.kind <> 'summary')) AS is_secondary
+      FROM unnest(%(ids)s::uuid[]) AS f (id)
+     CROSS JOIN LATERAL (SELECT * FROM turns_in_team o WHERE o.id = f.id OFFSET 0) j
+""")
+async def found_turns(conn: Conn, ids: Collection[UUID]) -> list[NeighbourRow]: ...
+
+
+async def words_of_many(
+    conn: Conn,
+    team_id: UUID,
+    project_ids: Sequence[UUID],
+    texts: Sequence[str],
+    limit: int,
+    documents: int | None,
+    turns: int | None,
+) -> list[SharedWord]:
+    """The lexemes of the first `limit` words of each text, and how common each is; the rest as of one search."""
+    return await WORDS_OF_MANY.all(
+        conn,
+        known_languages=_KNOWN_LANGUAGES,
+        language_chars=_LANGUAGE_CHARS,
+        min_stop_words=_MIN_STOP_WORDS,
+        min_lead=_MIN_LEAD,
+        team_id=team_id,
+        project_ids=list(project_ids),
+        texts=list(texts),
+        limit=limit,
+        sample=SAMPLE,
+        max_count=MAX_COUNTED,
+        documents=documents,
+        turns=turns,
+    )
+
+
+async def read_texts(
+    conn: Conn,
+    project_ids: Sequence[UUID],
+    lexemes: Sequence[str],
+    leading: Sequence[str],
+    ranking: Ranking,
+    mean_words: float,
+    *,
+    whole: bool,
+    turns: bool,
+) -> list[WordsOfText]:
+    """What the observations of the projects, or their `turns`, have of the words. Without `whole` only what has a leading word; of
+    a word that many turns have, the newest that a search may score.
+    """
+    return await (WORDS_OF_TURNS if turns else WORDS_OF_OBSERVATIONS).all(
+        conn,
+        project_ids=list(project_ids),
+        lexemes=list(lexemes),
+        quoted=[quote_lexeme(lexeme) for lexeme in lexemes],
+        any=" | ".join(map(quote_lexeme, leading)),
+        weights=list(_EVEN_WEIGHTS if turns else WEIGHTS),
+        k1=ranking.k1,
+        b=ranking.b,
+        mean_words=mean_words,
+        whole=whole,
+        most=MAX_TURNS,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
@@ -33,6 +34,7 @@ from cmserver.recall.search.model import (
 )
 from cmserver.recall.search.score import Candidate, is_same_text, score_candidate, text_words
 from cmserver.recall.search.time_cues import add_time_bonus, find_time_cue
+from cmserver.recall.search.word_index import WordIndex, read_index
 from cmserver.sessions.turns import repository as turns
 from cmserver.sessions.turns.model import SessionTurn
 
@@ -47,6 +49,10 @@ MAX_EXACT, MAX_FILTERED = 20_000, 60_000
 team's index they would read more than they compare."""
 OVERSAMPLING = 4
 """By this factor more are looked at than are needed, because filters take some away."""
+MAX_FIRST_HITS = repository.FIRST_TIER - repository.PAGE_EXTRA
+"""A page of so many is of the first tier."""
+_SEARCHED_AT_ONCE = 1_000
+"""Queries whose documents are in memory at a time."""
 _MANY_LISTS = 245
 _PROBED_SHARE, _PROBED_SHARE_OF_MANY = 3, 5
 """One in this many of the index's lists is read, the nearest: `bin/bench search` finds nearly everything in them."""
@@ -130,6 +136,47 @@ async def find_best(
     return page.hits[0].observation if page.hits else None
 
 
+async def find_first_hits(
+    conn: Conn, principal: Principal, project_id: UUID, queries: Sequence[tuple[str, int]], ranking: Ranking
+) -> list[list[Hit]]:
+    """Of each query the first hits in the project, as many as stand beside it, at most MAX_FIRST_HITS.
+
+    They are those of `find_page` without a vector, by a few statements for all.
+
+    A query with marked words ("quoted", -excluded) is searched by itself.
+    """
+    hits: list[list[Hit]] = [[] for _ in queries]
+    parsed = [lexical.parse_query(query) for query, _ in queries]
+    for place, (_, quoted, excluded) in enumerate(parsed):
+        if quoted or excluded:
+            query, limit = queries[place]
+            request = SearchRequest(query=query, project_ids=[project_id], limit=limit)
+            hits[place] = (await find_page(conn, principal, request, ranking)).hits
+    plain = [place for place, (_, quoted, excluded) in enumerate(parsed) if not quoted and not excluded]
+    for start in range(0, len(plain), _SEARCHED_AT_ONCE):
+        places = plain[start : start + _SEARCHED_AT_ONCE]
+        words = await lexical.read_words_of_many(conn, principal.team_id, [project_id], [parsed[place][0] for place in places])
+        described = {place: it for place, it in zip(places, words, strict=True) if it[0]}
+        if not described:
+            continue
+        index = await read_index(conn, [project_id], described.values(), ranking)
+        searched_at = datetime.now(UTC)
+        searches: list[tuple[int, _Search, list[Candidate]]] = []
+        for place, (lexemes, statistics) in described.items():
+            await asyncio.sleep(0)  # others are answered meanwhile
+            query, limit = queries[place]
+            request = SearchRequest(query=query, project_ids=[project_id], limit=limit)
+            search = _Search(conn, principal.team_id, request, ranking, None, lexemes, searched_at, statistics, index=index)
+            searches.append((place, search, await search.order()))
+        first = [it for _, search, ordered in searches for it in ordered[: search.request.limit]]
+        texts = await _read_texts(conn, principal.team_id, first)
+        for place, search, ordered in searches:
+            await asyncio.sleep(0)
+            search.texts = texts
+            hits[place], _ = await search.read_page(ordered)
+    return hits
+
+
 async def find_nearest(
     conn: Conn, team_id: UUID, request: SearchRequest, vector: QueryVector, limit: int, documents: int, *, turns: bool = False
 ) -> list[NearText]:
@@ -177,6 +224,10 @@ class _Search(msgspec.Struct):
     """At least so many turns have a word of the query."""
     best_bm25: float = 0.0
     best_cosine: float = 0.0
+    index: WordIndex | None = None
+    """What it is read from, in place of a statement for each step."""
+    texts: dict[UUID, Observation | SessionTurn] = {}
+    """What was read before."""
 
     async def order(self) -> list[Candidate]:
         """The candidates, the best first, as far as the page may need."""
@@ -253,15 +304,16 @@ class _Search(msgspec.Struct):
         """The first `depth` observations, or turns, by words and by meaning; each has both values where they exist."""
         filters = self.request.filters.of(turns=turns)
         scope = (self.conn, self.team_id, msgspec.structs.replace(self.request, filters=filters))
+        source = self.index or repository
         near: list[NearText] = []
         if self.vector is not None and depth:
             documents = self.statistics.turn_count if turns else self.statistics.documents
             near = await find_nearest(*scope, self.vector, depth, documents, turns=turns)
         asked = (*scope, self.lexemes, self.statistics, self.ranking)
-        matched = await repository.matched(*asked, depth, turns=turns)
+        matched = await source.matched(*asked, depth, turns=turns)
         if self.statistics.together and not turns and matched.matching <= depth != 0:
             # The others follow, whatever the page: the order must not depend on it. Nor do the figures.
-            others = await repository.matched(*asked, depth - matched.matching, apart=True)
+            others = await source.matched(*asked, depth - matched.matching, apart=True)
             ids, matching = [*matched.ids, *others.ids], matched.matching + others.matching
             matched = msgspec.structs.replace(matched, ids=ids, matching=matching)
         words = Spread(mean=matched.mean, deviation=matched.deviation)
@@ -276,7 +328,7 @@ class _Search(msgspec.Struct):
         rows: list[RankedRow] = []
         if cosines or matched.ids:
             asked = (*scope, self.lexemes, self.statistics, self.ranking)
-            rows = await repository.ranked(*asked, matched.ids, list(cosines), self.vector if near else None, turns=turns)
+            rows = await source.ranked(*asked, matched.ids, list(cosines), self.vector if near else None, turns=turns)
         if self.request.after is None:
             sample = next((row for row in rows if row.id is None), RankedRow(id=None, bm25=0))
             meaning = Spread(mean=sample.mean, deviation=sample.deviation)
@@ -300,13 +352,18 @@ class _Search(msgspec.Struct):
         ]
 
     async def _read_texts(self, candidates: Sequence[Candidate]) -> dict[UUID, Observation | SessionTurn]:
-        texts: dict[UUID, Observation | SessionTurn] = {}
-        if ids := [candidate.id for candidate in candidates if not candidate.is_turn]:
-            rows = await observations.by_ids(self.conn, self.team_id, ids)
-            texts |= {observation.id: observation for observation in rows}
-        if ids := [candidate.id for candidate in candidates if candidate.is_turn]:
-            texts |= {turn.id: turn for turn in await turns.by_ids(self.conn, self.team_id, ids)}
-        return texts
+        missing = [candidate for candidate in candidates if candidate.id not in self.texts]
+        return {**self.texts, **await _read_texts(self.conn, self.team_id, missing)} if missing else self.texts
+
+
+async def _read_texts(conn: Conn, team_id: UUID, candidates: Sequence[Candidate]) -> dict[UUID, Observation | SessionTurn]:
+    texts: dict[UUID, Observation | SessionTurn] = {}
+    if ids := list({candidate.id for candidate in candidates if not candidate.is_turn}):
+        rows = await observations.by_ids(conn, team_id, ids)
+        texts |= {observation.id: observation for observation in rows}
+    if ids := list({candidate.id for candidate in candidates if candidate.is_turn}):
+        texts |= {turn.id: turn for turn in await turns.by_ids(conn, team_id, ids)}
+    return texts
 
 
 def _page_start(ordered: Sequence[Candidate], request: SearchRequest) -> int:

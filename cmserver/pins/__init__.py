@@ -1,0 +1,1 @@
+"""What a team's memory must answer, and whether it does."""
