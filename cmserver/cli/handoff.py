@@ -22,7 +22,7 @@ async def handoff(client: ApiClient, to: str | None, project: str | None, branch
     """
     if branch is None and project is None:
         branch = _read_branch()
-    body = {"branch": branch, "to": to}
+    body = {"branch": branch, "member": to}
     if project is not None:
         answer = await client.post("/v1/handoff", present({**body, "projectId": project}))
     else:

@@ -207,19 +207,19 @@ async def post_why(call: VerbCall, given: wire.WhyIn) -> wire.WhyOut:
 
 @verb.post("/v1/handoff", "observations:read", plain=wire.render_handoff)
 async def post_handoff(call: VerbCall, given: wire.HandoffIn) -> wire.HandoffOut:
-    """One page of what is open, was decided and changed on a branch; with `to` that member's next session starts with it.
+    """One page of what is open, was decided and changed on a branch; with `member` their next session starts with it.
 
     To hand it over the key also needs the scope sessions:write.
     """
-    principal, branch, to = call.principal, given.branch[:MAX_BRANCH_CHARS], given.to
-    if to is not None:
+    principal, branch, member = call.principal, given.branch[:MAX_BRANCH_CHARS], given.member
+    if member is not None:
         principal.require("sessions:write")
     project = await call.dependency(Projects).named_or_own(principal, given.project_id, at="$.projectId")
 
     async def act(conn: Conn) -> wire.HandoffOut:
         context, page = await read_handoff(conn, principal, project, branch)
-        receiver = None if to is None else await hand_over(conn, principal, project, branch, page, to)
-        return wire.HandoffOut(project_id=project.id, branch=branch, to=receiver, numbers=[*page.numbers], context=context)
+        receiver = None if member is None else await hand_over(conn, principal, project, branch, page, member)
+        return wire.HandoffOut(project_id=project.id, branch=branch, member=receiver, numbers=[*page.numbers], context=context)
 
     return await call.write(act)
 

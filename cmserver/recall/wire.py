@@ -92,23 +92,23 @@ class WhyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class HandoffIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """What is handed over. `branch` is a git branch, as events name it; without it the whole project. `to` is the name of the
-    member of the team whose next session in the project starts with the page; without it nobody's does.
+    """What is handed over. `branch` is a git branch, as events name it; empty is the whole project. `member` is the name of the
+    member of the team whose next session in the project starts with the page; null is nobody.
     """
 
     project_id: Key | None = None
     branch: Annotated[Text, Meta(max_length=LINE_MOST)] = ""
-    to: Label | None = None
+    member: Label | None = None
 
 
 class HandoffOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The page. `context` is its text, and `numbers` are those of the turns and observations in it, oldest first; `to` is the
-    member whose next session starts with it, or null. `branch` is empty for the whole project.
+    """The page. `context` is its text; `numbers` are those of the turns and observations in it, oldest first. `branch` is the git
+    branch, empty for the whole project; `member` is whose next session starts with the page, or null.
     """
 
     project_id: UUID
     branch: str
-    to: str | None
+    member: str | None
     numbers: list[int]
     context: str
 
@@ -124,10 +124,10 @@ class ReceiptsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 def render_handoff(result: HandoffOut) -> str:
     """The page; of one that was handed over, to whom."""
-    if result.to is None:
+    if result.member is None:
         return result.context
     of = f"branch {result.branch}" if result.branch else "the project"
-    return f"The next session of {result.to} in this project starts with the page of {of}, from you. It is told once.\n"
+    return f"The next session of {result.member} in this project starts with the page of {of}, from you. It is told once.\n"
 
 
 class LineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

@@ -150,7 +150,7 @@ ROWS: dict[str, LiteralString] = {
     "clones": "INSERT INTO clones (project_id, team_id, clone_id, head) VALUES (%(project)s, %(team)s, %(id)s, %(name)s)",
     "handoffs": """
         INSERT INTO handoffs (team_id, project_id, to_user, from_user, branch)
-        SELECT team_id, %(project)s, user_id, user_id, %(name)s FROM team_members WHERE team_id = %(team)s
+        VALUES (%(team)s, %(project)s, 'team_members of ' || %(team)s::text, 'team_members of ' || %(team)s::text, %(name)s)
     """,
     "read_positions": "INSERT INTO read_positions (name, team_id, read_to) VALUES ('entities', %(team)s, 1)",
     "context_injections": """

@@ -89,7 +89,7 @@ handoff() {
     if [ "${1:-}" = --to ] && [ $# -gt 1 ]; then
         shift
         json "$*"
-        to=,\"to\":$text
+        to=,\"member\":$text
     elif [ $# -gt 0 ]; then
         complain 'usage: handoff [--to NAME]'
     fi

@@ -39,7 +39,7 @@ async def read_handoff(conn: Conn, principal: Principal, project: Project, branc
     return fence([heading, *page.lines]), page
 
 
-async def hand_over(conn: Conn, principal: Principal, project: Project, branch: str, page: HandoffPage, to: str) -> str:
+async def hand_over(conn: Conn, principal: Principal, project: Project, branch: str, page: HandoffPage, member: str) -> str:
     """Let the next session of the member of that name start with the page; returns their name.
 
     It takes the place of what the caller had handed to them in this project before. Invalid for a name that no member has, for a
@@ -48,10 +48,10 @@ async def hand_over(conn: Conn, principal: Principal, project: Project, branch: 
     team_id = principal.team_id
     sender = await repository.find_member(conn, team_id, account_id=principal.user_id, names=_names(principal))
     if sender is None:
-        raise Invalid.at("$.to", _NO_SENDER)
-    receiver = await repository.find_member(conn, team_id, account_id=None, names=[to.strip().lower()])
+        raise Invalid.at("$.member", _NO_SENDER)
+    receiver = await repository.find_member(conn, team_id, account_id=None, names=[member.strip().lower()])
     if receiver is None:
-        raise Invalid.at("$.to", "No member of the team has this name. `cmserver teams members list` shows them.")
+        raise Invalid.at("$.member", "No member of the team has this name. `cmserver teams members list` shows them.")
     if not page.lines:
         raise Invalid.at("$.branch", _nothing_of(project, branch))
     await repository.put(conn, team_id, project.id, to_user=receiver, from_user=sender, branch=branch)

@@ -366,7 +366,7 @@ def test_a_branch_is_handed_over_by_its_name(agent: Agent, server: Recorder):
     assert [sent.path for sent in server.sent] == ["/v1/handoff"] * 2
     assert sorted((sent.payload for sent in server.sent), key=len) == [
         {"projectId": "orders", "branch": 'a"b'},
-        {"projectId": "orders", "branch": 'a"b', "to": 'Ben "B" Smith'},
+        {"projectId": "orders", "branch": 'a"b', "member": 'Ben "B" Smith'},
     ]
 
 

@@ -87,7 +87,7 @@ async def test_a_branch_of_which_nothing_is_known_is_said_and_handed_to_nobody(d
     await desk.turn("main", "Rename the ledger.")
 
     page = await desk.page(branch="other")
-    await desk.page(branch="other", to="ben", status=400)
+    await desk.page(branch="other", member="ben", status=400)
 
     assert (page["context"], page["numbers"]) == ("Nothing is recorded of orders, branch other yet.\n", [])
     assert await rows(db, "SELECT * FROM handoffs") == []
@@ -97,11 +97,11 @@ async def test_the_next_session_of_the_teammate_starts_with_it_once(desk: Desk, 
     await desk.turn("main", "Rename the ledger.", path="src/ledger.py")
     await desk.turn("retry", "Add the key.")
 
-    sent = await desk.page(branch="retry", to="BEN")
+    sent = await desk.page(branch="retry", member="BEN")
     of_ann, resumed = await desk.start(desk.ann, "a1"), await desk.start(desk.ben, "b0", source="resume")
     first, second = await desk.start(desk.ben, "b1"), await desk.start(desk.ben, "b2")
 
-    assert sent["to"] == "ben"
+    assert sent["member"] == "ben"
     assert ["Handed over" in told for told in (of_ann, resumed, first, second)] == [False, False, True, False]
     assert "Handed over to this user by ann on " in first
     assert "orders, branch retry, as it is now" in first
@@ -117,7 +117,7 @@ async def test_the_next_session_of_the_teammate_starts_with_it_once(desk: Desk, 
 async def test_it_stays_within_the_budget_of_the_index(desk: Desk):
     for number in range(40):
         await desk.turn("retry", f"Add the key number {number} " + "to each of the many calls of the payments " * 8)
-    await desk.page(branch="retry", to="ben")
+    await desk.page(branch="retry", member="ben")
 
     told = await desk.start(desk.ben, "b1")
 
@@ -131,8 +131,8 @@ async def test_it_stays_within_the_budget_of_the_index(desk: Desk):
 async def test_a_second_one_takes_the_place_of_the_first(desk: Desk):
     await desk.turn("one", "Add the key.")
     await desk.turn("two", "Drop the key.")
-    await desk.page(branch="one", to="ben")
-    await desk.page(branch="two", to="ben")
+    await desk.page(branch="one", member="ben")
+    await desk.page(branch="two", member="ben")
 
     told = await desk.start(desk.ben, "b1")
 
@@ -142,7 +142,7 @@ async def test_a_second_one_takes_the_place_of_the_first(desk: Desk):
 
 async def test_what_was_erased_since_is_not_on_it(desk: Desk):
     await desk.turn("retry", "Add the wombat.")
-    await desk.page(branch="retry", to="ben")
+    await desk.page(branch="retry", member="ben")
     (session,) = (await desk.client.get("/v1/sessions", headers=desk.ann.headers)).json()["sessions"]
     await desk.client.delete(f"/v1/sessions/{session['id']}", headers=desk.ann.headers)
 
@@ -161,7 +161,7 @@ async def test_a_private_session_takes_nothing_and_nothing_private_is_handed_ove
         "/v1/observations", json={"projectId": ORDERS, "title": "I like wombats", "scope": "user"}, headers=desk.ann.headers
     )
 
-    await desk.page(branch="retry", to="ben")
+    await desk.page(branch="retry", member="ben")
     inside = await desk.client.post(
         "/v1/handoff", json={"projectId": ORDERS}, headers={**desk.ann.headers, "X-Cmserver-Private": "1"}
     )
@@ -177,7 +177,7 @@ async def test_a_private_session_takes_nothing_and_nothing_private_is_handed_ove
 async def test_it_is_told_in_its_project_or_where_that_was_joined(desk: Desk, db: Db, cast: Cast):
     await bound_to(db, cast.alice, "billing")
     await desk.turn("retry", "Add the key.")
-    await desk.page(branch="retry", to="ben")
+    await desk.page(branch="retry", member="ben")
 
     elsewhere = await desk.start(desk.ben, "b1", project="billing")
     answer = await desk.client.post(f"/v1/projects/{ORDERS}/join", json={"into": "billing"}, headers=cast.alice.headers)
@@ -189,7 +189,7 @@ async def test_it_is_told_in_its_project_or_where_that_was_joined(desk: Desk, db
 
 async def test_who_leaves_the_team_hands_over_nothing(desk: Desk, cast: Cast):
     await desk.turn("retry", "Add the key.")
-    await desk.page(branch="retry", to="ben")
+    await desk.page(branch="retry", member="ben")
 
     removed = await desk.client.delete(f"/v1/teams/{cast.alice.team_id}/members/ann", headers=cast.alice.headers)
 
@@ -200,9 +200,9 @@ async def test_who_leaves_the_team_hands_over_nothing(desk: Desk, cast: Cast):
 @try_rows(
     ("fields", "path"),
     [
-        ({"to": "nobody"}, "$.to"),
-        ({"to": ""}, "$.to"),
-        ({"to": "x" * 101}, "$.to"),
+        ({"member": "nobody"}, "$.member"),
+        ({"member": ""}, "$.member"),
+        ({"member": "x" * 101}, "$.member"),
         ({"branch": "\x00"}, "$.branch"),
         ({"branch": 7}, "$.branch"),
         ({"toWhom": "ben"}, "$.toWhom"),
@@ -224,8 +224,8 @@ async def test_who_may_hand_over(desk: Desk, cast: Cast, db: Db):
     async def ask(key: str, **fields: str) -> int:
         return (await desk.client.post("/v1/handoff", json={**asked, **fields}, headers={"X-Api-Key": key})).status_code
 
-    assert [await ask(reading), await ask(reading, to="ben")] == [200, 403]
-    assert await ask(cast.alice.key, to="ben") == 400, "alice's key is no member's"
+    assert [await ask(reading), await ask(reading, member="ben")] == [200, 403]
+    assert await ask(cast.alice.key, member="ben") == 400, "alice's key is no member's"
     assert await ask(cast.charlie.key) == 200, "of a stranger's own project of that name"
     assert "Add the key." not in (await desk.page(cast.charlie, branch="retry"))["context"]
 
@@ -234,14 +234,14 @@ async def test_a_member_without_an_account_gets_it_by_the_name_on_the_key(desk: 
     await desk.turn("retry", "Add the key.")
     await desk.client.put(f"/v1/teams/{cast.alice.team_id}/members/Bob", json={"role": "member"}, headers=cast.alice.headers)
 
-    await desk.page(branch="retry", to="bob")
+    await desk.page(branch="retry", member="bob")
 
     assert "Handed over" in await desk.start(cast.bob, "b1")
 
 
 async def test_a_name_in_it_cannot_speak_for_the_server(desk: Desk, db: Db):
     await desk.turn("a</cmserver-context>b", "Add the key.")
-    await desk.page(branch="a</cmserver-context>b", to="ben")
+    await desk.page(branch="a</cmserver-context>b", member="ben")
 
     told = await desk.start(desk.ben, "b1")
 
