@@ -11,6 +11,7 @@ from cmserver.cli.context import context
 from cmserver.cli.corrections import close, edit, list_observations
 from cmserver.cli.doctor import doctor
 from cmserver.cli.embeddings import embeddings
+from cmserver.cli.handoff import handoff
 from cmserver.cli.history import history, merge, review, undo
 from cmserver.cli.jobs import jobs
 from cmserver.cli.licenses import licenses
@@ -85,6 +86,7 @@ _CLIENTS: list[click.Command] = [
     review,
     rules_group,
     context,
+    handoff,
     jobs,
     steward,
     reindex,

@@ -19,12 +19,15 @@ from cmserver.base.http import operation
 from cmserver.base.http.operation import get, post
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read, wants_text
 from cmserver.base.ids import epoch_ms
+from cmserver.base.sql import Conn
 from cmserver.observations.model import estimate_tokens
 from cmserver.observations.plain import fence, render_observations
 from cmserver.personal.plain import personal_line
 from cmserver.personal.wire import personal_out
 from cmserver.recall import wire
 from cmserver.recall.context import render_requested_context
+from cmserver.recall.handoff.hand_over import hand_over, read_handoff
+from cmserver.recall.handoff.model import MAX_BRANCH_CHARS
 from cmserver.recall.model import ContextBudget, Index
 from cmserver.recall.readers import read_readers
 from cmserver.recall.receipts import repository as receipts
@@ -202,6 +205,25 @@ async def post_why(call: VerbCall, given: wire.WhyIn) -> wire.WhyOut:
         return wire.why_out(project.id, await find_why(conn, call.principal, project.id, question))
 
 
+@verb.post("/v1/handoff", "observations:read", plain=wire.render_handoff)
+async def post_handoff(call: VerbCall, given: wire.HandoffIn) -> wire.HandoffOut:
+    """One page of what is open, was decided and changed on a branch; with `member` their next session starts with it.
+
+    To hand it over the key also needs the scope sessions:write.
+    """
+    principal, branch, member = call.principal, given.branch[:MAX_BRANCH_CHARS], given.member
+    if member is not None:
+        principal.require("sessions:write")
+    project = await call.dependency(Projects).named_or_own(principal, given.project_id, at="$.projectId")
+
+    async def act(conn: Conn) -> wire.HandoffOut:
+        context, page = await read_handoff(conn, principal, project, branch)
+        receiver = None if member is None else await hand_over(conn, principal, project, branch, page, member)
+        return wire.HandoffOut(project_id=project.id, branch=branch, member=receiver, numbers=[*page.numbers], context=context)
+
+    return await call.write(act)
+
+
 _TIMELINE_LINES = operation.TextAnswer(
     "text/plain", "A line for each, below its day and session, when only text/plain is accepted."
 )
@@ -214,4 +236,5 @@ routes = [
     post_context,
     post("/v1/timeline", post_timeline, "observations:read", (TimelineOut, _TIMELINE_LINES), body=TimelineIn),
     post_why,
+    post_handoff,
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
@@ -25,6 +25,9 @@ from cmserver.observations.plain import insert_lines
 from cmserver.observations.read import audit_read
 from cmserver.personal import repository as personal
 from cmserver.recall import repository
+from cmserver.recall.handoff.hand_over import take_handoffs
+from cmserver.recall.handoff.model import HandoffPage
+from cmserver.recall.handoff.page import PAGE_TOKENS
 from cmserver.recall.index.layout import MAX_CHARS, IndexFrame, render_empty_index, render_yours, section_of
 from cmserver.recall.index.selection import ComposedIndex, IndexInput, compose_index
 from cmserver.recall.model import (
@@ -66,8 +69,11 @@ async def build_context(
     conn: Conn, principal: Principal, project: Project, request: ContextRequest, budget: ContextBudget
 ) -> Context:
     """The index for the request, and its receipt. The text is empty when there is nothing to show."""
-    source = await _gather(conn, principal, project.id, request, budget)
+    handed = await _take_handed(conn, principal, project, request, budget)
+    source = await _gather(conn, principal, project.id, request, budget, handed.covered)
     running = await describe_running_turns(conn, principal.team_id, project.id, request.session_id, own=request.reason == "compact")
+    running = [*running, *handed.lines]
+    handed_chars = sum(map(len, handed.lines))
     yours = await _list_yours(conn, principal, request, budget)
     if source is None:
         return _add_yours(await _build_empty(conn, principal, project, request, budget, running), yours)
@@ -81,15 +87,25 @@ async def build_context(
         has_turns=bool(source.turns),
         has_history=bool(source.history),
     )
-    composed = compose_index(frame, budget, source, taken_chars=sum(map(len, yours)))
+    composed = compose_index(frame, budget, source, taken_chars=sum(map(len, yours)) + handed_chars)
     index = _index(composed, budget)
-    await audit_read(conn, principal, project.id, VIA if request.at else "context", index.lines)
+    told = [*index.lines, *(ToldNumber(number=number) for number in handed.numbers)]
+    await audit_read(conn, principal, project.id, VIA if request.at else "context", told)
     text = insert_lines(composed.text, running)
     context = Context(text=text, tokens=estimate_tokens(text), index=index)
     if context.text:
-        of_team = compose_index(frame, budget, source) if yours else composed
+        of_team = compose_index(frame, budget, source, taken_chars=handed_chars) if yours else composed
         await _write_receipt(conn, principal, project, request, _hide_yours(context, of_team, running, budget), text, cited)
     return _add_yours(context, yours)
+
+
+async def _take_handed(
+    conn: Conn, principal: Principal, project: Project, request: ContextRequest, budget: ContextBudget
+) -> HandoffPage:
+    """What was handed over to the caller, for a session that begins: at most half of the tokens, and once."""
+    if request.is_preview or request.session_id is None or request.reason not in {"startup", "clear", "fork"}:
+        return HandoffPage()
+    return await take_handoffs(conn, principal, project, tokens=min(PAGE_TOKENS, budget.tokens // 2))
 
 
 async def _list_yours(conn: Conn, principal: Principal, request: ContextRequest, budget: ContextBudget) -> list[str]:
@@ -193,9 +209,14 @@ def _name_others(principal: Principal, rows: Iterable[T]) -> list[T]:
 
 
 async def _gather(
-    conn: Conn, principal: Principal, project_id: UUID, request: ContextRequest, budget: ContextBudget
+    conn: Conn,
+    principal: Principal,
+    project_id: UUID,
+    request: ContextRequest,
+    budget: ContextBudget,
+    told: Collection[int] = (),
 ) -> IndexInput | None:
-    """The observations and summaries to select the index from; None when nothing is known at all."""
+    """The observations and summaries to select the index from; None when nothing is known at all. What is `told` has its line."""
     team_id = principal.team_id
     files, session_id, reason = request.changed_files[:_FILES], request.session_id, request.reason
     code, places = await read_marks(conn, team_id, project_id, request.clone_id, request.head)
@@ -211,12 +232,12 @@ async def _gather(
     names = [path.rstrip("/").rpartition("/")[2] for path in files]
     touching = await repository.touching(conn, team_id, project_id, names, _TOUCHING) if names else []
     own: list[IndexRow] = []
-    shown_numbers: set[int] = set()
+    shown_numbers = set(told)
     since: datetime | None = None
     if session_id is not None and reason == "compact":
         own = await repository.of_session(conn, team_id, project_id, session_id, with_files=with_files, limit=_OWN)
     elif session_id is not None and reason in {"resume", "asked"}:
-        shown_numbers = await receipts.shown_numbers(conn, team_id, session_id)
+        shown_numbers |= await receipts.shown_numbers(conn, team_id, session_id)
         since = await receipts.last_index_at(conn, team_id, session_id) if reason == "resume" else None
     rows = list({row.number: row for row in [*newest, *shared, *summaries, *touching, *own]}.values())
     rows = _name_others(principal, rows)

@@ -72,6 +72,10 @@ SHARED = _newest_of(f"scope = 'team' AND project_id <> %(project_id)s AND {_LIVE
 """What other projects share with the whole team."""
 SUMMARIES = _newest_of(f"project_id = %(project_id)s AND kind = 'summary' AND {_LIVE_NEWS}")
 OF_SESSION = _newest_of(f"project_id = %(project_id)s AND server_session_id = %(session_id)s AND {_LIVE_NEWS}")
+OF_TURNS = _newest_of(
+    "project_id = %(project_id)s AND server_session_id = ANY(%(session_ids)s::uuid[])"
+    f" AND turn_number = ANY(%(turn_numbers)s::bigint[]) AND {_LIVE_NEWS}"
+)
 
 # The search index knows files by their names, too. A name finds more than that file: whoever asks looks at the paths
 # themselves. The words of a path would find less, but `src` is in every other row, and to intersect them takes longer. Through the
@@ -238,6 +242,28 @@ async def of_session(
 ) -> list[IndexRow]:
     return await OF_SESSION.all(
         conn, team_id=team_id, project_id=project_id, session_id=session_id, with_files=with_files, limit=limit
+    )
+
+
+async def of_turns(
+    conn: Conn,
+    team_id: UUID,
+    project_id: UUID,
+    session_ids: Collection[UUID],
+    turn_numbers: Sequence[int],
+    *,
+    with_files: bool,
+    limit: int,
+) -> list[IndexRow]:
+    """What was drawn of these turns of these sessions."""
+    return await OF_TURNS.all(
+        conn,
+        team_id=team_id,
+        project_id=project_id,
+        session_ids=list(session_ids),
+        turn_numbers=list(turn_numbers),
+        with_files=with_files,
+        limit=limit,
     )
 
 

@@ -12,7 +12,7 @@ from cmserver.base.errors import Invalid
 from cmserver.base.ids import epoch_ms
 from cmserver.base.paging import Limit
 from cmserver.base.structs import reshape
-from cmserver.base.text import Key, Text, matching
+from cmserver.base.text import LINE_MOST, Key, Label, Text, matching
 from cmserver.observations.wire import type_shown
 from cmserver.recall.index.layout import render_title
 from cmserver.recall.model import Index, IndexLine, OmissionReason, Receipt, SessionStart
@@ -91,6 +91,28 @@ class WhyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     history: int | None
 
 
+class HandoffIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """What is handed over. `branch` is a git branch, as events name it; empty is the whole project. `member` is the name of the
+    member of the team whose next session in the project starts with the page; null is nobody.
+    """
+
+    project_id: Key | None = None
+    branch: Annotated[Text, Meta(max_length=LINE_MOST)] = ""
+    member: Label | None = None
+
+
+class HandoffOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The page. `context` is its text; `numbers` are those of the turns and observations in it, oldest first. `branch` is the git
+    branch, empty for the whole project; `member` is whose next session starts with the page, or null.
+    """
+
+    project_id: UUID
+    branch: str
+    member: str | None
+    numbers: list[int]
+    context: str
+
+
 class ReceiptsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """With `explain` each receipt has its `details`: the relevance score of each line with its parts, and what was left out."""
 
@@ -98,6 +120,14 @@ class ReceiptsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     explain: bool = False
     limit: Limit = 50
     cursor: str | None = None
+
+
+def render_handoff(result: HandoffOut) -> str:
+    """The page; of one that was handed over, to whom."""
+    if result.member is None:
+        return result.context
+    of = f"branch {result.branch}" if result.branch else "the project"
+    return f"The next session of {result.member} in this project starts with the page of {of}, from you. It is told once.\n"
 
 
 class LineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 # shellcheck shell=sh
-# Reads what is remembered, for agents without MCP, and makes a session private: part of `hook`, which reads this file for `recall` and
-# `private`.
+# Reads what is remembered, for agents without MCP, makes a session private, and hands a branch over: part of `hook`, which reads this
+# file for `recall`, `private` and `handoff`.
 
 complain() {
     printf 'cmserver: %s\n' "$1" >&2
@@ -79,4 +79,26 @@ recall() {
         [ -n "$n" ] || complain "$usage"
         get GET "/v1/$path$n" || exit 1
     done
+}
+
+# Where the agent works, on the branch that is checked out there.
+handoff() {
+    headers='' head="Accept: text/plain$nl"
+    [ -n "$url" ] || complain "no server is configured. Run: cmserver connect $agent."
+    to=''
+    if [ "${1:-}" = --to ] && [ $# -gt 1 ]; then
+        shift
+        json "$*"
+        to=,\"member\":$text
+    elif [ $# -gt 0 ]; then
+        complain 'usage: handoff [--to NAME]'
+    fi
+    find_start
+    find_project 2>/dev/null
+    [ -z "$misread" ] || complain "$misread."
+    json "$branch"
+    to=",\"branch\":$text$to"
+    find_called
+    json "$called"
+    printf '{"projectId":%s%s}' "$text" "$to" | get POST /v1/handoff - || exit 1
 }

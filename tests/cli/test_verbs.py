@@ -85,6 +85,7 @@ GIVEN: dict[str, Mapping[str, object]] = {
         "commit": "4c1e2f3",
         "written_at_epoch": 1_700_000_000_000,
     },
+    "POST /v1/handoff": {"project_id": PROJECT, "branch": "main"},
     "GET /v1/jobs": {"project": PROJECT, "status": "failed", "source_type": "agent_event", "job_type": "observe"},
     "GET /v1/teams/{team}/jobs": {"team": "<team>", "include": "payload"},
     "GET /v1/projects/{project:path}/jobs": {"project": PROJECT, "since": "2026-11-22"},

@@ -153,6 +153,10 @@ ROWS: dict[str, LiteralString] = {
         INSERT INTO project_joined_rows (project_id, row_id, team_id) VALUES (%(project)s, %(id)s, %(team)s)
     """,
     "clones": "INSERT INTO clones (project_id, team_id, clone_id, head) VALUES (%(project)s, %(team)s, %(id)s, %(name)s)",
+    "handoffs": """
+        INSERT INTO handoffs (team_id, project_id, to_user, from_user, branch)
+        VALUES (%(team)s, %(project)s, 'team_members of ' || %(team)s::text, 'team_members of ' || %(team)s::text, %(name)s)
+    """,
     "read_positions": "INSERT INTO read_positions (name, team_id, read_to) VALUES ('entities', %(team)s, 1)",
     "context_injections": """
         INSERT INTO context_injections (id, team_id, project_id, server_session_id, reason, numbers, summary_numbers, left_out,

@@ -83,6 +83,7 @@ GRANTS = {
     "generation_lanes": ALL,
     "generation_runs": READ | {"DELETE"},
     "generation_spending": READ,
+    "handoffs": ALL,
     "memory_telemetry": ADD | {"DELETE"},
     "observation_counters": CHANGE,
     "observation_derivations": ALL,

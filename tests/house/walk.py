@@ -117,6 +117,7 @@ WHAT: dict[str, Kind] = {
 """What a parameter or a field of that name names; `{id}` goes by the path before it."""
 
 NAMES_NOTHING: dict[str, str] = {
+    "member": "the name of a member, looked up in the caller's team only",
     "cloneId": "the hook client's own id of a clone, looked up in the caller's project only",
     "invitation": "the id of an invitation, which only its own team can withdraw; tests/doors/web tries it",
     "externalSessionId": "the agent's own id, looked up in the caller's project only",

@@ -109,6 +109,12 @@ async def live(client: AsyncClient, db: Db, notifier: JobNotifier, person: Perso
             ), run AS (
                 INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt, output_snapshot, status, completed_at)
                 SELECT gen_random_uuid(), team_id, project_id, id, job_type, 1, payload, 'skipped', now() FROM job RETURNING *
+            ), member AS (
+                INSERT INTO team_members (team_id, user_id, role)
+                SELECT team_id, project_id, 'member' FROM job RETURNING *
+            ), handoff AS (
+                INSERT INTO handoffs (team_id, project_id, to_user, from_user, branch)
+                SELECT j.team_id, j.project_id, m.user_id, m.user_id, %(word)s FROM job j, member m
             )
             INSERT INTO observation_derivations (id, team_id, project_id, fingerprint, source_observation_ids, derivation_type,
                                                  confidence, novelty, status, payload)

@@ -35,6 +35,7 @@ STAYS = {
     "entities": "they wait until it is separated; the other one has copies",
     "observation_embeddings": "those of entities, which wait, too",
     "entity_relations": "they wait until it is separated; the other one has copies",
+    "handoffs": "they are told in the other one, too",
     "clones": "what became of their files is known anew from their next start on",
     "project_overviews": "the page is emptied, and made anew",
     "project_joined_rows": "the list of what is to go back",
@@ -185,6 +186,11 @@ async def fill_others(db: Db, team_id: UUID, project: str, first: int, second: i
                 ON CONFLICT (project_id) DO UPDATE SET body = excluded.body, numbers = excluded.numbers, made_at = now()
             ), lane AS (
                 INSERT INTO generation_lanes (lane, team_id, project_id) SELECT id, team_id, id FROM p
+            ), member AS (
+                INSERT INTO team_members (team_id, user_id, role) SELECT team_id, canonical_id, 'member' FROM p RETURNING *
+            ), handoff AS (
+                INSERT INTO handoffs (team_id, project_id, to_user, from_user, branch)
+                SELECT p.team_id, p.id, m.user_id, m.user_id, 'main' FROM p, member m
             ), clone AS (
                 INSERT INTO clones (project_id, team_id, clone_id, head) SELECT id, team_id, gen_random_uuid(), 'a' FROM p
             ), job AS (

@@ -4,6 +4,7 @@
 #   hook EVENT                      the payload on stdin; answers the agent's hook output, and always exits 0
 #   hook recall NUMBER...           observations in full
 #   hook recall search WORDS...     what is known about them
+#   hook handoff [--to NAME]        what this branch is at, on one page; or a teammate's next session starts with it
 #   hook private [--undo]           makes the newest session of this folder its person's alone
 #   hook project [VARIABLE]         what the project of this folder is called, or of the folder in that variable
 #   hook headers                    the headers of an agent's own calls to the MCP server, as JSON
@@ -667,7 +668,7 @@ hook() {
 
 printed='' current='' settled='' status='' head='' delivery='' forking=''
 case ${1:-} in
-    recall | private) ;;
+    recall | private | handoff) ;;
     *)
         exec 2>/dev/null
         trap '[ -n "$forking" ] || finish' EXIT
@@ -687,7 +688,7 @@ case $agent in
     *[!A-Za-z0-9._-]*) url='' ;;
 esac
 case ${1:-} in
-    recall | private)
+    recall | private | handoff)
         . ./project.sh
         . ./recall.sh
         "$@"

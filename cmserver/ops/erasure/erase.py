@@ -26,6 +26,7 @@ from cmserver.observations import repository as observations
 from cmserver.observations.past import repository as past
 from cmserver.ops.erasure.wire import ErasureCounts
 from cmserver.pins import repository as pins
+from cmserver.recall.handoff import repository as handoffs
 from cmserver.recall.receipts import repository as receipts
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.turns import repository as turns
@@ -105,6 +106,7 @@ async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> Er
     await pins.erase(conn, team_id, project_id)
     await overviews.erase(conn, team_id, project_id)
     await clones.erase(conn, team_id, project_id)
+    await handoffs.erase(conn, team_id, project_id)
     await past.erase(conn, team_id, project_id)
     await intake.erase_lanes(conn, team_id, project_id)
     await memories.erase(conn, team_id, project_id)

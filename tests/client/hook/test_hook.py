@@ -353,6 +353,32 @@ def test_what_is_known_is_searched_by_words(agent: Agent, server: Recorder):
     assert server.sent[0].payload == {"query": 'the "cart" back\\slash', "projectId": "orders"}
 
 
+def test_a_branch_is_handed_over_by_its_name(agent: Agent, server: Recorder):
+    server.reply = lambda _: Reply(body=b"The page.")
+    (agent.work / ".git").mkdir()
+    (agent.work / ".git" / "HEAD").write_text('ref: refs/heads/a"b\n')
+    (agent.work / ".cmserver.toml").write_text('project = "orders"\n')
+
+    shown, handed = agent.start("handoff"), agent.start("handoff", "--to", 'Ben "B"', "Smith")
+    said = [process.communicate() for process in (shown, handed)]
+
+    assert said == [(b"The page.\n", b"")] * 2
+    assert [sent.path for sent in server.sent] == ["/v1/handoff"] * 2
+    assert sorted((sent.payload for sent in server.sent), key=len) == [
+        {"projectId": "orders", "branch": 'a"b'},
+        {"projectId": "orders", "branch": 'a"b', "member": 'Ben "B" Smith'},
+    ]
+
+
+@pytest.mark.parametrize("words", [["--to"], ["ben"], ["--help"]], ids=" ".join)
+def test_how_a_branch_is_handed_over_is_said(agent: Agent, server: Recorder, words: list[str]):
+    process = agent.start("handoff", *words)
+    _, why = process.communicate()
+
+    assert (process.returncode, why) == (1, b"cmserver: usage: handoff [--to NAME]\n")
+    assert server.sent == []
+
+
 @pytest.mark.parametrize("words", [["recall"], ["recall", "x"], ["recall", "m"], ["recall", "m1/undo"], ["recall", "../keys"]])
 def test_what_cannot_be_recalled_is_said(agent: Agent, server: Recorder, words: list[str]):
     process = agent.start(*words)
