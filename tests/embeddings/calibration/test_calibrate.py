@@ -118,8 +118,6 @@ async def test_it_is_kept_for_the_team_and_measured_again_in_its_place(calibrate
     assert (first.titles, again.titles) == (MIN_TITLES, 2 * MIN_TITLES)
     assert await find(calibrated, cast, model) == again
     assert await find(calibrated, cast, model, "charlie") is None
-    audited = calibrated.room.ask("SELECT actor_id FROM audit_log WHERE action = 'embeddings.calibrated'")
-    assert audited == [{"actor_id": "calibration"}]
 
 
 async def test_too_few_documents_are_not_measured(calibrated: Calibrated, cast: Cast):
@@ -150,6 +148,8 @@ async def test_a_worker_measures_each_team_once_when_it_has_enough(calibrated: C
     assert first is not None
     assert await find(calibrated, cast, model) == first
     assert await find(calibrated, cast, model, "charlie") is None
+    audited = calibrated.room.ask("SELECT actor_id FROM audit_log WHERE action = 'embeddings.calibrated'")
+    assert audited == [{"actor_id": "calibration"}]
     assert embedder.closed
 
 
