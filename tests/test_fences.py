@@ -92,6 +92,7 @@ ROUTED: dict[str, list[Answer]] = {
     "POST /v1/context": [
         lambda c, w, p: _field(c, w, "POST", "/v1/context", json={"query": "wombat", "projectId": p, "limit": 50})
     ],
+    "POST /v1/handoff": [lambda c, w, p: _field(c, w, "POST", "/v1/handoff", json={"projectId": p})],
     "POST /v1/search": [
         lambda c, w, p: _text(c, w, "POST", "/v1/search", json={"query": "wombat", "projectId": p, "limit": 100}),
         lambda c, w, p: _text(
