@@ -87,6 +87,14 @@ async def _own_line(world: World) -> Callable[[], Awaitable[object]]:
     return lambda: world.act("DELETE", f"sessions/{turn.server_session_id}")
 
 
+async def _summary_with_a_number(world: World) -> Callable[[], Awaitable[object]]:
+    summary = {"request": f"Feed the {WORD} of issue #77", "learned": "It is #333", "completed": f"The {WORD} is fed"}
+    project = world.cast.alice.project
+    gone = await world.make.observation(project=project, kind="summary", type="discovery", title="Told", summary=summary)
+    await world.tell()
+    return lambda: world.act("DELETE", f"observations/{gone.number}")
+
+
 async def _opening(world: World) -> Callable[[], Awaitable[object]]:
     gone = await world.make.observation(project=world.cast.alice.project, title="Short")
     # No line tells it.
@@ -192,6 +200,7 @@ async def world(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db) -> Wo
 
 WAYS: list[Way] = [
     _own_line,
+    _summary_with_a_number,
     _opening,
     _opening_of_before,
     _name_in_an_opening,

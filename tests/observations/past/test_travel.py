@@ -241,6 +241,17 @@ async def test_psql_reads_observations_of_a_time_behind_row_level_security(
         ('#5 turn #5 to #9: "words" ~3\n  before: #4 "old"\n#10 x', [7], "(erased)\n#10 x"),
         ("#1 decision A\n  - a fact\n#2 change B", [1], "(erased)\n#2 change B"),
         ("\nNewest summary, #3 of 2026-11-01\nLearned: much\n\nOne is read whole", [3], "\n(erased)\n\nOne is read whole"),
+        (
+            "\nNewest summary, #3 of 2026-11-01\nRequest: mend #77\n#8 is\nLearned: much\n\n#8 x",
+            [3],
+            "\n(erased)\n\n#8 x",
+        ),
+        (
+            "#1 change A\n\nNewest summary, #3 of 2026-11-01\nLearned: much\n</m>",
+            [1],
+            "(erased)\n\nNewest summary, #3 of 2026-11-01\nLearned: much\n</m>",
+        ),
+        ("#1 decision A\n  - as #77 says\nand of #78\n#2 change B", [1], "(erased)\n#2 change B"),
         ('#1 decision A then "no" (#4) ~3', [4], "(erased)"),
         (
             "<m>\nMemory of x:\nIt is about walruses.\nA line is #number, type\n#1 a",
