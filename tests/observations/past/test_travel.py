@@ -336,3 +336,45 @@ async def test_what_is_a_persons_alone_is_told_of_no_other_time_and_stands_in_no
                 for field in ("asOf", "knownAt"):
                     assert WORD not in (await ask(client, person, door, **{field: moment})).text.replace(f'"{WORD}"', ""), door
     assert WORD not in str(kept["text"])
+
+
+@pytest.mark.parametrize("way", ["taken", "taken with what was merged into it", "given and undone"])
+async def test_what_somebody_took_for_themselves_is_told_of_no_other_time(
+    client: httpx.AsyncClient, cast: Cast, make: Make, outbox: Outbox, db: Db, way: str
+):
+    ann, ben = await make_two(db, cast.alice.team_id)
+    stays = await make.observation(project=cast.alice.project, title="It stays", type="decision", importance=0.9)
+    own: Json = {"type": "decision", "narrative": f"Never feed the {WORD}."}
+    is_given = way == "given and undone"
+    await act(client, ann, "POST", "observations", {**own, "scope": "user"} if is_given else {**own, "projectId": PROJECT})
+    number = stays.number + 1
+    if is_given:
+        await act(client, ann, "POST", "personal-observations/m1/move", {"projectId": PROJECT})
+    await act(client, ann, "POST", "observations", {"projectId": PROJECT, "title": "It has a name"})
+    await tell(client, ann)
+    moment = await clock(outbox)
+    if way == "taken with what was merged into it":
+        await act(client, ann, "POST", f"observations/{number + 1}/merge", {"sources": [number], "strategy": "latest_wins"})
+        number += 1
+    assert WORD in (await ask(client, ben, "list", knownAt=moment)).text
+    receipts_then = await outbox.rows("SELECT created_at, text FROM context_injections")
+    assert WORD in str(receipts_then)
+
+    path = "personal-observations/m1/undo" if is_given else f"observations/{number}/personal"
+    await act(client, ann, "POST", path)
+
+    for time in (moment, *(kept["created_at"].isoformat() for kept in receipts_then)):  # pyright: ignore[reportAttributeAccessIssue]
+        for door in ("list", "context", "search", "timeline"):
+            for field in ("asOf", "knownAt"):
+                assert WORD not in (await ask(client, ben, door, **{field: time})).text.replace(f'"{WORD}"', ""), (door, field)
+    assert WORD not in str(await outbox.rows("SELECT text FROM context_injections"))
+    if not is_given:
+        await act(client, ann, "POST", "personal-observations/m1/undo")
+        assert WORD in (await ask(client, ben, "list", knownAt=moment)).text
+
+
+async def tell(client: httpx.AsyncClient, person: Person) -> None:
+    """A session of the person starts, which writes a receipt."""
+    sent = {"hook_event_name": "SessionStart", "session_id": "told", "source": "startup"}
+    headers = {**person.headers, "X-Cmserver-Project": PROJECT}
+    (await client.post("/v1/hooks/claude-code", json=sent, headers=headers)).raise_for_status()
