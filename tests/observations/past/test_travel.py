@@ -12,7 +12,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.recall.model import NewReceipt
 from cmserver.recall.receipts import repository as receipts
-from tests.conftest import Cast, Person
+from tests.conftest import Cast, Person, bound_to
 from tests.generation.test_ledger import TO_2000, TO_5000, Ledger
 from tests.generation.tools import Outbox
 from tests.make import Make
@@ -363,7 +363,7 @@ async def test_what_somebody_took_for_themselves_is_told_of_no_other_time(
     path = "personal-observations/m1/undo" if is_given else f"observations/{number}/personal"
     await act(client, ann, "POST", path)
 
-    for time in (moment, *(kept["created_at"].isoformat() for kept in receipts_then)):  # pyright: ignore[reportAttributeAccessIssue]
+    for time in (moment, *(str(kept["created_at"]) for kept in receipts_then)):
         for door in ("list", "context", "search", "timeline"):
             for field in ("asOf", "knownAt"):
                 assert WORD not in (await ask(client, ben, door, **{field: time})).text.replace(f'"{WORD}"', ""), (door, field)
@@ -373,8 +373,53 @@ async def test_what_somebody_took_for_themselves_is_told_of_no_other_time(
         assert WORD in (await ask(client, ben, "list", knownAt=moment)).text
 
 
-async def tell(client: httpx.AsyncClient, person: Person) -> None:
-    """A session of the person starts, which writes a receipt."""
-    sent = {"hook_event_name": "SessionStart", "session_id": "told", "source": "startup"}
-    headers = {**person.headers, "X-Cmserver-Project": PROJECT}
+async def say(client: httpx.AsyncClient, person: Person, name: str, project: str, **fields: object) -> None:
+    """A hook of the person's agent."""
+    headers = {**person.headers, "X-Cmserver-Project": project}
+    sent = {"hook_event_name": name, "cwd": "/w", **fields}
     (await client.post("/v1/hooks/claude-code", json=sent, headers=headers)).raise_for_status()
+
+
+async def tell(client: httpx.AsyncClient, person: Person, project: str = PROJECT) -> None:
+    """A session of the person starts, which writes a receipt."""
+    await say(client, person, "SessionStart", project, session_id="told", source="startup")
+
+
+@pytest.mark.parametrize("way", ["not shared any more", "isolated", "moved", "moved while it ran"])
+async def test_a_receipt_says_what_its_reader_may_read_today(
+    client: httpx.AsyncClient, cast: Cast, make: Make, outbox: Outbox, db: Db, way: str
+):
+    alice, there = cast.alice, "github.com/acme/zoo"
+    await act(client, alice, "POST", "projects", {"canonicalId": there})
+    await act(client, alice, "POST", "observations", {"projectId": there, "title": "There"})
+    project = PROJECT if way.startswith("moved") else there
+    shared = await make.observation(project=alice.project, title=f"A {WORD}", scope="team", type="decision", importance=0.9)
+    await make.turn(project=alice.project, prompt=f"Feed the {WORD if way == 'moved' else 'cat'}.", reply="Done.", session="m")
+    if way.startswith("moved"):
+        await act(client, alice, "DELETE", f"observations/{shared.number}")
+    if way == "moved while it ran":
+        await say(client, alice, "UserPromptSubmit", PROJECT, session_id="m", prompt="Go on with it.")
+        edited = {"file_path": f"/w/{WORD}.py", "old_string": "a", "new_string": "b"}
+        await say(client, alice, "PostToolUse", PROJECT, session_id="m", tool_name="Edit", tool_input=edited, tool_response={})
+    await tell(client, alice, project)
+    (kept,) = await outbox.rows("SELECT created_at, text FROM context_injections ORDER BY created_at DESC, id DESC LIMIT 1")
+    asked = {"project": project, "knownAt": str(kept["created_at"])}
+    bound = await bound_to(db, alice, project, scopes=["memories:read"])
+    for person in (alice, bound):
+        then = (await client.get("/v1/context", params=asked, headers=person.headers)).json()
+        assert (then["context"], then["isReceipt"]) == (kept["text"], True)
+    assert WORD in str(kept["text"])
+
+    if way == "isolated":
+        await act(client, alice, "PATCH", f"projects/{there}", {"isolated": True})
+    elif way == "not shared any more":
+        await act(client, alice, "PATCH", f"observations/{shared.number}", {"scope": "project"})
+    else:
+        for session in await outbox.rows("SELECT id FROM server_sessions WHERE 'm' IN (external_session_id, content_session_id)"):
+            await act(client, alice, "POST", f"sessions/{session['id']}/move", {"into": there})
+
+    for person in (alice, bound):
+        then = (await client.get("/v1/context", params=asked, headers=person.headers)).json()
+        assert then["isReceipt"]
+        assert WORD not in then["context"]
+        assert "Memory of" in then["context"]
