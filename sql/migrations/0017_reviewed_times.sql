@@ -1,7 +1,7 @@
 -- What was taken away is told of no other time: not by the text of a receipt, and not by what was known then
 --
 -- The text of a receipt is cut whatever numbers the words in it have. What somebody took from the team for themselves is marked, so that
--- the past does not tell it either.
+-- the past does not tell it either. When a row was written here is a column: the id of what was imported says when it was said.
 --
 -- How long: milliseconds; no row is read.
 
@@ -56,6 +56,17 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION cut_receipts IS 'Leaves out of the texts of these receipts what they say of these numbers, and what has none.';
 
+-- ---- When a row was written
+--
+-- Those of before go by their ids: nothing of them is written anew.
+
+ALTER TABLE observations ADD COLUMN recorded_at timestamptz;
+ALTER TABLE observations ALTER COLUMN recorded_at SET DEFAULT now();
+COMMENT ON COLUMN observations.recorded_at IS 'When the team got the row. NULL for what is older than this column: its id says it.';
+ALTER TABLE turns ADD COLUMN recorded_at timestamptz;
+ALTER TABLE turns ALTER COLUMN recorded_at SET DEFAULT now();
+COMMENT ON COLUMN turns.recorded_at IS 'When the team got the row. NULL for what is older than this column: its id says it.';
+
 -- ---- What somebody took for themselves
 
 ALTER TABLE observations ADD COLUMN taken_at timestamptz;
@@ -65,7 +76,7 @@ COMMENT ON COLUMN observations.taken_at IS 'When its person took it from the tea
 CREATE OR REPLACE FUNCTION observation_keeps_past() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     unsaid text[] := '{content_search,content_words,access_count,last_accessed_at,updated_at,search_language,project_id,generation_key,'
-        'created_by_job_id,server_session_id,quote_event_id,turn_number,taken_at}';
+        'created_by_job_id,server_session_id,quote_event_id,turn_number,taken_at,recorded_at}';
     changed jsonb;
 BEGIN
     OLD.content_search := NULL; -- large, and made of the others
@@ -103,6 +114,8 @@ CREATE TRIGGER overviews_forget_taken AFTER UPDATE OF taken_at ON observations F
 CREATE TRIGGER past_forgets_taken AFTER UPDATE OF taken_at ON observations FOR EACH ROW
     WHEN (OLD.taken_at IS NULL AND NEW.taken_at IS NOT NULL) EXECUTE FUNCTION past_forgets_overviews();
 
+-- ---- The past, with both columns
+
 CREATE OR REPLACE VIEW cmserver_past.observations WITH (security_invoker = true) AS
     SELECT o.id, o.number, o.project_id, o.team_id, o.server_session_id,
            CASE WHEN o.scope = 'team' THEN r.scope ELSE o.scope END AS scope, o.kind, r.type, o.origin, r.title, r.subtitle,
@@ -120,7 +133,7 @@ CREATE OR REPLACE VIEW cmserver_past.observations WITH (security_invoker = true)
                    WHERE c.observation_id = o.id AND c.team_id = o.team_id AND c.until > m.moment
                      AND c.before ?| '{title,subtitle,narrative,facts,content}'),
                  o.superseded_at, o.expires_at, e.closed_at,
-                 to_timestamp((o.stale ->> 'markedAtEpoch')::bigint / 1000.0)) AS valid_to, o.taken_at
+                 to_timestamp((o.stale ->> 'markedAtEpoch')::bigint / 1000.0)) AS valid_to, o.taken_at, o.recorded_at
       FROM observations o
      CROSS JOIN LATERAL (SELECT cmserver_past.known_at() AS known, cmserver_past.held_at() AS held,
                                 least(cmserver_past.known_at(), cmserver_past.held_at()) AS moment) m
@@ -143,7 +156,144 @@ CREATE OR REPLACE VIEW cmserver_past.observations WITH (security_invoker = true)
                                      THEN coalesce((SELECT t.created_at FROM turns t
                                                      WHERE t.team_id = o.team_id AND t.number = o.closed_by), o.closed_at) END
                                 AS closed_at) e
-     WHERE o.taken_at IS NULL AND o.created_at <= m.held AND recorded_at(o.id, o.created_at) <= m.known
+     WHERE o.taken_at IS NULL AND o.created_at <= m.held AND coalesce(o.recorded_at, recorded_at(o.id, o.created_at)) <= m.known
        AND (m.held = 'infinity'
             OR (r.state IS DISTINCT FROM 'done' AND r.state IS DISTINCT FROM 'dropped' AND r.stale IS NULL
                 AND (e.closed_at IS NULL OR o.closed_by IS NULL OR e.closed_at > m.held)));
+
+CREATE OR REPLACE VIEW cmserver_past.turns WITH (security_invoker = true) AS
+    SELECT t.id, t.team_id, t.project_id, t.server_session_id, t.agent_event_id, t.prompt_number, r.prompt,
+           CASE WHEN p.before ?| '{prompt,reply,files,commits}' OR a.is_running THEN
+                search_words(t.search_language, r.prompt) || search_words(t.search_language, coalesce(a.reply, ''))
+                || search_words(t.search_language, array_to_string(a.files || a.commits, ' '))
+                ELSE t.text_search END AS text_search,
+           t.created_at, t.search_language, t.number, a.reply, t.actor_id, a.files, a.checks, a.commits, a.ended_at, t.agent_id,
+           r.own_line, r.borrowed, t.recorded_at
+      FROM turns t
+     CROSS JOIN LATERAL (SELECT cmserver_past.known_at() AS known, cmserver_past.held_at() AS held) m
+     CROSS JOIN LATERAL (SELECT jsonb_object_agg(v.key, v.value ORDER BY b.until DESC, b.id DESC) AS before
+                           FROM past_values b CROSS JOIN LATERAL jsonb_each(b.before) v
+                          WHERE b.turn_id = t.id AND b.team_id = t.team_id AND b.kind = 'turn' AND b.until > m.known) p
+     CROSS JOIN LATERAL jsonb_populate_record(t, p.before) r
+     CROSS JOIN LATERAL (SELECT coalesce(r.ended_at > m.held, false) AS is_running) x
+     CROSS JOIN LATERAL (SELECT x.is_running, CASE WHEN NOT x.is_running THEN r.reply END AS reply,
+                                CASE WHEN x.is_running THEN '{}' ELSE r.files END AS files,
+                                CASE WHEN x.is_running THEN '{}' ELSE r.checks END AS checks,
+                                CASE WHEN x.is_running THEN '{}' ELSE r.commits END AS commits,
+                                CASE WHEN NOT x.is_running THEN r.ended_at END AS ended_at) a
+     WHERE t.created_at <= m.held AND coalesce(t.recorded_at, recorded_at(t.id, t.created_at)) <= m.known;
+
+CREATE OR REPLACE VIEW cmserver_past.agent_events WITH (security_invoker = true) AS
+    SELECT id, project_id, team_id, server_session_id, source_adapter, source_event_id, idempotency_key, event_type, platform_source,
+           origin, generate, size_chars, payload, metadata, occurred_at, received_at, created_at, payload_purged_at
+      FROM agent_events WHERE created_at <= cmserver_past.known_at() AND occurred_at <= cmserver_past.held_at();
+
+-- As it was, and the team that gets a session has its rows from then on.
+CREATE OR REPLACE FUNCTION give_session(given uuid, team uuid, to_team uuid, to_project uuid) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    held   uuid := (SELECT project_id FROM server_sessions WHERE id = given AND team_id = team);
+    merged bigint[];
+    last   bigint;
+BEGIN
+    CREATE TEMPORARY TABLE moving (id uuid PRIMARY KEY) ON COMMIT DROP;
+    INSERT INTO moving VALUES (given);
+    merged := gather_moving(held, team, true);
+    IF merged IS NOT NULL THEN
+        DROP TABLE moving;
+        RETURN merged;
+    END IF;
+    CREATE TEMPORARY TABLE given_sessions ON COMMIT DROP AS SELECT * FROM server_sessions WHERE id = given AND team_id = team;
+    CREATE TEMPORARY TABLE given_events ON COMMIT DROP AS
+        SELECT * FROM agent_events WHERE server_session_id = given AND project_id = held AND team_id = team;
+    CREATE TEMPORARY TABLE given_turns ON COMMIT DROP AS SELECT * FROM turns WHERE server_session_id = given AND team_id = team;
+    CREATE TEMPORARY TABLE given_jobs ON COMMIT DROP AS
+        SELECT * FROM observation_generation_jobs
+         WHERE id IN (SELECT id FROM moving) AND project_id = held AND team_id = team AND phase = 'open';
+    CREATE TEMPORARY TABLE given_observations ON COMMIT DROP AS
+        SELECT * FROM observations o
+         WHERE id IN (SELECT id FROM moving) AND project_id = held AND team_id = team
+           AND NOT EXISTS (SELECT FROM observation_derivations d WHERE d.derived_observation_id = o.id AND d.team_id = team);
+    CREATE TEMPORARY TABLE given_sources ON COMMIT DROP AS
+        SELECT * FROM observation_sources
+         WHERE observation_id IN (SELECT id FROM given_observations) AND team_id = team
+           AND (agent_event_id IS NULL OR agent_event_id IN (SELECT id FROM given_events));
+    CREATE TEMPORARY TABLE given_versions ON COMMIT DROP AS
+        SELECT * FROM observation_versions
+         WHERE observation_id IN (SELECT id FROM given_observations) AND team_id = team AND source_ids = '{}';
+    -- What another session has said, too, is that one's from now on, as it said it; this one's copy has another id.
+    CREATE TEMPORARY TABLE said_elsewhere ON COMMIT DROP AS
+        SELECT DISTINCT ON (o.id) o.id, gen_random_uuid() AS copy, e.server_session_id, e.received_at, n.actor_id
+          FROM given_observations o
+          JOIN observation_sources s ON s.observation_id = o.id AND s.project_id = held AND s.team_id = team
+          JOIN agent_events e ON e.id = s.agent_event_id AND e.server_session_id IS DISTINCT FROM given
+          LEFT JOIN server_sessions n ON n.id = e.server_session_id
+         ORDER BY o.id, e.received_at;
+    DELETE FROM observation_sources s USING said_elsewhere e
+     WHERE s.observation_id = e.id AND s.team_id = team
+       AND (s.agent_event_id IN (SELECT id FROM given_events) OR s.generation_job_id IN (SELECT id FROM moving));
+    UPDATE observations o
+       SET server_session_id = e.server_session_id, actor_id = e.actor_id, created_at = e.received_at, recorded_at = e.received_at,
+           created_by_job_id = NULL, turn_number = NULL, quote = NULL, quote_event_id = NULL, prompt_number = NULL, updated_at = now()
+      FROM said_elsewhere e
+     WHERE o.id = e.id AND o.team_id = team
+       AND (o.server_session_id = given OR o.created_by_job_id IN (SELECT id FROM moving)
+            OR o.quote_event_id IN (SELECT id FROM given_events));
+    UPDATE given_observations o SET id = e.copy, server_session_id = given, generation_key = NULL FROM said_elsewhere e WHERE e.id = o.id;
+    UPDATE given_sources s SET id = gen_random_uuid(), observation_id = e.copy FROM said_elsewhere e WHERE e.id = s.observation_id;
+    DELETE FROM given_versions v USING said_elsewhere e WHERE e.id = v.observation_id;
+    DROP TABLE moving;
+    -- What was drawn of it for its person stays theirs.
+    UPDATE personal_observations SET turn_id = NULL, project_id = NULL WHERE turn_id IN (SELECT id FROM given_turns) AND team_id = team;
+    DELETE FROM memory_telemetry
+     WHERE team_id = team AND session_id IN (SELECT unnest(ARRAY[id::text, external_session_id, content_session_id]) FROM given_sessions);
+    PERFORM erase_session(given, team, false, false);
+
+    INSERT INTO observation_counters (team_id) VALUES (to_team) ON CONFLICT DO NOTHING;
+    UPDATE observation_counters
+       SET last_number = last_number + (SELECT count(*) FROM given_turns) + (SELECT count(*) FROM given_observations),
+           turns = turns + (SELECT count(*) FROM given_turns)
+     WHERE team_id = to_team RETURNING last_number INTO last;
+    CREATE TEMPORARY TABLE given_numbers ON COMMIT DROP AS
+        SELECT number, last + 1 - row_number() OVER (ORDER BY number DESC) AS new
+          FROM (SELECT number FROM given_turns UNION ALL SELECT number FROM given_observations) numbers;
+    UPDATE given_sessions
+       SET origin_project_id = NULL, project_id = to_project, team_id = to_team, idle_from = now(), moved_at = now(), updated_at = now();
+    -- Other keys: whoever sends the same where it was learns nothing from a conflict.
+    UPDATE given_events
+       SET project_id = to_project, team_id = to_team, idempotency_key = split_part(idempotency_key, '@', 1) || '@' || given,
+           created_at = now();
+    UPDATE given_turns t SET project_id = to_project, team_id = to_team, number = n.new, recorded_at = now() FROM given_numbers n WHERE n.number = t.number;
+    UPDATE given_observations o
+       SET project_id = to_project, team_id = to_team, number = n.new, recorded_at = now(), created_by_job_id = NULL,
+           turn_number = (SELECT new FROM given_numbers WHERE number = o.turn_number),
+           closed_by = (SELECT new FROM given_numbers WHERE number = o.closed_by),
+           server_session_id = CASE WHEN server_session_id = given THEN given END,
+           quote_event_id = (SELECT id FROM given_events WHERE id = o.quote_event_id),
+           superseded_at = CASE WHEN superseded_by IN (SELECT id FROM given_observations) THEN superseded_at END,
+           superseded_by = CASE WHEN superseded_by IN (SELECT id FROM given_observations) THEN superseded_by END
+      FROM given_numbers n WHERE n.number = o.number;
+    UPDATE given_sources SET project_id = to_project, team_id = to_team, generation_job_id = NULL;
+    UPDATE given_versions SET project_id = to_project, team_id = to_team;
+    SET CONSTRAINTS ALL DEFERRED;
+    INSERT INTO server_sessions SELECT * FROM given_sessions;
+    INSERT INTO agent_events SELECT * FROM given_events;
+    INSERT INTO turns SELECT * FROM given_turns;
+    INSERT INTO untraced_turns (turn_id, team_id, project_id)
+    SELECT id, to_team, to_project FROM given_turns WHERE ended_at IS NOT NULL ORDER BY created_at, number;
+    INSERT INTO observations SELECT * FROM given_observations;
+    INSERT INTO observation_sources SELECT * FROM given_sources;
+    INSERT INTO observation_versions SELECT * FROM given_versions;
+    INSERT INTO observation_generation_jobs
+           (id, project_id, team_id, lane, agent_event_id, source_type, source_id, source_run, server_session_id, job_type,
+            idempotency_key, max_attempts, payload, size_chars, api_key_id, actor_id, source_adapter, request_id, created_at, waits_for_end)
+    SELECT id, to_project, to_team, lane, agent_event_id, source_type, source_id, source_run, server_session_id, job_type,
+           idempotency_key, max_attempts, payload, size_chars, api_key_id, actor_id, source_adapter, request_id, created_at, waits_for_end
+      FROM given_jobs ORDER BY seq;
+    INSERT INTO generation_lanes (lane, team_id, project_id, due_at)
+    SELECT DISTINCT lane, to_team, to_project, now() FROM given_jobs ON CONFLICT DO NOTHING;
+    PERFORM follow_language(to_project, to_team);
+    SET CONSTRAINTS ALL IMMEDIATE;
+    DROP TABLE given_sessions, given_events, given_turns, given_jobs, given_observations, given_sources, given_versions, said_elsewhere,
+               given_numbers;
+    RETURN '{}';
+END $$;

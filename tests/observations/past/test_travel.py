@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,12 +11,14 @@ import psycopg
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.ops.transfer.jsonl import JsonlSource
 from cmserver.recall.model import NewReceipt
 from cmserver.recall.receipts import repository as receipts
-from tests.conftest import Cast, Person, bound_to
+from tests.conftest import Cast, Person, bound_to, make_person, make_team
 from tests.generation.test_ledger import TO_2000, TO_5000, Ledger
 from tests.generation.tools import Outbox
 from tests.make import Make
+from tests.ops.transfers import export, take
 from tests.personal.people import make_two
 from tests.table import try_rows
 
@@ -423,3 +426,30 @@ async def test_a_receipt_says_what_its_reader_may_read_today(
         assert then["isReceipt"]
         assert WORD not in then["context"]
         assert "Memory of" in then["context"]
+
+
+@pytest.mark.parametrize("way", ["imported", "given back"])
+async def test_what_came_from_elsewhere_is_known_from_then_on(
+    client: httpx.AsyncClient, cast: Cast, make: Make, outbox: Outbox, db: Db, database: str, tmp_path: Path, way: str
+):
+    ann, ben = await make_two(db, cast.alice.team_id)
+    await make.observation(project=cast.alice.project, title="It stays", type="decision", importance=0.9)
+    if way == "imported":
+        there = await make_person(db, await make_team(db, "green"), "grace", PROJECT)
+        await make.observation(project=there.project, title=f"A {WORD}")
+        await make.turn(project=there.project, prompt=f"Feed the {WORD}.", reply="Done.", session="s")
+        file = await export(database, there.team_id, tmp_path / "team.jsonl")
+    else:
+        headers = {**ann.headers, "X-Cmserver-Project": PROJECT, "X-Cmserver-Private": "1"}
+        for name, fields in (("UserPromptSubmit", {"prompt": f"Feed the {WORD}."}), ("Stop", {"last_assistant_message": "Done."})):
+            sent = {"hook_event_name": name, "session_id": "s", "cwd": "/w", **fields}
+            (await client.post("/v1/hooks/claude-code", json=sent, headers=headers)).raise_for_status()
+    moment = await clock(outbox)
+    if way == "imported":
+        await take(db, cast.alice.principal, JsonlSource(file), tmp_path)
+    else:
+        await act(client, ann, "POST", "sessions/s/private", {"private": False})
+
+    for door in ("list", "context", "search", "timeline"):
+        assert WORD not in (await ask(client, ben, door, knownAt=moment)).text.replace(f'"{WORD}"', ""), door
+    assert WORD in (await ask(client, ben, "context", knownAt=await clock(outbox))).text
