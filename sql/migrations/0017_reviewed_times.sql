@@ -2,6 +2,7 @@
 --
 -- The text of a receipt is cut whatever numbers the words in it have. What somebody took from the team for themselves is marked, so that
 -- the past does not tell it either. When a row was written here is a column: the id of what was imported says when it was said.
+-- Who erases in one project waits for who erases in another one of the team, since both cut receipts of all.
 --
 -- How long: milliseconds; no row is read.
 
@@ -47,14 +48,163 @@ BEGIN
     RETURN array_to_string(kept, E'\n');
 END $$;
 
-CREATE FUNCTION cut_receipts(team uuid, ids uuid[], gone bigint[]) RETURNS void LANGUAGE sql
+-- Who cuts receipts, of any project, does it alone in the team until the transaction ends.
+CREATE FUNCTION lock_receipts(team uuid) RETURNS void LANGUAGE sql
 BEGIN ATOMIC
+    SELECT pg_advisory_xact_lock(hashtextextended('receipts ' || team::text, 0));
+END;
+COMMENT ON FUNCTION lock_receipts IS 'Comes before receipts are deleted or cut in a transaction that goes on.';
+
+CREATE FUNCTION receipts_that_tell(team uuid, of_numbers bigint[], since timestamptz) RETURNS uuid[] LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT coalesce(array_agg(c.id), '{}')
+      FROM projects p JOIN context_injections c ON c.project_id = p.id AND c.team_id = p.team_id
+     WHERE p.team_id = team AND c.created_at > '-infinity' AND c.created_at >= since AND c.told && of_numbers AND c.text IS NOT NULL;
+END;
+COMMENT ON FUNCTION receipts_that_tell IS 'The receipts of the team, from then on, whose texts say something of one of these numbers.';
+
+CREATE FUNCTION cut_receipts(team uuid, ids uuid[], gone bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF ids = '{}' THEN
+        RETURN;
+    END IF;
+    PERFORM lock_receipts(team);
     WITH cut AS MATERIALIZED (
         SELECT id, cut_out(text, gone) AS text FROM context_injections WHERE id = ANY(ids) AND team_id = team AND text IS NOT NULL)
     UPDATE context_injections c SET text = cut.text, text_hash = sha256(convert_to(cut.text, 'UTF8'))
       FROM cut WHERE c.id = cut.id AND c.team_id = team;
-END;
+END $$;
 COMMENT ON FUNCTION cut_receipts IS 'Leaves out of the texts of these receipts what they say of these numbers, and what has none.';
+
+CREATE OR REPLACE FUNCTION past_forgets_deleted() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    team uuid;
+    gone bigint[];
+    since timestamptz;
+    until timestamptz;
+    told uuid[];
+BEGIN
+    IF NOT EXISTS (SELECT FROM old_rows) THEN
+        RETURN NULL;
+    END IF;
+    -- Also a page of the project in which it was before.
+    DELETE FROM past_values p USING old_rows o
+     WHERE p.team_id = o.team_id AND p.observation_id IS NULL AND p.turn_id IS NULL
+       AND p.before -> 'numbers' @> to_jsonb(o.number);
+    IF TG_TABLE_NAME = 'turns' THEN
+        DELETE FROM past_values p USING old_rows o
+         WHERE p.kind = 'ledger' AND p.before ->> 'later_id' = o.id::text AND p.team_id = o.team_id;
+    ELSE
+        -- What it was merged into said its words until the merge was undone.
+        DELETE FROM past_values p USING past_values m, old_rows o
+         WHERE m.before ? 'merged_from' AND m.before -> 'merged_from' ? o.id::text AND m.team_id = o.team_id
+           AND p.observation_id = m.observation_id AND p.team_id = m.team_id;
+    END IF;
+    -- Nobody was told of it before it was there, by any clock.
+    FOR team, gone, since, until IN
+        SELECT o.team_id, array_agg(o.number), min(least(o.created_at, recorded_at(o.id, o.created_at))) - interval '1 day',
+               max(coalesce((to_jsonb(o) ->> 'ended_at')::timestamptz, 'infinity')) + interval '1 day'
+          FROM old_rows o GROUP BY o.team_id
+    LOOP
+        IF TG_TABLE_NAME = 'turns' THEN
+            -- The words of a sub-agent stand in the line of the turn that started it.
+            gone := gone || ARRAY(SELECT t.number FROM turns t
+                                   WHERE t.team_id = team AND t.server_session_id IN (
+                                         SELECT (to_jsonb(o) ->> 'server_session_id')::uuid FROM old_rows o
+                                          WHERE o.team_id = team AND to_jsonb(o) ->> 'agent_id' IS NOT NULL));
+        END IF;
+        told := receipts_that_tell(team, gone, since);
+        IF TG_TABLE_NAME = 'turns' THEN
+            -- What ran has no number: the lines are cut of whatever was told while the turn was under way.
+            told := told || ARRAY(SELECT c.id
+                                    FROM projects p JOIN context_injections c ON c.project_id = p.id AND c.team_id = p.team_id
+                                   WHERE p.team_id = team AND c.created_at > '-infinity' AND c.created_at BETWEEN since AND until
+                                     AND (strpos(c.text, E'\nAnother session is at work here now') > 0
+                                          OR strpos(c.text, E'\nThis turn so far') > 0));
+        END IF;
+        PERFORM cut_receipts(team, told, gone);
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION past_forgets_entities() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    gone record;
+BEGIN
+    FOR gone IN
+        SELECT n.project_id, n.team_id, n.name
+          FROM (SELECT DISTINCT o.project_id, o.team_id, regexp_replace(o.name, '^.*/', '') AS name
+                  FROM old_rows o WHERE o.type IN ('file', 'technology')) n
+         WHERE EXISTS (SELECT FROM project_overviews v
+                        WHERE v.project_id = n.project_id AND v.team_id = n.team_id
+                          AND strpos(array_to_string(v.opening, E'\n'), n.name) > 0)
+            OR EXISTS (SELECT FROM past_values p, jsonb_array_elements_text(p.before -> 'opening') line
+                        WHERE p.project_id = n.project_id AND p.team_id = n.team_id AND p.observation_id IS NULL
+                          AND p.turn_id IS NULL AND strpos(line, n.name) > 0)
+    LOOP
+        DELETE FROM past_values p
+         WHERE p.project_id = gone.project_id AND p.team_id = gone.team_id AND p.observation_id IS NULL AND p.turn_id IS NULL
+           AND EXISTS (SELECT FROM jsonb_array_elements_text(p.before -> 'opening') line WHERE strpos(line, gone.name) > 0);
+        PERFORM cut_receipts(gone.team_id, ARRAY(SELECT c.id FROM context_injections c
+                                                  WHERE c.project_id = gone.project_id AND c.team_id = gone.team_id
+                                                    AND c.created_at > '-infinity' AND strpos(c.text, gone.name) > 0), '{}');
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION erase_session(gone uuid, team uuid, only_count boolean, with_merged boolean) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    held   uuid := (SELECT project_id FROM server_sessions WHERE id = gone AND team_id = team);
+    merged bigint[];
+    counts jsonb;
+BEGIN
+    IF NOT only_count THEN
+        PERFORM lock_receipts(team);
+    END IF;
+    CREATE TEMPORARY TABLE moving (id uuid PRIMARY KEY) ON COMMIT DROP;
+    INSERT INTO moving VALUES (gone);
+    merged := gather_moving(held, team, true);
+    counts := jsonb_build_object(
+        'observations', (SELECT count(*) FROM observations
+                          WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving)),
+        'vectors', (SELECT count(*) FROM observation_embeddings
+                     WHERE project_id = held AND team_id = team
+                       AND (observation_id IN (SELECT id FROM moving)
+                            OR turn_id IN (SELECT id FROM turns WHERE server_session_id = gone AND team_id = team))),
+        'turns', (SELECT count(*) FROM turns WHERE server_session_id = gone AND team_id = team),
+        'events', (SELECT count(*) FROM agent_events WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving)),
+        'jobs', (SELECT count(*) FROM observation_generation_jobs
+                  WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving)),
+        'runs', (SELECT count(*) FROM generation_runs
+                  WHERE project_id = held AND team_id = team AND lane IN (SELECT id FROM moving)),
+        'receipts', (SELECT count(*) FROM context_injections
+                      WHERE project_id = held AND team_id = team AND server_session_id = gone),
+        'merged', coalesce(to_jsonb(merged), '[]'));
+    IF NOT only_count AND (merged IS NULL OR with_merged) THEN
+        PERFORM forget_sources(ARRAY(SELECT id FROM moving), team);
+        UPDATE observations SET stale = NULL
+         WHERE project_id = held AND team_id = team AND stale IS NOT NULL
+           AND stale ->> 'eventId' IN (SELECT id::text FROM moving);
+        UPDATE observation_versions SET before = before - 'stale'
+         WHERE project_id = held AND team_id = team AND before -> 'stale' ->> 'eventId' IN (SELECT id::text FROM moving);
+        UPDATE past_values SET before = before - 'stale'
+         WHERE team_id = team AND before -> 'stale' ->> 'eventId' IN (SELECT id::text FROM moving);
+        DELETE FROM context_injections WHERE project_id = held AND team_id = team AND server_session_id = gone;
+        DELETE FROM observations
+         WHERE project_id = held AND team_id = team
+           AND (id IN (SELECT id FROM moving)
+                OR id IN (SELECT superseded_by FROM observations
+                           WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving)));
+        DELETE FROM turns WHERE server_session_id = gone AND team_id = team;
+        DELETE FROM observation_generation_jobs WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving);
+        DELETE FROM agent_events WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving);
+        DELETE FROM server_sessions WHERE id = gone AND team_id = team;
+        DELETE FROM generation_runs WHERE project_id = held AND team_id = team AND lane IN (SELECT id FROM moving);
+        DELETE FROM generation_lanes WHERE team_id = team AND lane IN (SELECT id FROM moving);
+    END IF;
+    DROP TABLE moving;
+    RETURN counts;
+END $$;
 
 -- ---- When a row was written
 --
@@ -101,9 +251,7 @@ CREATE FUNCTION observation_is_taken() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE observations SET taken_at = NEW.taken_at WHERE superseded_by = NEW.id AND team_id = NEW.team_id;
     IF NEW.taken_at IS NOT NULL THEN
-        PERFORM cut_receipts(NEW.team_id, ARRAY(SELECT id FROM context_injections
-                                                 WHERE team_id = NEW.team_id AND told @> ARRAY[NEW.number] AND text IS NOT NULL),
-                             ARRAY[NEW.number]);
+        PERFORM cut_receipts(NEW.team_id, receipts_that_tell(NEW.team_id, ARRAY[NEW.number], '-infinity'), ARRAY[NEW.number]);
     END IF;
     RETURN NULL;
 END $$;
@@ -187,6 +335,11 @@ CREATE OR REPLACE VIEW cmserver_past.agent_events WITH (security_invoker = true)
     SELECT id, project_id, team_id, server_session_id, source_adapter, source_event_id, idempotency_key, event_type, platform_source,
            origin, generate, size_chars, payload, metadata, occurred_at, received_at, created_at, payload_purged_at
       FROM agent_events WHERE created_at <= cmserver_past.known_at() AND occurred_at <= cmserver_past.held_at();
+
+CREATE OR REPLACE FUNCTION observations_as_of(t timestamptz) RETURNS SETOF cmserver_past.observations LANGUAGE sql
+    BEGIN ATOMIC SELECT * FROM observations_at(t, 'infinity'); END;
+CREATE OR REPLACE FUNCTION observations_known_at(t timestamptz) RETURNS SETOF cmserver_past.observations LANGUAGE sql
+    BEGIN ATOMIC SELECT * FROM observations_at('infinity', t); END;
 
 -- As it was, and the team that gets a session has its rows from then on.
 CREATE OR REPLACE FUNCTION give_session(given uuid, team uuid, to_team uuid, to_project uuid) RETURNS bigint[] LANGUAGE plpgsql AS $$

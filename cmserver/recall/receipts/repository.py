@@ -27,6 +27,9 @@ INSERT = Query(
 )
 
 
+LOCK = Query(str, "SELECT lock_receipts(%(team_id)s)::text")
+
+
 # An index that starts a session anew, or after its context was compacted, has all that went before out of the model's sight.
 SHOWN_NUMBERS = Query(
     int,
@@ -145,6 +148,11 @@ async def told_marks(conn: Conn, team_id: UUID, session_id: UUID, numbers: Seque
 async def last_index_at(conn: Conn, team_id: UUID, session_id: UUID) -> datetime | None:
     """When the session was last shown an index."""
     ...
+
+
+async def lock(conn: Conn, team_id: UUID) -> None:
+    """Whoever deletes receipts of the team, or cuts them, does it alone until the transaction ends."""
+    await LOCK.run(conn, team_id=team_id)
 
 
 @unprepared_query("""
