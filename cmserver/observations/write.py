@@ -179,10 +179,13 @@ async def promote(conn: Conn, principal: Principal, name: str) -> model.Observat
     return promoted
 
 
-async def expire(conn: Conn, principal: Principal, name: str) -> model.Observation:
-    """End the observation's time now: it is shown no longer, and is purged as others that have expired. Undoing brings it back."""
+async def expire(conn: Conn, principal: Principal, name: str, *, is_taken: bool = False) -> model.Observation:
+    """End the observation's time now: it is shown no longer, and is purged as others that have expired. Undoing brings it back.
+
+    What `is_taken` by its person is told of no other time either, and in no receipt.
+    """
     old = await _lock_writable(conn, principal, name)
-    expired = await lifetime.expire(conn, principal.team_id, old.id)
+    expired = await lifetime.expire(conn, principal.team_id, old.id, is_taken=is_taken)
     await audit.record(conn, principal, "observation.expired", "observation", old.id, project_id=old.project_id, number=old.number)
     await announce.notify_stream(conn)
     return expired

@@ -275,7 +275,7 @@ async def undo_personal(conn: Conn, principal: Principal, name: str) -> Personal
         raise Conflict("There is nothing to undo: it has not been changed, or its former words go with the turn that said them.")
     if old.state == "moved" and before.state != "moved" and old.observation_number is not None:
         with suppress(NotFound):  # gone by itself
-            await expire(conn, principal, str(old.observation_number))
+            await expire(conn, principal, str(old.observation_number), is_taken=True)
     if before.taken is not None:
         await promote(conn, principal, str(before.taken))
     undone = msgspec.structs.replace(
@@ -340,7 +340,7 @@ async def take_from_team(conn: Conn, principal: Principal, name: str) -> tuple[P
         drawn_from=None if observation.kind == "manual" else turn,
         taken=observation.number,
     )
-    await expire(conn, principal, str(observation.id))
+    await expire(conn, principal, str(observation.id), is_taken=True)
     return kept, is_new
 
 

@@ -82,10 +82,11 @@ async def promote(conn: Conn, team_id: UUID, observation_id: UUID) -> Observatio
 # It is shown no longer, and nothing of what it says changes: no version. Undoing brings it back for good.
 @query(f"""
     UPDATE observations
-       SET expires_at = now(), ttl_seconds = coalesce(ttl_seconds, greatest(1, extract(epoch FROM now() - created_at)::integer))
+       SET expires_at = now(), ttl_seconds = coalesce(ttl_seconds, greatest(1, extract(epoch FROM now() - created_at)::integer)),
+           taken_at = CASE WHEN %(is_taken)s THEN now() END
      WHERE id = %(observation_id)s AND team_id = %(team_id)s
     RETURNING {OBSERVATION_COLUMNS}
     """)
-async def expire(conn: Conn, team_id: UUID, observation_id: UUID) -> Observation:
-    """End its time now."""
+async def expire(conn: Conn, team_id: UUID, observation_id: UUID, *, is_taken: bool) -> Observation:
+    """End its time now; of what `is_taken` by its person the team is told at no other time either."""
     ...

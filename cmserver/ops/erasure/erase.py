@@ -92,6 +92,7 @@ async def _lock(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:
 
 async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> ErasureCounts:
     """Erase the memory of the project, or of the team for None; referring rows first, or each is set to null by itself."""
+    await receipts.lock(conn, team_id)
     await steward.erase(conn, team_id, project_id)
     counts = ErasureCounts(
         entities=await graph.erase(conn, team_id, project_id),

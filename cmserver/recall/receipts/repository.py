@@ -27,6 +27,9 @@ INSERT = Query(
 )
 
 
+LOCK = Query(str, "SELECT lock_receipts(%(team_id)s)::text")
+
+
 # An index that starts a session anew, or after its context was compacted, has all that went before out of the model's sight.
 SHOWN_NUMBERS = Query(
     int,
@@ -79,16 +82,32 @@ async def of_session(
     ...
 
 
-# The wire has milliseconds.
+# The wire has milliseconds. What is in another project by now is cut out, unless it is shared, and so is what ran in a session that
+# moved since.
 @unprepared_query("""
-    SELECT numbers, text, tokens, created_at FROM context_injections
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s
-       AND created_at >= %(at)s AND created_at < %(at)s + interval '1 millisecond'
-       AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
-     ORDER BY created_at, id LIMIT 1
+    SELECT ARRAY(SELECT n FROM unnest(c.numbers) WITH ORDINALITY AS shown (n, place)
+                  WHERE n <> ALL(u.hidden) ORDER BY place) AS numbers,
+           CASE WHEN u.hidden = '{}' AND NOT u.has_moved THEN c.text ELSE cut_out(c.text, u.hidden) END AS text,
+           c.tokens, c.created_at
+      FROM context_injections c
+     CROSS JOIN LATERAL (
+           SELECT ARRAY(SELECT o.number FROM observations o
+                         WHERE o.team_id = c.team_id AND o.number = ANY(c.told || c.numbers) AND o.project_id <> c.project_id
+                           AND (o.scope <> 'team' OR EXISTS (SELECT FROM projects p WHERE p.id = c.project_id AND p.isolated))
+                         UNION ALL
+                        SELECT t.number FROM turns t
+                         WHERE t.team_id = c.team_id AND t.number = ANY(c.told || c.numbers) AND t.project_id <> c.project_id)
+                  AS hidden,
+                  EXISTS (SELECT FROM server_sessions s
+                           WHERE s.team_id = c.team_id AND s.project_id <> c.project_id AND s.moved_at >= c.created_at)
+                  AS has_moved) u
+     WHERE c.team_id = %(team_id)s AND c.project_id = %(project_id)s
+       AND c.created_at >= %(at)s AND c.created_at < %(at)s + interval '1 millisecond'
+       AND (%(session_id)s::uuid IS NULL OR c.server_session_id = %(session_id)s::uuid)
+     ORDER BY c.created_at, c.id LIMIT 1
     """)
 async def of_moment(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID | None, at: datetime) -> KeptText | None:
-    """The first receipt of that millisecond."""
+    """The first receipt of that millisecond, without what its project is not told today."""
     ...
 
 
@@ -129,6 +148,11 @@ async def told_marks(conn: Conn, team_id: UUID, session_id: UUID, numbers: Seque
 async def last_index_at(conn: Conn, team_id: UUID, session_id: UUID) -> datetime | None:
     """When the session was last shown an index."""
     ...
+
+
+async def lock(conn: Conn, team_id: UUID) -> None:
+    """Whoever deletes receipts of the team, or cuts them, does it alone until the transaction ends."""
+    await LOCK.run(conn, team_id=team_id)
 
 
 @unprepared_query("""

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import msgspec
+import psycopg
 import pytest
 from psycopg.rows import dict_row
 
+from cmserver.access.projects import make_project
 from cmserver.base.db import Db
 from cmserver.observations.model import Observation
+from cmserver.recall.model import NewReceipt
+from cmserver.recall.receipts import repository as receipts
 from cmserver.sessions.turns.model import SessionTurn
 from tests.conftest import Cast
 from tests.generation.test_ledger import Ledger
 from tests.make import Make
 from tests.rules.offline import edit
+from tests.timeouts import until
 
 Json = dict[str, Any]
 PROJECT, OTHER = "github.com/acme/orders", "github.com/acme/zoo"
 WORD = "walrus"
+WAITING = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE datname = current_database() AND NOT granted"
 KEPT = "SELECT before::text AS said FROM past_values UNION ALL SELECT text FROM context_injections"
 
 
@@ -85,6 +92,14 @@ async def _own_line(world: World) -> Callable[[], Awaitable[object]]:
     await rows(world.db, "UPDATE turns SET own_line = 'Another', reply = 'Fed' WHERE id = %(id)s", id=turn.id)
     await rows(world.db, "UPDATE turns SET prompt = 'Feed it.' WHERE id = %(id)s", id=turn.id)
     return lambda: world.act("DELETE", f"sessions/{turn.server_session_id}")
+
+
+async def _summary_with_a_number(world: World) -> Callable[[], Awaitable[object]]:
+    summary = {"request": f"Feed the {WORD} of issue #77", "learned": "It is #333", "completed": f"The {WORD} is fed"}
+    project = world.cast.alice.project
+    gone = await world.make.observation(project=project, kind="summary", type="discovery", title="Told", summary=summary)
+    await world.tell()
+    return lambda: world.act("DELETE", f"observations/{gone.number}")
 
 
 async def _opening(world: World) -> Callable[[], Awaitable[object]]:
@@ -192,6 +207,7 @@ async def world(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db) -> Wo
 
 WAYS: list[Way] = [
     _own_line,
+    _summary_with_a_number,
     _opening,
     _opening_of_before,
     _name_in_an_opening,
@@ -246,3 +262,41 @@ async def test_what_is_shared_no_more_is_told_to_no_other_project_at_any_time(wo
     told = await world.client.get("/v1/context", params=then, headers=alice.headers)
     assert told.status_code == 200
     assert WORD not in told.text
+
+
+async def test_who_erases_in_one_project_waits_for_who_erases_in_another(world: World, database: str):
+    """Each cuts a line of its own out of its project's receipts first, and then what ran out of all."""
+    alice = world.cast.alice
+    await world.act("POST", "projects", {"canonicalId": OTHER})
+    async with world.db.tenant(alice.team_id) as conn:
+        other, _ = await make_project(conn, alice.principal, OTHER)
+    erased: list[tuple[Observation, SessionTurn]] = []
+    for project in (alice.project, other):
+        row = await world.make.observation(project=project, title=f"A {WORD}")
+        erased.append((row, await world.make.turn(project=project, prompt="Go.", reply="Done.", session=project.name)))
+        text = f"#{row.number} A {WORD}\n\nAnother session is at work here now: edited {WORD}.py.\n"
+        async with world.db.tenant(alice.team_id) as conn:
+            await receipts.insert(conn, alice.team_id, project.id, NewReceipt(reason="startup", text=text))
+    (first_row, first_turn), (second_row, second_turn) = erased
+
+    async with await psycopg.AsyncConnection.connect(database) as first, await psycopg.AsyncConnection.connect(database) as second:
+        await first.execute("DELETE FROM observations WHERE id = %s", [first_row.id])
+
+        async def erase_second() -> None:
+            await second.execute("DELETE FROM observations WHERE id = %s", [second_row.id])
+            await second.execute("DELETE FROM turns WHERE id = %s", [second_turn.id])
+            await second.commit()
+
+        waiting = asyncio.create_task(erase_second())
+
+        async def is_waiting() -> bool:
+            async with world.db.system() as conn:
+                found = await (await conn.execute(WAITING)).fetchone()
+                return found is not None and bool(found[0])
+
+        await until("the second one to wait", is_waiting, waiting)
+        await first.execute("DELETE FROM turns WHERE id = %s", [first_turn.id])
+        await first.commit()
+        await waiting
+
+    assert await world.said() == []

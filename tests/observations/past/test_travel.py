@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,12 +11,14 @@ import psycopg
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.ops.transfer.jsonl import JsonlSource
 from cmserver.recall.model import NewReceipt
 from cmserver.recall.receipts import repository as receipts
-from tests.conftest import Cast, Person
+from tests.conftest import Cast, Person, bound_to, make_person, make_team
 from tests.generation.test_ledger import TO_2000, TO_5000, Ledger
 from tests.generation.tools import Outbox
 from tests.make import Make
+from tests.ops.transfers import export, take
 from tests.personal.people import make_two
 from tests.table import try_rows
 
@@ -241,6 +244,17 @@ async def test_psql_reads_observations_of_a_time_behind_row_level_security(
         ('#5 turn #5 to #9: "words" ~3\n  before: #4 "old"\n#10 x', [7], "(erased)\n#10 x"),
         ("#1 decision A\n  - a fact\n#2 change B", [1], "(erased)\n#2 change B"),
         ("\nNewest summary, #3 of 2026-11-01\nLearned: much\n\nOne is read whole", [3], "\n(erased)\n\nOne is read whole"),
+        (
+            "\nNewest summary, #3 of 2026-11-01\nRequest: mend #77\n#8 is\nLearned: much\n\n#8 x",
+            [3],
+            "\n(erased)\n\n#8 x",
+        ),
+        (
+            "#1 change A\n\nNewest summary, #3 of 2026-11-01\nLearned: much\n</m>",
+            [1],
+            "(erased)\n\nNewest summary, #3 of 2026-11-01\nLearned: much\n</m>",
+        ),
+        ("#1 decision A\n  - as #77 says\nand of #78\n#2 change B", [1], "(erased)\n#2 change B"),
         ('#1 decision A then "no" (#4) ~3', [4], "(erased)"),
         (
             "<m>\nMemory of x:\nIt is about walruses.\nA line is #number, type\n#1 a",
@@ -325,3 +339,117 @@ async def test_what_is_a_persons_alone_is_told_of_no_other_time_and_stands_in_no
                 for field in ("asOf", "knownAt"):
                     assert WORD not in (await ask(client, person, door, **{field: moment})).text.replace(f'"{WORD}"', ""), door
     assert WORD not in str(kept["text"])
+
+
+@pytest.mark.parametrize("way", ["taken", "taken with what was merged into it", "given and undone"])
+async def test_what_somebody_took_for_themselves_is_told_of_no_other_time(
+    client: httpx.AsyncClient, cast: Cast, make: Make, outbox: Outbox, db: Db, way: str
+):
+    ann, ben = await make_two(db, cast.alice.team_id)
+    stays = await make.observation(project=cast.alice.project, title="It stays", type="decision", importance=0.9)
+    own: Json = {"type": "decision", "narrative": f"Never feed the {WORD}."}
+    is_given = way == "given and undone"
+    await act(client, ann, "POST", "observations", {**own, "scope": "user"} if is_given else {**own, "projectId": PROJECT})
+    number = stays.number + 1
+    if is_given:
+        await act(client, ann, "POST", "personal-observations/m1/move", {"projectId": PROJECT})
+    await act(client, ann, "POST", "observations", {"projectId": PROJECT, "title": "It has a name"})
+    await tell(client, ann)
+    moment = await clock(outbox)
+    if way == "taken with what was merged into it":
+        await act(client, ann, "POST", f"observations/{number + 1}/merge", {"sources": [number], "strategy": "latest_wins"})
+        number += 1
+    assert WORD in (await ask(client, ben, "list", knownAt=moment)).text
+    receipts_then = await outbox.rows("SELECT created_at, text FROM context_injections")
+    assert WORD in str(receipts_then)
+
+    path = "personal-observations/m1/undo" if is_given else f"observations/{number}/personal"
+    await act(client, ann, "POST", path)
+
+    for time in (moment, *(str(kept["created_at"]) for kept in receipts_then)):
+        for door in ("list", "context", "search", "timeline"):
+            for field in ("asOf", "knownAt"):
+                assert WORD not in (await ask(client, ben, door, **{field: time})).text.replace(f'"{WORD}"', ""), (door, field)
+    assert WORD not in str(await outbox.rows("SELECT text FROM context_injections"))
+    if not is_given:
+        await act(client, ann, "POST", "personal-observations/m1/undo")
+        assert WORD in (await ask(client, ben, "list", knownAt=moment)).text
+
+
+async def say(client: httpx.AsyncClient, person: Person, name: str, project: str, **fields: object) -> None:
+    """A hook of the person's agent."""
+    headers = {**person.headers, "X-Cmserver-Project": project}
+    sent = {"hook_event_name": name, "cwd": "/w", **fields}
+    (await client.post("/v1/hooks/claude-code", json=sent, headers=headers)).raise_for_status()
+
+
+async def tell(client: httpx.AsyncClient, person: Person, project: str = PROJECT) -> None:
+    """A session of the person starts, which writes a receipt."""
+    await say(client, person, "SessionStart", project, session_id="told", source="startup")
+
+
+@pytest.mark.parametrize("way", ["not shared any more", "isolated", "moved", "moved while it ran"])
+async def test_a_receipt_says_what_its_reader_may_read_today(
+    client: httpx.AsyncClient, cast: Cast, make: Make, outbox: Outbox, db: Db, way: str
+):
+    alice, there = cast.alice, "github.com/acme/zoo"
+    await act(client, alice, "POST", "projects", {"canonicalId": there})
+    await act(client, alice, "POST", "observations", {"projectId": there, "title": "There"})
+    project = PROJECT if way.startswith("moved") else there
+    shared = await make.observation(project=alice.project, title=f"A {WORD}", scope="team", type="decision", importance=0.9)
+    await make.turn(project=alice.project, prompt=f"Feed the {WORD if way == 'moved' else 'cat'}.", reply="Done.", session="m")
+    if way.startswith("moved"):
+        await act(client, alice, "DELETE", f"observations/{shared.number}")
+    if way == "moved while it ran":
+        await say(client, alice, "UserPromptSubmit", PROJECT, session_id="m", prompt="Go on with it.")
+        edited = {"file_path": f"/w/{WORD}.py", "old_string": "a", "new_string": "b"}
+        await say(client, alice, "PostToolUse", PROJECT, session_id="m", tool_name="Edit", tool_input=edited, tool_response={})
+    await tell(client, alice, project)
+    (kept,) = await outbox.rows("SELECT created_at, text FROM context_injections ORDER BY created_at DESC, id DESC LIMIT 1")
+    asked = {"project": project, "knownAt": str(kept["created_at"])}
+    bound = await bound_to(db, alice, project, scopes=["memories:read"])
+    for person in (alice, bound):
+        then = (await client.get("/v1/context", params=asked, headers=person.headers)).json()
+        assert (then["context"], then["isReceipt"]) == (kept["text"], True)
+    assert WORD in str(kept["text"])
+
+    if way == "isolated":
+        await act(client, alice, "PATCH", f"projects/{there}", {"isolated": True})
+    elif way == "not shared any more":
+        await act(client, alice, "PATCH", f"observations/{shared.number}", {"scope": "project"})
+    else:
+        for session in await outbox.rows("SELECT id FROM server_sessions WHERE 'm' IN (external_session_id, content_session_id)"):
+            await act(client, alice, "POST", f"sessions/{session['id']}/move", {"into": there})
+
+    for person in (alice, bound):
+        then = (await client.get("/v1/context", params=asked, headers=person.headers)).json()
+        assert then["isReceipt"]
+        assert WORD not in then["context"]
+        assert "Memory of" in then["context"]
+
+
+@pytest.mark.parametrize("way", ["imported", "given back"])
+async def test_what_came_from_elsewhere_is_known_from_then_on(
+    client: httpx.AsyncClient, cast: Cast, make: Make, outbox: Outbox, db: Db, database: str, tmp_path: Path, way: str
+):
+    ann, ben = await make_two(db, cast.alice.team_id)
+    await make.observation(project=cast.alice.project, title="It stays", type="decision", importance=0.9)
+    if way == "imported":
+        there = await make_person(db, await make_team(db, "green"), "grace", PROJECT)
+        await make.observation(project=there.project, title=f"A {WORD}")
+        await make.turn(project=there.project, prompt=f"Feed the {WORD}.", reply="Done.", session="s")
+        file = await export(database, there.team_id, tmp_path / "team.jsonl")
+    else:
+        headers = {**ann.headers, "X-Cmserver-Project": PROJECT, "X-Cmserver-Private": "1"}
+        for name, fields in (("UserPromptSubmit", {"prompt": f"Feed the {WORD}."}), ("Stop", {"last_assistant_message": "Done."})):
+            sent = {"hook_event_name": name, "session_id": "s", "cwd": "/w", **fields}
+            (await client.post("/v1/hooks/claude-code", json=sent, headers=headers)).raise_for_status()
+    moment = await clock(outbox)
+    if way == "imported":
+        await take(db, cast.alice.principal, JsonlSource(file), tmp_path)
+    else:
+        await act(client, ann, "POST", "sessions/s/private", {"private": False})
+
+    for door in ("list", "context", "search", "timeline"):
+        assert WORD not in (await ask(client, ben, door, knownAt=moment)).text.replace(f'"{WORD}"', ""), door
+    assert WORD in (await ask(client, ben, "context", knownAt=await clock(outbox))).text
