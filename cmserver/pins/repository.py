@@ -110,6 +110,10 @@ async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
 async def keep_results(conn: Conn, team_id: UUID, ids: Sequence[UUID], holds: Sequence[bool]) -> RowCount: ...
 
 
+@query("SELECT EXISTS (SELECT FROM pins WHERE team_id = %(team_id)s)")
+async def has_pins(conn: Conn, team_id: UUID) -> bool: ...
+
+
 @query("SELECT DISTINCT team_id FROM pins ORDER BY team_id")
 async def teams_with_pins(conn: Conn) -> list[UUID]:
     """Of all teams; for the owner."""

@@ -284,8 +284,8 @@ class ImportReport(msgspec.Struct, rename="camel", kw_only=True):
     there already; `erased` are those that were erased here before, and stay away.
 
     `refused` are those that were not taken; `examples` are the first of these; `redactions` are secrets and private passages that
-    were removed. `renumbered` is how many observations got a new number, because theirs was another's; `seconds` is how long it
-    took.
+    were removed. `renumbered` is how many observations got a new number, because theirs was another's; `lostPins` are what is
+    pinned, and held before the import. `seconds` is how long it took.
     """
 
     taken: dict[str, int] = {}
@@ -295,4 +295,5 @@ class ImportReport(msgspec.Struct, rename="camel", kw_only=True):
     examples: list[RefusedLine] = []
     redactions: dict[str, int] = {}
     renumbered: int = 0
+    lost_pins: list[str] = []
     seconds: float = 0.0
