@@ -89,7 +89,7 @@ EVENTS: dict[str, str] = {
     "request.failed": "A request ended in an error, by a bug or an outage. The answer has the same request id.",
     "retention.held_off": "A backup runs: the sweep of retention takes nothing until it is done.",
     "pins.kept": "What the steward would have merged was undone, because it breaks pins that refuse that.",
-    "pins.lost": "Pins hold no longer, by their numbers, after an upgrade, a restore, an import, a sweep or a merge of the steward.",
+    "pins.lost": "Pins hold no longer, by their numbers, after an upgrade, a restore, an import, a sweep or a merge.",
     "pins.unchecked": "The pins could not be checked after a restore. `cmserver pins check` does it.",
     "retention.swept": "A sweep of retention took rows that are kept no longer; their number by kind.",
     "search.without_meaning": "The embedder returned no vector for a query. For a while search uses words only.",

@@ -1,4 +1,4 @@
-"""Checks pins where no person changed the memory: an upgrade, a restore, an import, retention, the steward. `conn` is the owner's."""
+"""Checks pins after an upgrade, a restore, an import, a sweep of retention, a merge of the steward. `conn` is the owner's."""
 
 from __future__ import annotations
 
@@ -61,22 +61,28 @@ async def report_lost(conn: Conn, principal: Principal, cause: Cause) -> list[Pi
 
 
 async def guard_change(conn: Conn, principal: Principal, cause: Cause, change: Callable[[], Awaitable[T]]) -> T:
-    """Do what changes the team's memory. Where it breaks a pin that refuses that it is undone, and PinsBroken is raised."""
+    """Do what changes the team's memory, in a savepoint. Where it breaks a pin that refuses that, it is undone and PinsBroken raised."""
     if not await repository.has_pins(conn, principal.team_id):
-        return await change()
+        async with conn.transaction():
+            return await change()
     await _find_lost(conn, principal.team_id)  # what broke before is not of this change
+    refused: list[PinResult] = []
     try:
         async with conn.transaction():
             changed = await change()
             lost = await _find_lost(conn, principal.team_id)
-            if refused := [result for result in lost if result.pin.on_break == "refuse"]:
-                numbers = ", ".join(str(result.pin.number) for result in refused)
-                raise PinsBroken(f"It would break what is pinned: {numbers}.")
+            refused += [result for result in lost if result.pin.on_break == "refuse"]
+            _require_none(refused)
     except PinsBroken:
         await _record(conn, principal, "pins.kept", cause, refused)
         raise
     await _record(conn, principal, "pins.lost", cause, lost)
     return changed
+
+
+def _require_none(refused: Sequence[PinResult]) -> None:
+    if refused:
+        raise PinsBroken(f"It would break what is pinned: {', '.join(str(result.pin.number) for result in refused)}.")
 
 
 def describe_loss(result: PinResult) -> str:

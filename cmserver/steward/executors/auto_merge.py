@@ -138,9 +138,8 @@ class AutoMerge(Executor[AutoMergePayload]):
             if rows != proposal.versions:
                 return PlanResult(effects=[], skipped=["changed_meanwhile"])
             try:
-                async with conn.transaction():
-                    accept = partial(resolve_suggestion, conn, job.principal, suggestion.id, "accepted", into=proposal.target)
-                    _, merge = await guard_change(conn, job.principal, "steward", accept)
+                accept = partial(resolve_suggestion, conn, job.principal, suggestion.id, "accepted", into=proposal.target)
+                _, merge = await guard_change(conn, job.principal, "steward", accept)
             except CmserverError as error:
                 return PlanResult(effects=[], skipped=[f"refused: {error}"])
             if merge is None:
