@@ -61,7 +61,7 @@ async def report_lost(conn: Conn, principal: Principal, cause: Cause) -> list[Pi
 
 
 async def guard_change(conn: Conn, principal: Principal, cause: Cause, change: Callable[[], Awaitable[T]]) -> T:
-    """Do what changes the team's memory, in a savepoint. Where it breaks a pin that refuses that, it is undone and PinsBroken raised."""
+    """Change the team's memory, in a savepoint. PinsBroken, and nothing is changed, where that breaks a pin that refuses it."""
     if not await repository.has_pins(conn, principal.team_id):
         async with conn.transaction():
             return await change()

@@ -64,6 +64,8 @@ PAGES = [
         heading="Contradictions",
         empty_path="/ui/review?about=contradictions",
     ),
+    PageCase(name="pins", path="/ui/pins", heading="Pins", empty_path="/ui/pins?broken=true"),
+    PageCase(name="pin", path="/ui/pins/{pin}"),
     PageCase(name="graph", path="/ui/graph", heading="Graph", empty_path="/ui/graph"),
     PageCase(name="entity", path="/ui/graph/{entity}"),
     PageCase(name="team", path="/ui/team", heading="Team", empty_path="/ui/team"),
