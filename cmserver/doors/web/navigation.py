@@ -27,8 +27,8 @@ GROUPS = {
         NavigationItem("Observations", "/ui/observations", "observations:read"),
         NavigationItem("Mine", "/ui/mine", "observations:read"),
         NavigationItem("Review", "/ui/review", "observations:read"),
-        NavigationItem("Pins", "/ui/pins", "observations:read"),
         NavigationItem("Graph", "/ui/graph", "observations:read"),
+        NavigationItem("Pins", "/ui/pins", "observations:read"),
     ],
     "Team": [
         NavigationItem("Team", "/ui/team", ""),

@@ -17,7 +17,7 @@ from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import list_projects, names_of_projects
 from cmserver.doors.web.templates import plural
 from cmserver.doors.web.visit import Visit
-from cmserver.pins import repository
+from cmserver.pins import repository as pins
 from cmserver.pins.change import add_pin, edit_pin, find_pin, remove_pin
 from cmserver.pins.check import check_pins, check_pins_of, find_result
 from cmserver.pins.model import OnBreak, Pin, PinResult
@@ -62,7 +62,7 @@ async def get_pins(visit: Visit) -> Response:
     project_id = await visit.dependency(Projects).within(principal, filters.project)
     before, before_id = paging.place(filters.cursor)
     async with visit.tenant() as conn:
-        rows = await repository.page(
+        rows = await pins.page(
             conn,
             principal.team_id,
             project_id,
@@ -73,11 +73,11 @@ async def get_pins(visit: Visit) -> Response:
         )
         projects = await list_projects(conn, principal)
         names = await names_of_projects(conn, principal, {row.project_id for row in rows})
-    pins, next_cursor = paging.page(rows, _PAGE, lambda pin: (pin.created_at, pin.id))
+    page, next_cursor = paging.page(rows, _PAGE, lambda pin: (pin.created_at, pin.id))
     return visit.render(
         "pins.html",
         title="Pins",
-        pins=pins,
+        pins=page,
         names=names,
         projects=projects,
         filters=filters,
