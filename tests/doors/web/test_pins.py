@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -22,7 +24,7 @@ async def memory(cast: Cast, make: Make) -> None:
 @pytest.mark.usefixtures("memory")
 async def test_a_pin_is_added_checked_edited_and_removed(app: AsgiFrame, db: Db, cast: Cast):
     member = await visit_as(app, db, cast.alice.team_id, "member")
-    fields = {"project": cast.alice.project.id, "lines": 3, "on_break": "refuse"}
+    fields: dict[str, Any] = {"project": cast.alice.project.id, "lines": 3, "on_break": "refuse"}
 
     made = await member.post(
         "/ui/pins", question="which port does staging use", must="8443\r\n staging ", must_not="8080", **fields
@@ -52,17 +54,18 @@ async def test_a_pin_is_added_checked_edited_and_removed(app: AsgiFrame, db: Db,
 @pytest.mark.usefixtures("memory")
 async def test_what_is_wrong_is_said_on_the_form_and_kept(app: AsgiFrame, db: Db, cast: Cast):
     member = await visit_as(app, db, cast.alice.team_id, "member")
-    good = {"question": "which port", "must": "8443", "must_not": "", "lines": 3, "project": cast.alice.project.id}
+    good: dict[str, Any] = {"question": "which port", "must": "8443", "must_not": "", "lines": 3, "project": cast.alice.project.id}
     await member.post("/ui/pins", **good)
 
-    for changed, sentence in [
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"must": ""}, "A pin needs words that must come"),
         ({"must": "a\n" + "x" * 201}, "length &lt;= 200"),
         ({"must": "x", "must_not": "8443"}, "by pin 1"),
         ({"lines": 21}, "&lt;= 20"),
         ({"question": " "}, "Text is expected"),
         ({"on_break": "shout"}, "on_break"),
-    ]:
+    ]
+    for changed, sentence in wrong:
         refused = await member.post("/ui/pins", **{**good, **changed})
         assert (refused.status_code, sentence in refused.text) == (400, True), (changed, refused.text)
         if "lines" not in changed:
