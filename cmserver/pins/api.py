@@ -119,7 +119,7 @@ async def put_pins(call: VerbCall, given: PinsIn) -> PinChecksOut:
 
     Pins that were added by hand stay.
     """
-    project = await call.dependency(Projects).named_or_own(call.principal, given.project_id, at="$.projectId")
+    project = await call.dependency(Projects).named_or_own(call.principal, given.project_id, at="$.projectId", make=True)
     ranking = call.dependency(Ranking)
 
     async def act(conn: Conn) -> list[PinResult]:

@@ -43,6 +43,9 @@ async def test_an_import_says_which_pins_it_broke_and_says_it_once(client: httpx
             id=new_id(), project_id=project, number=900, type="change", importance=0.5, content="Staging uses port 9090",
             read_tokens=9, title="Staging uses port 9090", created_at=at, updated_at=at,
         ),
+        model.PinLine(
+            id=new_id(), project_id=project, number=1, question="which port", must=["9090"], lines=20, created_at=at, updated_at=at
+        ),
     ]  # fmt: skip
     source = JsonlSource(write(tmp_path / "export.jsonl", [encode(lines)]))
 
@@ -50,13 +53,13 @@ async def test_an_import_says_which_pins_it_broke_and_says_it_once(client: httpx
     report = await take(db, cast.alice.principal, source, tmp_path)
     again = await take(db, cast.alice.principal, source, tmp_path)
 
-    assert report.taken["observation"] == 1
+    assert report.taken == {"observation": 1, "pin": 1}
     assert [line.partition(" of ")[0] for line in report.lost_pins] == ["Pin 2"]
     assert "'9090' comes" in report.lost_pins[0]
     assert (dry.lost_pins, again.lost_pins) == ([], [])
     assert await audited(db) == [{"action": "pins.lost", "actor_id": "alice", "cause": "import", "numbers": [2]}]
     listed = await send(client, cast, "GET", "/v1/pins")
-    assert {it["number"]: it["holds"] for it in listed["pins"]} == {1: True, 2: False}
+    assert {it["number"]: it["holds"] for it in listed["pins"]} == {1: True, 2: False, 3: True}
 
 
 @pytest.mark.usefixtures("memory")
