@@ -20,6 +20,7 @@ from cmserver.base.credentials import PENDING_NAME, sync_folder
 from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.erasure_journal import FILE_NAME as JOURNAL_NAME
 from cmserver.base.errors import NotFound, Unavailable
+from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.migrate import connect_when_ready
 from cmserver.base.settings import Settings
 from cmserver.base.tenant_role import TENANT_ROLE
@@ -209,6 +210,8 @@ def _echo_report(manifest: Manifest, restored: RestoreReport) -> None:
         click.echo("This PostgreSQL has no pgvector: search uses words only. With pgvector, the server embeds everything anew.")
     if restored.erased:
         click.echo(f"Erased again what was erased or revoked after the backup: {restored.erased}.")
+    for line in restored.lost_pins:
+        click.echo(sanitize_line(line), err=True)
     if restored.revoked_keys:
         click.echo(
             as_called(

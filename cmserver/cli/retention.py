@@ -9,6 +9,7 @@ import msgspec
 
 from cmserver.base.columns import render_table
 from cmserver.base.db import DatabaseUrls, Db
+from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
@@ -38,6 +39,8 @@ def retention(settings: Settings, *, dry_run: bool, as_json: bool) -> None:
             empty="",
         )
     )
+    for line in report.lost_pins:
+        click.echo(sanitize_line(line), err=True)
     if report.backup_runs:
         click.echo("A backup runs: nothing is taken until it is done.", err=True)
     elif not report.is_complete:

@@ -231,6 +231,7 @@ def _render(report: ImportReport, *, dry_run: bool) -> str:
     if report.examples:
         lines.append(f"Refused, the first {len(report.examples)}:")
         lines += [sanitize_line(f"  {refusal.record}, {refusal.place}: {refusal.reason}") for refusal in report.examples]
+    lines += map(sanitize_line, report.lost_pins)
     total = sum(report.taken.values())
     lines.append(f"{total} lines {'would be ' if dry_run else ''}taken in {report.seconds:g} s.")
     return "\n".join(lines)

@@ -24,9 +24,8 @@ from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.ops.backup.archive import open_backup
 from cmserver.ops.backup.back_up import back_up
 from cmserver.ops.backup.catalog import new_name, newest
+from cmserver.pins.guard import check_upgrade, describe_loss
 from cmserver.pins.model import PinResult
-from cmserver.pins.upgrade import check_upgrade, describe_loss
-from cmserver.recall.search.model import Ranking
 
 
 @click.command()
@@ -63,7 +62,7 @@ def upgrade(settings: Settings, *, check: bool) -> None:
             lost: list[PinResult] = []
 
             async def check_pins(conn: Conn) -> None:
-                lost.extend(await check_upgrade(conn, Ranking()))
+                lost.extend(await check_upgrade(conn))
 
             for name in asyncio.run(migrate(urls.session, check_pins)):
                 click.echo(f"Migrated: {name}")

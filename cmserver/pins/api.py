@@ -72,7 +72,7 @@ async def get_pins(call: VerbCall, given: PinsQuery) -> PinsOut:
 @option("--must", "Words that must come; give it several times.", metavar="WORDS")
 @option("--must-not", "Words that must not come; give it several times.", metavar="WORDS")
 @option("--lines", "Look at so many of the first hits.")
-@option("--on-break", "Refuse an upgrade that would lose the answer, or report it.")
+@option("--on-break", "Refuse an upgrade, or a merge of the steward, that would lose the answer, or report it.")
 @option("--project", "The project that is asked. [default: that of the key]", field="project_id", metavar="PROJECT")
 @verb.post("/v1/pins", "observations:write", status=201)
 async def post_pin(call: VerbCall, given: PinIn) -> PinResultOut:
@@ -92,7 +92,7 @@ async def post_pin(call: VerbCall, given: PinIn) -> PinResultOut:
 @option("--must", "All words that must come; give it several times.", metavar="WORDS")
 @option("--must-not", "All words that must not come; give it several times.", metavar="WORDS")
 @option("--lines", "Look at so many of the first hits.")
-@option("--on-break", "Refuse an upgrade that would lose the answer, or report it.")
+@option("--on-break", "Refuse an upgrade, or a merge of the steward, that would lose the answer, or report it.")
 @verb.patch("/v1/pins/{id}", "observations:write")
 async def patch_pin(call: VerbCall, given: PinEditIn) -> PinResultOut:
     """Change what the memory must answer, and say whether it does."""
@@ -119,7 +119,7 @@ async def put_pins(call: VerbCall, given: PinsIn) -> PinChecksOut:
 
     Pins that were added by hand stay.
     """
-    project = await call.dependency(Projects).named_or_own(call.principal, given.project_id, at="$.projectId")
+    project = await call.dependency(Projects).named_or_own(call.principal, given.project_id, at="$.projectId", make=True)
     ranking = call.dependency(Ranking)
 
     async def act(conn: Conn) -> list[PinResult]:

@@ -40,6 +40,12 @@ async def check_pins(conn: Conn, principal: Principal, pins: Sequence[Pin], rank
     return checked
 
 
+async def find_result(conn: Conn, principal: Principal, pin: Pin, ranking: Ranking) -> PinResult:
+    """What the memory answers to one pin's question now; nothing is kept of it."""
+    (hits,) = await find_first_hits(conn, principal, pin.project_id, [(pin.question, pin.lines)], ranking)
+    return judge_pin(pin, hits)
+
+
 def judge_pin(pin: Pin, hits: Sequence[Hit]) -> PinResult:
     """Whether the first hits have all words that must come, and none that must not."""
     texts = [fold_text(_text_of(hit)) for hit in hits]

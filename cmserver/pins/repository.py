@@ -74,12 +74,26 @@ async def of_team(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[Pi
 @query(f"""
     SELECT {PIN_COLUMNS} FROM pins p
      WHERE p.team_id = %(team_id)s AND {_OF_PROJECT}
+       AND NOT (%(only_broken)s AND p.holds)
        AND (%(before)s::timestamptz IS NULL OR (p.created_at, p.id) < (%(before)s::timestamptz, %(before_id)s::uuid))
      ORDER BY p.created_at DESC, p.id DESC LIMIT %(limit)s
     """)
 async def page(
-    conn: Conn, team_id: UUID, project_id: UUID | None, *, before: datetime | None, before_id: UUID | None, limit: int
+    conn: Conn,
+    team_id: UUID,
+    project_id: UUID | None,
+    *,
+    only_broken: bool = False,
+    before: datetime | None,
+    before_id: UUID | None,
+    limit: int,
 ) -> list[Pin]: ...
+
+
+@query(f"SELECT count(*) FROM pins p WHERE p.team_id = %(team_id)s AND {_OF_PROJECT} AND NOT p.holds")
+async def count_broken(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """How many did not hold at their last check."""
+    ...
 
 
 @query(f"""
@@ -108,6 +122,10 @@ async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> RowCount:
      WHERE p.id = c.id AND p.team_id = %(team_id)s
     """)
 async def keep_results(conn: Conn, team_id: UUID, ids: Sequence[UUID], holds: Sequence[bool]) -> RowCount: ...
+
+
+@query("SELECT EXISTS (SELECT FROM pins WHERE team_id = %(team_id)s)")
+async def has_pins(conn: Conn, team_id: UUID) -> bool: ...
 
 
 @query("SELECT DISTINCT team_id FROM pins ORDER BY team_id")

@@ -30,8 +30,8 @@ class PinIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=
     """In the first `lines` hits of a search for the `question` must come all words of `must`, and none of `mustNot`.
 
     `lines` is how many of the first hits are looked at. A word may be several, which then stand in this order; they are whole
-    words, in any case. `onBreak` is whether an upgrade that would lose the answer is refused, or reports it. `projectId` is the
-    project that is asked; without it that of the key.
+    words, in any case. `onBreak` is whether an upgrade, or a merge of the steward, that would lose the answer is refused or
+    reported. `projectId` is the project that is asked; without it that of the key.
     """
 
     question: QueryText
@@ -44,7 +44,8 @@ class PinIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=
 
 class FilePinIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """A pin of the file. `lines` is how many of the first hits are looked at; `must` and `mustNot` are words that must come in
-    them, or must not; `onBreak` is whether an upgrade that would lose the answer is refused, or reports it.
+    them, or must not; `onBreak` is whether an upgrade, or a merge of the steward, that would lose the answer is refused or
+    reported.
     """
 
     question: QueryText
@@ -66,7 +67,7 @@ class PinsIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields
 
 class PinEditIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """What is not sent stays as it is. `must` and `mustNot` are all words that must come, or must not; `lines` is in how many of
-    the first hits; `onBreak` is whether an upgrade that would lose the answer is refused, or reports it.
+    the first hits; `onBreak` is whether an upgrade, or a merge of the steward, that would lose the answer is refused or reported.
     """
 
     id: Key
@@ -85,8 +86,9 @@ class PinCheckIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fi
 
 class PinOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A pin. `number` is counted for the team. `must` and `mustNot` are words that must come in the first `lines` hits of a search
-    for the `question`, or must not. `onBreak` is whether an upgrade that would lose the answer is refused, or reports it.
-    `fromFile` is whether it stands in the repository's `.cmserver/pins.toml`. `holds` is what its last check said.
+    for the `question`, or must not. `onBreak` is whether an upgrade, or a merge of the steward, that would lose the answer is
+    refused or reported. `fromFile` is whether it stands in the repository's `.cmserver/pins.toml`. `holds` is what its last check
+    said.
     """
 
     id: UUID

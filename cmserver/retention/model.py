@@ -20,6 +20,8 @@ Kind = Literal[
     "audit_log",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+OBSERVATION_KINDS: tuple[Kind, ...] = ("aged_observations", "expired_observations", "superseded_observations")
+"""Those that searches find less of."""
 
 DESCRIPTIONS: dict[Kind, str] = {
     "aged_observations": "observations that expire by their age",
@@ -99,9 +101,12 @@ class TakenRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetentionReport(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """How many rows of each kind a sweep took, or would take. `isComplete` is false where its budget or a backup stopped it."""
+    """How many rows of each kind a sweep took, or would take. `isComplete` is false where its budget or a backup stopped it;
+    `lostPins` are what is pinned and held before.
+    """
 
     dry_run: bool
     is_complete: bool
     backup_runs: bool
     counts: dict[Kind, int]
+    lost_pins: list[str] = []

@@ -6,13 +6,16 @@ that before the settings'.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import LiteralString
+from uuid import UUID
 
 import msgspec
 
 from cmserver.base.follow import keep_position, read_position
 from cmserver.base.log_position import LogPosition
-from cmserver.base.sql import Conn, Query
+from cmserver.base.sql import Conn, Query, query
 from cmserver.retention.model import KEPT_ACTIONS, Kind, LogPage, RetentionDefaults, ShortestDays, TakenRows
 
 OWNS = {"retention_counts"}
@@ -421,6 +424,8 @@ _COUNT: dict[Kind, Query[int]] = {
     "steward_jobs": COUNT_STEWARD_JOBS,
     "audit_log": COUNT_AUDIT,
 }
+CLOCK = Query(datetime, "SELECT now()")
+
 PASSES: dict[Kind, str] = {kind: f"retention.{kind}" for kind in _TAKE_PAGE}
 """The kinds that are gone through page by page, each with the name of its position; a pass begins anew at the end."""
 
@@ -447,6 +452,12 @@ async def count(conn: Conn, kind: Kind, defaults: RetentionDefaults) -> int:
 
 async def shortest_days(conn: Conn, defaults: RetentionDefaults) -> ShortestDays:
     return await SHORTEST_DAYS.one(conn, **_parameters(defaults))
+
+
+@query("SELECT DISTINCT team_id FROM retention_counts WHERE kind = ANY(%(kinds)s) AND last_at >= %(since)s ORDER BY team_id")
+async def teams_taken_from(conn: Conn, kinds: Sequence[Kind], since: datetime) -> list[UUID]:
+    """The teams of which rows of these kinds were taken since then."""
+    ...
 
 
 def _parameters(defaults: RetentionDefaults) -> dict[str, object]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 from cmserver.base.db import Db
 from cmserver.base.follow import read_position
 from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
+from cmserver.pins.guard import describe_loss, report_lost, system_principal
+from cmserver.pins.model import PinResult
 from cmserver.retention import repository
-from cmserver.retention.model import KINDS, Kind, LogPage, RetentionDefaults, RetentionReport, ShortestDays
+from cmserver.retention.model import KINDS, OBSERVATION_KINDS, Kind, LogPage, RetentionDefaults, RetentionReport, ShortestDays
 
 T = TypeVar("T")
 
@@ -30,6 +34,7 @@ _LONGEST_PAUSE_SECONDS = 1.0
 async def sweep(db: Db, defaults: RetentionDefaults = _DEFAULTS, *, max_rows: int = MAX_ROWS) -> RetentionReport:
     """Take up to `max_rows` rows. Two sweeps at once share the work; a backup that runs stops them."""
     run = _Run(db, defaults, max_rows)
+    since = await db.in_system(repository.CLOCK.one)
     shortest = await db.in_system(lambda conn: repository.shortest_days(conn, run.defaults))
     taken = dict.fromkeys(KINDS, 0)
     for kind, days in _kept_for(shortest).items():
@@ -37,10 +42,19 @@ async def sweep(db: Db, defaults: RetentionDefaults = _DEFAULTS, *, max_rows: in
         if run.is_held_off:
             log.info("retention.held_off")
             break
+    lost = await _report_pins(db, since) if any(taken[kind] for kind in OBSERVATION_KINDS) else []
     if any(taken.values()):
         log.info("retention.swept", **{kind: count for kind, count in taken.items() if count})
     is_complete = not run.is_spent and not run.is_held_off
-    return RetentionReport(dry_run=False, is_complete=is_complete, backup_runs=run.is_held_off, counts=taken)
+    return RetentionReport(dry_run=False, is_complete=is_complete, backup_runs=run.is_held_off, counts=taken, lost_pins=lost)
+
+
+async def _report_pins(db: Db, since: datetime) -> list[str]:
+    """What the teams whose observations were taken since then have pinned, and lost."""
+    lost: list[PinResult] = []
+    for team_id in await db.in_system(lambda conn: repository.teams_taken_from(conn, list(OBSERVATION_KINDS), since)):
+        lost += await db.in_system(partial(report_lost, principal=system_principal(team_id), cause="retention"))
+    return [describe_loss(result) for result in lost]
 
 
 async def count_due(db: Db, defaults: RetentionDefaults = _DEFAULTS) -> RetentionReport:

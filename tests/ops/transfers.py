@@ -125,6 +125,10 @@ _LINES: list[dict[str, object]] = [
         "record": "entity_relation", "id": "@relation", "from_id": "@entity", "to_id": "@file", "label": "is written in",
         "source_ids": ["@kept"],
     },
+    {
+        "record": "pin", "id": "@pin", "number": 4, "question": "What is the limit?", "must": ["5"], "must_not": ["3 or 4"],
+        "lines": 7, "on_break": "refuse", "from_file": True,
+    },
 ]  # fmt: skip
 """A line each; `@name` is an id, `now` a time. Its project, and when it was created, where a class has them, go without saying."""
 

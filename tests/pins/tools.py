@@ -6,8 +6,10 @@ from typing import Any
 
 import httpx
 
+from cmserver.base.db import Db
 from tests.conftest import Cast
 from tests.make import Make
+from tests.rows import rows
 
 PROJECT = "github.com/acme/orders"
 
@@ -27,3 +29,11 @@ async def send(client: httpx.AsyncClient, cast: Cast, method: str, path: str, bo
 
 async def pin(client: httpx.AsyncClient, cast: Cast, question: str, status: int = 201, **fields: object) -> Any:
     return await send(client, cast, "POST", "/v1/pins", {"projectId": PROJECT, "question": question, **fields}, status)
+
+
+async def audited(db: Db) -> list[dict[str, Any]]:
+    return await rows(
+        db,
+        "SELECT action, actor_id, details ->> 'cause' AS cause, details -> 'numbers' AS numbers FROM audit_log"
+        " WHERE action IN ('pins.lost', 'pins.kept') ORDER BY id",
+    )

@@ -28,6 +28,7 @@ GROUPS = {
         NavigationItem("Mine", "/ui/mine", "observations:read"),
         NavigationItem("Review", "/ui/review", "observations:read"),
         NavigationItem("Graph", "/ui/graph", "observations:read"),
+        NavigationItem("Pins", "/ui/pins", "observations:read"),
     ],
     "Team": [
         NavigationItem("Team", "/ui/team", ""),

@@ -13,6 +13,7 @@ from psycopg.rows import TupleRow
 
 from cmserver.access.keys import repository as keys
 from cmserver.base.errors import Unavailable
+from cmserver.base.logs import get_logger
 from cmserver.base.migrate import (
     LAST_COMMIT_BEFORE_SQUASH,
     SQUASHED,
@@ -29,6 +30,9 @@ from cmserver.ops.backup import repository
 from cmserver.ops.backup.archive import BackupError, BackupReader, Manifest
 from cmserver.ops.backup.replay import KnownErasures, replay
 from cmserver.ops.repository import Conservation
+from cmserver.pins.guard import describe_loss, report_all
+
+log = get_logger(__name__)
 
 _ROLE_BYTES = 63
 """PostgreSQL's longest name."""
@@ -47,6 +51,8 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     """How many keys were revoked because no journal says which of them were."""
     without_vectors: bool = False
     """Whether the database has no pgvector, so that the backup's vectors were left out."""
+    lost_pins: list[str] = []
+    """What is pinned, and held when it was backed up."""
 
 
 async def restore(
@@ -78,7 +84,7 @@ async def restore(
             except BaseException:
                 await _drop_restored(conn)
                 raise
-            return msgspec.structs.replace(report, without_vectors=not with_vectors)
+            return msgspec.structs.replace(report, without_vectors=not with_vectors, lost_pins=await _report_pins(conn))
     except psycopg.OperationalError as error:
         raise Unavailable(f"The database was lost while it was being restored: {str(error).strip()}") from error
 
@@ -215,6 +221,16 @@ async def _finish(
         await repository.finish(conn)
         teams = await ops.CONSERVATION.all(conn)
     return RestoreReport(counts=counts, migrations=applied, teams=teams, erased=erased, revoked_keys=revoked)
+
+
+async def _report_pins(conn: AsyncConnection[TupleRow]) -> list[str]:
+    """What is pinned and held when it was backed up; what is restored does not depend on it."""
+    try:
+        async with conn.transaction():
+            return [describe_loss(result) for result in await report_all(conn, "restore")]
+    except psycopg.Error as error:
+        log.exception("pins.unchecked", exc_info=error)
+        return []
 
 
 async def _drop_restored(conn: AsyncConnection[TupleRow]) -> None:

@@ -70,3 +70,4 @@ def add_report(report: ImportReport, more: ImportReport) -> None:
             counts[key] = counts.get(key, 0) + count
     report.examples = [*report.examples, *more.examples][:MAX_EXAMPLES]
     report.renumbered += more.renumbered
+    report.lost_pins += more.lost_pins

@@ -1,6 +1,7 @@
 """The lines of an export: JSON Lines, one thing each. Importers of other formats make the same lines.
 
-The order is that of the references: projects, entities, sessions, events, turns, observations, then what links them. A line names
+The order is that of the references: projects, entities, sessions, events, turns, observations, then what links them,
+and what is pinned. A line names
 others by their ids. `number` is the number of an observation or a turn in its team, by which texts refer to it (#12).
 """
 
@@ -13,8 +14,11 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from cmserver.base.text import QueryText
 from cmserver.graph.model import EntityType, FoundBy
 from cmserver.observations.model import Kind, ObservationState, Scope, StaleMark
+from cmserver.pins.model import OnBreak
+from cmserver.pins.wire import PinLines, PinWords
 from cmserver.sessions.turns.model import MAX_LINE_CHARS
 
 FORMAT = 2
@@ -239,6 +243,22 @@ class EntityRelationLine(Line, frozen=True, kw_only=True, tag="entity_relation")
     created_at: datetime
 
 
+class PinLine(Line, frozen=True, kw_only=True, tag="pin"):
+    """What the memory must answer. Whether it does is found out anew by whoever imports it."""
+
+    id: UUID
+    project_id: UUID
+    number: Number
+    question: QueryText
+    must: PinWords = []
+    must_not: PinWords = []
+    lines: PinLines
+    on_break: OnBreak = "report"
+    from_file: bool = False
+    created_at: datetime
+    updated_at: datetime
+
+
 DataLine: TypeAlias = (
     ProjectLine
     | EntityLine
@@ -250,6 +270,7 @@ DataLine: TypeAlias = (
     | VersionLine
     | RelationshipLine
     | EntityRelationLine
+    | PinLine
 )
 AnyLine: TypeAlias = HeaderLine | DataLine
 LINE_TYPES: tuple[type[DataLine], ...] = (
@@ -263,6 +284,7 @@ LINE_TYPES: tuple[type[DataLine], ...] = (
     VersionLine,
     RelationshipLine,
     EntityRelationLine,
+    PinLine,
 )
 
 
@@ -284,8 +306,8 @@ class ImportReport(msgspec.Struct, rename="camel", kw_only=True):
     there already; `erased` are those that were erased here before, and stay away.
 
     `refused` are those that were not taken; `examples` are the first of these; `redactions` are secrets and private passages that
-    were removed. `renumbered` is how many observations got a new number, because theirs was another's; `seconds` is how long it
-    took.
+    were removed. `renumbered` is how many observations got a new number, because theirs was another's; `lostPins` are what is
+    pinned, and held before the import. `seconds` is how long it took.
     """
 
     taken: dict[str, int] = {}
@@ -295,4 +317,5 @@ class ImportReport(msgspec.Struct, rename="camel", kw_only=True):
     examples: list[RefusedLine] = []
     redactions: dict[str, int] = {}
     renumbered: int = 0
+    lost_pins: list[str] = []
     seconds: float = 0.0

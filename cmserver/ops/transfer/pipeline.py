@@ -30,6 +30,7 @@ from cmserver.ingest.identity import EventFacts, make_event_key
 from cmserver.observations.model import TYPES, StaleMark, estimate_tokens
 from cmserver.ops.transfer import model, repository
 from cmserver.ops.transfer.ids import move_id
+from cmserver.pins.guard import describe_loss, report_lost
 from cmserver.redaction.clean import clean_aside
 from cmserver.sessions.ledger import repository as ledger
 
@@ -390,6 +391,9 @@ class Importer:
             )
             await announce.drop_cached(conn, self._team_id)
             await announce.notify_stream(conn)
+        if self._is_last:
+            lost = await report_lost(conn, self._principal, "import")
+            self._report.lost_pins = [describe_loss(result) for result in lost]
 
     # -- contents
 

@@ -27,6 +27,7 @@ BORROWS = {
     "entities",
     "entity_relations",
     "entity_relation_evidence",
+    "pins",
 }  # an import writes rows as they are, with their ids and times
 
 
@@ -162,6 +163,20 @@ ENTITY_RELATIONS = Query(
     """,
     prepare=False,
 )
+# The memory of a joined project is exported as that of the other one, and so is what is asked of it.
+PINS = Query(
+    model.PinLine,
+    """
+    SELECT r.id, coalesce(j.joined_to, r.project_id) AS project_id, r.number, r.question, r.must, r.must_not, r.lines, r.on_break,
+           r.from_file, r.created_at, r.updated_at
+      FROM pins r JOIN projects j ON j.id = r.project_id AND j.team_id = r.team_id
+     WHERE r.team_id = %(team_id)s
+       AND (%(project_ids)s::uuid[] IS NULL OR coalesce(j.joined_to, r.project_id) = ANY(%(project_ids)s::uuid[]))
+       AND (%(after)s::uuid IS NULL OR r.id > %(after)s::uuid)
+     ORDER BY r.id LIMIT %(limit)s
+    """,
+    prepare=False,
+)
 _BY_TYPE: dict[type[model.DataLine], Query[model.DataLine]] = {  # pyright: ignore[reportAssignmentType] - each makes the lines of its type
     model.ProjectLine: PROJECTS,
     model.SessionLine: SESSIONS,
@@ -173,6 +188,7 @@ _BY_TYPE: dict[type[model.DataLine], Query[model.DataLine]] = {  # pyright: igno
     model.RelationshipLine: RELATIONSHIPS,
     model.EntityLine: ENTITIES,
     model.EntityRelationLine: ENTITY_RELATIONS,
+    model.PinLine: PINS,
 }
 
 
@@ -185,6 +201,7 @@ PRESENT_VERSIONS = Query(UUID, "SELECT id FROM observation_versions WHERE id = A
 PRESENT_RELATIONSHIPS = Query(UUID, "SELECT id FROM observation_relationships WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 PRESENT_ENTITIES = Query(UUID, "SELECT id FROM entities WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 PRESENT_ENTITY_RELATIONS = Query(UUID, "SELECT id FROM entity_relations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+PRESENT_PINS = Query(UUID, "SELECT id FROM pins WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 _PRESENT: dict[type[model.DataLine], Query[UUID]] = {
     model.SessionLine: PRESENT_SESSIONS,
     model.EventLine: PRESENT_EVENTS,
@@ -195,6 +212,7 @@ _PRESENT: dict[type[model.DataLine], Query[UUID]] = {
     model.RelationshipLine: PRESENT_RELATIONSHIPS,
     model.EntityLine: PRESENT_ENTITIES,
     model.EntityRelationLine: PRESENT_ENTITY_RELATIONS,
+    model.PinLine: PRESENT_PINS,
 }
 
 MATCH_SESSIONS = Query(
@@ -380,6 +398,28 @@ ADD_ENTITY_RELATIONS = Query(
     SELECT id FROM added
     """,
 )
+# A number that another pin has is replaced: nothing refers to it.
+ADD_PINS = Query(
+    UUID,
+    """
+    WITH new AS (
+        SELECT n.*, EXISTS (SELECT FROM pins p WHERE p.team_id = %(team_id)s AND p.number = n.number) AS is_taken
+          FROM jsonb_populate_recordset(NULL::pins, %(rows)s) n
+    ), highest AS (
+        SELECT max(number) AS number
+          FROM (SELECT number FROM pins WHERE team_id = %(team_id)s UNION ALL SELECT number FROM new) numbers
+    )
+    INSERT INTO pins (id, team_id, project_id, number, question, must, must_not, lines, on_break, from_file, holds, created_at,
+                      updated_at)
+    SELECT n.id, %(team_id)s, n.project_id,
+           CASE WHEN n.is_taken THEN h.number + row_number() OVER (PARTITION BY n.is_taken ORDER BY n.number) ELSE n.number END,
+           n.question, coalesce(n.must, '{}'), coalesce(n.must_not, '{}'), n.lines, coalesce(n.on_break, 'report'),
+           coalesce(n.from_file, false), false, n.created_at, n.updated_at
+      FROM new n CROSS JOIN highest h
+    ON CONFLICT DO NOTHING
+    RETURNING id
+    """,
+)
 _ADD: dict[type[model.DataLine], Query[UUID]] = {
     model.SessionLine: ADD_SESSIONS,
     model.EventLine: ADD_EVENTS,
@@ -390,6 +430,7 @@ _ADD: dict[type[model.DataLine], Query[UUID]] = {
     model.RelationshipLine: ADD_RELATIONSHIPS,
     model.EntityLine: ADD_ENTITIES,
     model.EntityRelationLine: ADD_ENTITY_RELATIONS,
+    model.PinLine: ADD_PINS,
 }
 
 TAKEN_NUMBERS = Query(

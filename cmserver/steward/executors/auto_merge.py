@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -20,6 +21,7 @@ from cmserver.models.providers.model import Prompt
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.observations.model import Observation
+from cmserver.pins.guard import guard_change
 from cmserver.steward.ask import GuardAnswer, ModelAsker
 from cmserver.steward.executors.executor import Executor, JobPayload
 from cmserver.steward.model import GUARD_CONFIDENCE, Effect, JobContext, ModelCall, Plan, PlanResult
@@ -136,8 +138,8 @@ class AutoMerge(Executor[AutoMergePayload]):
             if rows != proposal.versions:
                 return PlanResult(effects=[], skipped=["changed_meanwhile"])
             try:
-                async with conn.transaction():
-                    _, merge = await resolve_suggestion(conn, job.principal, suggestion.id, "accepted", into=proposal.target)
+                accept = partial(resolve_suggestion, conn, job.principal, suggestion.id, "accepted", into=proposal.target)
+                _, merge = await guard_change(conn, job.principal, "steward", accept)
             except CmserverError as error:
                 return PlanResult(effects=[], skipped=[f"refused: {error}"])
             if merge is None:

@@ -66,6 +66,8 @@ PAGES = [
     ),
     PageCase(name="graph", path="/ui/graph", heading="Graph", empty_path="/ui/graph"),
     PageCase(name="entity", path="/ui/graph/{entity}"),
+    PageCase(name="pins", path="/ui/pins", heading="Pins", empty_path="/ui/pins?broken=true"),
+    PageCase(name="pin", path="/ui/pins/{pin}"),
     PageCase(name="team", path="/ui/team", heading="Team", empty_path="/ui/team"),
     PageCase(name="keys", path="/ui/team/keys", heading="Keys", empty_path="/ui/team/keys"),
     PageCase(name="audit", path="/ui/team/audit", heading="Audit log", empty_path="/ui/team/audit?action=nothing"),

@@ -116,6 +116,10 @@ async def seed_server(app: AsgiFrame, db: Db, api: httpx.AsyncClient, *, hostile
     await ask("POST", "/v1/keys", {"name": texts[0][:100], "scopes": ["observations:read"], "actorId": "ci"})
     await ask("POST", "/v1/users/invitations", {"role": "viewer", "note": "w" * 100 if hostile else "Bob from support"})
     things["entity"] = await _add_entities(ask, db, texts)
+    for place, on_break in enumerate(("report", "refuse")):
+        pinned = {"question": texts[place][:400], "must": [texts[place][:60], texts[place + 1][:200]], "mustNot": [texts[3][:200]]}
+        made = await ask("POST", "/v1/pins", {"projectId": "github.com/acme/orders", "onBreak": on_break, "lines": 3, **pinned})
+        things["pin"] = str(made["pin"]["number"])
     things |= await seed_work(db, app.dependencies.get(JobNotifier), full, texts)
     things |= await seed_steward(db, app.dependencies.get(Settings), full, texts)
     return Seed(

@@ -225,7 +225,7 @@ async def test_the_areas_stand_in_one_line_and_a_telephone_shows_them_whole_in_a
     boxes = await page.eval_on_selector_all(
         ".areas a", "all => all.map(a => a.getBoundingClientRect()).map(box => [box.right, box.bottom])"
     )
-    assert len(boxes) == 15
+    assert len(boxes) == 16
     assert all(right <= 360 and bottom <= 800 for right, bottom in boxes), boxes
     assert await violations(page) == []
     await page.keyboard.press("Escape")

@@ -42,6 +42,7 @@ from cmserver.observations.read import list_closed, list_observations, list_summ
 from cmserver.observations.wire import ObservationIn
 from cmserver.ops.deployment import read_backups
 from cmserver.ops.provider_pauses import list_providers
+from cmserver.pins import repository as pins
 from cmserver.steward import repository as steward
 
 _HOURS = 24
@@ -215,8 +216,10 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
             held = len(await queue.lanes(conn, principal.team_id, project_id=project_id, state="held", limit=_MAX_COUNTED + 1))
         answers = await calls.answer_counts(conn, principal.team_id, project_id)
         budgets = await calls.budget_statuses(conn, principal.team_id, project_id=project_id)
+        broken = await pins.count_broken(conn, principal.team_id, project_id)
     for count, noun, what, path in (
         (len(suggestions), "suggestion", "to merge", "/ui/review"),
+        (broken, "pin", "broken", "/ui/pins?broken=true"),
         (failed, "job", "failed", "/ui/jobs?status=failed"),
         (held, "session", "held by a pause, a back-off or a budget", "/ui/jobs/lanes?state=held"),
     ):
