@@ -30,7 +30,7 @@ from cmserver.consolidation.model import (
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import Change, MergeStrategy, restore
-from cmserver.observations.model import LISTS, Observation, estimate_tokens
+from cmserver.observations.model import CURRENT_ON, LISTS, Observation, estimate_tokens
 from cmserver.observations.read import find_any_observation, find_observation, parse_name
 
 _NOT_FOR_TEAM = "This key is bound to one project and may not change what the whole team shares. Use a key without a project."
@@ -253,7 +253,12 @@ async def undo(conn: Conn, principal: Principal, name: str, expected: ExpectedSt
             raise Conflict("No change is left to undo.")
         if principal.project_id is not None and last.before.scope != observation.scope:
             raise Forbidden(_NOT_FOR_TEAM)
-        undone = await observations.correct(conn, principal.team_id, _with_life(restore(observation, last.before), observation))
+        before = _with_life(restore(observation, last.before), observation)
+        try:
+            undone = await observations.correct(conn, principal.team_id, before)
+        except errors.UniqueViolation as error:
+            matter = before.metadata.get(CURRENT_ON)
+            raise Conflict(f"Another one is the current word on {matter!r} by now. Take the matter from that one first.") from error
         await history.mark_undone(conn, principal.team_id, last.id)
         restored = await _revive_sources(conn, principal, undone, last.source_ids)
     await audit.record(

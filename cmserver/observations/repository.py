@@ -528,6 +528,16 @@ async def current_on(conn: Conn, team_id: UUID, project_id: UUID, matter: str) -
     ...
 
 
+@query("""
+    UPDATE observations SET metadata = metadata - 'currentOn'
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND metadata ? 'currentOn'
+       AND md5(lower(metadata ->> 'currentOn')) = md5(lower(%(matter)s)) AND expires_at <= now()
+    """)
+async def end_expired_word(conn: Conn, team_id: UUID, project_id: UUID, matter: str) -> RowCount:
+    """Take the matter from what was the current word on it, and has expired."""
+    ...
+
+
 async def open_ends(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[model.Observation]:
     """What is open in the project, oldest first; at most the newest `limit`."""
     rows = await OPEN_ENDS.all(conn, team_id=team_id, project_id=project_id, limit=limit)

@@ -9,7 +9,16 @@ import msgspec
 
 from cmserver.base.errors import Invalid, Issue
 from cmserver.base.text import FIELD_MOST, LABEL_MOST
-from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, Correction, ManualObservation, compose
+from cmserver.observations.model import (
+    CURRENT_ON,
+    ITEM_MOST,
+    ITEMS_MOST,
+    TEXT_MOST,
+    TITLE_MOST,
+    Correction,
+    ManualObservation,
+    compose,
+)
 from cmserver.redaction.clean import clean_aside
 
 
@@ -83,8 +92,9 @@ def _tidy_label(text: str | None) -> str | None:
     return (tidy_line(text) or "")[:LABEL_MOST] or None
 
 
-def _keep(value: object) -> object:
-    return value
+def _drop_mark(metadata: dict[str, object] | None) -> dict[str, object] | None:
+    """The values without the one by which people choose the current word on a matter."""
+    return metadata and {name: value for name, value in metadata.items() if name != CURRENT_ON}
 
 
 _TIDIERS: dict[str, Callable[[Any], object]] = {
@@ -98,7 +108,7 @@ _TIDIERS: dict[str, Callable[[Any], object]] = {
     "files_modified": tidy_list,
     "agent": tidy_line,
     "caller_type": _tidy_label,
-    "metadata": _keep,
+    "metadata": _drop_mark,
 }
 """By field of a ManualObservation that has a text."""
 _OF_CORRECTION: dict[str, Callable[[Any], object]] = {**_TIDIERS, "current_on": tidy_line}

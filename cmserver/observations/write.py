@@ -161,6 +161,7 @@ async def _check_current(conn: Conn, old: model.Observation, new: model.Observat
     matter = new.metadata.get(model.CURRENT_ON)
     if not isinstance(matter, str) or new.state == "dropped":
         return
+    await repository.end_expired_word(conn, old.team_id, old.project_id, matter)
     holder = await repository.current_on(conn, old.team_id, old.project_id, matter)
     if holder not in {None, old.number}:
         raise Conflict(
@@ -200,6 +201,8 @@ async def _make_permanent(conn: Conn, principal: Principal, old: model.Observati
 def _apply(old: model.Observation, correction: model.Correction) -> model.Observation:
     """The corrected observation. A content that only repeats the other texts is composed of them again."""
     new = msgspec.structs.replace(old, **{name: getattr(correction, name) for name in correction.fields if name != "current_on"})
+    if "metadata" in correction.fields and model.CURRENT_ON in old.metadata:
+        new = msgspec.structs.replace(new, metadata=new.metadata | {model.CURRENT_ON: old.metadata[model.CURRENT_ON]})
     if correction.current_on is not UNSET:
         others = {name: value for name, value in new.metadata.items() if name != model.CURRENT_ON}
         new = msgspec.structs.replace(

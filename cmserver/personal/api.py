@@ -161,10 +161,17 @@ async def post_observation_personal(call: VerbCall, given: str) -> tuple[OnePers
 )
 @verb.get("/v1/personal-memory", "observations:read")
 async def get_personal_memory(call: VerbCall) -> PersonalMemory:
-    """All that is the caller's alone in the team: what is remembered for them, and their private sessions."""
+    """All that is the caller's alone in the team: what is remembered for them, and their private sessions.
+
+    A key that is bound to a project gets the sessions of that one.
+    """
     home = call.principal.at_home
     user_id = require_person(home, "$")
-    return await call.dependency(Db).in_system(lambda conn: people.personal_memory(conn, home.team_id, user_id))
+    memory = await call.dependency(Db).in_system(lambda conn: people.personal_memory(conn, home.team_id, user_id))
+    if home.project_id is None:
+        return memory
+    project = await call.dependency(Projects).find(home, str(home.project_id))
+    return memory.of_project(project.canonical_id)
 
 
 routes = [

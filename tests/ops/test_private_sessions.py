@@ -381,3 +381,50 @@ async def test_what_was_drawn_for_its_person_stays_theirs(
 
     mine = (await act(client, ann, "GET", "/v1/personal-observations"))["personal"]
     assert [row["content"] for row in mine] == ["Always answer me in German.", "Be brief."]
+
+
+async def test_a_session_of_which_nobody_knows_who_began_it_is_nobodys(
+    client: httpx.AsyncClient, two: tuple[Person, Person], db: Db, notifier: JobNotifier
+):
+    ann, ben = two
+    await talk(client, ben, "s", f"{WORD} of ben")
+    await work(db, notifier, ben)
+    await rows(db, "DELETE FROM audit_log WHERE action = 'session.started'")
+    await hook(client, ann, "s", "SessionEnd")
+    await hook(client, ann, "s", "SessionStart", source="resume")
+
+    refused = await client.post("/v1/sessions/s/private", json={}, headers=ann.headers)
+
+    assert refused.status_code == 409
+    assert WORD in await of_team(client, ben, "/v1/observations")
+
+
+async def test_who_was_told_what_a_turn_had_done_so_far_was_told_of_it(client: httpx.AsyncClient, two: tuple[Person, Person]):
+    ann, ben = two
+    await hook(client, ann, "s", "SessionStart", source="startup")
+    await hook(client, ann, "s", "UserPromptSubmit", prompt="Go on with it.")
+    edited = {"file_path": f"/w/{WORD}.py", "old_string": "a", "new_string": "b"}
+    await hook(client, ann, "s", "PostToolUse", tool_name="Edit", tool_input=edited, tool_response={}, tool_use_id="x")
+    told = await hook(client, ben, "b", "SessionStart", source="startup")
+    assert WORD in str(told)
+
+    made = await act(client, ann, "POST", "/v1/sessions/s/private", {})
+
+    assert [(one["actorId"], one["reason"], one["numbers"]) for one in made["told"]] == [("ben", "startup", [])]
+
+
+async def test_a_key_of_one_project_takes_along_the_private_sessions_of_that_one(
+    client: httpx.AsyncClient, two: tuple[Person, Person]
+):
+    ann, _ = two
+    await talk(client, ann, "s", f"{WORD} secret", private=True)
+    await remember(client, ann, "Call me Ann.")
+    other = "github.com/acme/zoo"
+    await act(client, ann, "POST", "/v1/projects", {"canonicalId": other}, 201)
+
+    for project, is_there in ((other, False), (PROJECT, True)):
+        made = await act(client, ann, "POST", "/v1/keys", {"scopes": ["memories:read"], "project": project}, 201)
+        memory = await act(client, msgspec.structs.replace(ann, key=made["apiKey"]), "GET", "/v1/personal-memory")
+        assert (WORD in str(memory["sessions"])) == is_there
+        assert (memory["sessions"] != []) == is_there
+        assert "Call me Ann." in str(memory["personal"])

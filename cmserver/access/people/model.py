@@ -193,6 +193,13 @@ class PersonalMemory(msgspec.Struct, frozen=True, kw_only=True):
     sessions: list[dict[str, object]]
     observations: list[dict[str, object]]
 
+    def of_project(self, canonical_id: str) -> PersonalMemory:
+        """Without what the person's private sessions in other projects say."""
+        rows = {
+            name: [row for row in getattr(self, name) if row["project"] == canonical_id] for name in ("sessions", "observations")
+        }
+        return msgspec.structs.replace(self, **rows)
+
 
 class LeftMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What a person had for themselves in a team that they have left: they may take it along until it expires."""

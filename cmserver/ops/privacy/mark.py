@@ -155,7 +155,7 @@ async def _require_own(conn: Conn, home: Principal, session_id: UUID, user_id: U
     """Conflict unless the session is the person's alone."""
     if not await repository.is_of_person(conn, home.team_id, session_id, user_id):
         raise Conflict(_NOT_YOURS)
-    if await repository.others_wrote(conn, home.team_id, session_id, home.actor_id):
+    if await repository.others_wrote(conn, home.team_id, session_id, home.own_names):
         raise Conflict("Somebody else has written in this session, too: it cannot become one person's.")
 
 

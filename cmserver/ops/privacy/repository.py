@@ -28,9 +28,11 @@ async def give_session(conn: Conn, team_id: UUID, session_id: UUID, to_team_id: 
     ...
 
 
-# Who began it, or continued it with a key; a key of before may have been bound to its person since.
+# Who began it, or continued it with a key; a key of before may have been bound to its person since. Where nobody
+# knows any more who began it, it is nobody's.
 @query("""
-    SELECT coalesce(bool_and(coalesce(a.user_id, k.user_id) IS NOT DISTINCT FROM %(user_id)s::uuid), false)
+    SELECT coalesce(bool_and(coalesce(a.user_id, k.user_id) IS NOT DISTINCT FROM %(user_id)s::uuid)
+                    AND bool_or(a.action = 'session.started'), false)
       FROM audit_log a LEFT JOIN api_keys k ON k.id = a.api_key_id AND k.team_id = a.team_id
      WHERE a.team_id = %(team_id)s AND a.action IN ('session.started', 'session.resumed') AND a.resource_type = 'session'
        AND a.resource_id = %(session_id)s::text
@@ -42,14 +44,14 @@ async def is_of_person(conn: Conn, team_id: UUID, session_id: UUID, user_id: UUI
 
 @query("""
     SELECT EXISTS (SELECT FROM turns t JOIN server_sessions s ON s.id = t.server_session_id AND s.team_id = t.team_id
-                    WHERE s.id = %(session_id)s AND s.team_id = %(team_id)s AND t.actor_id IS DISTINCT FROM s.actor_id
-                      AND t.actor_id IS DISTINCT FROM %(actor_id)s)
+                    WHERE s.id = %(session_id)s AND s.team_id = %(team_id)s AND t.actor_id <> ALL(%(own_names)s::text[]))
     """)
-async def others_wrote(conn: Conn, team_id: UUID, session_id: UUID, actor_id: str) -> bool:
-    """Whether a turn of the session came with a key of another name than the one that began it."""
+async def others_wrote(conn: Conn, team_id: UUID, session_id: UUID, own_names: list[str]) -> bool:
+    """Whether a turn of the session came with a key of none of these names."""
     ...
 
 
+# A line about what runs has no number: whoever was told one while a turn was under way may have been told of this one.
 @query("""
     WITH said AS (
         SELECT array_agg(number) AS numbers
@@ -57,12 +59,17 @@ async def others_wrote(conn: Conn, team_id: UUID, session_id: UUID, actor_id: st
                  UNION ALL
                 SELECT number FROM observations WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s) n
     )
-    SELECT c.server_session_id AS session_id, s.actor_id, c.reason, c.created_at AS at, t.numbers
+    SELECT c.server_session_id AS session_id, s.actor_id, c.reason, c.created_at AS at, coalesce(t.numbers, '{}') AS numbers
       FROM said
-      JOIN context_injections c ON c.team_id = %(team_id)s AND c.numbers && said.numbers
-       AND c.server_session_id IS DISTINCT FROM %(session_id)s
+      JOIN context_injections c ON c.team_id = %(team_id)s AND c.server_session_id IS DISTINCT FROM %(session_id)s
+       AND ((c.numbers || c.told) && said.numbers
+            OR (strpos(c.text, E'\\nAnother session is at work here now') > 0
+                AND EXISTS (SELECT FROM turns r
+                             WHERE r.server_session_id = %(session_id)s AND r.team_id = c.team_id AND r.project_id = c.project_id
+                               AND c.created_at BETWEEN r.created_at AND coalesce(r.ended_at, 'infinity'))))
       LEFT JOIN server_sessions s ON s.id = c.server_session_id AND s.team_id = c.team_id
-     CROSS JOIN LATERAL (SELECT array_agg(one ORDER BY one) AS numbers FROM unnest(c.numbers) one WHERE one = ANY(said.numbers)) t
+     CROSS JOIN LATERAL (SELECT array_agg(DISTINCT one ORDER BY one) AS numbers FROM unnest(c.numbers || c.told) one
+                          WHERE one = ANY(said.numbers)) t
      ORDER BY c.created_at DESC, c.id LIMIT 500
     """)
 async def told(conn: Conn, team_id: UUID, session_id: UUID) -> list[ToldSession]:

@@ -26,7 +26,7 @@ class SessionPrivacyIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 
 class ToldSessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A session that was told of this one. `actorId` is whose it is; `atEpoch` is when it was told, in epoch milliseconds;
-    `numbers` are those of then, of what it was told.
+    `numbers` are those of then, of what it was told; none where it may have been told what a turn had done so far.
     """
 
     session_id: UUID | None
@@ -56,7 +56,7 @@ def render_privacy(out: SessionPrivacyOut) -> str:
     if out.private:
         lines += [
             f"{one.actor_id or 'somebody'} was told of it before ({one.reason}, session {one.session_id or 'unknown'}): "
-            + ", ".join(f"#{number}" for number in one.numbers)
+            + (", ".join(f"#{number}" for number in one.numbers) or "what it had done so far, perhaps")
             for one in out.told
         ] or ["Nobody was told of it before."]
     return "\n".join(lines)

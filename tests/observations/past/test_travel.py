@@ -297,6 +297,28 @@ async def test_one_observation_is_the_current_word_on_a_matter(client: httpx.Asy
     assert (await patch(second, {"state": None})).status_code == 200
 
 
+async def test_the_current_word_is_chosen_by_no_metadata_and_ends_with_its_life(client: httpx.AsyncClient, cast: Cast, make: Make):
+    alice = cast.alice
+    rows = [await make.observation(project=alice.project, title=f"We deploy on day {place}") for place in range(3)]
+    first, second, third = (f"observations/{row.number}" for row in rows)
+
+    async def call(method: str, path: str, body: Json) -> httpx.Response:
+        return await client.request(method, f"/v1/{path}", json=body, headers=alice.headers)
+
+    sent = await call("POST", "observations", {"projectId": PROJECT, "title": "A model's", "metadata": {"currentOn": "it", "a": 1}})
+    assert sent.json()["observation"]["metadata"] == {"a": 1}
+    assert (await call("PATCH", first, {"currentOn": "Deploy day"})).status_code == 200
+    kept = await call("PATCH", first, {"metadata": {"currentOn": "other", "a": 1}})
+    assert {"a": 1, "currentOn": "Deploy day"}.items() <= kept.json()["observation"]["metadata"].items()
+    await act(client, alice, "POST", f"{first}/expire")
+    assert (await call("PATCH", second, {"currentOn": "Deploy day"})).status_code == 200
+    assert (await call("PATCH", second, {"state": "dropped"})).status_code == 200
+    assert (await call("PATCH", third, {"currentOn": "Deploy day"})).status_code == 200
+    undone = await call("POST", f"{second}/undo", {})
+    assert undone.status_code == 409
+    assert "Deploy day" in undone.json()["message"]
+
+
 async def test_what_an_edit_took_out_by_then_stands_behind(
     client: httpx.AsyncClient, cast: Cast, make: Make, outbox: Outbox, db: Db
 ):
