@@ -145,6 +145,7 @@ OWNERS_DOOR = {
     "ops.stream.feed.Feed._find_start": "the end of the logs of all teams",
     "retention.sweep.count_due": "an operator's command: what would go of every team",
     "retention.sweep.sweep": "maintenance: what every team keeps no longer",
+    "retention.sweep._report_pins": "as above: whose pins it broke; each is asked behind its team's policy",
     "retention.sweep._Run.take_log": "as above",
     "retention.sweep._Run._in_batch": "as above",
     "steward.plan.plan_all": "finds the teams whose steward is on; each is then looked through as itself",
