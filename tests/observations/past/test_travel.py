@@ -456,11 +456,12 @@ async def test_what_came_from_elsewhere_is_known_from_then_on(
 ):
     ann, ben = await make_two(db, cast.alice.team_id)
     await make.observation(project=cast.alice.project, title="It stays", type="decision", importance=0.9)
+    file = tmp_path / "team.jsonl"
     if way == "imported":
         there = await make_person(db, await make_team(db, "green"), "grace", PROJECT)
         await make.observation(project=there.project, title=f"A {WORD}")
         await make.turn(project=there.project, prompt=f"Feed the {WORD}.", reply="Done.", session="s")
-        file = await export(database, there.team_id, tmp_path / "team.jsonl")
+        await export(database, there.team_id, file)
     else:
         headers = {**ann.headers, "X-Cmserver-Project": PROJECT, "X-Cmserver-Private": "1"}
         for name, fields in (("UserPromptSubmit", {"prompt": f"Feed the {WORD}."}), ("Stop", {"last_assistant_message": "Done."})):
