@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal, LiteralString
+from typing import Annotated, Literal, LiteralString
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
+
+from cmserver.base.text import Text
 
 OnBreak = Literal["report", "refuse"]
 """Whether what would break a pin goes on and says so, or does not."""
+
+PinWord = Annotated[Text, Meta(min_length=1, max_length=200)]
+PinWords = Annotated[list[PinWord], Meta(max_length=20)]
+PinLines = Annotated[int, Meta(ge=1, le=20)]
 
 MAX_PINS = 2_000
 """Of a team."""

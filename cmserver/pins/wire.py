@@ -10,12 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cmserver.base.paging import Limit
 from cmserver.base.structs import reshape
-from cmserver.base.text import Key, QueryText, Text
-from cmserver.pins.model import MAX_PINS, NewPin, OnBreak, Pin, PinResult
-
-PinWord = Annotated[Text, Meta(min_length=1, max_length=200)]
-PinWords = Annotated[list[PinWord], Meta(max_length=20)]
-PinLines = Annotated[int, Meta(ge=1, le=20)]
+from cmserver.base.text import Key, QueryText
+from cmserver.pins.model import MAX_PINS, NewPin, OnBreak, Pin, PinLines, PinResult, PinWords
 
 
 class PinsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

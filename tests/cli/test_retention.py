@@ -32,6 +32,7 @@ async def test_a_dry_run_counts_and_the_command_takes(cms: Cms, cast: Cast, db: 
         "isComplete": True,
         "backupRuns": False,
         "counts": {**dict.fromkeys(KINDS, 0), "receipts": 1},
+        "lostPins": [],
     }
     assert left == 2
     assert json.loads(done.out)["counts"]["receipts"] == 1

@@ -69,6 +69,8 @@ ALL_ROWS = {
     "cmserver.ops.transfer.repository.LINK": "of rows that the import has just written",
     "cmserver.ops.transfer.repository.numbers_of": "of what the import, or one before it, has written",
     "cmserver.ops.transfer.repository.point_to_turns": "as the one above",
+    "cmserver.recall.receipts.repository.of_moment": "a text is cut by where its rows are now, whatever became of them",
+    "cmserver.observations.repository.end_expired_word": "takes the mark from one that has expired",
     "cmserver.embeddings.repository.TEXTS": "of rows of observation_embeddings; what is superseded has none",
 }
 

@@ -444,6 +444,8 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     key_id = str(minted.key_id)
     await be_a_person(db, Person(principal=minted, key=key, project=theirs))  # another one of the team
     async with db.system() as conn:
+        # A number that the strangers' own pins do not have.
+        await conn.execute("UPDATE pins SET number = number + 500 WHERE id = %s", [pin["id"]])
         await conn.execute(
             "INSERT INTO project_aliases (team_id, alias, project_id) VALUES (%s, %s, %s)", [who.team_id, f"old-{word}", project_id]
         )
@@ -507,7 +509,7 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     ways["team"].append(Way(str(team)))
     ways["turn"].append(Way(str(turn_number)))
     ways["personal"].append(Way(personal["name"]))
-    ways["pin"].append(Way(str(pin["number"])))
+    ways["pin"].append(Way(str(pin["number"] + 500)))
     ways["observation"] += [Way(str(observation.number)), Way(f"#{observation.number}")]
     return Things(key=key, project_id=project_id, own=own, ways=ways)
 

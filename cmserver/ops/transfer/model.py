@@ -17,8 +17,7 @@ from msgspec import Meta
 from cmserver.base.text import QueryText
 from cmserver.graph.model import EntityType, FoundBy
 from cmserver.observations.model import Kind, ObservationState, Scope, StaleMark
-from cmserver.pins.model import OnBreak
-from cmserver.pins.wire import PinLines, PinWords
+from cmserver.pins.model import OnBreak, PinLines, PinWords
 from cmserver.sessions.turns.model import MAX_LINE_CHARS
 
 FORMAT = 2

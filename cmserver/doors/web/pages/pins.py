@@ -20,8 +20,8 @@ from cmserver.doors.web.visit import Visit
 from cmserver.pins import repository as pins
 from cmserver.pins.change import add_pin, edit_pin, find_pin, remove_pin
 from cmserver.pins.check import check_pins, check_pins_of, find_result
-from cmserver.pins.model import OnBreak, Pin, PinResult
-from cmserver.pins.wire import PinIn, PinLines, new_pin
+from cmserver.pins.model import OnBreak, Pin, PinLines, PinResult
+from cmserver.pins.wire import PinIn, new_pin
 from cmserver.recall.search.model import Ranking
 
 _PAGE = 50
