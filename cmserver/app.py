@@ -48,6 +48,7 @@ from cmserver.ingest.intake import EventIntake
 from cmserver.ingest.record import EventRecorder
 from cmserver.memories.memories import Memories
 from cmserver.observations.api import routes as observation_routes
+from cmserver.observations.approval.api import routes as approval_routes
 from cmserver.ops.activity.api import routes as activity_routes
 from cmserver.ops.analytics.api import routes as analytics_routes
 from cmserver.ops.api import routes as ops_routes
@@ -88,6 +89,7 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *consolidation_routes,
     *steward_routes,
     *observation_routes,
+    *approval_routes,
     *personal_routes,
     *event_routes,
     *git_routes,
