@@ -6,6 +6,7 @@ from typing import Literal
 from uuid import UUID
 
 from cmserver.access import announce, audit
+from cmserver.access.audit import repository as audit_log
 from cmserver.access.model import Principal
 from cmserver.base import paging
 from cmserver.base.db import Db
@@ -13,7 +14,8 @@ from cmserver.base.errors import Conflict, NoPerson, NotFound
 from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
 from cmserver.observations.approval import repository
-from cmserver.observations.approval.model import ApprovalState, RuleApproval
+from cmserver.observations.approval.model import WAIT_DAYS, ApprovalState, RuleApproval
+from cmserver.observations.history.model import SYSTEM
 from cmserver.observations.read import audit_read, parse_number
 
 Answer = Literal["approved", "rejected", "pending"]
@@ -72,8 +74,27 @@ async def answer_rule(conn: Conn, principal: Principal, name: str, answer: Answe
 
 
 async def expire_rules(db: Db) -> int:
-    """Let what nobody answered in time expire; returns how many rules that were."""
-    expired = await db.in_system(lambda conn: repository.expire(conn, limit=_AT_ONCE))
+    """Let what nobody answered in time expire, with an audit row each; returns how many rules that were."""
+
+    async def act(conn: Conn) -> int:
+        expired = await repository.expire(conn, days=WAIT_DAYS, limit=_AT_ONCE)
+        for rule in expired:
+            await audit_log.append(
+                conn,
+                team_id=rule.team_id,
+                project_id=rule.project_id,
+                actor_id=SYSTEM,
+                api_key_id=None,
+                user_id=None,
+                action="rule.expired",
+                resource_type="observation",
+                resource_id=str(rule.id),
+                request_id=None,
+                details={"number": rule.number},
+            )
+        return len(expired)
+
+    expired = await db.in_system(act)
     if expired:
         log.info("rules.expired", count=expired)
     return expired

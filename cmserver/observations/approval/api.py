@@ -49,24 +49,24 @@ def _shows(done: str) -> Callable[[wire.OneRuleOut, Typed], str]:
 
 
 @command("rules approve", _shows("counts from now on"), text="Say yes to a rule: it counts from now on.")
-@option("NUMBER", field="number")
-@verb.post("/v1/rules/{number}/approve", "observations:write")
+@option("NUMBER", field="id")
+@verb.post("/v1/rules/{id}/approve", "observations:write")
 async def post_approve(call: VerbCall, given: str) -> wire.OneRuleOut:
     """Say yes to a rule: it is shown from now on. For people only."""
     return await _answer(call, given, "approved")
 
 
 @command("rules reject", _shows("does not count"), text="Say no to a rule: it is deleted after seven days.")
-@option("NUMBER", field="number")
-@verb.post("/v1/rules/{number}/reject", "observations:write")
+@option("NUMBER", field="id")
+@verb.post("/v1/rules/{id}/reject", "observations:write")
 async def post_reject(call: VerbCall, given: str) -> wire.OneRuleOut:
     """Say no to a rule: it is shown to nobody, and deleted after seven days. For people only."""
     return await _answer(call, given, "rejected")
 
 
 @command("rules undo", _shows("waits for an answer again"), text="Take an answer back: the rule waits anew, and does not count.")
-@option("NUMBER", field="number")
-@verb.post("/v1/rules/{number}/undo", "observations:write")
+@option("NUMBER", field="id")
+@verb.post("/v1/rules/{id}/undo", "observations:write")
 async def post_undo(call: VerbCall, given: str) -> wire.OneRuleOut:
     """Take the answer to a rule back: it waits anew, and is not shown. For people only."""
     return await _answer(call, given, "pending")

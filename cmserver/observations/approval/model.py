@@ -40,6 +40,15 @@ class RuleApproval(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its observation was merged into another one."""
 
 
+class UnansweredRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that nobody answered in time."""
+
+    id: UUID
+    number: int
+    project_id: UUID
+    team_id: UUID
+
+
 class WaitingRules(msgspec.Struct, frozen=True, kw_only=True):
     """How many rules wait for an answer, for how many days the oldest has waited, and how many got none in the last seven days."""
 

@@ -8,8 +8,8 @@ from typing import LiteralString
 from uuid import UUID
 
 from cmserver.access.model import IN_REACH_O
-from cmserver.base.sql import Conn, Query, RowCount, query, unprepared_query
-from cmserver.observations.approval.model import WAIT_DAYS, ApprovalState, RuleApproval, WaitingRules
+from cmserver.base.sql import Conn, Query, query, unprepared_query
+from cmserver.observations.approval.model import WAIT_DAYS, ApprovalState, RuleApproval, UnansweredRule, WaitingRules
 from cmserver.observations.model import MIN_INSTRUCTION_IMPORTANCE, OBSERVATION_COLUMNS, ManualObservation, Observation
 
 OWNS = {"rule_approvals"}
@@ -184,7 +184,7 @@ async def waiting(conn: Conn, team_id: UUID | None, project_id: UUID | None = No
     ...
 
 
-# Of all teams; where the observation was merged meanwhile nothing is left to ask.
+# Of all teams.
 @query("""
     WITH due AS (
         SELECT observation_id FROM rule_approvals
@@ -192,18 +192,11 @@ async def waiting(conn: Conn, team_id: UUID | None, project_id: UUID | None = No
          ORDER BY asked_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ), expired AS (
         UPDATE rule_approvals a SET state = 'expired', answered_at = now() FROM due WHERE a.observation_id = due.observation_id
-        RETURNING a.observation_id, a.team_id, a.project_id
-    ), ended AS (
-        UPDATE observations o SET expires_at = now() FROM expired e WHERE o.id = e.observation_id RETURNING o.id, o.number
+        RETURNING a.observation_id, a.team_id
     )
-    INSERT INTO audit_log (team_id, project_id, actor_id, action, resource_type, resource_id, details)
-    SELECT e.team_id, e.project_id, 'system', 'rule.expired', 'observation', e.observation_id::text,
-           jsonb_build_object('number', ended.number)
-      FROM expired e JOIN ended ON ended.id = e.observation_id
+    UPDATE observations o SET expires_at = now() FROM expired e WHERE o.id = e.observation_id AND o.team_id = e.team_id
+    RETURNING o.id, o.number, o.project_id, o.team_id
     """)
-async def _expire(conn: Conn, days: int, limit: int) -> RowCount: ...
-
-
-async def expire(conn: Conn, *, limit: int) -> int:
-    """Let up to so many that nobody answered in time expire, of all teams, with an audit row each; returns how many."""
-    return await _expire(conn, WAIT_DAYS, limit)
+async def expire(conn: Conn, *, days: int, limit: int) -> list[UnansweredRule]:
+    """Let up to so many expire that nobody answered in those days, of all teams; returns them."""
+    ...

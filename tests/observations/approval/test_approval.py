@@ -82,7 +82,7 @@ async def test_a_rule_of_an_agent_s_tool_is_told_to_nobody_before_a_person_says_
     (waiting,) = await desk.rules()
     before = await desk.shown()
     number = waiting["number"]
-    read = await desk.act("GET", f"/v1/observations/{number}", status=404)
+    read = await desk.act("GET", f"/v1/observations/{number}", status=410)
     approved = await desk.answer(number, "approve")
     after = await desk.shown()
 
@@ -255,7 +255,7 @@ async def test_nothing_brings_it_back_but_an_answer(desk: Desk):
 
     for method, way in (("POST", "/promote"), ("POST", "/undo"), ("POST", "/expire"), ("GET", "/history"), ("PATCH", "")):
         body = {"title": "Mine"} if method == "PATCH" else None
-        refused = await desk.act(method, path + way, body, status=404)
+        refused = await desk.act(method, path + way, body, status=410)
         assert "wombat" not in str(refused), way
     assert set((await desk.shown()).values()) == {False}
 

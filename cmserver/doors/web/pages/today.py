@@ -218,7 +218,8 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
         budgets = await calls.budget_statuses(conn, principal.team_id, project_id=project_id)
         rules = await approvals.waiting(conn, principal.team_id, project_id or principal.project_id)
     if rules.waiting:
-        text = f"{plural(rules.waiting, 'rule')} for a yes or a no, the oldest since {plural(round(rules.oldest_days), 'day')}"
+        waits = f"{plural(rules.waiting, 'rule')} wait{'s' if rules.waiting == 1 else ''} for a yes"
+        text = f"{waits}, {'' if rules.waiting == 1 else 'the oldest '}for {plural(round(rules.oldest_days), 'day')}"
         found.append(WaitingWork(text=text, path="/ui/review/rules"))
     if rules.expired:
         text = f"{plural(rules.expired, 'rule')} got no answer in time, and can still be approved"
