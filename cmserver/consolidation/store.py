@@ -148,7 +148,7 @@ async def _store(
     if targets:
         await history.lock(conn, principal.team_id, sorted(targets))
     for plan in plans:
-        if plan.repeats is not None and (principal.is_person or not await _is_asked_about(conn, principal, plan.repeats)):
+        if plan.repeats is not None:
             plan.repeats = await _hold_again(conn, principal, plan.repeats, plan.new)
         elif plan.same_as is not None:
             plans[plan.same_as].new = _join(plans[plan.same_as].new, plan.new)
@@ -176,13 +176,13 @@ async def _find_held(conn: Conn, principal: Principal, written: Sequence[Observa
     return set(await approvals.unapproved(conn, principal.team_id, rules)) if rules else set()
 
 
-async def _is_asked_about(conn: Conn, principal: Principal, there: Observation) -> bool:
-    """Whether a person decides whether what is there counts: a program that says it again changes nothing of it."""
-    return there.type == "decision" and await approvals.is_asking(conn, principal.team_id)
-
-
 async def _hold_again(conn: Conn, principal: Principal, there: Observation, again: ManualObservation) -> Observation:
-    """What is there and was written again: it holds, for the longer life, the higher importance, and in both scopes."""
+    """What is there and was written again: it holds, for the longer life, the higher importance, and in both scopes.
+
+    A program that says a rule again changes nothing of it, in a team in which a person decides what counts.
+    """
+    if there.type == "decision" and not principal.is_person and await approvals.is_asking(conn, principal.team_id):
+        return there
     lives_longer = there.expires_at is not None and (
         again.ttl_seconds is None or there.expires_at < datetime.now(UTC) + timedelta(seconds=again.ttl_seconds)
     )

@@ -95,8 +95,8 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         total = answers.usable + answers.unusable
         findings.append(find("provider.answers", f"{answers.unusable} of {total} answers of models in 24 hours could not be used."))
     if rules.oldest_days > _RULE_DAYS or rules.expired:
-        waiting = f"{rules.waiting} rules wait for a person's yes, the oldest for {rules.oldest_days:.0f} days"
-        findings.append(find("rules.waiting", f"{waiting}; {rules.expired} got no answer in time."))
+        waiting = f"Rules that wait for a person's yes: {rules.waiting}, the oldest for {rules.oldest_days:.0f} days"
+        findings.append(find("rules.waiting", f"{waiting}; that got no answer in time: {rules.expired}."))
     findings += [*_check_budgets(budgets), *_check_keys(keys), *_check_makers(orphaned_keys)]
     findings += await asyncio.to_thread(lambda: [*check_backups(settings, facts.first_start, has_archive=facts.archives_log)])
     return findings
