@@ -164,9 +164,7 @@ async def _store(
         if there is not None:
             results.append(StoreResult(observation=there, action="repeated", similarity=1.0, measured_by="text"))
         else:
-            stored = next(written)
-            result = StoreResult(observation=stored, action="held") if stored.id in held else None
-            results.append(result or await _finish(conn, principal, plan, stored, strategy))
+            results.append(await _finish(conn, principal, plan, next(written), strategy, held))
     return results
 
 
@@ -259,10 +257,14 @@ async def find_matches(
     return sorted(matches, key=lambda match: (-match.comparison.similarity, match.observation.number))
 
 
-async def _finish(conn: Conn, principal: Principal, plan: _Plan, stored: Observation, strategy: MergeStrategy) -> StoreResult:
-    """What else belongs to a new row: its vector, its merge, or suggestions."""
+async def _finish(
+    conn: Conn, principal: Principal, plan: _Plan, stored: Observation, strategy: MergeStrategy, held: Collection[UUID]
+) -> StoreResult:
+    """What else belongs to a new row: its vector, its merge, or suggestions; nothing is merged with a rule that is `held`."""
     if plan.vector is not None:
         await embeddings.fill(conn, principal.team_id, stored.id, plan.vector.model_id, plan.vector.vector)
+    if stored.id in held:
+        return StoreResult(observation=stored, action="held")
     match = plan.merge_into
     target = await _find_target(conn, stored, match) if match is not None else None
     if match is not None and target is not None:
