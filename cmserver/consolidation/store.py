@@ -147,25 +147,29 @@ async def _store(
     targets |= {plan.repeats.id for plan in plans if plan.repeats is not None}
     if targets:
         await history.lock(conn, principal.team_id, sorted(targets))
-    for plan in plans:
-        if plan.repeats is not None:
-            plan.repeats = await _hold_again(conn, principal, plan.repeats, plan.new)
-        elif plan.same_as is not None:
-            plans[plan.same_as].new = _join(plans[plan.same_as].new, plan.new)
+    await _say_again(conn, principal, plans)
     to_write = [plan for plan in plans if plan.repeats is None and plan.same_as is None and plan.waits_as is None]
     rows = await write(conn, principal, [plan.new for plan in to_write], origin=origin) if to_write else []
     written, held = iter(rows), await _find_held(conn, principal, rows)
     results: list[StoreResult] = []
     for plan in plans:
+        there = plan.repeats if plan.same_as is None else results[plan.same_as].observation
         if plan.waits_as is not None:
             results.append(StoreResult(observation=plan.waits_as, action="held"))
-            continue
-        there = plan.repeats if plan.same_as is None else results[plan.same_as].observation
-        if there is not None:
+        elif there is not None:
             results.append(StoreResult(observation=there, action="repeated", similarity=1.0, measured_by="text"))
         else:
             results.append(await _finish(conn, principal, plan, next(written), strategy, held))
     return results
+
+
+async def _say_again(conn: Conn, principal: Principal, plans: Sequence[_Plan]) -> None:
+    """Let what is there already, or stands earlier in the request, be as the repeats say."""
+    for plan in plans:
+        if plan.repeats is not None:
+            plan.repeats = await _hold_again(conn, principal, plan.repeats, plan.new)
+        elif plan.same_as is not None:
+            plans[plan.same_as].new = _join(plans[plan.same_as].new, plan.new)
 
 
 async def _find_held(conn: Conn, principal: Principal, written: Sequence[Observation]) -> set[UUID]:
