@@ -58,6 +58,7 @@ class Info(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     provider: ProviderOut | None = None
     queue: QueueOut | None = None
     answers: AnswersOut | None = None
+    rules: WaitingRulesOut | None = None
     embeddings: EmbeddingsOut | None = None
     steward: StewardOut | None = None
 
