@@ -47,8 +47,8 @@ from cmserver.ingest.door import gather_seconds, gathers_turns
 from cmserver.ingest.intake import EventIntake
 from cmserver.ingest.record import EventRecorder
 from cmserver.memories.memories import Memories
+from cmserver.observations.answering.api import routes as approval_routes
 from cmserver.observations.api import routes as observation_routes
-from cmserver.observations.approval.api import routes as approval_routes
 from cmserver.ops.activity.api import routes as activity_routes
 from cmserver.ops.analytics.api import routes as analytics_routes
 from cmserver.ops.api import routes as ops_routes

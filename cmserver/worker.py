@@ -37,7 +37,7 @@ from cmserver.ingest import jobs as ingest_jobs
 from cmserver.models.calls import repository as calls
 from cmserver.models.providers.model import ProviderChain
 from cmserver.observations.accesses import jobs as access_jobs
-from cmserver.observations.approval.answer import expire_rules
+from cmserver.observations.answering.answer import expire_rules
 from cmserver.ops.backup.scheduled import back_up_when_due
 from cmserver.ops.joining.join import move_strays
 from cmserver.ops.joining.normalise import normalise_all

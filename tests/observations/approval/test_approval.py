@@ -12,7 +12,7 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.models.providers.model import Answer, DraftObservation, Prompt
-from cmserver.observations.approval.answer import expire_rules
+from cmserver.observations.answering.answer import expire_rules
 from cmserver.retention.sweep import sweep
 from tests.conftest import Cast, Person, mint
 from tests.doors.mcp.tools import called, connected

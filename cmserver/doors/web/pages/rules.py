@@ -11,7 +11,7 @@ from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import list_projects
 from cmserver.doors.web.templates import project_names
 from cmserver.doors.web.visit import Visit
-from cmserver.observations.approval.answer import Answer, answer_rule, list_rules
+from cmserver.observations.answering.answer import Answer, answer_rule, list_rules
 from cmserver.observations.approval.model import WAIT_DAYS, ApprovalState
 
 _PAGE = 50

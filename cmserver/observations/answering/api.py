@@ -8,8 +8,8 @@ from cmserver.access import verb
 from cmserver.access.projects import Projects
 from cmserver.access.verb import Typed, VerbCall, command, option
 from cmserver.base.columns import Columns
-from cmserver.observations.approval import wire
-from cmserver.observations.approval.answer import Answer, answer_rule, list_rules
+from cmserver.observations.answering import wire
+from cmserver.observations.answering.answer import Answer, answer_rule, list_rules
 from cmserver.observations.plain import one_line
 
 _LINE_CHARS = 160
