@@ -47,6 +47,7 @@ from cmserver.ingest.door import gather_seconds, gathers_turns
 from cmserver.ingest.intake import EventIntake
 from cmserver.ingest.record import EventRecorder
 from cmserver.memories.memories import Memories
+from cmserver.observations.answering.api import routes as approval_routes
 from cmserver.observations.api import routes as observation_routes
 from cmserver.ops.activity.api import routes as activity_routes
 from cmserver.ops.analytics.api import routes as analytics_routes
@@ -89,6 +90,7 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *consolidation_routes,
     *steward_routes,
     *observation_routes,
+    *approval_routes,
     *personal_routes,
     *pins_routes,
     *event_routes,

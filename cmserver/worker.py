@@ -37,6 +37,7 @@ from cmserver.ingest import jobs as ingest_jobs
 from cmserver.models.calls import repository as calls
 from cmserver.models.providers.model import ProviderChain
 from cmserver.observations.accesses import jobs as access_jobs
+from cmserver.observations.answering.answer import expire_rules
 from cmserver.ops.backup.scheduled import back_up_when_due
 from cmserver.ops.joining.join import move_strays
 from cmserver.ops.joining.normalise import normalise_all
@@ -166,6 +167,7 @@ def build_maintenance_app(connector: PsycopgConnector, db: Db, settings: Setting
         "retention.sweep": ("*/5 * * * *", lambda: sweep(db)),
         "projects.normalise": ("17 * * * *", lambda: normalise_all(db)),
         "recall.calibrate_teams": ("*/10 * * * *", lambda: calibration_jobs.calibrate_teams(db, settings)),
+        "rules.expire": ("*/10 * * * *", lambda: expire_rules(db)),
         "backups.make": ("*/10 * * * *", lambda: back_up_when_due(db, settings)),
     }
     for name, (cron, act) in tasks.items():

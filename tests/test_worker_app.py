@@ -15,6 +15,7 @@ async def test_a_restarted_worker_knows_its_periodic_tasks_by_the_same_names(db:
         "recall.calibrate_teams",
         "retention.sweep",
         "projects.normalise",
+        "rules.expire",
         "backups.make",
     }
 

@@ -163,6 +163,8 @@ class Team(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, object]
     policy: GenerationPolicy
     retention: RetentionPolicy
+    approves_rules: bool
+    """Whether a rule that a model or an agent's tool writes counts only after a person's yes."""
     requests_per_minute: int | None
     """This and the next are for all keys of the team together; None is no limit."""
     events_per_month: int | None
@@ -295,6 +297,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """The person's private place in the team, if they have one: it is a team of theirs alone."""
     private_to: UUID | None = None
     """Whose that place is, as it says itself."""
+    by_tool: bool = False
+    """Whether a model of theirs asks, by a tool of MCP."""
     home: Principal | None = None
     """Of somebody in their private place: who they are in their team."""
 
@@ -312,6 +316,11 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     def at_home(self) -> Principal:
         """The caller in their team, wherever they are."""
         return self.home or self
+
+    @property
+    def is_person(self) -> bool:
+        """Whether a person asks: signed in, on the server's machine, or with a key of their own, and not by a model's tool."""
+        return not self.by_tool and (self.kind in {"person", "operator"} or self.user_id is not None)
 
     def sees(self, project_id: UUID | None) -> bool:
         """Whether the key may see the project; None stands for what belongs to the whole team."""

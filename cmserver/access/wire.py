@@ -51,13 +51,16 @@ def policy_fields(policy: GenerationPolicy) -> tuple[tuple[str, Cell], ...]:
 
 
 class TeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A team. Its limits are for all its keys together; null is no limit."""
+    """A team. Its limits are for all its keys together; null is no limit. `approvesRules` is whether a rule that a model or an
+    agent's tool writes counts only after a person's yes.
+    """
 
     id: UUID
     name: str
     metadata: dict[str, object]
     generation_policy: GenerationPolicy
     retention: RetentionPolicy
+    approves_rules: bool
     requests_per_minute: int | None
     events_per_month: int | None
     archived_at_epoch: int | None

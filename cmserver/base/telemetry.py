@@ -92,6 +92,7 @@ EVENTS: dict[str, str] = {
     "request.failed": "A request ended in an error, by a bug or an outage. The answer has the same request id.",
     "retention.held_off": "A backup runs: the sweep of retention takes nothing until it is done.",
     "retention.swept": "A sweep of retention took rows that are kept no longer; their number by kind.",
+    "rules.expired": "Rules for which nobody had said yes or no in 14 days do not count. They are deleted seven days later.",
     "search.without_meaning": "The embedder returned no vector for a query. For a while search uses words only.",
     "server.started": "The server accepts requests.",
     "server.stopped": "The server has stopped.",

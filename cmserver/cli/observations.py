@@ -304,7 +304,12 @@ def _render_stored(result: StoredObservationOut) -> str:
     return f"{_ACTIONS[result.action]}{headline(result.observation)}"
 
 
-_ACTIONS = {"created": "", "repeated": "It was there already: ", "merged": "Merged into "}
+_ACTIONS = {
+    "created": "",
+    "held": "It counts only after a person's yes (`cmserver rules pending`): ",
+    "repeated": "It was there already: ",
+    "merged": "Merged into ",
+}
 
 
 @click.command()

@@ -73,7 +73,9 @@ _project = click.option("--project", help="The project. [default: what hooks cal
 
 @click.group("rules")
 def rules_group() -> None:
-    """Keep a project's rules and open decisions in its repository (.cmserver/rules.md), where pull requests review them."""
+    """Keep a project's rules and open decisions in its repository (.cmserver/rules.md), where pull requests review them; or say yes
+    or no to those that a model or an agent's tool wrote, in a team that asks (`cmserver teams approve-rules`).
+    """
 
 
 @rules_group.command("write")

@@ -32,7 +32,7 @@ from cmserver.client.connections import render_unsent_calls
 from cmserver.embedded.files import make_data_dir
 from cmserver.embeddings.wire import EmbeddingsOut
 from cmserver.ops.spending.wire import BudgetOut, BudgetsOut
-from cmserver.ops.wire import AnswersOut, ProviderOut, QueueOut, StewardOut
+from cmserver.ops.wire import AnswersOut, ProviderOut, QueueOut, StewardOut, WaitingRulesOut
 
 READY_SECONDS = 60.0
 STOPPED_SECONDS = 15.0
@@ -58,6 +58,7 @@ class Info(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     provider: ProviderOut | None = None
     queue: QueueOut | None = None
     answers: AnswersOut | None = None
+    rules: WaitingRulesOut | None = None
     embeddings: EmbeddingsOut | None = None
     steward: StewardOut | None = None
 
@@ -353,11 +354,19 @@ def _render(found: Status) -> list[str]:
         lines += _provider_lines(info.provider)
     if info.answers and (info.answers.usable or info.answers.unusable):
         lines.append(f"answers   {info.answers.usable} usable, {info.answers.unusable} unusable in 24 hours")
+    if info.rules and (info.rules.waiting or info.rules.expired):
+        lines.append(f"rules     {_describe_rules(info.rules)}")
     if info.embeddings:
         lines += _embedding_lines(info.embeddings)
     if info.steward and info.steward.mode != "off":
         lines.append(_steward_line(info.steward))
     return lines + [_budget_line(budget) for budget in found.exhausted]
+
+
+def _describe_rules(rules: WaitingRulesOut) -> str:
+    oldest = f", the oldest for {rules.oldest_days:.0f} days" if rules.waiting else ""
+    unanswered = f"; {rules.expired} got no answer in time" if rules.expired else ""
+    return f"{rules.waiting} wait for a person's yes{oldest}{unanswered} (`cmserver rules pending`)"
 
 
 def _queue_lines(queue: QueueOut) -> list[str]:

@@ -25,6 +25,7 @@ from cmserver.client.server_api import ApiAnswer
 from cmserver.embeddings.api import routes as embeddings_routes
 from cmserver.generation.api import routes as generation_routes
 from cmserver.ingest.api import routes as ingest_routes
+from cmserver.observations.answering.api import routes as approval_routes
 from cmserver.ops.activity.api import routes as activity_routes
 from cmserver.ops.analytics.api import routes as analytics_routes
 from cmserver.ops.api import routes as ops_routes
@@ -44,6 +45,7 @@ _ROUTES: list[Operation] = [
     *access_routes,
     *activity_routes,
     *analytics_routes,
+    *approval_routes,
     *embeddings_routes,
     *erasure_routes,
     *generation_routes,

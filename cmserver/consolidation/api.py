@@ -76,7 +76,7 @@ async def post_observation(call: VerbCall, given: ObservationIn) -> tuple[Stored
         kept, is_new = await write_personal(call.dependency(Db), call.principal, given, size_bytes=call.size_bytes)
         return OnePersonalObservationOut(personal=personal_out(kept)), is_new
     (result,) = await _store(call.dependencies, call.principal, [given], call.size_bytes)
-    return stored_out(result), result.action == "created"
+    return stored_out(result), result.action in {"created", "held"}
 
 
 async def post_observations_batch(request: Request) -> Response:

@@ -32,6 +32,7 @@ from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import Change, MergeStrategy, restore
 from cmserver.observations.model import CURRENT_ON, LISTS, Observation, estimate_tokens
 from cmserver.observations.read import find_any_observation, find_observation, parse_name
+from cmserver.observations.write import refuse_rule
 
 _NOT_FOR_TEAM = "This key is bound to one project and may not change what the whole team shares. Use a key without a project."
 _NOT_YOURS = "This observation is shared by another project. A key that is bound to a project may only read it."
@@ -77,6 +78,8 @@ async def merge_observations(
         raise Forbidden(_NOT_FOR_TEAM)
     if not sources:
         return Merge(observation=target, merged=[], skipped=skipped, strategy=strategy)
+    for row in (target, *sources):
+        await refuse_rule(conn, principal, row)
     text = merge_fields(target, sources, strategy)
     refusal = wording.refusal if wording is not None else None
     if wording is not None and wording.words is not None:

@@ -29,6 +29,7 @@ from cmserver.embeddings.model import ObservationText, QueryVector, document_tex
 from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.events.model import Origin
 from cmserver.observations import repository as observations
+from cmserver.observations.approval import repository as approvals
 from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import SYSTEM, Change, Measure, MergeStrategy
 from cmserver.observations.model import TYPE_FAMILIES, Correction, ManualObservation, Observation, Scope
@@ -42,12 +43,13 @@ CANDIDATES = 5
 class StoreResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of an observation that was to be stored.
 
-    `created`, or `repeated`: the one that says it already is returned, or `merged` into the one that is returned. `similarity`
-    (0 to 1) is to that one, and `measured_by` says by what; both are None for what was created. `suggestions` are near ones.
+    `created`, `held` for a rule that waits for a person's yes, or `repeated`: the one that says it already is returned, or `merged`
+    into the one that is returned. `similarity` (0 to 1) is to that one, and `measured_by` says by what; both are None for what was
+    created. `suggestions` are near ones.
     """
 
     observation: Observation
-    action: Literal["created", "repeated", "merged"]
+    action: Literal["created", "held", "repeated", "merged"]
     similarity: float | None = None
     measured_by: Measure | None = None
     suggestions: list[Suggestion] = []
@@ -77,6 +79,8 @@ class _Plan(msgspec.Struct, kw_only=True):
     vector: QueryVector | None
     text_hash: bytes = b""
     repeats: Observation | None = None
+    waits_as: Observation | None = None
+    """The rule of the same text that waits for a person's yes, or has got none."""
     same_as: int | None = None
     merge_into: _Match | None = None
     near: list[_Match] = []
@@ -143,25 +147,44 @@ async def _store(
     targets |= {plan.repeats.id for plan in plans if plan.repeats is not None}
     if targets:
         await history.lock(conn, principal.team_id, sorted(targets))
+    await _say_again(conn, principal, plans)
+    to_write = [plan for plan in plans if plan.repeats is None and plan.same_as is None and plan.waits_as is None]
+    rows = await write(conn, principal, [plan.new for plan in to_write], origin=origin) if to_write else []
+    written, held = iter(rows), await _find_held(conn, principal, rows)
+    results: list[StoreResult] = []
+    for plan in plans:
+        there = plan.repeats if plan.same_as is None else results[plan.same_as].observation
+        if plan.waits_as is not None:
+            results.append(StoreResult(observation=plan.waits_as, action="held"))
+        elif there is not None:
+            results.append(StoreResult(observation=there, action="repeated", similarity=1.0, measured_by="text"))
+        else:
+            results.append(await _finish(conn, principal, plan, next(written), strategy, held))
+    return results
+
+
+async def _say_again(conn: Conn, principal: Principal, plans: Sequence[_Plan]) -> None:
+    """Let what is there already, or stands earlier in the request, be as the repeats say."""
     for plan in plans:
         if plan.repeats is not None:
             plan.repeats = await _hold_again(conn, principal, plan.repeats, plan.new)
         elif plan.same_as is not None:
             plans[plan.same_as].new = _join(plans[plan.same_as].new, plan.new)
-    to_write = [plan for plan in plans if plan.repeats is None and plan.same_as is None]
-    written = iter(await write(conn, principal, [plan.new for plan in to_write], origin=origin) if to_write else [])
-    results: list[StoreResult] = []
-    for plan in plans:
-        there = plan.repeats if plan.same_as is None else results[plan.same_as].observation
-        if there is not None:
-            results.append(StoreResult(observation=there, action="repeated", similarity=1.0, measured_by="text"))
-        else:
-            results.append(await _finish(conn, principal, plan, next(written), strategy))
-    return results
+
+
+async def _find_held(conn: Conn, principal: Principal, written: Sequence[Observation]) -> set[UUID]:
+    """Those that wait for a person's yes: nothing is compared with them, or merged."""
+    rules = [row.id for row in written if row.type == "decision" and row.expires_at is not None]
+    return set(await approvals.unapproved(conn, principal.team_id, rules)) if rules else set()
 
 
 async def _hold_again(conn: Conn, principal: Principal, there: Observation, again: ManualObservation) -> Observation:
-    """What is there and was written again: it holds, for the longer life, the higher importance, and in both scopes."""
+    """What is there and was written again: it holds, for the longer life, the higher importance, and in both scopes.
+
+    A program that says a rule again changes nothing of it, in a team in which a person decides what counts.
+    """
+    if there.type == "decision" and not principal.is_person and await approvals.is_asking(conn, principal.team_id):
+        return there
     lives_longer = there.expires_at is not None and (
         again.ttl_seconds is None or there.expires_at < datetime.now(UTC) + timedelta(seconds=again.ttl_seconds)
     )
@@ -198,6 +221,12 @@ async def _decide(
     same_id = await comparison.exact(conn, principal.team_id, plan.new, plan.text_hash, scopes)
     if same_id is not None:
         plan.repeats = await observations.by_id(conn, principal.team_id, same_id)
+    if plan.new.type == "decision" and not principal.is_person and await approvals.is_asking(conn, principal.team_id):
+        if plan.repeats is not None and plan.repeats.state in {"done", "dropped"}:
+            plan.repeats = None  # that it holds again is what a person is asked
+        if plan.repeats is None:
+            plan.waits_as = await approvals.waiting_as(conn, principal.team_id, plan.new, plan.text_hash)
+    if plan.repeats is not None or plan.waits_as is not None:
         return
     plan.same_as = next((place for place, other in enumerate(earlier) if _is_repeat(plan, other)), None)
     if plan.same_as is not None:
@@ -232,10 +261,14 @@ async def find_matches(
     return sorted(matches, key=lambda match: (-match.comparison.similarity, match.observation.number))
 
 
-async def _finish(conn: Conn, principal: Principal, plan: _Plan, stored: Observation, strategy: MergeStrategy) -> StoreResult:
-    """What else belongs to a new row: its vector, its merge, or suggestions."""
+async def _finish(
+    conn: Conn, principal: Principal, plan: _Plan, stored: Observation, strategy: MergeStrategy, held: Collection[UUID]
+) -> StoreResult:
+    """What else belongs to a new row: its vector, its merge, or suggestions; nothing is merged with a rule that is `held`."""
     if plan.vector is not None:
         await embeddings.fill(conn, principal.team_id, stored.id, plan.vector.model_id, plan.vector.vector)
+    if stored.id in held:
+        return StoreResult(observation=stored, action="held")
     match = plan.merge_into
     target = await _find_target(conn, stored, match) if match is not None else None
     if match is not None and target is not None:

@@ -224,13 +224,14 @@ class ResolvedSuggestionOut(msgspec.Struct, rename="camel", frozen=True, kw_only
 
 
 class StoreResultOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What became of an observation that was sent: `created`, `repeated` (it was there already), or `merged` into another.
+    """What became of an observation that was sent: `created`, `held` for a rule that waits for a person's yes, `repeated` (it was
+    there already), or `merged` into another.
 
     `similarity` is how alike the one is that was there, from 0 to 1, or null; `measuredBy` is `text` for an exact repeat, else
     `vector` or `words`.
     """
 
-    action: Literal["created", "repeated", "merged"]
+    action: Literal["created", "held", "repeated", "merged"]
     similarity: float | None
     measured_by: Measure | None
     suggestions: list[SuggestionOut]

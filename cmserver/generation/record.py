@@ -22,6 +22,7 @@ from cmserver.graph.model import EntityName
 from cmserver.models.calls.model import StoredAnswer
 from cmserver.models.providers.model import KINDS, SUMMARY_FIELDS, Answer, DraftObservation, DraftSummary, Rules, event_tag
 from cmserver.observations import repository as observations
+from cmserver.observations.approval import repository as approvals
 from cmserver.observations.model import (
     BY_USER,
     INSTRUCTION_IMPORTANCE,
@@ -283,10 +284,13 @@ async def store_observations(conn: Conn, team_id: UUID, cited: Mapping[UUID, Seq
             for job in observation.jobs
         ]
         await observations.insert_sources(conn, team_id, project_id, sources)
+        worded = {it.row.generation_key for _, it, _ in of_project if it.row.origin == "model" and it.row.type == "decision"}
+        rules = [row.id for row in inserted if row.generation_key in worded]
+        held = {row.number for row in await approvals.hold(conn, team_id, rules)} if rules else set[int]()
         for lane, observation, _ in of_project:
             number = stored[observation.row.generation_key].number
             made.setdefault(lane, []).append(number)
-            if observation.closes:
+            if observation.closes and number not in held:
                 state: ObservationState = "dropped" if observation.drops else "done"
                 await observations.close(conn, team_id, project_id, observation.closes, number, state)
     return made

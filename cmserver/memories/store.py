@@ -109,7 +109,7 @@ async def _add_tags(conn: Conn, caller: MemoryCaller, repeated: Observation, tag
 
 async def _out(conn: Conn, caller: MemoryCaller, result: StoreResult, stored: Observation) -> NewMemoryOut:
     (memory,) = await memories_out(conn, caller.principal, [stored])
-    if result.action != "created":
+    if result.action not in {"created", "held"}:
         similarity = UNSET if result.similarity is None else round(result.similarity, _ROUNDING)
         return NewMemoryOut(memory=memory, action="updated", updated_existing=memory, similarity=similarity)
     suggestions = await _similar(conn, caller, stored, result.suggestions)

@@ -19,6 +19,7 @@ from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.observations import repository
 from cmserver.observations.accesses.model import VIAS
+from cmserver.observations.approval import repository as approvals
 from cmserver.observations.lifetime.extend import extend_lives
 from cmserver.observations.model import EventLink, GoneObservation, Observation, ObservationFilter, ObservationSource
 from cmserver.observations.past.model import Moment
@@ -145,7 +146,7 @@ async def find_observation(conn: Conn, principal: Principal, name: str, *, also_
 
 
 async def find_any_observation(conn: Conn, principal: Principal, name: str) -> Observation:
-    """As `find_observation`, also when it is superseded or expired."""
+    """As `find_observation`, also when it is superseded or expired. Gone for a rule to which nobody has said yes."""
     observation = None
     match parse_name(name):
         case int(number):
@@ -159,6 +160,8 @@ async def find_any_observation(conn: Conn, principal: Principal, name: str) -> O
         named = parse_name(name)
         turn = (await find_turns(conn, principal, [named])).get(named) if named is not None and observation is None else None
         raise NotFound(f"#{turn.number} is a turn: GET /v1/turns/{turn.number} reads it." if turn else NO_SUCH)
+    if observation.expires_at is not None and await approvals.unapproved(conn, principal.team_id, [observation.id]):
+        raise Gone(f"#{observation.number} is a rule that counts only after a person's yes: `cmserver rules pending` lists them.")
     return principal.named([observation])[0]
 
 

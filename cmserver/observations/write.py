@@ -24,6 +24,7 @@ from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.events.model import Origin
 from cmserver.observations import model, repository
+from cmserver.observations.approval import repository as approvals
 from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import SYSTEM, Change, Measure
 from cmserver.observations.lifetime import repository as lifetime
@@ -58,7 +59,9 @@ async def clean_observation(
 async def write(
     conn: Conn, principal: Principal, observations: Sequence[model.ManualObservation], *, origin: Origin = "api"
 ) -> list[model.Observation]:
-    """Store all of these tidy observations or none; returns them as stored, in the same order."""
+    """Store all of these tidy observations or none; returns them as stored, in the same order. Among them are
+    rules that wait for a person's yes, and are not shown.
+    """
     if principal.project_id is not None and any(observation.scope == "team" for observation in observations):
         raise Forbidden(_NOT_FOR_TEAM)
     await _check_times(conn, observations)
@@ -82,6 +85,9 @@ async def write(
             _too_many_words()
     await announce.notify_stream(conn)
     stored = {row.id: row for row in await repository.by_ids(conn, principal.team_id, [row.id for row in new])}
+    rules = [row.id for row in new if row.type == "decision"]
+    held = await approvals.hold(conn, principal.team_id, rules, by_nobody=not principal.is_person) if rules else []
+    stored |= {row.id: row for row in held}
     return [stored[row.id] for row in new]
 
 
@@ -137,6 +143,8 @@ async def correct(
     if not correction.fields:
         return old
     new = _apply(old, correction)
+    if new.state is None and set(correction.fields) - {"concepts"}:
+        await refuse_rule(conn, principal, new)
     await _check_current(conn, old, new)
     try:
         corrected = await repository.correct(conn, principal.team_id, new)
@@ -154,6 +162,14 @@ async def correct(
     )
     await announce.notify_stream(conn)
     return corrected
+
+
+async def refuse_rule(conn: Conn, principal: Principal, rule: model.Observation) -> None:
+    """Raise Forbidden where a program changes what a rule says, in a team in which a person decides what counts."""
+    if rule.type != "decision" or principal.is_person or principal.kind == "steward":
+        return
+    if await approvals.is_asking(conn, principal.team_id):
+        raise Forbidden("In this team a rule counts only after a person's yes. Add it as a new one, which then waits for that.")
 
 
 async def _check_current(conn: Conn, old: model.Observation, new: model.Observation) -> None:

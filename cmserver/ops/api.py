@@ -33,6 +33,7 @@ from cmserver.generation.operate.model import KindCount, QueueCounts
 from cmserver.generation.queue_monitor import QueueMonitor
 from cmserver.models.calls import repository as calls
 from cmserver.models.providers.registry import chain_models
+from cmserver.observations.approval import repository as approvals
 from cmserver.ops import repository, wire
 from cmserver.ops.deployment import Deployment, read_deployment
 from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
@@ -123,6 +124,7 @@ async def get_info(request: Request) -> Response:
             counts = await queue.queue_counts(conn, principal.team_id, principal.project_id)
             kinds = await queue.kind_counts(conn, principal.team_id, principal.project_id)
             answers = await calls.answer_counts(conn, principal.team_id, principal.project_id)
+            rules = await approvals.waiting(conn, principal.team_id, principal.project_id)
             active_sessions = await sessions.open_count(conn, principal.team_id, principal.project_id)
             embeddings = await read_status(conn, principal.team_id, principal.project_id, settings)
             team = await steward.mode(conn, principal.team_id)
@@ -131,6 +133,7 @@ async def get_info(request: Request) -> Response:
             info,
             queue=reshape(counts, wire.QueueOut, warning=monitor.warning(counts)),
             answers=reshape(answers, wire.AnswersOut),
+            rules=reshape(rules, wire.WaitingRulesOut),
             active_sessions=active_sessions,
             memory_bytes=resident_bytes(),
             queue_lanes=_lanes_out(counts, kinds, embeddings),

@@ -142,6 +142,16 @@ class AnswersOut(msgspec.Struct, frozen=True, kw_only=True):
     unusable: int
 
 
+class WaitingRulesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Rules that a model or an agent's tool wrote. `waiting` is how many wait for a person's yes; `oldestDays` is for how long the
+    oldest has waited, 0 without one; `expired` is how many got no answer in time, in the last seven days.
+    """
+
+    waiting: int
+    oldest_days: float
+    expired: int
+
+
 class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The server; `team` and `provider` only with a key, `queue` and the fields after it only with the scope jobs:read.
 
@@ -162,6 +172,7 @@ class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     team: OwnTeamOut | UnsetType = UNSET
     queue: QueueOut | UnsetType = UNSET
     answers: AnswersOut | UnsetType = UNSET
+    rules: WaitingRulesOut | UnsetType = UNSET
     active_sessions: int | UnsetType = UNSET
     memory_bytes: int | UnsetType = UNSET
     embeddings: EmbeddingsOut | UnsetType = UNSET

@@ -68,6 +68,7 @@ o.superseded_at IS NULL AND o.expires_at IS NULL AND o.created_at < now() - make
                                     WHERE v.observation_id = o.id AND v.action = 'promoted' AND v.undone_at IS NULL)"""
 _IS_EXPIRED: LiteralString = """\
 o.superseded_at IS NULL AND o.expires_at < now() - make_interval(days => %(undo_days)s)
+                   AND NOT EXISTS (SELECT FROM rule_approvals a WHERE a.observation_id = o.id AND a.state = 'pending')
                    AND o.expires_at < (
                        SELECT date_bin(make_interval(secs => coalesce((p.retention ->> 'cleanupSeconds')::integer,
                                                                       (t.retention ->> 'cleanupSeconds')::integer, 1)),

@@ -215,6 +215,7 @@ def test_status_shows_the_chain_and_the_budgets_of_which_nothing_is_left(tmp_pat
         "postgres": {"version": "18.4", "embedded": True, "vectors": False},
         "workers": 1,
         "provider": {"name": "anthropic", "chain": ["anthropic", "openai", "offline"], "pauses": []},
+        "rules": {"waiting": 2, "oldestDays": 3.6, "expired": 1},
     }
     others = {"projectId": None, "maxTokens": 1, "maxUsd": None, "spentTokens": 1, "spentUsd": None}
     budgets = [
@@ -233,6 +234,7 @@ def test_status_shows_the_chain_and_the_budgets_of_which_nothing_is_left(tmp_pat
 
     assert asked[2].headers["authorization"] == "Bearer cms_mine"
     assert "provider  anthropic, then openai, offline\n" in shown
+    assert "rules     2 wait for a person's yes, the oldest for 4 days; 1 got no answer in time" in shown
     assert "budget    the team has spent its budget of this month: no model is asked until" in shown
     assert "the project orders has spent its budget of this day" in shown
     assert "bills" not in shown

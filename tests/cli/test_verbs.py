@@ -55,7 +55,13 @@ GIVEN: dict[str, Mapping[str, object]] = {
     "GET /v1/teams": {},
     "POST /v1/teams": {"name": "<new name>", "metadata": {"floor": 3}},
     "GET /v1/teams/{team}": {"team": "<team>"},
-    "PATCH /v1/teams/{team}": {"team": "<team>", "name": "blue", "archived": False, "requests_per_minute": 600},
+    "PATCH /v1/teams/{team}": {
+        "team": "<team>",
+        "name": "blue",
+        "approves_rules": False,
+        "archived": False,
+        "requests_per_minute": 600,
+    },
     "GET /v1/teams/{team}/members": {"team": "<team>"},
     "PUT /v1/teams/{team}/members/{user:path}": {"team": "<team>", "user": "dora@example.com", "role": "viewer"},
     "DELETE /v1/teams/{team}/members/{user:path}": {"team": "<team>", "user": "<user>"},
@@ -131,6 +137,10 @@ GIVEN: dict[str, Mapping[str, object]] = {
     "GET /v1/suggestions": {"project": PROJECT, "status": "open", "contradictions": False},
     "PATCH /v1/suggestions/{id}": {"id": "<suggestion>", "status": "dismissed"},
     "GET /v1/observations": {"project": PROJECT, "type": "decision", "kind": "manual", "scope": "project", "state": "open"},
+    "GET /v1/rules": {"project": PROJECT, "state": "pending"},
+    "POST /v1/rules/{id}/approve": {"id": "<waiting rule>"},
+    "POST /v1/rules/{id}/reject": {"id": "<waiting rule>"},
+    "POST /v1/rules/{id}/undo": {"id": "<refused rule>"},
     "POST /v1/observations/{id}/promote": {"id": "<expiring observation>"},
     "POST /v1/observations/{id}/expire": {"id": "<observation>"},
     "DELETE /v1/observations/{id}": {"id": "<observation>"},
@@ -388,6 +398,16 @@ def makers(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast, make: 
         left, right = [(await make.observation(project=alice.project)).id for _ in range(2)]
         return str(await make.suggestion(project=alice.project, left=left, right=right))
 
+    async def waiting_rule(state: str = "pending") -> str:
+        made = await make.observation(project=alice.project, type="decision", title=new_id().hex)
+        await rows(
+            db,
+            "INSERT INTO rule_approvals (observation_id, team_id, project_id, state, answered_at)"
+            " VALUES (%s, %s, %s, %s, CASE WHEN %s <> 'pending' THEN now() END)",
+            *(made.id, made.team_id, made.project_id, state, state),
+        )
+        return str(made.number)
+
     async def remembered_project() -> str:
         await observation()
         return PROJECT
@@ -414,6 +434,8 @@ def makers(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast, make: 
         "<pin>": lambda: post("/pins", "pin/number", question=new_id().hex, must=["8443"], projectId=PROJECT),
         "<changed personal>": changed_personal,
         "<corrected observation>": corrected_observation,
+        "<waiting rule>": waiting_rule,
+        "<refused rule>": lambda: waiting_rule("rejected"),
         "<relation>": relation,
         "<suggestion>": suggestion,
         "<remembered project>": remembered_project,

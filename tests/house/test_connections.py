@@ -143,6 +143,7 @@ OWNERS_DOOR = {
     "ops.stream.feed.Feed._end_invalid_streams": "the streams' keys are of every team",
     "ops.stream.feed.Feed._send_new_rows": "reads new rows of all teams; each reader gets its own team's",
     "ops.stream.feed.Feed._find_start": "the end of the logs of all teams",
+    "observations.answering.answer.expire_rules": "maintenance: what nobody answered in time, of every team",
     "retention.sweep.count_due": "an operator's command: what would go of every team",
     "retention.sweep.sweep": "maintenance: what every team keeps no longer",
     "retention.sweep._report_pins": "as above: whose pins it broke; each is asked behind its team's policy",

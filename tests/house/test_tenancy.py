@@ -153,6 +153,9 @@ ROWS: dict[str, LiteralString] = {
         INSERT INTO project_joined_rows (project_id, row_id, team_id) VALUES (%(project)s, %(id)s, %(team)s)
     """,
     "clones": "INSERT INTO clones (project_id, team_id, clone_id, head) VALUES (%(project)s, %(team)s, %(id)s, %(name)s)",
+    "rule_approvals": """
+        INSERT INTO rule_approvals (observation_id, team_id, project_id) VALUES (%(observations)s, %(team)s, %(project)s)
+    """,
     "handoffs": """
         INSERT INTO handoffs (team_id, project_id, to_user, from_user, branch)
         VALUES (%(team)s, %(project)s, 'team_members of ' || %(team)s::text, 'team_members of ' || %(team)s::text, %(name)s)

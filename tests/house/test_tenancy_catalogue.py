@@ -104,6 +104,7 @@ GRANTS = {
     "projects": ALL,
     "rate_limits": ALL,
     "read_positions": CHANGE,
+    "rule_approvals": CHANGE,
     "server_sessions": ALL,
     "steward_events": READ,
     "steward_jobs": READ,

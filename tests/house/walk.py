@@ -97,6 +97,7 @@ WHAT: dict[str, Kind] = {
     "sources": "observation",
     "from": "observation",
     "to": "observation",
+    "/rules/{id}": "observation",
     "/relations/{id}": "relation",
     "/suggestions/{id}": "suggestion",
     "/entities/{id}": "entity",

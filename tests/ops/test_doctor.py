@@ -153,6 +153,19 @@ FAULTS = {
         ),
         {"words.revived"},
     ),
+    "a rule that waits for a yes": Fault(
+        (
+            f"""
+            INSERT INTO observations (id, number, team_id, project_id, origin, type, content)
+            SELECT gen_random_uuid(), 9999, team_id, id, 'mcp', 'decision', 'x' FROM projects WHERE team_id = {_TEAM} LIMIT 1
+            """,
+            """
+            INSERT INTO rule_approvals (observation_id, team_id, project_id, asked_at)
+            SELECT id, team_id, project_id, now() - interval '4 days' FROM observations WHERE number = 9999
+            """,
+        ),
+        {"rules.waiting"},
+    ),
     "another embedder in use": Fault(
         (_MODEL.format("current"),),
         {"embedder.stale"},

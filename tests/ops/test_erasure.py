@@ -109,6 +109,10 @@ async def live(client: AsyncClient, db: Db, notifier: JobNotifier, person: Perso
             ), run AS (
                 INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt, output_snapshot, status, completed_at)
                 SELECT gen_random_uuid(), team_id, project_id, id, job_type, 1, payload, 'skipped', now() FROM job RETURNING *
+            ), asked AS (
+                INSERT INTO rule_approvals (observation_id, team_id, project_id)
+                SELECT o.id, o.team_id, o.project_id FROM observations o JOIN job ON job.project_id = o.project_id
+                 ORDER BY o.number DESC LIMIT 1
             ), member AS (
                 INSERT INTO team_members (team_id, user_id, role)
                 SELECT team_id, project_id, 'member' FROM job RETURNING *

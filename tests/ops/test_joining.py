@@ -165,6 +165,8 @@ async def fill_others(db: Db, team_id: UUID, project: str, first: int, second: i
             ), suggestion AS (
                 INSERT INTO consolidation_suggestions (id, team_id, project_id, left_id, right_id, similarity, measured_by, reason)
                 SELECT gen_random_uuid(), p.team_id, p.id, ids[1], ids[2], 0.9, 'words', 'same' FROM p, pair ON CONFLICT DO NOTHING
+            ), asked AS (
+                INSERT INTO rule_approvals (observation_id, team_id, project_id) SELECT ids[1], p.team_id, p.id FROM p, pair
             ), alias AS (
                 INSERT INTO project_aliases (team_id, alias, project_id) SELECT team_id, canonical_id || '-old', id FROM p
             ), budget AS (

@@ -42,7 +42,8 @@ class TeamIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields
 
 class TeamChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """PATCH of a team: what is not sent stays. `generationPolicy` is when and of what observations are made, null for nothing of
-    its own; `retention` is how long what is kept, null for nothing of its own. Its name and its limits (null: none) are for keys
+    its own; `retention` is how long what is kept, null for nothing of its own; `approvesRules` is whether a rule that a model or an
+    agent's tool writes counts only after a person's yes. Its name and its limits (null: none) are for keys
     with the scope `*`.
     """
 
@@ -51,6 +52,7 @@ class TeamChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     metadata: Metadata | UnsetType | None = UNSET
     generation_policy: GenerationPolicy | UnsetType | None = UNSET
     retention: RetentionPolicy | UnsetType | None = UNSET
+    approves_rules: bool | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
     requests_per_minute: RequestsPerMinute | UnsetType | None = UNSET
     events_per_month: EventsPerMonth | UnsetType | None = UNSET
@@ -93,6 +95,7 @@ def render_team(team: wire.TeamOut) -> str:
     return render_fields(
         *Columns(wire.TeamOut, f"id, name, {_LIMITS}").fields(team),
         *wire.policy_fields(team.generation_policy),
+        ("rules of models and tools", "count after a person's yes" if team.approves_rules else "count at once"),
         *Columns(wire.TeamOut, "created, archived").fields(team),
     )
 
@@ -149,6 +152,17 @@ async def get_team(call: VerbCall, given: str) -> wire.OneTeamOut:
     sets={"archived": False},
 )
 @option("TEAM")
+@command(
+    "teams approve-rules",
+    render_one_team,
+    text="Let a rule that a model or an agent's tool writes count only after a person's yes: `cmserver rules pending`.",
+    sets={"approves_rules": True},
+)
+@option("TEAM")
+@command(
+    "teams trust-rules", render_one_team, text="Let every rule count at once, as without a setting.", sets={"approves_rules": False}
+)
+@option("TEAM")
 @command("teams rename", render_one_team, text="Rename a team. Operator only: --operator, or a key with the scope *.")
 @option("TEAM")
 @option("NAME")
@@ -160,6 +174,7 @@ async def patch_team(call: VerbCall, given: TeamChangeIn) -> wire.OneTeamOut:
         metadata=UNSET if given.metadata is UNSET else await clean_metadata(given.metadata, call.size_bytes),
         policy=UNSET if given.generation_policy is UNSET else clean_policy(given.generation_policy),
         retention=UNSET if given.retention is UNSET else given.retention or RetentionPolicy(),
+        approves_rules=given.approves_rules,
         archived=given.archived,
         requests_per_minute=given.requests_per_minute,
         events_per_month=given.events_per_month,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,7 +22,7 @@ class McpResponse(Response):
     def __init__(self, request: Request, principal: Principal, project: str | None, raw: bytes, *, size_bytes: int) -> None:
         super().__init__()
         self._call = Call(
-            principal=principal,
+            principal=msgspec.structs.replace(principal, by_tool=True),
             dependencies=request.scope["dependencies"],
             tools=list_tools(dependency(request, Settings).mcp_aliases),
             project=project,

@@ -205,7 +205,12 @@ async def observation_add(call: Call, observation: ObservationIn) -> str:
     )
 
 
-_ACTIONS = {"created": "Stored:", "repeated": "It was there already:", "merged": "Merged into:"}
+_ACTIONS = {
+    "created": "Stored:",
+    "held": "It counts only after a person's yes, and is told to nobody until then:",
+    "repeated": "It was there already:",
+    "merged": "Merged into:",
+}
 
 
 async def observation_record_event(call: Call, event: EventArguments) -> str:

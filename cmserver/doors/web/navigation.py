@@ -49,6 +49,8 @@ GROUPS = {
 TABS = [
     NavigationItem("List", "/ui/observations", "observations:read"),
     NavigationItem("Why a line", "/ui/observations/why", "observations:read"),
+    NavigationItem("Pairs", "/ui/review", "observations:read"),
+    NavigationItem("Rules", "/ui/review/rules", "observations:read"),
     NavigationItem("Jobs", "/ui/jobs", "jobs:read"),
     NavigationItem("Lanes", "/ui/jobs/lanes", "jobs:read"),
     NavigationItem("Providers", "/ui/jobs/providers", "jobs:read"),

@@ -25,6 +25,7 @@ from cmserver.embeddings.model_choice import is_same
 from cmserver.generation.queue_monitor import WARNING_SECONDS
 from cmserver.models.calls import repository as calls
 from cmserver.models.providers.embedding import registry as embedders
+from cmserver.observations.approval import repository as approvals
 from cmserver.ops.doctor import repository
 from cmserver.ops.doctor.backups import check_backups
 from cmserver.ops.doctor.model import (
@@ -43,6 +44,7 @@ _TRANSACTION_SECONDS = 600
 _DEAD_ROWS = 50_000
 _NOTIFY_SECONDS = 3.0
 _NEARLY_ALL = 0.9
+_RULE_DAYS = 3
 
 
 async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None = None) -> list[DoctorFinding]:
@@ -76,6 +78,7 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         tables = await repository.dead_rows(conn, _DEAD_ROWS)
         keys = await repository.KEY_ENDS.all(conn)
         orphaned_keys = await repository.ORPHANED_KEYS.all(conn)
+        rules = await approvals.waiting(conn, None)
         budgets = await repository.SPENT_BUDGETS.all(conn)
         models = await embeddings.MODELS.all(conn)
         answers = await calls.ANSWER_COUNTS_OF_ALL.one(conn)
@@ -91,6 +94,9 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
     if answers.is_poor:
         total = answers.usable + answers.unusable
         findings.append(find("provider.answers", f"{answers.unusable} of {total} answers of models in 24 hours could not be used."))
+    if rules.oldest_days > _RULE_DAYS or rules.expired:
+        waiting = f"Rules that wait for a person's yes: {rules.waiting}, the oldest for {rules.oldest_days:.0f} days"
+        findings.append(find("rules.waiting", f"{waiting}; that got no answer in time: {rules.expired}."))
     findings += [*_check_budgets(budgets), *_check_keys(keys), *_check_makers(orphaned_keys)]
     findings += await asyncio.to_thread(lambda: [*check_backups(settings, facts.first_start, has_archive=facts.archives_log)])
     return findings

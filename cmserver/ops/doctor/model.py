@@ -115,6 +115,13 @@ CHECKS = [
         "Autovacuum is behind: a table has more dead rows than half of its live ones.",
         "psql -c 'VACUUM (ANALYZE) TABLE'",
     ),
+    Check(
+        "rules.waiting",
+        "warning",
+        "database",
+        "A rule waits for a person's yes for more than three days, or got no answer in time.",
+        "cmserver rules pending",
+    ),
     Check("worker.none", "error", "database", "No worker runs: events are stored and wait.", "cmserver run --role worker"),
     Check("worker.dead", "warning", "database", "A worker fell silent without saying good-bye.", "cmserver restart"),
     Check("lease.expired", "warning", "database", "A lane is held by a worker whose lease has expired.", "cmserver restart"),

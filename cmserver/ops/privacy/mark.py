@@ -22,6 +22,7 @@ from cmserver.base.sql import Conn
 from cmserver.consolidation.combine import undo
 from cmserver.generation.intake import repository as intake
 from cmserver.observations import repository as observations
+from cmserver.observations.approval import repository as approvals
 from cmserver.observations.history import repository as history
 from cmserver.observations.write import record_deleted
 from cmserver.ops.privacy import repository
@@ -70,6 +71,7 @@ class PrivateSessions:
             await _require_own(conn, home, session.id, user_id)
             told = await repository.told(conn, home.team_id, session.id)
             derived = await observations.derived_from(conn, home.team_id, session_id=session.id)
+            await approvals.release(conn, home.team_id, session.id)
             await _give(conn, home, session, inside, into)
             await audit.record(conn, home, "session.deleted", "session", session.id, project_id=session.project_id)
             await record_deleted(conn, home, derived)
@@ -98,6 +100,7 @@ class PrivateSessions:
             await self._lock(conn, inside, session)
             await sessions.set_told(conn, inside.team_id, session.id, None)
             await _give(conn, inside, session, home, into)
+            await approvals.hold(conn, home.team_id, await approvals.decisions_of(conn, home.team_id, session.id))
             await audit.record(conn, home, "session.started", "session", session.id, project_id=into.id)
             await self._tell(conn)
             return SessionPrivacy(session=await find_session(conn, home, str(session.id)), is_private=False)

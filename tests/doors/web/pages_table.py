@@ -64,6 +64,7 @@ PAGES = [
         heading="Contradictions",
         empty_path="/ui/review?about=contradictions",
     ),
+    PageCase(name="rules", path="/ui/review/rules", heading="Rules", empty_path="/ui/review/rules"),
     PageCase(name="graph", path="/ui/graph", heading="Graph", empty_path="/ui/graph"),
     PageCase(name="entity", path="/ui/graph/{entity}"),
     PageCase(name="pins", path="/ui/pins", heading="Pins", empty_path="/ui/pins?broken=true"),

@@ -32,6 +32,10 @@ class InvitationForm(msgspec.Struct, frozen=True):
     operator: bool = False
 
 
+class RulesForm(msgspec.Struct, frozen=True):
+    approves_rules: bool = False
+
+
 class RoleForm(msgspec.Struct, frozen=True):
     role: Role
 
@@ -93,6 +97,17 @@ async def post_retention(visit: Visit) -> Response:
     return visit.redirect("/ui/team", "Retention is saved.")
 
 
+async def post_rules(visit: Visit) -> Response:
+    """Say whether rules that a model or an agent's tool writes count only after a person's yes."""
+    form = await visit.form(RulesForm)
+    principal = visit.principal
+    changes = teams.TeamChange(approves_rules=form.approves_rules)
+    await visit.db.in_tenant(visit.team_id, lambda conn: teams.change(conn, principal, str(principal.team_id), changes))
+    announce.drop_cached_here(visit.dependency(NotificationListener), visit.team_id)
+    done = "They count after a person's yes from now on." if form.approves_rules else "Every rule counts at once from now on."
+    return visit.redirect("/ui/team", done)
+
+
 async def post_role(visit: Visit) -> Response:
     """Change a member's role."""
     principal = visit.principal
@@ -118,6 +133,7 @@ async def post_remove(visit: Visit) -> Response:
 routes = [
     Page("GET", "/ui/team", get_team, scope=""),
     Page("POST", "/ui/team/retention", post_retention, scope="admin", form_of=get_team),
+    Page("POST", "/ui/team/rules", post_rules, scope="admin", form_of=get_team),
     Page("POST", "/ui/team/invitations", post_invitation, scope="admin", form_of=get_team),
     Page("POST", "/ui/team/invitations/{id}/withdraw", post_withdraw, scope="admin", form_of=get_team),
     Page("POST", "/ui/team/people/{user:path}/role", post_role, scope="admin", form_of=get_team),

@@ -36,6 +36,7 @@ from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import JobFilter
 from cmserver.models.calls import repository as calls
+from cmserver.observations.approval import repository as approvals
 from cmserver.observations.model import INSTRUCTION_IMPORTANCE, Observation, ObservationFilter, WrittenScope
 from cmserver.observations.plain import one_line
 from cmserver.observations.read import list_closed, list_observations, list_summaries
@@ -217,6 +218,14 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
         answers = await calls.answer_counts(conn, principal.team_id, project_id)
         budgets = await calls.budget_statuses(conn, principal.team_id, project_id=project_id)
         broken = await pins.count_broken(conn, principal.team_id, project_id)
+        rules = await approvals.waiting(conn, principal.team_id, project_id or principal.project_id)
+    if rules.waiting:
+        waits = f"{plural(rules.waiting, 'rule')} wait{'s' if rules.waiting == 1 else ''} for a yes"
+        text = f"{waits}, {'' if rules.waiting == 1 else 'the oldest '}for {plural(round(rules.oldest_days), 'day')}"
+        found.append(WaitingWork(text=text, path="/ui/review/rules"))
+    if rules.expired:
+        text = f"{plural(rules.expired, 'rule')} got no answer in time, and can still be approved"
+        found.append(WaitingWork(text=text, path="/ui/review/rules?state=expired"))
     for count, noun, what, path in (
         (len(suggestions), "suggestion", "to merge", "/ui/review"),
         (broken, "pin", "broken", "/ui/pins?broken=true"),
