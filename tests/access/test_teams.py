@@ -30,6 +30,7 @@ async def test_a_key_sees_its_own_team_by_id_and_by_name(client: httpx.AsyncClie
         "metadata": {},
         "generationPolicy": {},
         "retention": {},
+        "approvesRules": False,
         "requestsPerMinute": None,
         "eventsPerMonth": None,
         "archivedAtEpoch": None,
