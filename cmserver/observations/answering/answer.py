@@ -13,7 +13,7 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, NoPerson, NotFound
 from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
-from cmserver.observations.approval import repository
+from cmserver.observations.approval import repository as approvals
 from cmserver.observations.approval.model import WAIT_DAYS, ApprovalState, RuleApproval
 from cmserver.observations.history.model import SYSTEM
 from cmserver.observations.read import audit_read, parse_number
@@ -43,7 +43,7 @@ async def list_rules(
     """A page of the rules in that state, the last asked first, and the cursor of the next page. For people only."""
     require_person(principal)
     before, before_id = paging.place(cursor)
-    rows = await repository.newest(conn, principal.team_id, project_id, state, before=before, before_id=before_id, limit=limit + 1)
+    rows = await approvals.newest(conn, principal.team_id, project_id, state, before=before, before_id=before_id, limit=limit + 1)
     page, next_cursor = paging.page(rows, limit, lambda rule: (rule.asked_at, rule.id))
     await audit_read(conn, principal, project_id, "rules", page)
     return principal.named(page), next_cursor
@@ -56,7 +56,7 @@ async def answer_rule(conn: Conn, principal: Principal, name: str, answer: Answe
     """
     require_person(principal)
     number = parse_number(name)
-    rule = None if number is None else await repository.lock(conn, principal.team_id, number)
+    rule = None if number is None else await approvals.lock(conn, principal.team_id, number)
     if rule is None or not principal.sees(rule.project_id):
         raise NotFound(_NO_SUCH)
     if rule.state == answer:
@@ -65,10 +65,10 @@ async def answer_rule(conn: Conn, principal: Principal, name: str, answer: Answe
         raise Conflict(f"#{rule.number} counts by a person's yes. Take that back first: `cmserver rules undo {rule.number}`.")
     if rule.is_merged:
         raise Conflict(f"#{rule.number} was merged into another observation. Undo that merge first.")
-    await repository.answer(conn, principal.team_id, rule.id, answer)
+    await approvals.answer(conn, principal.team_id, rule.id, answer)
     await audit.record(conn, principal, _ACTIONS[answer], "observation", rule.id, project_id=rule.project_id, number=rule.number)
     await announce.notify_stream(conn)
-    answered = await repository.lock(conn, principal.team_id, rule.number)
+    answered = await approvals.lock(conn, principal.team_id, rule.number)
     assert answered is not None
     return answered
 
@@ -77,7 +77,7 @@ async def expire_rules(db: Db) -> int:
     """Let what nobody answered in time expire, with an audit row each; returns how many rules that were."""
 
     async def act(conn: Conn) -> int:
-        expired = await repository.expire(conn, days=WAIT_DAYS, limit=_AT_ONCE)
+        expired = await approvals.expire(conn, days=WAIT_DAYS, limit=_AT_ONCE)
         for rule in expired:
             await audit_log.append(
                 conn,
