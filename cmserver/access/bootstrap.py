@@ -69,10 +69,8 @@ async def replace_unused_first_key(db: Db, keep: KeepKey) -> NewKey | None:
         unused_key = await keys.unused_first(conn)
         if unused_key is None:
             return None
-        operator = Principal(
-            kind="operator", team_id=unused_key.team_id, project_id=None, key_id=None, actor_id="bootstrap", scopes=frozenset({"*"})
-        )
-        new_key = await manage_keys.rotate(conn, operator, unused_key.id, overlap_seconds=0)
+        server = Principal.of_server(unused_key.team_id, actor_id="bootstrap")
+        new_key = await manage_keys.rotate(conn, server, unused_key.id, overlap_seconds=0)
         await keep(new_key.text)
         return new_key
 

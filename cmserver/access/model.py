@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Literal, LiteralString, TypeVar
+from typing import Annotated, Literal, LiteralString, Self, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -301,6 +301,19 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a model of theirs asks, by a tool of MCP."""
     home: Principal | None = None
     """Of somebody in their private place: who they are in their team."""
+
+    @classmethod
+    def of_server(cls, team_id: UUID, *, actor_id: str = "system", team_name: str = "") -> Self:
+        """The server, or who runs it, in the whole team."""
+        return cls(
+            kind="operator",
+            team_id=team_id,
+            team_name=team_name,
+            project_id=None,
+            key_id=None,
+            actor_id=actor_id,
+            scopes=frozenset({"*"}),
+        )
 
     @property
     def usage_id(self) -> UUID | None:

@@ -111,10 +111,8 @@ async def make_owner_link(db: Db, settings: Settings, url: str) -> str | None:
         team = await access.team_named(conn, settings.bootstrap_team, None)
         if team is None or await people.any_user(conn):
             return None
-        operator = Principal(
-            kind="operator", team_id=team.id, project_id=None, key_id=None, actor_id="first start", scopes=frozenset({"*"})
-        )
-        new = await invite(conn, operator, "owner", makes_operator=True)
+        server = Principal.of_server(team.id, actor_id="first start")
+        new = await invite(conn, server, "owner", makes_operator=True)
     return f"{url}/ui/join/{new.token}"
 
 

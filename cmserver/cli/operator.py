@@ -69,9 +69,7 @@ class Operator:
         self._choose(new_id(), "")
 
     def _choose(self, team_id: UUID, name: str) -> None:
-        self._principal = Principal(
-            kind="operator", team_id=team_id, team_name=name, project_id=None, key_id=None, actor_id=ACTOR, scopes=frozenset({"*"})
-        )
+        self._principal = Principal.of_server(team_id, actor_id=ACTOR, team_name=name)
 
 
 @asynccontextmanager

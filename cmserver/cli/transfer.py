@@ -197,9 +197,7 @@ async def _operator_of(db: Db, name: str | None) -> Principal:
             raise MigrationError(OTHER_SCHEMA)
         teams = [team for team in await access.all_teams(conn) if team.archived_at is None]
     team = _choose_team(teams, name)
-    return Principal(
-        kind="operator", team_id=team.id, team_name=team.name, project_id=None, key_id=None, actor_id=ACTOR, scopes=frozenset({"*"})
-    )
+    return Principal.of_server(team.id, actor_id=ACTOR, team_name=team.name)
 
 
 def _choose_team(teams: list[Team], name: str | None) -> Team:

@@ -47,7 +47,7 @@ async def report_all(conn: Conn, cause: Cause) -> list[PinResult]:
     return [
         result
         for team_id in await repository.teams_with_pins(conn)
-        for result in await report_lost(conn, system_principal(team_id), cause)
+        for result in await report_lost(conn, Principal.of_server(team_id), cause)
     ]
 
 
@@ -92,14 +92,9 @@ def describe_loss(result: PinResult) -> str:
     )
 
 
-def system_principal(team_id: UUID) -> Principal:
-    """The server itself, in the whole team."""
-    return Principal(kind="operator", team_id=team_id, project_id=None, key_id=None, actor_id="system", scopes=frozenset({"*"}))
-
-
 async def _find_lost(conn: Conn, team_id: UUID) -> list[PinResult]:
     await repository.ENTER_TEAM.run(conn, team=str(team_id))
-    results = await check_pins_of(conn, system_principal(team_id), None, Ranking())
+    results = await check_pins_of(conn, Principal.of_server(team_id), None, Ranking())
     await repository.LEAVE_TEAM.run(conn)
     return [result for result in results if result.is_lost]
 

@@ -9,11 +9,12 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
+from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.follow import read_position
 from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
-from cmserver.pins.guard import describe_loss, report_lost, system_principal
+from cmserver.pins.guard import describe_loss, report_lost
 from cmserver.pins.model import PinResult
 from cmserver.retention import repository
 from cmserver.retention.model import KINDS, OBSERVATION_KINDS, Kind, LogPage, RetentionDefaults, RetentionReport, ShortestDays
@@ -53,7 +54,7 @@ async def _report_pins(db: Db, since: datetime) -> list[str]:
     """What the teams whose observations were taken since then have pinned, and lost."""
     lost: list[PinResult] = []
     for team_id in await db.in_system(lambda conn: repository.teams_taken_from(conn, list(OBSERVATION_KINDS), since)):
-        lost += await db.in_system(partial(report_lost, principal=system_principal(team_id), cause="retention"))
+        lost += await db.in_system(partial(report_lost, principal=Principal.of_server(team_id), cause="retention"))
     return [describe_loss(result) for result in lost]
 
 

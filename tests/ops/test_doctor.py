@@ -335,19 +335,25 @@ async def test_a_database_of_locale_c_that_is_in_use_is_found(settings: Settings
     assert "database.locale" in codes(found)
 
 
-async def test_a_key_of_another_database_or_a_revoked_one_is_found(settings: Settings, db: Db, cast: Cast):
+async def test_a_key_that_the_server_refuses_is_found(settings: Settings, db: Db, cast: Cast):
     team = "blue one"
     stored = credentials.Credentials(url="http://127.0.0.1:1", key=cast.alice.key, team=team)
     credentials.write(settings.data_dir, stored)
     known = await check_credentials(db, settings.data_dir)
     credentials.write(settings.data_dir, structs.replace(stored, key=f"cms_{uuid4().hex}_secret"))
     (finding,) = await check_credentials(db, settings.data_dir)
+    credentials.write(settings.data_dir, structs.replace(stored, key=f"{cast.alice.key[:-4]}0000"))
+    (altered,) = await check_credentials(db, settings.data_dir)
+    (settings.data_dir / "credentials").write_text("{")
+    (damaged,) = await check_credentials(db, settings.data_dir)
     credentials.write(settings.data_dir, stored)
     async with db.system() as conn:
         await conn.execute("UPDATE api_keys SET revoked_at = now()")
     (revoked,) = await check_credentials(db, settings.data_dir)
 
     assert (revoked.code, "revoked" in revoked.message) == ("credentials.key", True)
+    assert (altered.code, "altered" in altered.message) == ("credentials.key", True)
+    assert (damaged.code, "is damaged" in damaged.message) == ("credentials.key", True)
     assert known == []
     assert (finding.code, finding.command) == ("credentials.key", "cmserver keys create --operator --team 'blue one'")
     assert str(settings.data_dir / "credentials") in finding.message

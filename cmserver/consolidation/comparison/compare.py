@@ -188,5 +188,4 @@ async def _merge(conn: Conn, team_id: UUID, judgement: Judgement) -> bool:
     change = Change(
         action="merged", performed_by=SYSTEM, source_ids=[newer.id], strategy="smart_merge", similarity=1.0, measured_by="text"
     )
-    system = Principal(kind="operator", team_id=team_id, project_id=None, key_id=None, actor_id=SYSTEM, scopes=frozenset())
-    return await merge_alike(conn, system, older, newer, change) is not None
+    return await merge_alike(conn, Principal.of_server(team_id), older, newer, change) is not None

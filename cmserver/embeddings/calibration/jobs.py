@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from uuid import UUID
 
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
@@ -29,15 +28,9 @@ async def calibrate_teams(db: Db, settings: Settings, make: Callable[[EmbedderSe
         teams = await repository.list_uncalibrated(conn, model.id, MIN_TITLES)
     for team in teams:
         try:
-            await calibrate_team(db, settings, _by_itself(team.team_id), make)
+            await calibrate_team(db, settings, Principal.of_server(team.team_id, actor_id="calibration"), make)
         except Conflict as error:
             log.debug("embedder.not_calibrated", embedder=model.provider, model=model.model, reason=str(error))
         except Unavailable as error:
             log.warning("embedder.not_calibrated", embedder=model.provider, model=model.model, reason=str(error))
             return
-
-
-def _by_itself(team_id: UUID) -> Principal:
-    return Principal(
-        kind="operator", team_id=team_id, project_id=None, key_id=None, actor_id="calibration", scopes=frozenset({"*"})
-    )

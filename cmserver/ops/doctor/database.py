@@ -12,6 +12,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from cmserver.access import repository as access
+from cmserver.access.keys import manage as manage_keys
 from cmserver.base import credentials
 from cmserver.base.db import DatabaseUrls, Db, check_pooling
 from cmserver.base.errors import Unavailable
@@ -103,26 +104,26 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
 
 
 async def check_credentials(db: Db, data_dir: Path) -> list[DoctorFinding]:
-    """Whether the database takes the key in the data folder's credentials file, if there is one with a key of ours."""
+    """Whether the database takes the key in the data folder's credentials file, if there is one."""
     try:
         stored = credentials.read(data_dir)
-    except credentials.BadCredentials:
+    except credentials.BadCredentials as error:
+        return [find("credentials.key", f"This machine's commands have no key: {error}")]
+    if stored is None:
         return []
-    key_id = credentials.parse_key_id(stored.key) if stored else None
-    if stored is None or key_id is None:
-        return []
+    key_id, key_hash = manage_keys.parse(stored.key)
     try:
         async with db.system() as conn:
-            keys = await access.find_keys(conn, [key_id], [])
+            found = await access.find_keys(conn, [key_id] if key_id else [], [key_hash])
     except (Unavailable, psycopg.Error):
         return []  # which is a finding of its own
-    file = data_dir / credentials.FILE_NAME
+    keys = [key for key in found if key.key_hash == key_hash]
     if any(key.revoked_at is None and not key.expired for key in keys):
         return []
-    reason = "revoked or expired" if keys else "not of this database, as after a restore"
+    reason = "revoked or expired" if keys else "altered" if found else "not of this database, as after a restore"
     message = (
-        f"The key in {file} is {reason}: the server refuses this machine's commands. Make a new one, and write it into that file; "
-        "agents are connected again with `cmserver connect`."
+        f"The key in {data_dir / credentials.FILE_NAME} is {reason}: the server refuses this machine's commands. Make a new one, "
+        "and write it into that file; agents are connected again with `cmserver connect`."
     )
     return [find("credentials.key", message, team=shlex.quote(stored.team))]
 

@@ -176,7 +176,7 @@ CHECKS = [
         "credentials.key",
         "error",
         "database",
-        "The key in the credentials file is revoked, or not of this database, as after a restore: commands are refused.",
+        "The key in the credentials file is revoked, altered, or not of this database, as after a restore: commands are refused.",
         "cmserver keys create --operator --team TEAM",
     ),
     Check("disk.full", "error", "server", "The disk of the data folder is nearly full.", "df -h FOLDER"),

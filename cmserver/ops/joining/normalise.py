@@ -19,7 +19,6 @@ log = get_logger(__name__)
 
 _MOST = 10_000
 """Projects, the newest ones, that are looked at in one run."""
-SYSTEM = "system"
 """The actor of what happens by itself."""
 
 
@@ -28,11 +27,8 @@ async def normalise_all(db: Db) -> None:
     for team in await db.in_system(access.all_teams):
         if team.archived_at is not None:
             continue
-        principal = Principal(
-            kind="operator", team_id=team.id, project_id=None, key_id=None, actor_id=SYSTEM, scopes=frozenset({"admin"})
-        )
         try:
-            changed = await normalise_projects(db, principal)
+            changed = await normalise_projects(db, Principal.of_server(team.id))
         except Exception as error:  # of one team: the others are normalised
             log.exception("projects.normalise_failed", team=str(team.id), exc_info=error)
             continue
