@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 import msgspec
 
 from cmserver.graph.overviews.model import Instruction, NamedFile
-from cmserver.observations.model import Observation, ObservationCounts
+from cmserver.observations.model import Observation
 from cmserver.observations.plain import one_line
 from cmserver.sessions.turns.model import SessionTurn
 
@@ -25,7 +26,7 @@ class OverviewSource(msgspec.Struct, frozen=True, kw_only=True):
     """What the page is made of, the newest first."""
 
     name: str
-    counts: ObservationCounts
+    first_at: datetime | None
     technologies: Sequence[str] = ()
     files: Sequence[NamedFile] = ()
     instructions: Sequence[Instruction] = ()
@@ -71,11 +72,7 @@ def compose_overview(source: OverviewSource) -> ComposedOverview:
 
 
 def _describe(source: OverviewSource) -> list[str]:
-    counts = source.counts
-    since = f" since {counts.first_at:%Y-%m-%d}" if counts.first_at else ""
-    observations = "1 observation" if counts.observations == 1 else f"{counts.observations:,} observations"
-    summaries = "1 session summary" if counts.summaries == 1 else f"{counts.summaries:,} session summaries"
-    lines = [f"{observations} and {summaries}{since}."]
+    lines = [f"Remembered since {source.first_at:%Y-%m-%d}."] if source.first_at else []
     if source.technologies:
         lines.append(one_line(f"Works with {_join(source.technologies)}.", _LINE_CHARS))
     return lines + [f"Laid down by users: {one_line(row.title, _LINE_CHARS)} (#{row.number})" for row in source.instructions]

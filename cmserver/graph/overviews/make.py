@@ -107,7 +107,7 @@ async def _make(conn: Conn, team_id: UUID, project: Project, *, texts: int) -> O
     open_ends = await observations.open_ends(conn, team_id, project.id, _OPEN_ENDS)
     source = OverviewSource(
         name=project.name,
-        counts=counts,
+        first_at=counts.first_at,
         technologies=await repository.technologies(conn, team_id, project.id, _TECHNOLOGIES),
         files=await repository.files(conn, team_id, project.id, _FILES),
         instructions=await repository.instructions(conn, team_id, project.id, _INSTRUCTIONS),
