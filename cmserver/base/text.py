@@ -38,6 +38,10 @@ STORABLE_PATTERN = r"^[\x01-\ud7ff\ue000-\U0010ffff]*+$"
 WHY_UNSTORABLE = "A character that cannot be stored (NUL, or half of a surrogate pair) is in the text"
 
 _WHY_NOT: dict[str, str] = {}
+_LENGTH = re.compile(r"Expected `(?P<type>\w+)(?: \| null)?` of length (?P<side>[<>]=) (?P<number>\d+)")
+_RANGE = re.compile(r"Expected `(?:int|float)(?: \| null)?` (?P<side>[<>]=?) (?P<number>-?\d+(?:\.\d*[1-9])?)(?:\.0)?")
+_SIDES = {"<=": "at most", ">=": "at least", "<": "less than", ">": "more than"}
+_UNITS = {"str": "character", "array": "item", "object": "field"}
 
 
 def matching(pattern: str, why_not: str) -> Meta:
@@ -47,7 +51,14 @@ def matching(pattern: str, why_not: str) -> Meta:
 
 
 def in_words(refusal: str) -> str:
-    """Msgspec's sentence about a text that does not match, as a person can read it."""
+    """Msgspec's sentence about a text that does not match, or about a limit, as a person can read it."""
+    if length := _LENGTH.fullmatch(refusal):
+        is_one, most = length["number"] == "1", length["side"] == "<="
+        unit = _UNITS[length["type"]] + ("" if is_one else "s")
+        end = f"{'is' if is_one else 'are'} {'allowed' if most else 'needed'}"
+        return f"{_SIDES[length['side']].capitalize()} {length['number']} {unit} {end}"
+    if limit := _RANGE.fullmatch(refusal):
+        return f"The number must be {_SIDES[limit['side']]} {limit['number']}"
     return next((words for pattern, words in _WHY_NOT.items() if repr(pattern) in refusal), refusal)
 
 

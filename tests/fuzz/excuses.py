@@ -15,7 +15,8 @@ ACCEPTED = "AcceptedNegativeData"
 OTHER_METHOD = "UnsupportedMethodResponse"
 
 VALIDATOR = re.compile(
-    r"^(Expected `|Missing field|Unknown field|Invalid (?![a-z ]+:)|Object|A character that cannot be stored|The body is not JSON)",
+    r"^(Expected `|At (?:least|most) [0-9]|The number must be|Missing field|Unknown field|Invalid (?![a-z ]+:)|Object"
+    r"|A character that cannot be stored|The body is not JSON)",
     re.IGNORECASE,
 )
 """How the message of a refusal begins when a field's type or limits are wrong: the document must describe those. Other messages

@@ -179,7 +179,7 @@ async def test_search_goes_on_by_offset_and_sorts_by_date(client: httpx.AsyncCli
             "($.dateStart)",
         ),
         ("search", {"query": "x", "obs_type": "platypus"}, "security_alert, security_note, sensitive. ($.obs_type)"),
-        ("get_observations", {"ids": []}, "Expected `array` of length >= 1 at $.ids."),
+        ("get_observations", {"ids": []}, "At least 1 item is needed at $.ids."),
         (
             "timeline",
             {},

@@ -249,9 +249,9 @@ async def test_a_refusal_is_an_answer_that_a_model_can_read(app: AsgiFrame, cast
         told = {tool: await called(client, tool, **arguments) for tool, arguments in WRONG.items()}
 
     assert told == {
-        "observation_search": ("Expected `int` <= 100 at $.limit.", True),
+        "observation_search": ("The number must be at most 100 at $.limit.", True),
         "observation_timeline": ("There is no such observation.", True),
-        "observation_get": ("Expected `array` of length <= 100 at $.ids.", True),
+        "observation_get": ("At most 100 items are allowed at $.ids.", True),
         "observation_context": ("Project not found.", True),
         "observation_add": ("Expected `str`, got `int` at $.facts[1].", True),
         "observation_record_event": ("Missing field at $.eventType.", True),

@@ -256,7 +256,7 @@ async def test_a_short_password_is_refused_beside_its_field(db: Db, cast: Cast, 
     page = await visitor.client.post(f"/ui/join/{new.token}", data=form, headers={"Origin": ORIGIN})
 
     assert page.status_code == 400
-    assert 'id="password-problem"' in page.text
+    assert '<span class="problem" id="password-problem">At least 10 characters are needed</span>' in page.text
     assert "short" not in page.text
 
 
