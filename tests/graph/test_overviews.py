@@ -55,13 +55,13 @@ def test_the_page_has_its_parts_and_no_empty_one():
     assert composed.body == (
         "# orders\n\n## What it is\n\n"
         "- Remembered since 2026-03-02.\n"
-        "- Works with PostgreSQL and Redis.\n"
+        "- Mentioned most: PostgreSQL and Redis.\n"
         "- Laid down by users: Never floats for money (#12)\n\n"
         "## Parts\n\n"
         "- src/billing: 9 mentions, most of api.py and pool.py\n"
         "- tests: 3 mentions, most of test_api.py"
     )
-    assert composed.opening == ["Works with PostgreSQL and Redis.", "Most work is in src/billing and tests."]
+    assert composed.opening == ["Mentioned most: PostgreSQL and Redis.", "Most work is in src/billing and tests."]
     assert composed.numbers == [12]
 
 
@@ -206,6 +206,6 @@ async def test_its_lines_open_the_index_of_a_session_within_the_budget(client: h
     begun = (await client.post("/v1/hooks/claude-code", json=start, headers=headers)).text
     compacted = (await client.post("/v1/hooks/claude-code", json={**start, "source": "compact"}, headers=headers)).text
 
-    assert "Works with Redis." in begun
-    assert begun.index("Works with Redis.") < begun.index("#1 ")
-    assert "Works with Redis." not in compacted
+    assert "Mentioned most: Redis." in begun
+    assert begun.index("Mentioned most: Redis.") < begun.index("#1 ")
+    assert "Mentioned most: Redis." not in compacted

@@ -74,7 +74,7 @@ def compose_overview(source: OverviewSource) -> ComposedOverview:
 def _describe(source: OverviewSource) -> list[str]:
     lines = [f"Remembered since {source.first_at:%Y-%m-%d}."] if source.first_at else []
     if source.technologies:
-        lines.append(one_line(f"Works with {_join(source.technologies)}.", _LINE_CHARS))
+        lines.append(one_line(f"Mentioned most: {_join(source.technologies)}.", _LINE_CHARS))
     return lines + [f"Laid down by users: {one_line(row.title, _LINE_CHARS)} (#{row.number})" for row in source.instructions]
 
 
@@ -116,7 +116,7 @@ def _open(technologies: Sequence[str], parts: Sequence[_Part]) -> list[str]:
     """What an index does not say anyway: it has the present work, the open ends and what users laid down."""
     lines: list[str] = []
     if technologies:
-        lines.append(one_line(f"Works with {_join(technologies)}.", OPENING_CHARS))
+        lines.append(one_line(f"Mentioned most: {_join(technologies)}.", OPENING_CHARS))
     if len(parts) > 1:
         lines.append(one_line(f"Most work is in {_join([part.name for part in parts[:5]])}.", OPENING_CHARS))
     return lines[:OPENING_LINES]
