@@ -16,7 +16,16 @@ from cmserver.access.api import routes as access_routes
 from cmserver.access.verb import Command, Option, Verb
 from cmserver.access.wire import TeamsOut
 from cmserver.base.http.operation import Operation
-from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, team_command, yes_option
+from cmserver.cli.api_client import (
+    ApiClient,
+    api_command,
+    confirm,
+    in_current_project,
+    limit_option,
+    path_segment,
+    team_command,
+    yes_option,
+)
 from cmserver.cli.choose_model import choose_model, try_model
 from cmserver.cli.keys import rotate
 from cmserver.cli.pins import check_pins, load_pins
@@ -127,7 +136,13 @@ def _make_command(verb: Verb, command: Command) -> click.Command:
             if given.get("team") is None:
                 given["team"] = str((await client.get("/v1/teams")).read(TeamsOut).teams[0].id)
         sent = {fields[name].encode_name: value for name, value in given.items() if name in fields and value not in (None, ())}
-        answer = await _send(client, verb, given, sent, limit=typed["limit"] if is_list else None)
+
+        async def send(project: str | None) -> ApiAnswer:
+            named = sent if project is None else {**sent, fields["project_id"].encode_name: project}
+            return await _send(client, verb, given, named, limit=typed["limit"] if is_list else None)
+
+        asks_for_project = "project_id" in fields and given.get("project_id") is None
+        answer = await (in_current_project(send) if asks_for_project else send(None))
         if command.quiet is not None and typed["quiet"]:
             click.echo(command.quiet[1](answer.read(_out(verb))))
         else:

@@ -73,7 +73,12 @@ async def get_pins(call: VerbCall, given: PinsQuery) -> PinsOut:
 @option("--must-not", "Words that must not come; give it several times.", metavar="WORDS")
 @option("--lines", "Look at so many of the first hits.")
 @option("--on-break", "Refuse an upgrade, or a merge of the steward, that would lose the answer, or report it.")
-@option("--project", "The project that is asked. [default: that of the key]", field="project_id", metavar="PROJECT")
+@option(
+    "--project",
+    "The project that is asked. [default: the key's, else the folder's]",
+    field="project_id",
+    metavar="PROJECT",
+)
 @verb.post("/v1/pins", "observations:write", status=201)
 async def post_pin(call: VerbCall, given: PinIn) -> PinResultOut:
     """Write down what the memory must answer, and say whether it does."""

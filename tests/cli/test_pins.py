@@ -16,6 +16,7 @@ from tests.cli.conftest import Cms
 from tests.conftest import Cast
 from tests.make import Make
 from tests.pins.tools import PROJECT, pin, remember_things, send
+from tests.repositories import Repository
 from tests.rows import rows
 
 
@@ -111,3 +112,14 @@ async def test_a_repositorys_file_is_loaded_or_refused_whole(cast: Cast, db: Db,
     assert said.code == 1
     assert "not a link" in said.err
     assert await rows(db, "SELECT * FROM pins") == before
+
+
+@pytest.mark.usefixtures("memory")
+async def test_one_is_added_to_the_project_of_the_folder(cms: Cms, cast: Cast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    repository = Repository(tmp_path / "clone")
+    repository.git("remote", "add", "origin", f"https://{PROJECT}.git")
+    monkeypatch.chdir(repository.folder)
+
+    added = await cms("pins", "add", "which port does staging use", "--must", "8443", key=cast.alice.key)
+
+    assert (added.code, (await cms("pins", "list", "--project", PROJECT, key=cast.alice.key)).out.count("8443")) == (0, 1)
