@@ -197,7 +197,8 @@ async def test_a_purged_project_has_no_page(client: httpx.AsyncClient, db: Db, c
 
 
 async def test_its_lines_open_the_index_of_a_session_within_the_budget(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
-    await make.observation(project=cast.alice.project, title="Redis keeps the cache", files_modified=["src/cache/lru.py"])
+    for title in ("Redis keeps the cache", "Redis evicts by age", "Redis listens on 6380", "Kafka was tried", "Kafka is gone"):
+        await make.observation(project=cast.alice.project, title=title)
     await summarise(make, cast.alice)
     await work(db)
     start = {"hook_event_name": "SessionStart", "session_id": "s", "source": "startup"}

@@ -170,7 +170,7 @@ async def files(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list
 @query("""
     SELECT name FROM entities
      WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND type = 'technology' AND merged_into IS NULL
-       AND mention_count > 0
+       AND mention_count >= 3 -- once or twice says little of a project
      ORDER BY mention_count DESC, id LIMIT %(limit)s
     """)
 async def technologies(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[str]:
