@@ -158,7 +158,7 @@ def test_a_session_is_told_what_is_known_searches_it_and_is_recorded(desk: Desk)
         "session_end",
     ]
     assert stored[1]["prompt"] == "Why are refunds slow?"  # `run` puts it into quotes
-    assert desk.model.others
+    # What it asks besides, as for a title: the program may end before it does.
     assert not any("cmserver" in words(asked) for asked in desk.model.others)
     assert [event["tool"] for event in stored[2:4]] == ["bash", "read"]
     assert "refund_queue" in cast("str", stored[4]["reply"])
