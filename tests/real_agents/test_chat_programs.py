@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Generator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,8 @@ def test_copilot_is_recorded_and_its_prompt_tells_what_commits_did(desk: Desk):
     desk.copilot("-p", "Why are refunds slow?")
     first = desk.model.heard[-1]
     desk.clone.git("rm", "-q", "src/refunds.py")
-    head = desk.clone.commit("Second")
+    desk.rows("UPDATE observations SET created_at = created_at - interval '1 hour' RETURNING id")
+    head = desk.clone.commit("Second", at=datetime.now(UTC).isoformat(timespec="seconds"))
     desk.model.lines = [call("bash", command="echo paid", description="Pays"), "Refunds wait in a queue."]
 
     desk.copilot("-p", "What is with refunds?", "--allow-all-tools")
