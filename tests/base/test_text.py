@@ -15,11 +15,11 @@ from tests.table import try_rows
     [
         (Annotated[str, Meta(min_length=10)], "short", "At least 10 characters are needed"),
         (Annotated[str, Meta(min_length=1)], "", "At least 1 character is needed"),
-        (Annotated[str, Meta(max_length=3)] | None, "long", "At most 3 characters are allowed"),
+        (Annotated[str, Meta(max_length=3)], "long", "At most 3 characters are allowed"),
         (Annotated[list[int], Meta(max_length=1)], [1, 2], "At most 1 item is allowed"),
         (Annotated[dict[str, int], Meta(max_length=1)], {"a": 1, "b": 2}, "At most 1 field is allowed"),
         (Annotated[int, Meta(ge=0)], -1, "The number must be at least 0"),
-        (Annotated[int, Meta(ge=1)] | None, 0, "The number must be at least 1"),
+        (Annotated[int, Meta(ge=1)], 0, "The number must be at least 1"),
         (Annotated[float, Meta(le=1)], 1.5, "The number must be at most 1"),
         (Annotated[float, Meta(lt=0.25)], 0.5, "The number must be less than 0.25"),
         (Annotated[float, Meta(gt=0)], 0.0, "The number must be more than 0"),
