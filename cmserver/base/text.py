@@ -38,8 +38,8 @@ STORABLE_PATTERN = r"^[\x01-\ud7ff\ue000-\U0010ffff]*+$"
 WHY_UNSTORABLE = "A character that cannot be stored (NUL, or half of a surrogate pair) is in the text"
 
 _WHY_NOT: dict[str, str] = {}
-_LENGTH = re.compile(r"Expected `(?P<type>\w+)(?: \| null)?` of length (?P<side>[<>]=) (?P<number>\d+)")
-_RANGE = re.compile(r"Expected `(?:int|float)(?: \| null)?` (?P<side>[<>]=?) (?P<number>-?\d+(?:\.\d*[1-9])?)(?:\.0)?")
+_LENGTH = re.compile(r"Expected `(?P<type>\w+)` of length (?P<side>[<>]=) (?P<number>\d+)")
+_RANGE = re.compile(r"Expected `(?:int|float)` (?P<side>[<>]=?) (?P<number>-?\d+(?:\.\d*[1-9])?)(?:\.0)?")
 _SIDES = {"<=": "at most", ">=": "at least", "<": "less than", ">": "more than"}
 _UNITS = {"str": "character", "array": "item", "object": "field"}
 
