@@ -59,9 +59,9 @@ async def test_what_is_wrong_is_said_on_the_form_and_kept(app: AsgiFrame, db: Db
 
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"must": ""}, "A pin needs words that must come"),
-        ({"must": "a\n" + "x" * 201}, "length &lt;= 200"),
+        ({"must": "a\n" + "x" * 201}, "At most 200 characters are allowed"),
         ({"must": "x", "must_not": "8443"}, "by pin 1"),
-        ({"lines": 21}, "&lt;= 20"),
+        ({"lines": 21}, "The number must be at most 20"),
         ({"question": " "}, "Text is expected"),
         ({"on_break": "shout"}, "on_break"),
     ]
