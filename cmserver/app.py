@@ -60,6 +60,7 @@ from cmserver.ops.openapi.api import Reference
 from cmserver.ops.openapi.api import routes as openapi_routes
 from cmserver.ops.privacy.api import routes as privacy_routes
 from cmserver.ops.privacy.mark import PrivateSessions
+from cmserver.ops.proof.api import routes as proof_routes
 from cmserver.ops.provider_choice.api import routes as provider_choice_routes
 from cmserver.ops.readiness import Readiness
 from cmserver.ops.spending.api import routes as spending_routes
@@ -104,6 +105,7 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *contextify_routes,
     *memory_service_routes,
     *privacy_routes,
+    *proof_routes,
     *joining_routes,  # before those of a project alone, whose name may end in the same way
     *activity_routes,  # as these
     *overview_routes,  # as these

@@ -165,6 +165,8 @@ class Team(msgspec.Struct, frozen=True, kw_only=True):
     retention: RetentionPolicy
     approves_rules: bool
     """Whether a rule that a model or an agent's tool writes counts only after a person's yes."""
+    untold_share: int
+    """How many of a hundred new sessions are told nothing, to be compared with the others; 0 compares none."""
     requests_per_minute: int | None
     """This and the next are for all keys of the team together; None is no limit."""
     events_per_month: int | None

@@ -16,8 +16,8 @@ from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_qu
 OWNS = {"teams", "projects", "project_aliases"}
 
 _TEAM: LiteralString = """
-    id, name, metadata, generation_policy AS policy, retention, approves_rules, requests_per_minute, events_per_month, archived_at,
-    created_at, updated_at
+    id, name, metadata, generation_policy AS policy, retention, approves_rules, untold_share, requests_per_minute,
+    events_per_month, archived_at, created_at, updated_at
 """
 _PROJECT: LiteralString = """
     p.id, f.id AS key_id, p.team_id, p.canonical_id, p.name,
@@ -49,7 +49,7 @@ UPDATE_TEAM = Query(
     f"""
     UPDATE teams
        SET name = %(name)s, metadata = %(metadata)s, generation_policy = %(policy)s, retention = %(retention)s,
-           approves_rules = %(approves_rules)s,
+           approves_rules = %(approves_rules)s, untold_share = %(untold_share)s,
            requests_per_minute = %(requests_per_minute)s, events_per_month = %(events_per_month)s,
            archived_at = CASE WHEN %(archived)s THEN coalesce(archived_at, now()) END, updated_at = now()
      WHERE id = %(id)s
@@ -212,6 +212,7 @@ async def update_team(conn: Conn, changed: Team, *, archived: bool) -> Team:
             policy=Jsonb(changed.policy),
             retention=Jsonb(changed.retention),
             approves_rules=changed.approves_rules,
+            untold_share=changed.untold_share,
             requests_per_minute=changed.requests_per_minute,
             events_per_month=changed.events_per_month,
             archived=archived,

@@ -26,6 +26,7 @@ class TeamChange(msgspec.Struct, frozen=True, kw_only=True):
     policy: GenerationPolicy | UnsetType = UNSET
     retention: RetentionPolicy | UnsetType = UNSET
     approves_rules: bool | UnsetType = UNSET
+    untold_share: int | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
     requests_per_minute: int | UnsetType | None = UNSET
     events_per_month: int | UnsetType | None = UNSET

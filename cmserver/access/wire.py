@@ -52,7 +52,8 @@ def policy_fields(policy: GenerationPolicy) -> tuple[tuple[str, Cell], ...]:
 
 class TeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A team. Its limits are for all its keys together; null is no limit. `approvesRules` is whether a rule that a model or an
-    agent's tool writes counts only after a person's yes.
+    agent's tool writes counts only after a person's yes; `untoldShare` is how many of a hundred new sessions are told nothing, to
+    be compared with the others.
     """
 
     id: UUID
@@ -61,6 +62,7 @@ class TeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     generation_policy: GenerationPolicy
     retention: RetentionPolicy
     approves_rules: bool
+    untold_share: int
     requests_per_minute: int | None
     events_per_month: int | None
     archived_at_epoch: int | None

@@ -18,6 +18,7 @@ from cmserver.cli.licenses import licenses
 from cmserver.cli.mcp import mcp
 from cmserver.cli.observations import expire, forget, promote, remember, show
 from cmserver.cli.projects import projects
+from cmserver.cli.prove import prove
 from cmserver.cli.psql import psql
 from cmserver.cli.reindex import reindex
 from cmserver.cli.request import api
@@ -90,6 +91,7 @@ _CLIENTS: list[click.Command] = [
     jobs,
     steward,
     reindex,
+    prove,
     usage,
     embeddings,
     api,

@@ -41,6 +41,7 @@ from cmserver.ops.api import routes as ops_routes
 from cmserver.ops.erasure.api import routes as erasure_routes
 from cmserver.ops.joining.api import routes as joining_routes
 from cmserver.ops.privacy.api import routes as privacy_routes
+from cmserver.ops.proof.api import routes as proof_routes
 from cmserver.ops.provider_choice.api import routes as provider_choice_routes
 from cmserver.ops.spending.api import routes as spending_routes
 from cmserver.personal.api import routes as personal_routes
@@ -64,6 +65,7 @@ _ROUTES: list[Operation] = [
     *personal_routes,
     *pins_routes,
     *privacy_routes,
+    *proof_routes,
     *provider_choice_routes,
     *recall_routes,
     *sessions_routes,

@@ -160,6 +160,8 @@ async def render_requested_context(
     project = await projects.named_or_own(principal, name, at=at)
     if session is not None and session.project_id != project.id:
         raise NotFound(NO_SUCH)
+    if session is not None and session.arm == "untold" and query.source is not None and not query.explain and moment is None:
+        return Context(text="", tokens=0)  # its agent begins with it; what somebody asks for is answered
     budget = budget.share(project_count)
     if query.limit is not None:
         budget = msgspec.structs.replace(budget, observations=query.limit)

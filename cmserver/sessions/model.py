@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import LiteralString
+from typing import Literal, LiteralString
 from uuid import UUID
 
 import msgspec
+
+SessionArm = Literal["told", "untold"]
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +37,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """The project by whose name it was made: its identity and that of its events contain it, wherever the session is now."""
     from_hooks: bool
     """Whether hooks find it by its agent's id alone, whatever project their folder is."""
+    arm: SessionArm | None
+    """What it is compared as; None for one that is not compared. One that is `untold` is told only what it asks for."""
 
 
 MAX_TITLE_CHARS = 200
@@ -44,7 +48,7 @@ MAX_LABEL_CHARS = 100
 SESSION_COLUMNS: LiteralString = (
     "id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, actor_id, platform_source,"
     " generation_status, title, metadata, started_at, ended_at, last_generated_at, created_at, updated_at,"
-    " coalesce(origin_project_id, project_id) AS key_id, from_hooks"
+    " coalesce(origin_project_id, project_id) AS key_id, from_hooks, arm"
 )
 
 
@@ -69,6 +73,8 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     """When the session began, by its client: used for late deliveries. None for now."""
     from_hooks: bool = False
     """Whether a hook reports it, which knows the agent and the agent's id, and of the project only what its folder is now."""
+    is_comparable: bool = False
+    """Whether it may be compared: it begins now, and its agent takes what it is told."""
 
 
 class SessionPlace(msgspec.Struct, frozen=True, kw_only=True):

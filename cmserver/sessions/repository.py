@@ -18,10 +18,14 @@ INSERT = Query(
     model.Session,
     f"""
     INSERT INTO server_sessions (id, project_id, origin_project_id, team_id, external_session_id, content_session_id, agent_id,
-                                 agent_type, actor_id, platform_source, metadata, started_at, from_hooks)
+                                 agent_type, actor_id, platform_source, metadata, started_at, from_hooks, arm)
     VALUES (%(id)s, %(project_id)s, nullif(%(key_id)s::uuid, %(project_id)s), %(team_id)s, %(external_session_id)s,
             %(content_session_id)s, %(agent_id)s, %(agent_type)s, %(actor_id)s, %(platform_source)s, %(metadata)s,
-            time_of_event(coalesce(%(started_at)s::timestamptz, now()), now()), %(from_hooks)s)
+            time_of_event(coalesce(%(started_at)s::timestamptz, now()), now()), %(from_hooks)s,
+            CASE WHEN %(is_comparable)s THEN (
+                SELECT CASE WHEN (hashtextextended(%(id)s::uuid::text, 0) & 9223372036854775807) %% 100 < t.untold_share
+                            THEN 'untold' ELSE 'told' END
+                  FROM teams t WHERE t.id = %(team_id)s AND t.untold_share > 0 AND t.private_of IS NULL) END)
     ON CONFLICT DO NOTHING
     RETURNING {model.SESSION_COLUMNS}
     """,
@@ -114,6 +118,21 @@ SET_TOLD = Query(
 async def set_told(conn: Conn, team_id: UUID, session_id: UUID, told: object | None) -> None:
     """Keep with a private session who had been told of it; None takes that away."""
     await SET_TOLD.run(conn, session_id=session_id, team_id=team_id, told=None if told is None else Jsonb(told))
+
+
+@query("SELECT arm = 'untold' FROM server_sessions WHERE id = %(session_id)s AND team_id = %(team_id)s")
+async def _is_untold(conn: Conn, team_id: UUID, session_id: UUID) -> bool | None: ...
+
+
+async def is_untold(conn: Conn, team_id: UUID, session_id: UUID) -> bool:
+    """Whether the session is told only what it asks for."""
+    return bool(await _is_untold(conn, team_id, session_id))
+
+
+@query("UPDATE server_sessions SET arm = NULL WHERE id = %(session_id)s AND team_id = %(team_id)s")
+async def stop_comparing(conn: Conn, team_id: UUID, session_id: UUID) -> None:
+    """Let the session be told as ever, and counted in no comparison."""
+    ...
 
 
 # The index has the id at the agent behind the team.

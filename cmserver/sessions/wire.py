@@ -11,7 +11,7 @@ from msgspec import Meta
 from cmserver.base.columns import Columns
 from cmserver.base.paging import Limit
 from cmserver.base.text import Label, Text
-from cmserver.sessions.model import MAX_TITLE_CHARS
+from cmserver.sessions.model import MAX_TITLE_CHARS, SessionArm
 
 
 class SessionsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -34,7 +34,9 @@ class RenameIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A session. `actorId` is whose key began it, or null. Times in epoch milliseconds."""
+    """A session. `actorId` is whose key began it, or null. `arm` is what it is compared as, `told` or `untold`, or null for one
+    that is not compared. Times in epoch milliseconds.
+    """
 
     id: UUID
     project_id: UUID
@@ -47,6 +49,7 @@ class SessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     platform_source: str | None
     generation_status: str
     title: str | None
+    arm: SessionArm | None
     metadata: dict[str, object]
     started_at_epoch: int
     ended_at_epoch: int | None
@@ -58,7 +61,7 @@ class SessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 SESSION_LINES = Columns(
     SessionOut,
     "id, title, agent's id=external_session_id, project=project_id, platform=platform_source, agent, status=generation_status, "
-    "started, ended, last observations=last_generated",
+    "arm, started, ended, last observations=last_generated",
     agent=lambda session: " ".join(filter(None, [session.agent_type, session.agent_id])),
 )
 

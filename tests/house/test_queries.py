@@ -57,6 +57,8 @@ NEVER_NULL = {
         f"cmserver.graph.overviews.repository.{name}": "as of of_project"
         for name in ("by_id: body", "by_id: made_at", "change: body", "change: made_at")
     },
+    "cmserver.ops.proof.repository.count_sessions: arm": "its WHERE leaves NULLs out",
+    "cmserver.ops.proof.repository.measure: arm": "its WHERE leaves NULLs out",
     "cmserver.sessions.turns.repository.replies_before: reply": "its WHERE leaves NULLs out",
     "cmserver.sessions.turns.repository.prompts: prompt_number": "its WHERE leaves NULLs out",
     "cmserver.graph.overviews.repository.KEEP: body": "the statement has just set it",

@@ -31,6 +31,7 @@ from cmserver.redaction.redact import redact
 
 RequestsPerMinute = Annotated[int, Meta(ge=1, le=1_000_000)]
 EventsPerMonth = Annotated[int, Meta(ge=0, le=1_000_000_000_000)]
+UntoldShare = Annotated[int, Meta(ge=0, le=50)]
 
 
 class TeamIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -43,8 +44,8 @@ class TeamIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields
 class TeamChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """PATCH of a team: what is not sent stays. `generationPolicy` is when and of what observations are made, null for nothing of
     its own; `retention` is how long what is kept, null for nothing of its own; `approvesRules` is whether a rule that a model or an
-    agent's tool writes counts only after a person's yes. Its name and its limits (null: none) are for keys
-    with the scope `*`.
+    agent's tool writes counts only after a person's yes; `untoldShare` is how many of a hundred new sessions are told nothing, to
+    be compared with the others: 0 to 50. Its name and its limits (null: none) are for keys with the scope `*`.
     """
 
     team: str
@@ -53,6 +54,7 @@ class TeamChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     generation_policy: GenerationPolicy | UnsetType | None = UNSET
     retention: RetentionPolicy | UnsetType | None = UNSET
     approves_rules: bool | UnsetType = UNSET
+    untold_share: UntoldShare | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
     requests_per_minute: RequestsPerMinute | UnsetType | None = UNSET
     events_per_month: EventsPerMonth | UnsetType | None = UNSET
@@ -96,6 +98,7 @@ def render_team(team: wire.TeamOut) -> str:
         *Columns(wire.TeamOut, f"id, name, {_LIMITS}").fields(team),
         *wire.policy_fields(team.generation_policy),
         ("rules of models and tools", "count after a person's yes" if team.approves_rules else "count at once"),
+        ("sessions told nothing", f"{team.untold_share} %" if team.untold_share else "none"),
         *Columns(wire.TeamOut, "created, archived").fields(team),
     )
 
@@ -175,6 +178,7 @@ async def patch_team(call: VerbCall, given: TeamChangeIn) -> wire.OneTeamOut:
         policy=UNSET if given.generation_policy is UNSET else clean_policy(given.generation_policy),
         retention=UNSET if given.retention is UNSET else given.retention or RetentionPolicy(),
         approves_rules=given.approves_rules,
+        untold_share=given.untold_share,
         archived=given.archived,
         requests_per_minute=given.requests_per_minute,
         events_per_month=given.events_per_month,

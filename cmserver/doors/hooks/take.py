@@ -82,6 +82,11 @@ class HookDelivery(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
     @property
+    def is_told(self) -> bool:
+        """Whether its agent takes what a session is told, and may read it."""
+        return (self.takes_context or self.starts_with_prompt) and self.principal.may("observations:read")
+
+    @property
     def names(self) -> list[str]:
         """What the folder may be called, the best name first."""
         names = (self.headers.project, self.headers.git_remote, self.headers.root, self.call.cwd)
@@ -237,6 +242,7 @@ class HookTaker:
             started_at=delivery.sent_at,
             actor_id=principal.actor_id,
             from_hooks=True,
+            is_comparable=delivery.is_told and not delivery.headers.is_late,
         )
 
         async def start(conn: Conn) -> UUID:
@@ -302,7 +308,7 @@ class HookTaker:
         call, principal = delivery.call, delivery.principal
         if not delivery.takes_context:  # else the receipt would say that the model was shown it
             return None
-        if call.is_subagent or not principal.may("observations:read"):
+        if call.is_subagent or not principal.may("observations:read") or await self._is_untold(delivery, session_id):
             return None
         if call.moment == "start":
             return await self._build_index(delivery, project, session_id, call.source)
@@ -312,13 +318,28 @@ class HookTaker:
                 await self._build_prompt_context(delivery, project, session_id),
             ]
             return "\n\n".join(filter(None, texts)) or None
-        if call.moment != "file" or not call.file or self._settings.context_on not in {"file", "both"}:
-            return None
+        if call.moment == "file" and call.file and self._settings.context_on in {"file", "both"}:
+            return await self._build_file_context(delivery, project, call.file)
+        return None
+
+    async def _build_file_context(self, delivery: HookDelivery, project: Project, file: str) -> str | None:
+        """The lines that belong to a file, if there are any."""
+        call, principal = delivery.call, delivery.principal
         async with self._db.tenant(principal.team_id) as conn:
             session = await sessions.by_hook(conn, principal.team_id, call.session_id, delivery.platform, only=principal.project_id)
+            if session is not None and session.arm == "untold":
+                return None
             request = _new_request(delivery, "file", session.id if session else None)
-            found = await build_file_context(conn, principal, project, request, call.file)
+            found = await build_file_context(conn, principal, project, request, file)
         return found.text or None if found else None
+
+    async def _is_untold(self, delivery: HookDelivery, session_id: UUID | None) -> bool:
+        """Whether the session that begins or is asked for something is one that is told nothing by itself."""
+        if session_id is None or delivery.call.moment not in {"start", "prompt"}:
+            return False
+        team_id = delivery.principal.team_id
+        async with self._db.tenant(team_id) as conn:
+            return await sessions.is_untold(conn, team_id, session_id)
 
     async def _build_index(
         self, delivery: HookDelivery, project: Project, session_id: UUID | None, reason: SessionStart

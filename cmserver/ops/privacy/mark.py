@@ -77,6 +77,7 @@ class PrivateSessions:
             await record_deleted(conn, home, derived)
             await audit.record(conn, inside, "session.made_private", "session", session.id, project_id=into.id)
             await sessions.set_told(conn, inside.team_id, session.id, msgspec.to_builtins(told))
+            await sessions.stop_comparing(conn, inside.team_id, session.id)
             await self._tell(conn)
             return SessionPrivacy(session=await find_session(conn, inside, str(session.id)), is_private=True, told=told)
 

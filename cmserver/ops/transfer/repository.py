@@ -75,7 +75,7 @@ SESSIONS = Query(
     model.SessionLine,
     f"""
     SELECT r.id, r.project_id, r.external_session_id, r.content_session_id, r.agent_id, r.agent_type, r.actor_id, r.platform_source,
-           r.title, r.metadata, r.started_at, r.ended_at
+           r.title, r.arm, r.metadata, r.started_at, r.ended_at
       FROM server_sessions r {_OF_TEAM}
     """,
     prepare=False,
@@ -250,9 +250,10 @@ ADD_SESSIONS = Query(
     UUID,
     """
     INSERT INTO server_sessions (id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type,
-                                 actor_id, platform_source, title, metadata, started_at, ended_at, generation_status, idle_from)
+                                 actor_id, platform_source, title, arm, metadata, started_at, ended_at, generation_status,
+                                 idle_from)
     SELECT id, project_id, %(team_id)s, external_session_id, content_session_id, agent_id, agent_type, actor_id, platform_source,
-           title, coalesce(metadata, '{}'), started_at, ended_at, 'completed', NULL
+           title, arm, coalesce(metadata, '{}'), started_at, ended_at, 'completed', NULL
       FROM jsonb_populate_recordset(NULL::server_sessions, %(rows)s)
     ON CONFLICT DO NOTHING
     RETURNING id

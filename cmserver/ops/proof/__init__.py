@@ -1,0 +1,1 @@
+"""What telling is good for: sessions that were told compared with sessions that were told nothing."""
