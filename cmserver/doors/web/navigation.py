@@ -61,6 +61,7 @@ TABS = [
     NavigationItem("Runs", "/ui/steward/runs", "observations:read"),
     NavigationItem("Policies", "/ui/steward/policies", "observations:read"),
     NavigationItem("People", "/ui/team", ""),
+    NavigationItem("Proof", "/ui/team/proof", "observations:read"),
     NavigationItem("Keys", "/ui/team/keys", "keys:write"),
     NavigationItem("Audit log", "/ui/team/audit", "admin"),
 ]

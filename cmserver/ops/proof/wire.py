@@ -98,10 +98,10 @@ def _render_verdict(comparison: MeasureComparison, told: ArmOut, untold: ArmOut)
         )
     if comparison.verdict == "no_difference":
         return f"No difference yet in {name}: {format_interval(difference)} more when told, and that may be none."
+    more = "fewer" if comparison.verdict == "less" else "more"
     low, high = sorted((abs(difference.low), abs(difference.high)))
     return (
-        f"Told sessions have {format_figure(abs(difference.mean))} {comparison.verdict} {name} "
-        f"({format_figure(low)} to {format_figure(high)})."
+        f"Told sessions have {format_figure(abs(difference.mean))} {more} {name} ({format_figure(low)} to {format_figure(high)})."
     )
 
 
