@@ -29,6 +29,7 @@ from tests.bench import (
     mcp_tokens,
     page,
     pages,
+    proof,
     retention,
     search,
     stalls,
@@ -153,7 +154,7 @@ def _read_sizes(sizes: str) -> tuple[int, ...]:
 if __name__ == "__main__":
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     commands = {"recall": recall.main, "generation": generation.main, "pairs": pairs.main, "usefulness": usefulness.main}
-    commands |= {"answers": answers.main, "growth": growth.main, "month": month.main, "peers": peers.main}
+    commands |= {"answers": answers.main, "growth": growth.main, "month": month.main, "peers": peers.main, "prove": proof.main}
     if name == "--check":
         peers.main(args=sys.argv[1:], prog_name="bin/bench peers")
     if command := commands.get(name):  # with options of their own, no aims of time

@@ -45,5 +45,6 @@ async def seed_work(db: Db, notifier: JobNotifier, owner: Person, texts: list[st
             """,
             {"team": owner.team_id, "project": owner.project.id},
         )
+        await conn.execute("UPDATE server_sessions SET arm = 'told' WHERE team_id = %s", [owner.team_id])
     assert failed[0].job is not None
     return {"job": str(failed[0].job.id)}
