@@ -200,7 +200,7 @@ def _line(name: str, told: Sequence[ToldTask]) -> str:
 @click.command()
 @click.option("--details", is_flag=True, help="Show what was told in tasks that went wrong; never of the half that is held back.")
 @click.option(
-    "--least", type=click.IntRange(0, 30), default=24, show_default=True, help="Exit 1 when a half has fewer right things."
+    "--least", type=click.IntRange(0, 30), default=28, show_default=True, help="Exit 1 when a half has fewer right things."
 )
 def main(*, details: bool, least: int) -> None:
     """Play sixty kept tasks through the hooks of a real server, without a model: is the right thing told, is a stale one?"""
