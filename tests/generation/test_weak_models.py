@@ -188,7 +188,7 @@ async def test_calls_that_bring_no_answer_are_told_where_people_look(
     assert answers == {"usable": 0, "unusable": 0, "unanswered": calls}
     assert calls > 0
     told = f"{calls} of {calls} calls of models in 24 hours brought no answer"
-    assert findings["provider.silent"] == f"{told}. The last failure: scripted did not answer within 5 seconds."
+    assert findings["provider.silent"] == f"{told}. The last: scripted did not answer within 5 seconds."
     assert "of models in 24 hours brought no answer" in (await alice.get("/ui")).text
     assert "calls without an answer" in (await alice.get("/ui/model")).text
 

@@ -25,6 +25,7 @@ from cmserver.embeddings.model import EmbeddingModel
 from cmserver.embeddings.model_choice import is_same
 from cmserver.generation.queue_monitor import WARNING_SECONDS
 from cmserver.models.calls import repository as calls
+from cmserver.models.providers.model import UNUSABLE_KINDS
 from cmserver.models.providers.embedding import registry as embedders
 from cmserver.observations.approval import repository as approvals
 from cmserver.ops.doctor import repository
@@ -97,7 +98,7 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         total = answers.usable + answers.unusable
         findings.append(find("provider.answers", f"{answers.unusable} of {total} answers of models in 24 hours could not be used."))
     if answers.is_silent:
-        last = f" The last failure: {failure.message}" if failure and failure.message else ""
+        last = f" The last: {failure.message}" if failure and failure.message and failure.reason not in UNUSABLE_KINDS else ""
         silent = f"{answers.unanswered} of {answers.calls} calls of models in 24 hours brought no answer."
         findings.append(find("provider.silent", sanitize_line(silent + last)))
     if rules.oldest_days > _RULE_DAYS or rules.expired:
