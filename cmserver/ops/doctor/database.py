@@ -25,8 +25,8 @@ from cmserver.embeddings.model import EmbeddingModel
 from cmserver.embeddings.model_choice import is_same
 from cmserver.generation.queue_monitor import WARNING_SECONDS
 from cmserver.models.calls import repository as calls
-from cmserver.models.providers.model import UNUSABLE_KINDS
 from cmserver.models.providers.embedding import registry as embedders
+from cmserver.models.providers.model import UNUSABLE_KINDS
 from cmserver.observations.approval import repository as approvals
 from cmserver.ops.doctor import repository
 from cmserver.ops.doctor.backups import check_backups
@@ -98,7 +98,8 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         total = answers.usable + answers.unusable
         findings.append(find("provider.answers", f"{answers.unusable} of {total} answers of models in 24 hours could not be used."))
     if answers.is_silent:
-        last = f" The last: {failure.message}" if failure and failure.message and failure.reason not in UNUSABLE_KINDS else ""
+        is_one = failure is not None and failure.reason not in {kind.value for kind in UNUSABLE_KINDS}
+        last = f" The last: {failure.message}" if failure and is_one else ""
         silent = f"{answers.unanswered} of {answers.calls} calls of models in 24 hours brought no answer."
         findings.append(find("provider.silent", sanitize_line(silent + last)))
     if rules.oldest_days > _RULE_DAYS or rules.expired:
