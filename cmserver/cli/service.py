@@ -352,8 +352,8 @@ def _render(found: Status) -> list[str]:
         lines += _queue_lines(info.queue)
     if info.provider:
         lines += _provider_lines(info.provider)
-    if info.answers and (info.answers.usable or info.answers.unusable):
-        lines.append(f"answers   {info.answers.usable} usable, {info.answers.unusable} unusable in 24 hours")
+    if info.answers and (info.answers.usable or info.answers.unusable or info.answers.unanswered):
+        lines.append(f"answers   {info.answers.describe()} in 24 hours")
     if info.rules and (info.rules.waiting or info.rules.expired):
         lines.append(f"rules     {_describe_rules(info.rules)}")
     if info.embeddings:

@@ -32,7 +32,7 @@ from cmserver.observations.model import (
     compose,
     estimate_tokens,
 )
-from cmserver.observations.normalise import normalise_answer
+from cmserver.observations.normalise import NOT_SAID_WHY, normalise_answer
 from cmserver.reading.model import EventReading
 from cmserver.reading.read import read_command_results
 
@@ -118,7 +118,7 @@ def settle_answer(
         jobs=list(jobs),
         observations=settled.rows,
         reasons=reasons,
-        skipped={job_id for tag, job_id in ids_by_tag.items() if marks.get(tag)},
+        skipped={job_id for tag, job_id in ids_by_tag.items() if marks.get(tag, NOT_SAID_WHY) != NOT_SAID_WHY},
         provider=name,
         tokens=tokens,
         remarks={job.id: remark for job in jobs} if remark else {},

@@ -407,7 +407,7 @@ class BatchRunner:
             await self._retry(lambda conn: calls.end_runs(conn, [stored.id], "unusable", error_class=kind, error_message=message))
             raise
         remark = None
-        if jobs[0].source_type == "session_summary" and answer.summary is None:
+        if jobs[0].source_type == "session_summary" and not (answer.summary and answer.summary.text):
             minimal = await self._draft_minimal(batch, jobs)
             answer = msgspec.structs.replace(answer, summary=minimal.summary, skipped=minimal.skipped)
             remark = "a minimal one: the answer held no summary"

@@ -21,6 +21,8 @@ ENTITIES_MOST = 8
 """Of an observation; a model is asked for fewer."""
 _PLACEHOLDERS = {"null", "none", "n/a", "undefined", "-", "\u2013", "\u2014", "..."}
 """What models write into a field that they leave empty."""
+NOT_SAID_WHY = "not said why"
+"""The reason of a skip mark that has none, as in the example of the prompt, which small models copy."""
 _LETTERS = re.compile(r"[a-z]++")
 _WORDS = re.compile(r"[a-z_-]++")
 _REMARK = re.compile(r"(?<=\S)\s++\([^()]*+\)\Z")
@@ -42,7 +44,7 @@ def normalise_answer(answer: Answer, changed_files: Mapping[str, Sequence[str]])
             observations.append(clean)
     cited = {tag for draft in observations for tag in draft.events}
     skipped = [
-        Skip(event=mark.event, reason=normalise_line(mark.reason) or "not said why")
+        Skip(event=mark.event, reason=normalise_line(mark.reason) or NOT_SAID_WHY)
         for mark in answer.skipped
         if mark.event not in cited
     ]

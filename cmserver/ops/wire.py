@@ -135,11 +135,18 @@ class StewardOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 class AnswersOut(msgspec.Struct, frozen=True, kw_only=True):
     """The answers of models in the last 24 hours. `usable` is how many could be used; `unusable` is how many were refused, empty or
-    unreadable, so that rules read the events in place of the model.
+    unreadable, so that rules read the events in place of the model; `unanswered` is how many calls brought no answer: out of time,
+    out of reach, without credit.
     """
 
     usable: int
     unusable: int
+    unanswered: int = 0
+
+    def describe(self) -> str:
+        """The counts, for a line of a command's output."""
+        none = f", {self.unanswered} calls without an answer" if self.unanswered else ""
+        return f"{self.usable} usable, {self.unusable} unusable{none}"
 
 
 class WaitingRulesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

@@ -86,7 +86,7 @@ async def test_an_answer_that_cannot_be_read_is_no_success(tmp_path: Path, fake:
     told = await ask_anthropic(tmp_path, fake)
 
     assert told.code == 1
-    assert "; but it gave an answer that cannot be read (" in told.out
+    assert "; but it gave an answer that cannot be used (" in told.out
 
 
 async def test_an_answer_that_says_in_prose_why_it_is_none_is_taken_for_what_it_says(tmp_path: Path, fake: FakeProvider):

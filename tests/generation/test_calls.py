@@ -387,7 +387,7 @@ async def test_a_pause_ends_within_a_day_whatever_is_asked_for(outbox: Outbox):
 # -- summaries
 
 
-@pytest.mark.parametrize("how", ["refused", "prose", "empty"])
+@pytest.mark.parametrize("how", ["refused", "prose", "empty", "the example"])
 async def test_a_session_gets_at_least_a_minimal_summary(outbox: Outbox, cast: Cast, how: str):
     recorded = await outbox.put(2)
 
@@ -396,7 +396,9 @@ async def test_a_session_gets_at_least_a_minimal_summary(outbox: Outbox, cast: C
             return completion(each_observed(prompt))
         if how == "refused":
             raise ProviderError(FailureKind.REFUSED, "It was refused.")
-        return Completion(text="I have nothing to say." if how == "prose" else '{"observations": []}', model="script-1")
+        example = '{"summary":{"request":"","investigated":"","learned":"","completed":"","next_steps":"","notes":""}}'
+        texts = {"prose": "I have nothing to say.", "empty": '{"observations": []}', "the example": example}
+        return Completion(text=texts[how], model="script-1")
 
     hand = await outbox.hand(Scripted(reply))
     await hand.work()
@@ -412,6 +414,7 @@ async def test_a_session_gets_at_least_a_minimal_summary(outbox: Outbox, cast: C
     )[0]
     assert (job["status"], job["outcome"]) == ("completed", "observed")
     assert str(job["outcome_reason"]).startswith("a minimal one: ")
+    assert await outbox.value("SELECT status FROM generation_runs WHERE kind = 'summary'") in {"unusable", "failed"}
 
 
 async def test_a_summary_is_asked_for_with_the_session_s_requests_record_and_size(outbox: Outbox, cast: Cast):

@@ -79,6 +79,10 @@ WEAK: dict[str, tuple[Scripted, str]] = {
     "an empty list": (say('{"observations": []}'), "completed"),
     "a skip mark": (say('<skip reason="nothing worth recording"/>'), "completed"),
     "skip marks": (say('{"observations": [], "skipped": [{"event": "e1", "reason": "nothing worth recording"}]}'), "completed"),
+    "marks as in the example of the prompt": (
+        say('{"observations": [], "skipped": [{"event": "e1", "reason": ""}, {"event": "e2", "reason": " "}, {"event": "e3"}]}'),
+        "completed",
+    ),
     "half of JSON": (say('{"observations": [{"type": "cha'), "completed"),
     "no observation": (say('{"observations": [{"type": "change"}, {"title": ""}]}'), "completed"),
     "another schema": (say('{"result": "ok", "items": [1, 2]}'), "failed"),
@@ -150,7 +154,7 @@ async def test_an_answer_with_nothing_to_tell_is_usable_where_rules_find_nothing
 
     assert await outbox.value("SELECT outcome_reason FROM observation_generation_jobs") == "nothing worth recording"
     info = (await client.get("/v1/info", headers=cast.alice.headers)).json()
-    assert info["answers"] == {"usable": 1, "unusable": 0}
+    assert info["answers"] == {"usable": 1, "unusable": 0, "unanswered": 0}
 
 
 async def test_the_doctor_and_today_say_that_answers_could_not_be_used(
@@ -168,6 +172,27 @@ async def test_the_doctor_and_today_say_that_answers_could_not_be_used(
     assert "1 of 1 answer of models in 24 hours could not be used" in page.text
 
 
+async def test_calls_that_bring_no_answer_are_told_where_people_look(
+    outbox: Outbox, app: AsgiFrame, client: httpx.AsyncClient, db: Db, settings: Settings, cast: Cast
+):
+    def late(_prompt: Prompt) -> Completion:
+        raise ProviderError(FailureKind.TRANSIENT, "scripted did not answer within 5 seconds.")
+
+    await put_work(outbox, "slow")
+    await (await outbox.hand(Scripted(late))).work()
+    findings = {finding.code: finding.message for finding in await check_database(db, settings)}
+    alice = await visit_as(app, db, cast.alice.team_id, "owner", is_operator=True)
+    answers = (await client.get("/v1/info", headers=cast.alice.headers)).json()["answers"]
+
+    calls = int(answers["unanswered"])
+    assert answers == {"usable": 0, "unusable": 0, "unanswered": calls}
+    assert calls > 0
+    told = f"{calls} of {calls} calls of models in 24 hours brought no answer"
+    assert findings["provider.silent"] == f"{told}. The last: scripted did not answer within 5 seconds."
+    assert "of models in 24 hours brought no answer" in (await alice.get("/ui")).text
+    assert "calls without an answer" in (await alice.get("/ui/model")).text
+
+
 async def test_a_reason_for_each_event_is_an_answer(outbox: Outbox, client: httpx.AsyncClient, cast: Cast):
     marks = [Skip(event=f"e{place}", reason="a try that was given up") for place in (1, 2, 3)]
 
@@ -179,7 +204,7 @@ async def test_a_reason_for_each_event_is_an_answer(outbox: Outbox, client: http
         "a try that was given up"
     }
     info = (await client.get("/v1/info", headers=cast.alice.headers)).json()
-    assert info["answers"] == {"usable": 1, "unusable": 0}
+    assert info["answers"] == {"usable": 1, "unusable": 0, "unanswered": 0}
 
 
 async def test_what_rules_made_of_a_failed_job_goes_when_a_model_words_it_later(outbox: Outbox):

@@ -18,6 +18,7 @@ from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.server_start import ServerStart
 from cmserver.base.settings import Settings
 from cmserver.generation.leases import repository as leases
+from cmserver.generation.record import NOTHING_FOUND
 from tests.conftest import Cast
 from tests.models.providers.fake import openai as said
 from tests.models.providers.fake.server import FakeProvider, fake_provider, json_reply
@@ -52,6 +53,27 @@ async def test_a_model_is_tried_by_one_call_and_what_came_of_it_is_said(client: 
     assert fake.asked[0].headers["authorization"] == f"Bearer {KEY}"
     assert all(KEY not in json.dumps(trial) for trial in tried)
     assert "OPENAI_API_KEY" in tried[1]["message"]
+
+
+@try_rows(
+    ("answer", "usable"),
+    [
+        ({"observations": [], "skipped": []}, False),
+        ({"observations": [{"events": ["e1"], "type": "bugfix", "title": "", "narrative": "", "facts": [""]}]}, False),
+        ({"observations": [], "skipped": [{"event": "all", "reason": "routine"}]}, False),
+        ({"observations": [], "skipped": [{"event": "e1", "reason": ""}, {"event": "e2", "reason": ""}]}, False),
+        ({"observations": [], "skipped": [{"event": "e1", "reason": "no"}, {"event": "e2", "reason": "routine"}]}, True),
+    ],
+)
+async def test_an_answer_is_usable_in_a_trial_where_it_is_in_a_job(
+    answer: object, usable: bool, client: httpx.AsyncClient, cast: Cast, fake: FakeProvider
+):
+    fake.replies = [json_reply(said.completion(said.message(json.dumps(answer))))]
+    given = {"provider": "openai", "model": "tiny", "baseUrl": fake.url}
+
+    tried = (await client.post("/v1/model/trial", json=given, headers=cast.alice.headers)).json()
+
+    assert (tried["usable"], tried["observations"], NOTHING_FOUND[:-1] in tried["message"]) == (usable, 0, not usable)
 
 
 async def test_a_choice_is_kept_for_the_servers_user_alone_and_begins_at_once(
@@ -281,4 +303,4 @@ async def test_the_last_failure_is_shown(client: httpx.AsyncClient, db: Db, cast
     shown = (await client.get("/v1/model", headers=cast.alice.headers)).json()
 
     assert (shown["lastFailure"]["message"], shown["lastFailure"]["reason"]) == ("No credit.", "quota_exhausted")
-    assert shown["answers"] == {"usable": 1, "unusable": 0}
+    assert shown["answers"] == {"usable": 1, "unusable": 0, "unanswered": 1}

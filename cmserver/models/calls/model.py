@@ -37,15 +37,28 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Answers of models in the last 24 hours: those that could be used, and those that were refused, empty or unreadable."""
+    """Answers of models in the last 24 hours: those that could be used, and those that were refused, empty or unreadable.
+
+    `unanswered` are the calls that brought none: out of time, out of reach, without credit.
+    """
 
     usable: int
     unusable: int
+    unanswered: int
 
     @property
     def is_poor(self) -> bool:
         """Whether at least a fifth of them could not be used."""
         return self.unusable > 0 and self.unusable * 5 >= self.usable + self.unusable
+
+    @property
+    def calls(self) -> int:
+        return self.usable + self.unusable + self.unanswered
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether at least a fifth of the calls brought no answer."""
+        return self.unanswered > 0 and self.unanswered * 5 >= self.calls
 
 
 class FailedCall(msgspec.Struct, frozen=True, kw_only=True):

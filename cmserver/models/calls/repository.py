@@ -76,7 +76,8 @@ LOSE_RUNS = Query(
 _COUNT_ANSWERS: LiteralString = """
     SELECT count(*) FILTER (WHERE r.status IN ('answered', 'applied')) AS usable,
            count(*) FILTER (WHERE r.status = 'unusable'
-                               OR (r.status = 'failed' AND r.error_class IN ('refused', 'unusable_answer'))) AS unusable
+                               OR (r.status = 'failed' AND r.error_class IN ('refused', 'unusable_answer'))) AS unusable,
+           count(*) FILTER (WHERE r.status = 'failed' AND r.error_class NOT IN ('refused', 'unusable_answer')) AS unanswered
       FROM teams t JOIN generation_runs r ON r.team_id = t.id AND r.created_at > now() - interval '24 hours'
 """
 ANSWER_COUNTS_OF_ALL = Query(AnswerCounts, _COUNT_ANSWERS)

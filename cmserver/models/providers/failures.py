@@ -148,7 +148,7 @@ FAILURE_HELP: dict[FailureKind, FailureHelp] = {
         remedy="use another model or provider, then run `cmserver jobs retry JOB`",
     ),
     FailureKind.UNUSABLE_ANSWER: FailureHelp(
-        predicate="gave an answer that cannot be read",
+        predicate="gave an answer that cannot be used",
         consequence="As with refused.",
         remedy="use a larger model, or raise CMSERVER_MODEL_CONTEXT_TOKENS if the answer was cut",
     ),

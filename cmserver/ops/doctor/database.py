@@ -17,6 +17,7 @@ from cmserver.base import credentials
 from cmserver.base.db import DatabaseUrls, Db, check_pooling
 from cmserver.base.errors import Unavailable
 from cmserver.base.ids import new_id
+from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.migrate import IS_BEFORE_SQUASH, knows_letters, newest
 from cmserver.base.settings import Settings
 from cmserver.base.tenant_role import UnsafeConnection
@@ -26,6 +27,7 @@ from cmserver.embeddings.model_choice import is_same
 from cmserver.generation.queue_monitor import WARNING_SECONDS
 from cmserver.models.calls import repository as calls
 from cmserver.models.providers.embedding import registry as embedders
+from cmserver.models.providers.model import UNUSABLE_KINDS
 from cmserver.observations.approval import repository as approvals
 from cmserver.ops.doctor import repository
 from cmserver.ops.doctor.backups import check_backups
@@ -83,6 +85,7 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         budgets = await repository.SPENT_BUDGETS.all(conn)
         models = await embeddings.MODELS.all(conn)
         answers = await calls.ANSWER_COUNTS_OF_ALL.one(conn)
+        failure = await calls.LAST_FAILURE.first(conn)
         pauses = [pause for pause in await calls.PAUSES.all(conn) if pause.seconds_left > 0]
     findings += _check_facts(facts, now, settings)
     findings += _check_queue(facts)
@@ -95,6 +98,11 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
     if answers.is_poor:
         total = answers.usable + answers.unusable
         findings.append(find("provider.answers", f"{answers.unusable} of {total} answers of models in 24 hours could not be used."))
+    if answers.is_silent:
+        is_one = failure is not None and failure.reason not in {kind.value for kind in UNUSABLE_KINDS}
+        last = f" The last: {failure.message}" if failure and is_one else ""
+        silent = f"{answers.unanswered} of {answers.calls} calls of models in 24 hours brought no answer."
+        findings.append(find("provider.silent", sanitize_line(silent + last)))
     if rules.oldest_days > _RULE_DAYS or rules.expired:
         waiting = f"Rules that wait for a person's yes: {rules.waiting}, the oldest for {rules.oldest_days:.0f} days"
         findings.append(find("rules.waiting", f"{waiting}; that got no answer in time: {rules.expired}."))

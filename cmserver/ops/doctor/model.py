@@ -141,6 +141,13 @@ CHECKS = [
         "At least a fifth of the models' answers in the last 24 hours could not be used: rules read those events in their place.",
         "cmserver doctor provider",
     ),
+    Check(
+        "provider.silent",
+        "warning",
+        "database",
+        "At least a fifth of the calls of models in the last 24 hours brought no answer: jobs are tried again, then left to rules.",
+        "cmserver doctor provider",
+    ),
     Check("provider.paused", "warning", "database", "A provider is paused.", "cmserver providers resume NAME"),
     Check("budget.exhausted", "warning", "database", "A budget is spent: generation waits.", "cmserver budgets set --usd AMOUNT"),
     Check(

@@ -21,7 +21,7 @@ def _render(model: ModelOut, _: verb.Typed) -> str:
         ("address", model.base_url or "the usual one"),
         *((row.setting, f"from {row.source}") for row in model.sources),
         ("choice kept in", model.file if model.fixed_because is None else f"nowhere: {model.fixed_because}"),
-        ("answers in 24 hours", f"{answers.usable} usable, {answers.unusable} not"),
+        ("answers in 24 hours", answers.describe()),
         ("last failure", failure and f"{failure.provider} ({failure.model}): {failure.message}"),
     )
 

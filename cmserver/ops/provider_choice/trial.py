@@ -11,11 +11,12 @@ import msgspec
 from cmserver.answers.parse import parse
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.money import usd
+from cmserver.generation.record import NOTHING_FOUND
 from cmserver.models.providers.failures import FAILURE_HELP, find_error_in_prose, mask_key
-from cmserver.models.providers.model import Completion, Prompt, Provider, ProviderError, Rules
+from cmserver.models.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError, Rules, event_tag
 from cmserver.models.providers.prices import compute_cost
 from cmserver.models.providers.table import PROVIDERS
-from cmserver.observations.normalise import normalise_answer
+from cmserver.observations.normalise import NOT_SAID_WHY, normalise_answer
 from cmserver.reading.read import read_event
 from cmserver.rules.batch import observe
 from cmserver.rules.model import SessionRecord
@@ -55,7 +56,7 @@ PROMPT = Prompt(
 
 class ProviderTrialOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """What came of one call. `provider` is whom it was made to; `model` is the name of the model; `usable` is whether its
-    answer could be read.
+    answer could be used: one that cannot be read, or says nothing of events in which rules find something, could not.
 
     `message` is the sentence about it, with what helps where it could not; `seconds` is how long it took; `observations` is
     how many were read.
@@ -96,7 +97,7 @@ async def try_provider(provider: Provider, timeout_seconds: float, api_key: str 
             completion = await provider.complete(PROMPT)
         said = _describe_call(provider.name, time.monotonic() - started, completion)
         try:
-            count = len(normalise_answer(parse(completion.text, len(PROMPT.events)), {}).observations)
+            count = _count_kept(completion.text)
             said = f"{said}; {_count_observations(count)}"
         except ProviderError as error:
             failure = find_error_in_prose(provider.name, completion.text) or error
@@ -118,6 +119,15 @@ async def try_provider(provider: Provider, timeout_seconds: float, api_key: str 
         cost_usd=None if cost is None else usd(cost),
         observations=count or 0,
     )
+
+
+def _count_kept(text: str) -> int:
+    """How many observations an answer holds; ProviderError where a job would take what rules find in its place."""
+    answer = normalise_answer(parse(text, len(PROMPT.events)), {})
+    reasoned = {mark.event for mark in answer.skipped if mark.reason != NOT_SAID_WHY}
+    if not answer.observations and not reasoned.issuperset(map(event_tag, range(len(PROMPT.events)))):
+        raise ProviderError(FailureKind.UNUSABLE_ANSWER, NOTHING_FOUND)
+    return len(answer.observations)
 
 
 def _count_observations(count: int) -> str:

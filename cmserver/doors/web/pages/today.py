@@ -243,6 +243,9 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
             total = answers.usable + answers.unusable
             text = f"{answers.unusable} of {plural(total, 'answer')} of models in 24 hours could not be used"
             found.append(WaitingWork(text=text, path="/ui/jobs/providers"))
+        if answers.is_silent:
+            text = f"{answers.unanswered} of {plural(answers.calls, 'call')} of models in 24 hours brought no answer"
+            found.append(WaitingWork(text=text, path="/ui/jobs/providers"))
     if visit.is_operator:
         warning = warn_of_backups(await asyncio.to_thread(read_backups, visit.dependency(Settings).backup_folder))
         found += [WaitingWork(text=warning.removesuffix("."), path="/ui/server")] if warning else []
