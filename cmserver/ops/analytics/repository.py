@@ -70,7 +70,7 @@ async def agents(conn: Conn, team_id: UUID, project_id: UUID | None, days: int, 
       FROM projects p
      CROSS JOIN LATERAL (
            SELECT count(*) AS stored FROM observations o
-            WHERE o.project_id = p.id AND o.team_id = p.team_id AND o.created_at >= {_SINCE} AND o.superseded_at IS NULL) s
+            WHERE o.project_id = p.id AND o.team_id = p.team_id AND o.created_at >= {_SINCE}) s
      CROSS JOIN LATERAL (
            SELECT count(DISTINCT c.server_session_id) AS sessions, {_LINES} AS lines,
                   coalesce(sum(c.tokens), 0)::bigint AS tokens
