@@ -66,7 +66,7 @@ async def test_a_form_of_the_largest_size_is_read(app: AsgiFrame, db: Db, cast: 
     answer = await send(visitor, "/ui/notes", start + b"%41" * ((MAX_FORM_BYTES - len(start)) // 3))
 
     assert answer.status_code == 400
-    assert "at most 20,000 characters" in unescape(answer.text)
+    assert "At most 20000 characters are allowed" in unescape(answer.text)
 
 
 async def test_an_empty_body_is_a_form_without_fields(app: AsgiFrame, db: Db, cast: Cast):

@@ -238,8 +238,15 @@ async def test_the_form_has_the_real_text_so_that_no_mark_of_a_hidden_character_
     await make.observation(project=cast.alice.project, title="Same", narrative="zero\u200bwidth", facts=["x\u202ey"])
 
     form = await alice.get("/ui/observations/1/edit")
-    fields = {"narrative": "zero\u200bwidth", "facts": "x\u202ey", "importance": 0.5}
-    page = await alice.post("/ui/observations/1/edit", version=1, type="change", title="Same", **fields)
+    page = await alice.post(
+        "/ui/observations/1/edit",
+        version=1,
+        type="change",
+        title="Same",
+        narrative="zero\u200bwidth",
+        facts="x\u202ey",
+        importance=0.5,
+    )
 
     assert "\u27e8U+" not in form.text
     assert "zero\u200bwidth</textarea>" in form.text

@@ -61,11 +61,14 @@ async def test_an_owner_changes_roles_and_removes_people_but_not_the_last_owner(
     assert owner.user is not None
     assert bob.user is not None
 
+    alone = await owner.get("/ui/team")
     await owner.post(f"/ui/team/people/{bob.user.id}/role", role="member")
     may_write = await bob.post("/ui/notes", project=cast.alice.project.id, text="Deploys happen on Tuesdays.")
     last = await owner.post(f"/ui/team/people/{owner.user.id}/role", role="viewer")
     await owner.post(f"/ui/team/people/{bob.user.id}/remove")
 
+    assert f"/ui/team/people/{bob.user.id}/remove" in alone.text
+    assert f"/ui/team/people/{owner.user.id}/remove" not in alone.text, "what would be refused is not offered"
     assert may_write.status_code == 200
     assert last.status_code == 409
     assert (await bob.client.get("/ui")).status_code == 401

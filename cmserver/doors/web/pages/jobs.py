@@ -134,12 +134,12 @@ async def _find_offers(conn: Conn, visit: Visit, criteria: JobFilter) -> list[Jo
         ("cancel", ["queued", "processing"], "Cancel"),
     ]
     for act, states, verb in acts:
-        statuses = [state for state in states if criteria.status in (None, state)]
+        statuses = [status for status in states if criteria.status in (None, status)]
         count = await queue.count(conn, principal.team_id, counted, _MAX_COUNTED + 1, statuses=statuses) if statuses else 0
         if count:
             number = f"more than {_MAX_COUNTED:,}" if count > _MAX_COUNTED else f"{count:,}"
-            state = " or ".join("running" if state == "processing" else state for state in statuses)
-            offers.append(JobOffer(act=act, text=f"{verb} {number} {state}\u2026"))
+            words = " or ".join("running" if status == "processing" else status for status in statuses)
+            offers.append(JobOffer(act=act, text=f"{verb} {number} {words}\u2026"))
     return offers
 
 
