@@ -134,7 +134,7 @@ async def _find_offers(conn: Conn, visit: Visit, criteria: JobFilter) -> list[Jo
         ("cancel", ["queued", "processing"], "Cancel"),
     ]
     for act, states, verb in acts:
-        statuses = [status for status in states if criteria.status in (None, status)]
+        statuses: list[Status] = [status for status in states if criteria.status in (None, status)]
         count = await queue.count(conn, principal.team_id, counted, _MAX_COUNTED + 1, statuses=statuses) if statuses else 0
         if count:
             number = f"more than {_MAX_COUNTED:,}" if count > _MAX_COUNTED else f"{count:,}"
