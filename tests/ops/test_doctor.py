@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import AsyncMock
@@ -12,7 +13,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from msgspec import structs
+from msgspec import convert, structs
 from psycopg.conninfo import conninfo_to_dict
 
 from cmserver.base import credentials
@@ -23,8 +24,8 @@ from cmserver.base.settings import Settings
 from cmserver.models.calls import repository as calls
 from cmserver.models.providers.model import Completion, FailureKind, Prompt, ProviderError
 from cmserver.ops.doctor import database as database_checks
-from cmserver.ops.doctor.database import check_credentials, check_database
-from cmserver.ops.doctor.model import BY_CODE, CHECKS, DoctorFinding, find
+from cmserver.ops.doctor.database import check_credentials, check_database, raise_command
+from cmserver.ops.doctor.model import BY_CODE, CHECKS, DoctorFinding, SpentBudget, find
 from cmserver.ops.doctor.server import check_server
 from tests.conftest import Cast, Server, mint
 from tests.doors.web.visitor import visit_as
@@ -171,6 +172,17 @@ FAULTS = {
         {"embedder.stale"},
     ),
 }
+
+
+def test_the_command_for_a_spent_budget_is_whole():
+    def raised(**fields: object) -> str:
+        usual = {"team": "blue", "project": None, "period": "month", "max_tokens": None, "max_usd": None}
+        budget = convert({**usual, "by_tokens": False, "by_usd": False, **fields}, SpentBudget)
+        return raise_command(budget)
+
+    assert raised(max_usd=Decimal(20), by_usd=True) == "cmserver budgets set --period month --usd AMOUNT"
+    of_project = raised(project="it's", period="day", max_tokens=1000, by_tokens=True, max_usd=Decimal("2.50"))
+    assert of_project == """cmserver budgets set --period day --project 'it'"'"'s' --tokens NUMBER --usd 2.50"""
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=[name.replace(" ", "-") for name in FAULTS])

@@ -47,6 +47,8 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     resource_id: str | None = None
     actor_id: str | None = None
     api_key_id: UUID | None = None
+    without_reads: bool = False
+    """Only what changed something: not who was given what."""
 
 
 class ReaderCount(msgspec.Struct, frozen=True, kw_only=True):

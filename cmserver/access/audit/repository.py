@@ -44,6 +44,7 @@ _SELECT: LiteralString = """
        AND (%(resource_id)s::text IS NULL OR resource_id = %(resource_id)s)
        AND (%(actor_id)s::text IS NULL OR actor_id = %(actor_id)s)
        AND (%(api_key_id)s::uuid IS NULL OR api_key_id = %(api_key_id)s)
+       AND (NOT %(without_reads)s OR right(action, 7) <> '.served')
 """
 NEWEST_OF_TEAM = Query(AuditEntry, f"{_SELECT} ORDER BY id DESC LIMIT %(limit)s", prepare=False)
 NEWEST_OF_PROJECT = Query(AuditEntry, f"{_SELECT} AND project_id = %(project_id)s ORDER BY id DESC LIMIT %(limit)s", prepare=False)

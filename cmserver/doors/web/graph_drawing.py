@@ -17,6 +17,8 @@ _RINGS = ((0, 0, 1), (215, 125, 7), (395, 240, 14))
 MAX_DRAWN = sum(count for _, _, count in _RINGS)
 _NAME_CHARS = 22
 _LABEL_BELOW, _LABEL_ABOVE = 20, -12
+_MARGIN = 36
+"""Above and below the outermost entities, for their names."""
 
 
 class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +58,10 @@ class GraphView(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: list[DrawnNode]
     edges: list[DrawnEdge]
+    top: float
+    height: float
+    """What of the height is taken, from its top."""
     width: int = WIDTH
-    height: int = HEIGHT
 
 
 def draw_graph(entities: Sequence[GraphNode], links: Sequence[EntityLink]) -> GraphView:
@@ -83,7 +87,14 @@ def draw_graph(entities: Sequence[GraphNode], links: Sequence[EntityLink]) -> Gr
         first += count
     drawn = [link for link in links if link.from_id in nodes and link.to_id in nodes]
     strongest = max((link.together for link in drawn), default=1)
-    return GraphView(nodes=list(nodes.values()), edges=[_edge(link, nodes, strongest) for link in drawn])
+    heights = [node.y for node in nodes.values()] or [HEIGHT / 2]
+    top = min(heights) - _MARGIN
+    return GraphView(
+        nodes=list(nodes.values()),
+        edges=[_edge(link, nodes, strongest) for link in drawn],
+        top=round(top, 1),
+        height=round(max(heights) + _MARGIN - top, 1),
+    )
 
 
 def _edge(link: EntityLink, nodes: dict[UUID, DrawnNode], strongest: int) -> DrawnEdge:

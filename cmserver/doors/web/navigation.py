@@ -30,7 +30,7 @@ GROUPS = {
         NavigationItem("Graph", "/ui/graph", "observations:read"),
         NavigationItem("Pins", "/ui/pins", "observations:read"),
     ],
-    "Team": [
+    "Together": [
         NavigationItem("Team", "/ui/team", ""),
         NavigationItem("Analytics", "/ui/analytics", "observations:read"),
         NavigationItem("Steward", "/ui/steward", "observations:read"),

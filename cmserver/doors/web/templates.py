@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -40,6 +41,11 @@ def show_hidden(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return _HIDDEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", text)
+
+
+def as_stored(value: object) -> Markup:
+    """The text as it is, escaped, for the fields of forms: what is not changed there comes back unchanged."""
+    return escape(value)
 
 
 def _finalize(value: object) -> object:
@@ -261,6 +267,8 @@ def _environment() -> Environment:
         short_project=short_project,
         named_option=named_option,
         marked=marked,
+        as_stored=as_stored,
+        shell=shlex.quote,
         axis_label=axis_label,
     )
     names = cast("dict[str, object]", environment.globals)

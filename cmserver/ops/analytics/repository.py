@@ -66,18 +66,17 @@ async def agents(conn: Conn, team_id: UUID, project_id: UUID | None, days: int, 
 
 
 @unprepared_query(f"""
-    SELECT p.canonical_id AS project, s.stored, r.sessions, r.lines, r.tokens
+    SELECT p.canonical_id AS project, coalesce(s.stored, 0) AS stored, r.sessions, r.lines, r.tokens
       FROM projects p
-     CROSS JOIN LATERAL (
-           SELECT count(*) AS stored FROM observations o
-            WHERE o.project_id = p.id AND o.team_id = p.team_id AND o.created_at >= {_SINCE} AND o.superseded_at IS NULL) s
+      LEFT JOIN (SELECT o.project_id, count(*) AS stored FROM observations o
+                  WHERE o.team_id = %(team_id)s AND o.created_at >= {_SINCE} GROUP BY 1) s ON s.project_id = p.id
      CROSS JOIN LATERAL (
            SELECT count(DISTINCT c.server_session_id) AS sessions, {_LINES} AS lines,
                   coalesce(sum(c.tokens), 0)::bigint AS tokens
              FROM context_injections c
             WHERE c.project_id = p.id AND c.team_id = p.team_id AND c.created_at > '-infinity' AND c.created_at >= {_SINCE}) r
-     WHERE p.team_id = %(team_id)s AND {_P_IN_REACH} AND s.stored + r.lines > 0
-     ORDER BY s.stored + r.lines DESC, p.canonical_id LIMIT %(limit)s
+     WHERE p.team_id = %(team_id)s AND {_P_IN_REACH} AND coalesce(s.stored, 0) + r.lines > 0
+     ORDER BY coalesce(s.stored, 0) + r.lines DESC, p.canonical_id LIMIT %(limit)s
     """)
 async def projects(conn: Conn, team_id: UUID, project_id: UUID | None, days: int, limit: int) -> list[ProjectUsage]:
     """Projects with anything stored or shown, the most active first."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psycopg
+from msgspec import structs
 from psycopg import AsyncConnection
 
 from cmserver.access import repository as access
@@ -217,7 +218,9 @@ def _check_queue(facts: DatabaseFacts) -> Iterator[DoctorFinding]:
     if (facts.oldest_waiting_seconds or 0) > WARNING_SECONDS:
         yield find("queue.behind", f"The oldest waiting job has been due for {facts.oldest_waiting_seconds:.0f} s.")
     if facts.failed_jobs:
-        yield find("jobs.failed", f"{_count(facts.failed_jobs, 'job')} failed for good in the last seven days.")
+        yield find(
+            "jobs.failed", f"{_count(facts.failed_jobs, 'job')} failed for good in the last seven days, on the whole server."
+        )
     if facts.failing_embeddings:
         yield find("embeddings.failing", f"{_count(facts.failing_embeddings, 'text')} could not be embedded.")
 
@@ -259,7 +262,21 @@ def _check_upkeep(facts: DatabaseFacts, transactions: list[OpenTransaction], tab
 def _check_budgets(budgets: list[SpentBudget]) -> Iterator[DoctorFinding]:
     for budget in budgets:
         whose = f"{budget.project} of the team {budget.team}" if budget.project else f"the team {budget.team}"
-        yield find("budget.exhausted", f"The {budget.period}'s budget of {whose} is spent; its events wait.")
+        found = find("budget.exhausted", f"The {budget.period}'s budget of {whose} is spent; its events wait.")
+        yield structs.replace(found, command=raise_command(budget))
+
+
+def raise_command(budget: SpentBudget) -> str:
+    """What raises the budget: how far is left to be filled in; a maximum that is not reached stays, as the whole is replaced."""
+    words = ["cmserver budgets set", f"--period {budget.period}"]
+    words += [f"--project {shlex.quote(budget.project)}"] if budget.project else []
+    for name, most, is_reached, blank in (
+        ("tokens", budget.max_tokens, budget.by_tokens, "NUMBER"),
+        ("usd", budget.max_usd, budget.by_usd, "AMOUNT"),
+    ):
+        if most is not None:
+            words.append(f"--{name} {blank if is_reached else most}")
+    return " ".join(words)
 
 
 def _check_keys(keys: list[KeyEnd]) -> Iterator[DoctorFinding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Literal
 
 import msgspec
@@ -253,11 +254,15 @@ class OrphanedKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpentBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """A budget that is spent in the present period."""
+    """A budget that is spent in the present period: by its tokens, its dollars, or both."""
 
     team: str
     project: str | None
     period: str
+    max_tokens: int | None
+    max_usd: Decimal | None
+    by_tokens: bool
+    by_usd: bool
 
 
 class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,7 +87,8 @@ ORPHANED_KEYS = Query(
 SPENT_BUDGETS = Query(
     SpentBudget,
     """
-    SELECT t.name AS team, p.canonical_id AS project, b.period
+    SELECT t.name AS team, p.canonical_id AS project, b.period, b.max_tokens, b.max_usd,
+           coalesce(s.tokens >= b.max_tokens, false) AS by_tokens, coalesce(s.usd >= b.max_usd, false) AS by_usd
       FROM budgets b JOIN teams t ON t.id = b.team_id LEFT JOIN projects p ON p.team_id = b.team_id AND p.id = b.project_id
      CROSS JOIN LATERAL (
            SELECT coalesce(sum(s.input_tokens + s.output_tokens + s.cache_read_tokens + s.cache_write_tokens), 0) AS tokens,

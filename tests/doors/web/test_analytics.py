@@ -55,6 +55,19 @@ async def test_one_project_is_counted_alone(app: AsgiFrame, db: Db, cast: Cast, 
     assert "<strong>1</strong> <span>new observations stored</span>" in page.text
 
 
+async def test_the_projects_add_up_to_what_was_stored_also_of_what_was_merged_since(
+    db: Db, client: httpx.AsyncClient, cast: Cast, make: Make
+):
+    one = await make.observation(project=cast.alice.project)
+    two = await make.observation(project=cast.alice.project)
+    async with db.system() as conn:
+        await conn.execute("UPDATE observations SET superseded_at = now(), superseded_by = %s WHERE id = %s", [one.id, two.id])
+
+    report = (await client.get("/v1/analytics?days=7", headers=cast.alice.headers)).json()
+
+    assert (report["stored"], [row["stored"] for row in report["byProject"]]) == (2, [2])
+
+
 async def test_without_anything_the_page_says_the_next_command(app: AsgiFrame, db: Db, cast: Cast):
     viewer = await visit_as(app, db, cast.alice.team_id, "viewer")
 

@@ -129,7 +129,7 @@ async def test_ten_thousand_rows_are_paged_lightly_and_without_a_jump(site: Site
     page = await context.new_page()
     complaints = watch(page)
     found: list[str] = []
-    for path in ("/ui", "/ui/sessions", "/ui/observations", "/ui/jobs", "/ui/graph", "/ui/team/audit"):
+    for path in ("/ui", "/ui/sessions", "/ui/observations", "/ui/jobs", "/ui/graph", "/ui/team/audit?reads=true"):
         answer = await page.goto(path)
         assert answer is not None
         first, top = await rows_of(page), await page.evaluate(_TOP)
@@ -207,12 +207,45 @@ async def test_the_keyboard_opens_the_help_and_goes_through_a_list(site: Site):
     await context.close()
 
 
+async def test_a_screen_has_thirteen_rows_and_their_acts_open_by_keyboard_without_javascript(site: Site):
+    context = await site.context(site.seed.full, javascript=False)
+    page = await context.new_page()
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    await page.goto("/ui/observations")
+
+    box = await page.locator("#list tbody tr").nth(12).bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] <= 800
+    menu = page.locator("#list tbody tr").nth(12).locator("details.dots")
+    assert not await menu.get_by_role("button", name="Forget").is_visible()
+    await menu.locator("summary").focus()
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Tab")
+    assert await menu.get_by_role("button", name="Forget").is_visible()
+    assert await menu.locator("button:focus, a:focus").count() == 1
+    await context.close()
+
+
+async def test_a_command_is_copied(site: Site):
+    context = await site.context(site.seed.full)
+    await context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = await context.new_page()
+    await page.goto("/ui/team")
+
+    await page.locator(".command").get_by_role("button", name="Copy").click()
+    await page.get_by_role("button", name="Copied").wait_for()
+
+    assert (await page.evaluate("navigator.clipboard.readText()")).startswith("cmserver teams limits '")
+    await context.close()
+
+
 async def test_the_areas_stand_in_one_line_and_a_telephone_shows_them_whole_in_a_menu(site: Site):
     context = await site.context(site.seed.full)
     page = await context.new_page()
-    await page.goto("/ui/doctor")
-    tops = await page.eval_on_selector_all(".areas a", "all => [...new Set(all.map(a => a.getBoundingClientRect().top))]")
-    assert len(tops) == 1
+    for path in ("/ui", "/ui/observations", "/ui/doctor"):
+        await page.goto(path)
+        tops = await page.eval_on_selector_all(".areas a", "all => [...new Set(all.map(a => a.getBoundingClientRect().top))]")
+        assert len(tops) == 1, path
     for width in (1280, 800, 360):
         await page.set_viewport_size({"width": width, "height": 800})
         bottom = await page.evaluate("document.querySelector('header').getBoundingClientRect().bottom")

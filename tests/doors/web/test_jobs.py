@@ -113,6 +113,27 @@ async def test_many_jobs_are_counted_before_they_are_retried(app: AsgiFrame, db:
     assert await outbox.value("SELECT sum((details ->> 'jobs')::int) FROM audit_log WHERE action = 'jobs.retried'") == 3
 
 
+async def test_the_bar_above_the_list_says_how_many_its_acts_are_for(app: AsgiFrame, db: Db, outbox: Outbox, cast: Cast):
+    await fail_jobs(outbox, 3)
+    await outbox.put(1, session="waiting")
+    alice = await visit_as(app, db, cast.alice.team_id, "member")
+    viewer = await visit_as(app, db, cast.alice.team_id, "viewer")
+
+    page, queued = await alice.get("/ui/jobs"), await alice.get("/ui/jobs?status=queued")
+    link = re.search(r'href="([^"]+)">Retry 3 failed\u2026<', page.text)
+    assert link is not None
+    counted = await alice.get(link[1].replace("&amp;", "&"))
+    none_chosen = await alice.get("/ui/jobs/selected?act=retry&chosen=true&status=failed")
+
+    assert page.text.index("Retry 3 failed") < page.text.index("<table")
+    assert "Cancel 1 queued or running\u2026" in page.text
+    assert ("Retry 3" in queued.text, "Cancel 1 queued\u2026" in queued.text) == (False, True)
+    assert "Retry 3 jobs" in counted.text
+    assert none_chosen.status_code == 400
+    assert "No job is chosen" in none_chosen.text
+    assert "Retry" not in (await viewer.get("/ui/jobs")).text
+
+
 async def test_queued_jobs_are_cancelled_together(app: AsgiFrame, db: Db, outbox: Outbox, cast: Cast):
     await outbox.put(2)
     alice = await visit_as(app, db, cast.alice.team_id, "member")

@@ -234,19 +234,23 @@ async def test_only_what_changed_is_sent(cast: Cast, make: Make, alice: Visitor)
     assert "It was never changed." in page.text
 
 
-async def test_hidden_characters_that_the_form_shows_as_marks_are_not_stored_as_such(cast: Cast, make: Make, alice: Visitor):
+async def test_the_form_has_the_real_text_so_that_no_mark_of_a_hidden_character_is_stored(cast: Cast, make: Make, alice: Visitor):
     await make.observation(project=cast.alice.project, title="Same", narrative="zero\u200bwidth", facts=["x\u202ey"])
 
+    form = await alice.get("/ui/observations/1/edit")
     page = await alice.post(
         "/ui/observations/1/edit",
         version=1,
         type="change",
         title="Same",
-        narrative="zero\u27e8U+200B\u27e9width",
-        facts="x\u27e8U+202E\u27e9y",
+        narrative="zero\u200bwidth",
+        facts="x\u202ey",
         importance=0.5,
     )
 
+    assert "\u27e8U+" not in form.text
+    assert "zero\u200bwidth</textarea>" in form.text
+    assert "x\u202ey</textarea>" in form.text
     assert "Nothing was changed." in page.text
 
 

@@ -96,6 +96,33 @@ async def test_contradictions_stand_apart(db: Db, alice: Visitor, pair: UUID):
     assert "CONTRADICTS" in (await alice.get("/ui/observations/2")).text
 
 
+@pytest.mark.parametrize(("holds", "other"), [(1, 2), (2, 1)])
+async def test_one_of_a_contradiction_holds_and_that_is_undone(
+    client: httpx.AsyncClient, cast: Cast, db: Db, alice: Visitor, pair: UUID, holds: int, other: int
+):
+    async with db.system() as conn:
+        await conn.execute("UPDATE consolidation_suggestions SET reason = 'contradicts' WHERE id = %s", [pair])
+    await client.patch(f"/v1/observations/{other}", json={"state": "open"}, headers=cast.alice.headers)
+
+    async def states() -> list[str | None]:
+        read = [await client.get(f"/v1/observations/{number}", headers=cast.alice.headers) for number in (holds, other)]
+        return [answer.json()["observation"]["state"] for answer in read]
+
+    page = await alice.get("/ui/review?about=contradictions")
+    decided = await alice.post(f"/ui/review/{pair}/holds", about="contradictions", into=holds)
+    after = await states()
+    undone = await alice.post(f"/ui/review/{pair}/undo", about="contradictions")
+
+    assert f"#{holds} holds</button>" in page.text
+    assert "alike" not in page.text
+    assert "Merge into" not in page.text
+    assert f"#{holds} holds: #{other} no longer does." in decided.text
+    assert after == [None, "dropped"]
+    assert f"#{holds} holds</button>" in undone.text
+    assert await states() == [None, "open"]
+    assert "It is related to nothing." in (await alice.get(f"/ui/observations/{holds}")).text
+
+
 async def test_a_pair_that_was_merged_is_not_decided_otherwise(alice: Visitor, pair: UUID):
     await alice.post(f"/ui/review/{pair}/merge", into=1)
 

@@ -159,7 +159,7 @@ async def test_a_session_is_deleted_after_its_count(client: httpx.AsyncClient, c
     kept = await alice.get(f"/ui/sessions/{session_id}")
     gone = await alice.post(path, events=3, confirm="delete 3 events")
 
-    assert "Type delete 3 events to confirm" in page.text
+    assert "Type <code>delete 3 events</code> to confirm" in page.text
     assert (unsure.status_code, kept.status_code) == (400, 200)
     assert "The session is deleted, with 3 events and 0 observations." in gone.text
     assert (await alice.get(f"/ui/sessions/{session_id}")).status_code == 404

@@ -107,6 +107,7 @@ async def test_a_dry_run_shows_what_it_would_write(owner: Visitor, keeper: Keepe
     page = await owner.get(f"/ui/steward/runs/{runs['derive'].id}")
 
     assert "Nothing. It would write:" in page.text
+    assert ">dry run</span></h1>" in page.text
     assert "Recurring: " in page.text
     assert form_paths(page) == []
 

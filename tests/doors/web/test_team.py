@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shlex
 
 import httpx
 
@@ -12,6 +13,7 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import new_id
 from tests.conftest import Cast
+from tests.doors.web.clicks import parse
 from tests.doors.web.visitor import visit_as
 
 
@@ -59,11 +61,14 @@ async def test_an_owner_changes_roles_and_removes_people_but_not_the_last_owner(
     assert owner.user is not None
     assert bob.user is not None
 
+    alone = await owner.get("/ui/team")
     await owner.post(f"/ui/team/people/{bob.user.id}/role", role="member")
     may_write = await bob.post("/ui/notes", project=cast.alice.project.id, text="Deploys happen on Tuesdays.")
     last = await owner.post(f"/ui/team/people/{owner.user.id}/role", role="viewer")
     await owner.post(f"/ui/team/people/{bob.user.id}/remove")
 
+    assert f"/ui/team/people/{bob.user.id}/remove" in alone.text
+    assert f"/ui/team/people/{owner.user.id}/remove" not in alone.text, "what would be refused is not offered"
     assert may_write.status_code == 200
     assert last.status_code == 409
     assert (await bob.client.get("/ui")).status_code == 401
@@ -80,6 +85,44 @@ async def test_the_audit_log_names_things_and_is_filtered(app: AsgiFrame, db: Db
     assert not re.search(f">{cast.alice.project.id}<", page.text)
     assert "Ann" in page.text
     assert "No entry fits the filter." in others.text
+
+
+async def test_the_audit_log_leaves_out_what_was_read_unless_it_is_asked_for(app: AsgiFrame, db: Db, cast: Cast):
+    owner = await visit_as(app, db, cast.alice.team_id, name="Ann")
+    await owner.post("/ui/notes", project=cast.alice.project.id, text="Deploys happen on Tuesdays.")
+    await owner.get("/ui/observations")
+
+    usual, all_rows = await owner.get("/ui/team/audit"), await owner.get("/ui/team/audit?reads=true")
+    by_action = await owner.get("/ui/team/audit?action=observations.served")
+    export = await owner.get("/ui/team/audit.csv")
+
+    assert "observations.created" in usual.text
+    assert "observations.served" not in usual.text
+    assert "observations.served" not in export.text
+    for page in (all_rows, by_action):
+        assert ">observations.served<" in page.text
+        assert '<a href="/ui/observations/1">#1</a>' in page.text
+
+
+async def test_a_command_that_names_the_team_is_safe_to_paste(app: AsgiFrame, db: Db, cast: Cast):
+    async with db.system() as conn:
+        await conn.execute("UPDATE teams SET name = %s WHERE id = %s", ["Blue; touch it's $(here)", cast.alice.team_id])
+    owner = await visit_as(app, db, cast.alice.team_id)
+
+    page = await owner.get("/ui/team")
+    (command,) = [code.text for code in parse(page.text).find_all("code") if "teams limits" in code.text]
+
+    assert shlex.split(command)[:4] == ["cmserver", "teams", "limits", "Blue; touch it's $(here)"]
+
+
+async def test_a_key_is_shown_by_the_id_that_commands_take(app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast):
+    wanted = {"scopes": ["observations:read"]}
+    ids = [(await client.post("/v1/keys", headers=cast.alice.headers, json=wanted)).json()["id"] for _ in range(2)]
+    owner = await visit_as(app, db, cast.alice.team_id)
+
+    page = await owner.get("/ui/team/keys")
+
+    assert all(f">{key_id}</code>" in page.text for key_id in ids)
 
 
 async def test_the_audit_log_is_exported_without_formulas(app: AsgiFrame, db: Db, cast: Cast):

@@ -11,7 +11,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from cmserver.doors.web.page import Page
-from cmserver.doors.web.pages.memory import list_projects
+from cmserver.doors.web.pages import memory
 from cmserver.doors.web.visit import Visit
 from cmserver.ops.analytics.analyse import MAX_DAYS, USUAL_DAYS, analyse
 
@@ -31,7 +31,9 @@ async def get_analytics(visit: Visit) -> Response:
     principal = visit.principal
     async with visit.tenant() as conn:
         report = await analyse(conn, principal, project=query.project, days=query.days)
-        projects = await list_projects(conn, principal)
+        projects = await memory.list_projects(conn, principal)
+        shown = await memory.lines_of_numbers(conn, principal, [row.number for row in report.top])
+    lines_shown = {number: memory.observation_line(principal, row, {}) for number, row in shown.items()}
     stored = {row.day: row.stored for row in report.by_day}
     lines = {row.day: row.lines for row in report.by_day}
     today = datetime.now(UTC).date()
@@ -40,6 +42,8 @@ async def get_analytics(visit: Visit) -> Response:
         "analytics.html",
         title="Analytics",
         report=report,
+        lines=lines_shown,
+        badges=memory.BADGES,
         query=query,
         projects=projects,
         periods=_PERIODS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, cast
 from uuid import UUID
 
 import msgspec
@@ -34,13 +34,14 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class AuditFilters(msgspec.Struct, frozen=True):
-    """The filter in the address; what is left out is any."""
+    """The filter in the address; what is left out is any. Who was given what is shown with `reads`, or by its action."""
 
     action: Annotated[Text, Meta(max_length=200)] | None = None
     actor: Annotated[Text, Meta(max_length=200)] | None = None
     type: Annotated[Text, Meta(max_length=200)] | None = None
     id: Annotated[Text, Meta(max_length=200)] | None = None
     project: str | None = None
+    reads: bool = False
     cursor: str | None = None
 
 
@@ -78,11 +79,16 @@ async def _names_of_things(conn: Conn, visit: Visit, entries: Sequence[AuditEntr
 
 
 def _describe_details(entry: AuditEntry) -> str:
-    """`name: value` of each detail; lists and the like as JSON."""
-    return "; ".join(
-        f"{name.replace('_', ' ')}: {value if isinstance(value, str) else msgspec.json.encode(value).decode()}"
-        for name, value in entry.details.items()
-    )
+    """`name: value` of each detail; numbers of observations as `#12, #15`."""
+    return "; ".join(f"{name.replace('_', ' ')}: {_describe(name, value)}" for name, value in entry.details.items())
+
+
+def _describe(name: str, value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(_describe(name, item) for item in cast("list[object]", value))
+    if isinstance(value, int) and name.endswith(("number", "numbers", "sources")):
+        return f"#{value}"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 async def get_export(visit: Visit) -> Response:
@@ -110,6 +116,7 @@ async def _criteria(visit: Visit, filters: AuditFilters) -> AuditFilter:
         resource_type=filters.type,
         resource_id=filters.id,
         actor_id=filters.actor,
+        without_reads=not filters.reads and filters.action is None,
     )
 
 

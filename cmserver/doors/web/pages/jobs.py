@@ -10,6 +10,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from cmserver.access.projects import Projects
+from cmserver.base.errors import Invalid
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key
 from cmserver.doors.web.page import Page
@@ -60,9 +61,10 @@ class JobFilters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SelectionForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done with which jobs: those of the ids, or without any all that match."""
+    """What is to be done with which jobs: those of the ids, or without any all that match, unless it is for `chosen` ones only."""
 
     act: Literal["retry", "cancel"]
+    chosen: bool = False
     status: Status | None = None
     source_type: SourceType | None = None
     project: str | None = None
@@ -98,6 +100,7 @@ async def get_jobs(visit: Visit) -> Response:
         hours = await queue.queue_hours(conn, principal.team_id, project_id)
         projects = await list_projects(conn, principal)
         rows = await name_jobs(conn, visit, page.jobs, project_id)
+        offers = await _find_offers(conn, visit, criteria) if visit.may("jobs:write") else []
     return visit.render(
         "jobs.html",
         title="Jobs",
@@ -106,6 +109,7 @@ async def get_jobs(visit: Visit) -> Response:
         counts=counts,
         hours=[(f"{hour.hour:%H:00}", hour.came, f"{hour.came:,} came, {hour.ended:,} ended", hour.ended) for hour in hours],
         max_counted=_MAX_COUNTED,
+        offers=offers,
         filters=filters,
         parameters=msgspec.structs.asdict(filters),
         projects=projects,
@@ -114,9 +118,36 @@ async def get_jobs(visit: Visit) -> Response:
     )
 
 
+class JobOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """An act on all jobs that match the filter: how many they are, in words."""
+
+    act: Literal["retry", "cancel"]
+    text: str
+
+
+async def _find_offers(conn: Conn, visit: Visit, criteria: JobFilter) -> list[JobOffer]:
+    """What can be done with all that match, as `get_selection` counts them."""
+    principal, offers = visit.principal, list[JobOffer]()
+    counted = msgspec.structs.replace(criteria, with_steward=principal.may("admin"), status=None)
+    acts: list[tuple[Literal["retry", "cancel"], list[Status], str]] = [
+        ("retry", ["cancelled"] if criteria.status == "cancelled" else ["failed"], "Retry"),
+        ("cancel", ["queued", "processing"], "Cancel"),
+    ]
+    for act, states, verb in acts:
+        statuses: list[Status] = [status for status in states if criteria.status in (None, status)]
+        count = await queue.count(conn, principal.team_id, counted, _MAX_COUNTED + 1, statuses=statuses) if statuses else 0
+        if count:
+            number = f"more than {_MAX_COUNTED:,}" if count > _MAX_COUNTED else f"{count:,}"
+            words = " or ".join("running" if status == "processing" else status for status in statuses)
+            offers.append(JobOffer(act=act, text=f"{verb} {number} {words}\u2026"))
+    return offers
+
+
 async def get_selection(visit: Visit) -> Response:
     """How many jobs would be retried or cancelled, before it is done."""
     query = visit.query(SelectionForm)
+    if query.chosen and not query.id:
+        raise Invalid.at("$.id", "No job is chosen. Go back, and tick those that you mean.")
     principal = visit.principal
     selection = await _resolve_selection(visit, query)
     act = manage_jobs.retry_jobs if query.act == "retry" else manage_jobs.cancel_jobs

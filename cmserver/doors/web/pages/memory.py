@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
@@ -27,6 +27,7 @@ TITLE_CHARS = 160
 MAX_PROJECTS = 200
 PAGE_SESSIONS = 50
 NO_PROMPT = "Session without a prompt"
+_ID_CHARS = 40
 
 TYPES: tuple[str, ...] = tuple(KINDS)
 BADGES: dict[str, str] = {name: kind.badge for name, kind in KINDS.items()}
@@ -124,8 +125,16 @@ async def list_sessions(
     labels = await session_labels(conn, principal.team_id, [session.id for session in page])
     await audit_prompt_read(conn, principal, project_id, sum(label != NO_PROMPT for label in labels.values()))
     names = await names_of_projects(conn, principal, {session.project_id for session in page})
-    items = [SessionItem(session=row, label=labels[row.id], project=names.get(row.project_id, "")) for row in page]
+    items = [SessionItem(session=row, label=_known_by(row, labels[row.id]), project=names.get(row.project_id, "")) for row in page]
     return items, next_cursor
+
+
+def _known_by(session: Session, label: str) -> str:
+    """The label; of a session without a prompt what tells it from others: its agent's id for it, or when it began."""
+    if label != NO_PROMPT:
+        return label
+    name = one_line(session.external_session_id or f"{session.started_at.astimezone(UTC):%H:%M:%S} UTC", _ID_CHARS)
+    return f"{NO_PROMPT}: {name}"
 
 
 async def session_labels(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> dict[UUID, str]:

@@ -33,7 +33,6 @@ from cmserver.doors.web.pages.memory import (
     session_labels,
     title_of,
 )
-from cmserver.doors.web.templates import show_hidden
 from cmserver.doors.web.visit import UndoOffer, Visit
 from cmserver.doors.web.word_diff import WordDiff, compare_all
 from cmserver.observations import model as observations_model
@@ -288,18 +287,18 @@ def _changes(form: EditForm, observation: observations_model.Observation) -> dic
 
 
 def _is_same(stored: object, wanted: object) -> bool:
-    """Whether the field came back as the form showed it: hidden characters as marks, numbers with two digits."""
+    """Whether the field came back as the form showed it: numbers with two digits, lines ended as browsers end them."""
     if isinstance(wanted, float) and isinstance(stored, float):
         return f"{stored:.2f}" == f"{wanted:.2f}"
     if isinstance(wanted, str) and isinstance(stored, str):
-        return _shown(stored) == _shown(wanted)
+        return _typed(stored) == _typed(wanted)
     if isinstance(wanted, list) and isinstance(stored, list):
-        return [*map(_shown, cast("list[str]", stored))] == [*map(_shown, cast("list[str]", wanted))]
+        return [*map(_typed, cast("list[str]", stored))] == [*map(_typed, cast("list[str]", wanted))]
     return (stored or None) == (wanted or None)
 
 
-def _shown(text: str) -> str:
-    return show_hidden(text.replace("\r\n", "\n")).strip()
+def _typed(text: str) -> str:
+    return text.replace("\r\n", "\n").strip()
 
 
 class ActForm(msgspec.Struct, frozen=True, kw_only=True):

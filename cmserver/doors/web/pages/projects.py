@@ -125,6 +125,7 @@ async def get_project(visit: Visit) -> Response:
         overview=_overview_sections(overview) if overview else [],
         overview_made_at=overview.made_at if overview else None,
         activity=activity,
+        usual=_find_usual(project, visit.dependency(Settings)),
         bars=[(day.day, day.observations, plural(day.observations, "observation")) for day in activity.days],
         newest=NEWEST,
         has_suggestions=bool(suggestions),

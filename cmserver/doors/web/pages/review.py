@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, cast
 from uuid import UUID
 
 import msgspec
@@ -24,9 +24,10 @@ from cmserver.doors.web.pages.memory import BADGES, list_projects, names_of_proj
 from cmserver.doors.web.visit import Visit
 from cmserver.doors.web.word_diff import WordDiff, compare_all
 from cmserver.observations.history.model import MergeStrategy
-from cmserver.observations.model import Observation
-from cmserver.observations.read import read_batch
+from cmserver.observations.model import Correction, Observation, ObservationState
+from cmserver.observations.read import find_observation, read_batch
 from cmserver.observations.wire import type_shown
+from cmserver.observations.write import correct
 from cmserver.steward import repository as steward
 
 _PAGE = 10
@@ -34,6 +35,8 @@ _MAX_CHARS = 1_500
 """Of each text; the whole stands on its own page."""
 _KEPT = "kept both in review"
 """The context of a relation that keeping both makes."""
+_HELD, _WAS = "holds by review", ", it was "
+"""The context of a relation from the one of a pair that holds to the other; `_WAS` leads to the other's state before, if any."""
 _RELATIONSHIPS = {"same": "RELATED_TO", "related": "RELATED_TO", "contradicts": "CONTRADICTS"}
 
 
@@ -89,7 +92,7 @@ async def get_review(visit: Visit) -> Response:
         names = await names_of_projects(conn, principal, {suggestion.project_id for suggestion in page})
         projects = await list_projects(conn, principal)
         others, _ = await review.list_suggestions(
-            conn, principal, project_id=project_id, status="open", contradictions=filters.about != "contradictions", limit=1
+            conn, principal, project_id=project_id, status="open", contradictions=filters.about != "contradictions", limit=_PAGE
         )
         last = await review.find_suggestion(conn, principal, filters.last) if filters.last else None
         verdicts = await steward.verdicts(conn, principal.team_id, [suggestion.id for suggestion in page])
@@ -101,7 +104,8 @@ async def get_review(visit: Visit) -> Response:
         projects=projects,
         filters=filters,
         badges=BADGES,
-        has_others=bool(others),
+        others=len(others),
+        page_rows=_PAGE,
         last=last if last and last.status != "open" else None,
         parameters={**msgspec.structs.asdict(filters), "last": None},
         next_cursor=next_cursor,
@@ -207,6 +211,25 @@ async def post_keep(visit: Visit) -> Response:
     return _back(visit, form, f"Kept: #{older} and #{newer} are related to each other.", suggestion_id)
 
 
+async def post_holds(visit: Visit) -> Response:
+    """Say which one of a contradicting pair holds: the other no longer does, and the pair is not suggested again."""
+    form = await visit.form(DecisionForm)
+    suggestion_id, principal = _suggestion_id(visit), visit.principal
+
+    async def act(conn: Conn) -> tuple[int, int]:
+        suggestion, _ = await review.resolve_suggestion(conn, principal, suggestion_id, "dismissed")
+        kept, other = suggestion.merge_order(form.into)
+        observation = await find_observation(conn, principal, str(other))
+        if observation.state != "dropped":
+            was = f"{_WAS}{observation.state}" if observation.state else ""
+            await correct(conn, principal, str(other), Correction(state="dropped"))
+            await relate.relate(conn, principal, str(kept), str(other), "CONTRADICTS", suggestion.similarity, f"{_HELD}{was}")
+        return kept, other
+
+    kept, other = await visit.db.in_tenant(visit.team_id, act)
+    return _back(visit, form, f"#{kept} holds: #{other} no longer does.", suggestion_id)
+
+
 async def post_undo(visit: Visit) -> Response:
     """Undo a decision: both observations are shown, and the pair is suggested again."""
     form = await visit.form(DecisionForm)
@@ -222,8 +245,12 @@ async def post_undo(visit: Visit) -> Response:
         elif suggestion.status == "dismissed":
             related = await relate.read_related(conn, principal, str(newer), relationships=None, depth=1)
             for relation in related.relations:
-                if relation.context == _KEPT and relation.to_number == older:
+                context, numbers = relation.context or "", {relation.from_number, relation.to_number}
+                if numbers == {older, newer} and (context == _KEPT or context.startswith(_HELD)):
                     await relate.unrelate(conn, principal, relation.id)
+                if numbers == {older, newer} and context.startswith(_HELD):
+                    state = cast("ObservationState | None", context.removeprefix(_HELD).removeprefix(_WAS) or None)
+                    await correct(conn, principal, str(relation.to_number), Correction(state=state))
         return await review.reopen_suggestion(conn, principal, suggestion_id)
 
     suggestion = await visit.db.in_tenant(visit.team_id, act)
@@ -237,6 +264,7 @@ routes = [
     Page("GET", "/ui/review", get_review, scope="observations:read"),
     Page("POST", "/ui/review/{id}/merge", post_merge, scope=_WRITE, form_of=get_review),
     Page("POST", "/ui/review/{id}/keep", post_keep, scope=_WRITE, form_of=get_review),
+    Page("POST", "/ui/review/{id}/holds", post_holds, scope=_WRITE, form_of=get_review),
     Page("POST", "/ui/review/{id}/dismiss", post_dismiss, scope=_WRITE, form_of=get_review),
     Page("POST", "/ui/review/{id}/undo", post_undo, scope=_WRITE, form_of=get_review),
 ]

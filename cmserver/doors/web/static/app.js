@@ -58,6 +58,29 @@
   document.addEventListener("visibilitychange", follow);
   follow();
 
+  // Menus of rows: a click elsewhere and Escape close them.
+  const closeMenus = (but) => document.querySelectorAll("details.dots[open]").forEach((menu) => { if (!menu.contains(but)) menu.open = false; });
+  document.addEventListener("click", (event) => closeMenus(event.target));
+  document.addEventListener("keydown", (event) => {
+    const menu = event.key === "Escape" && document.querySelector("details.dots[open]");
+    if (menu) { menu.open = false; menu.querySelector("summary").focus(); }
+  });
+
+  // <div class="command"><pre>…</pre></div>: a button that copies it, where the browser lets us.
+  const addCopyButtons = () => document.querySelectorAll(".command:not(:has(button))").forEach((place) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "plain";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(place.querySelector("code").textContent);
+      button.textContent = "Copied";
+      window.setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+    place.append(button);
+  });
+  if (navigator.clipboard) addCopyButtons();
+
   // What is chosen in a list: <input type=checkbox data-choose-all> chooses every box of its form.
   document.addEventListener("change", (event) => {
     const all = event.target;
