@@ -20,6 +20,7 @@ from cmserver.cli.observations import expire, forget, promote, remember, show
 from cmserver.cli.projects import projects
 from cmserver.cli.psql import psql
 from cmserver.cli.reindex import reindex
+from cmserver.cli.replay import replay
 from cmserver.cli.request import api
 from cmserver.cli.restore import restore
 from cmserver.cli.retention import retention
@@ -90,6 +91,7 @@ _CLIENTS: list[click.Command] = [
     jobs,
     steward,
     reindex,
+    replay,
     usage,
     embeddings,
     api,

@@ -336,6 +336,27 @@ async def correct(conn: Conn, team_id: UUID, to: model.Observation) -> model.Obs
     )
 
 
+@query("""
+    UPDATE observations
+       SET quote = %(quote)s, anchors = %(anchors)s, summary = %(summary)s,
+           quote_event_id = (SELECT e.id FROM agent_events e
+                              WHERE e.id = %(quote_event_id)s AND e.project_id = observations.project_id AND e.team_id = %(team_id)s)
+     WHERE id = %(observation_id)s AND team_id = %(team_id)s
+    """)
+async def set_drawn(
+    conn: Conn,
+    team_id: UUID,
+    observation_id: UUID,
+    *,
+    quote: str | None,
+    quote_event_id: UUID | None,
+    anchors: list[str] | None,
+    summary: Jsonb | None,
+) -> None:
+    """Set what no person corrects: what stands there as it was said, and the fields of a summary."""
+    ...
+
+
 # Those that were merged into it, and into those; they are deleted with it.
 @query("""
     WITH RECURSIVE merged AS (
