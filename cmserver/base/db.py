@@ -318,7 +318,7 @@ class Db:
 
     @asynccontextmanager
     async def own_session(self) -> AsyncGenerator[Conn]:
-        """A connection of the owner in autocommit for the caller alone, outside of the pools and closed at the end, with all settings."""
+        """A connection of the owner in autocommit for the caller alone, outside of the pools: closed with all its settings."""
         try:
             async with await AsyncConnection.connect(with_time_limits(self.session_url), autocommit=True) as conn:
                 yield conn

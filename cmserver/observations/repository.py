@@ -340,7 +340,8 @@ async def correct(conn: Conn, team_id: UUID, to: model.Observation) -> model.Obs
     UPDATE observations
        SET quote = %(quote)s, anchors = %(anchors)s, summary = %(summary)s,
            quote_event_id = (SELECT e.id FROM agent_events e
-                              WHERE e.id = %(quote_event_id)s AND e.project_id = observations.project_id AND e.team_id = %(team_id)s)
+                              WHERE e.id = %(quote_event_id)s AND e.project_id = observations.project_id
+                                AND e.team_id = observations.team_id)
      WHERE id = %(observation_id)s AND team_id = %(team_id)s
     """)
 async def set_drawn(

@@ -45,7 +45,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_provider(settings: Settings, principal: Principal, name: str | None) -> str:
-    """The provider that words the events; without a name the rules. Invalid for one that there is not, Forbidden for one not in use."""
+    """Who words the events, without a name the rules. Invalid for an unknown provider, Forbidden for one that is not in use."""
     if name in {None, RULES}:
         return RULES
     assert name is not None
@@ -155,8 +155,8 @@ async def resume_replay(conn: Conn, principal: Principal, id_: str) -> Replay:
     replay = await find_replay(conn, principal, id_)
     if replay.program != __version__:
         raise Conflict(
-            f"Replay {replay.number} was begun by cmserver {replay.program}, and this is {__version__}: its lines would be of two kinds "
-            "of rules. Remove it and begin another one."
+            f"Replay {replay.number} was begun by cmserver {replay.program}, and this is {__version__}: its lines would be of two "
+            "kinds of rules. Remove it and begin another one."
         )
     return await _turn(conn, principal, id_, "stopped", "running")
 

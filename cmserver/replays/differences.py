@@ -31,36 +31,22 @@ def find_differences(
 ) -> Found:
     """Compare what is stored of some sessions with what the replay made of the same jobs.
 
-    A row is found again by the key of what was worded, then by its kind and the jobs that it was drawn of. A summary also tells what
-    people have changed before it: where they have, it is not compared either.
+    A row is found again by the key of what was worded, then by its kind and the jobs that it was drawn of. A summary also tells
+    what people have changed before it: where they have, it is not compared either.
     """
-    found = Found()
     pairs, lost, new = _pair(stored, made)
-    touched = {row.server_session_id for row in stored if not row.is_untouched}
-    for before, after in pairs:
-        if not before.is_untouched or (before.kind == "summary" and before.server_session_id in touched):
-            found.by_people += 1
-        elif before.told == after.told:
-            found.kept += 1
-        else:
-            found.lines.append(_line(before, after))
     gone = _Gone(erased)
-    for row in new:
-        if gone.takes(row):
-            found.by_people += 1
-        else:
-            found.lines.append(_line(None, row))
-    for row in lost:
-        if row.is_untouched:
-            found.lines.append(_line(row, None))
-        else:
-            found.by_people += 1
-    for turn in turns:
-        if turn.before == turn.after:
-            found.kept += 1
-        else:
-            found.lines.append(_turn_line(turn))
-    return found
+    touched = {row.server_session_id for row in stored if not row.is_untouched}
+    compared: list[NewLine | bool | None] = []
+    for before, after in pairs:
+        is_by_people = not before.is_untouched or (before.kind == "summary" and before.server_session_id in touched)
+        compared.append(None if is_by_people else before.told == after.told or _line(before, after))
+    compared += [None if gone.takes(row) else _line(None, row) for row in new]
+    compared += [_line(row, None) if row.is_untouched else None for row in lost]
+    compared += [turn.before == turn.after or _turn_line(turn) for turn in turns]
+    return Found(
+        lines=[it for it in compared if isinstance(it, NewLine)], kept=compared.count(True), by_people=compared.count(None)
+    )
 
 
 def _pair(

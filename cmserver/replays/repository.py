@@ -89,7 +89,8 @@ async def measure(
 
 @query(f"""
     SELECT s.id, s.project_id, s.started_at,
-           EXISTS (SELECT FROM turns t WHERE t.server_session_id = s.id AND t.team_id = s.team_id AND t.prompt ~ '#[0-9]') AS names_numbers
+           EXISTS (SELECT FROM turns t WHERE t.server_session_id = s.id AND t.team_id = s.team_id AND t.prompt ~ '#[0-9]')
+               AS names_numbers
     {_SESSIONS}
        AND NOT {_WAITS} AND NOT {_PURGED}
        AND (%(done_to)s::timestamptz IS NULL OR (s.started_at, s.id) > (%(done_to)s::timestamptz, %(done_to_id)s::uuid))
@@ -231,8 +232,8 @@ async def delete(conn: Conn, team_id: UUID, id_: UUID) -> RowCount:
 INSERT_LINES = Query(
     int,
     """
-    INSERT INTO replay_lines (id, team_id, replay_id, project_id, server_session_id, turn_id, observation_id, place, difference, what,
-                              version, before, after, new_row)
+    INSERT INTO replay_lines (id, team_id, replay_id, project_id, server_session_id, turn_id, observation_id, place, difference,
+                              what, version, before, after, new_row)
     SELECT n.id, %(team_id)s, %(replay_id)s, s.project_id, s.id, n.turn_id, n.observation_id,
            (SELECT coalesce(max(l.place), 0) FROM replay_lines l WHERE l.replay_id = %(replay_id)s) + n.place,
            n.difference, n.what, n.version, n.before, n.after, n.new_row
@@ -258,8 +259,7 @@ async def insert_lines(conn: Conn, team_id: UUID, replay_id: UUID, lines: Sequen
 
 _LINE: LiteralString = """l.id, l.project_id, l.server_session_id, l.turn_id, l.observation_id, l.place, l.difference, l.what,
            coalesce((SELECT o.number FROM observations o WHERE o.id = l.observation_id AND o.team_id = l.team_id),
-                    CASE WHEN l.what = 'turn' THEN (SELECT t.number FROM turns t WHERE t.id = l.turn_id AND t.team_id = l.team_id) END)
-               AS number,
+                    (SELECT t.number FROM turns t WHERE t.id = l.turn_id AND t.team_id = l.team_id AND l.what = 'turn')) AS number,
            l.version, l.before, l.after"""
 
 

@@ -1,7 +1,7 @@
 """Runs a replay: session by session through the batches' own program in a shadow, and keeps what differs.
 
-What it has found of a group of sessions is committed with how far it has come: it may be stopped, or die, at any moment, and goes on
-from there. It belongs to the worker whose session has its lock.
+What it has found of a group of sessions is committed with how far it has come: it may be stopped, or die, at any moment, and goes
+on from there. It belongs to the worker whose session has its lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Invalid, Unavailable
 from cmserver.base.logs import get_logger
 from cmserver.base.settings import Settings
-from cmserver.base.sql import Conn
 from cmserver.generation.batch import Batch, Effect
 from cmserver.generation.model import Claim
 from cmserver.generation.run_batch import BatchRunner
@@ -45,7 +44,7 @@ _NO_BUDGET = "A budget is spent: `cmserver budgets list` says which. Resume it w
 _OTHER_SCHEMA = "The database's schema has changed under it, as an upgrade does. Resume it when the server has started anew."
 
 
-class _Stopped(Exception):  # noqa: N818 - no error: it goes on when it is resumed
+class _Stopped(Exception):
     """It cannot go on for now; says why."""
 
 
@@ -67,11 +66,11 @@ async def _run(db: Db, settings: Settings, replay_id: UUID) -> None:
         replay = next((it for it in await repository.running(conn) if it.id == replay_id), None)
     if replay is None:  # another worker has ended it meanwhile
         return
+    if replay.program != __version__:
+        reason = f"It was begun by cmserver {replay.program}, and this is {__version__}. Remove it and begin another one."
+        await _set_state(db, replay, "stopped", reason)
+        return
     try:
-        if replay.program != __version__:
-            raise _Stopped(
-                f"It was begun by cmserver {replay.program}, and this is {__version__}. Remove it and begin another one."
-            )
         provider = None if replay.provider == RULES else await asyncio.to_thread(load_provider, settings, replay.provider)
         async with db.system(answer_seconds=_SCAN_SECONDS) as conn:
             erased = await repository.erased(conn, replay.team_id)
@@ -82,12 +81,12 @@ async def _run(db: Db, settings: Settings, replay_id: UUID) -> None:
         log.warning("replay.stopped", reason=str(stopped))
     except Unavailable:
         raise  # it goes on when the database is there again
-    except errors.ProgrammingError as error:
+    except errors.ProgrammingError:
         await _set_state(db, replay, "stopped", _OTHER_SCHEMA)
-        log.error("replay.failed", exc_info=error)
-    except Exception as error:
+        log.exception("replay.failed")
+    except Exception:
         await _set_state(db, replay, "stopped", "An error inside cmserver, see its log.")
-        log.error("replay.failed", exc_info=error)
+        log.exception("replay.failed")
 
 
 async def _set_state(db: Db, replay: Replay, state: str, reason: str | None = None) -> None:
@@ -293,5 +292,5 @@ class _NoSteward:
     async def work(self, batch: Batch) -> Effect:
         raise NotImplementedError
 
-    def fail(self, batch: Batch, error: Exception) -> Effect:
+    def fail(self, batch: Batch, error: Exception) -> Effect:  # noqa: ARG002 - as the steward has it
         raise error

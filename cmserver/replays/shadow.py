@@ -1,7 +1,7 @@
 """A session of the database in which batches run without writing anything that is real.
 
 Its temporary tables have the names of those that batches write, and are found before them; the session is read-only, in which
-PostgreSQL lets temporary tables alone be written. So what a batch does to its session is what it would do, and is gone with the session.
+PostgreSQL lets temporary tables alone be written. So what a batch writes is what it would write, and is gone with the session.
 What batches only read, such as events, is read as it is. Nothing here fires: no trigger, index of words or notification.
 """
 
@@ -30,8 +30,6 @@ _COPIED: tuple[LiteralString, ...] = (
 )
 """Every table that a batch writes, or whose rows it locks."""
 _OF_GROUP: tuple[LiteralString, ...] = tuple(name for name in _COPIED if name not in {"projects", "api_keys"})
-_FIRST_NUMBER = 1_000_000_000_000
-"""No number of a real observation or turn is taken for one of these."""
 
 _INDEXES: tuple[LiteralString, ...] = (
     "UNIQUE INDEX ON pg_temp.observation_generation_jobs (id)",
@@ -60,19 +58,19 @@ _INDEXES: tuple[LiteralString, ...] = (
     "UNIQUE INDEX ON pg_temp.api_keys (id)",
 )
 
-# A key that was revoked since had asked for its events when it could; a project of today is open, else its sessions are not replayed.
+# A key that was revoked since had asked for its events when it could. Sessions of a project that is closed are not replayed.
 _LOAD_TEAM: tuple[LiteralString, ...] = (
     "INSERT INTO pg_temp.projects OVERRIDING SYSTEM VALUE SELECT * FROM public.projects WHERE team_id = %(team_id)s",
     "INSERT INTO pg_temp.api_keys OVERRIDING SYSTEM VALUE SELECT * FROM public.api_keys WHERE team_id = %(team_id)s",
     "UPDATE pg_temp.api_keys SET revoked_at = NULL, expires_at = NULL, scopes = '[\"*\"]', project_id = NULL",
 )
 
-# What was done in turns is noted anew.
+# What was done in turns is noted anew, and no number is taken for one of a real observation or turn.
 _LOAD_GROUP: tuple[LiteralString, ...] = (
     "INSERT INTO pg_temp.server_sessions SELECT * FROM public.server_sessions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s",
     "INSERT INTO pg_temp.turns SELECT * FROM public.turns WHERE server_session_id = ANY(%(ids)s) AND team_id = %(team_id)s",
     "UPDATE pg_temp.turns SET files = '{}', checks = '{}', commits = '{}'",
-    f"INSERT INTO pg_temp.observation_counters (team_id, last_number) VALUES (%(team_id)s, {_FIRST_NUMBER})",
+    "INSERT INTO pg_temp.observation_counters (team_id, last_number) VALUES (%(team_id)s, 1000000000000)",
     """
     INSERT INTO pg_temp.generation_lanes (lane, team_id, project_id, worker_id, claim)
     SELECT id, team_id, project_id, 0, 0 FROM pg_temp.server_sessions
@@ -117,7 +115,8 @@ _OPEN_ELSEWHERE: tuple[LiteralString, ...] = (
 # they would have been.
 _AGE_ROWS: LiteralString = """
     UPDATE pg_temp.observations o
-       SET number = coalesce(n.number, o.number), created_at = CASE WHEN o.created_at >= %(began)s THEN n.ended ELSE o.created_at END
+       SET number = coalesce(n.number, o.number),
+           created_at = CASE WHEN o.created_at >= %(began)s THEN n.ended ELSE o.created_at END
       FROM (SELECT m.id, b.ended, r.number
               FROM unnest(%(job_ids)s::uuid[], %(ended)s::timestamptz[]) AS b(job_id, ended)
               JOIN pg_temp.observations m ON m.created_by_job_id = b.job_id
@@ -126,10 +125,12 @@ _AGE_ROWS: LiteralString = """
      WHERE n.id = o.id
 """
 _LEFT: LiteralString = """
-    SELECT id FROM pg_temp.observation_generation_jobs WHERE id = ANY(%(job_ids)s) AND status IN ('queued', 'processing') ORDER BY seq
+    SELECT id FROM pg_temp.observation_generation_jobs
+     WHERE id = ANY(%(job_ids)s) AND status IN ('queued', 'processing') ORDER BY seq
 """
 _HOLD_LANES: LiteralString = """
-    UPDATE pg_temp.generation_lanes SET worker_id = 0, claim = %(claim)s, held_until = NULL, due_at = NULL WHERE lane = ANY(%(lanes)s)
+    UPDATE pg_temp.generation_lanes SET worker_id = 0, claim = %(claim)s, held_until = NULL, due_at = NULL
+     WHERE lane = ANY(%(lanes)s)
 """
 _HOLD_JOBS: LiteralString = """
     UPDATE pg_temp.observation_generation_jobs
@@ -137,7 +138,8 @@ _HOLD_JOBS: LiteralString = """
      WHERE id = ANY(%(job_ids)s)
 """
 _DROP_NOT_NULLS: LiteralString = """
-    SELECT attname FROM pg_attribute WHERE attrelid = to_regclass('pg_temp.' || %s) AND attnum > 0 AND attnotnull AND NOT attisdropped
+    SELECT attname FROM pg_attribute
+     WHERE attrelid = to_regclass('pg_temp.' || %s) AND attnum > 0 AND attnotnull AND NOT attisdropped
 """
 
 # What people and agents wrote by hand before a session's summary stands in that.
@@ -151,34 +153,36 @@ _LOAD_NOTES: LiteralString = """
 
 
 # What was made of events and of sessions; what the steward drew, or people wrote, has no such source.
-def _rows(schema: LiteralString, row: LiteralString) -> LiteralString:
-    return f"""
+_STORED: LiteralString = """
     SELECT o.id, o.number, o.server_session_id, t.id AS turn_id, o.kind, o.generation_key, s.job_ids, o.version,
            o.version = 1 AND o.superseded_at IS NULL AND o.taken_at IS NULL AND o.expires_at IS NULL AS is_untouched,
            jsonb_build_object(
-               'type', o.type, 'title', o.title, 'subtitle', o.subtitle, 'narrative', o.narrative, 'facts', coalesce(o.facts, '{{}}'),
-               'concepts', coalesce(o.concepts, '{{}}'), 'files_read', coalesce(o.files_read, '{{}}'),
-               'files_modified', coalesce(o.files_modified, '{{}}'), 'quote', o.quote, 'content', o.content,
-               'importance', o.importance, 'is_open', o.state IS NOT NULL) AS told,
-           {row} AS row
-      FROM {schema}.observations o
+               'type', o.type, 'title', o.title, 'subtitle', o.subtitle, 'narrative', o.narrative,
+               'facts', coalesce(o.facts, '{}'), 'concepts', coalesce(o.concepts, '{}'),
+               'files_read', coalesce(o.files_read, '{}'), 'files_modified', coalesce(o.files_modified, '{}'),
+               'quote', o.quote, 'content', o.content, 'importance', o.importance, 'is_open', o.state IS NOT NULL) AS told,
+           NULL::jsonb AS row
+      FROM public.observations o
      CROSS JOIN LATERAL (
            SELECT array_agg(s.generation_job_id ORDER BY s.generation_job_id) AS job_ids
-             FROM {schema}.observation_sources s
+             FROM public.observation_sources s
              JOIN pg_temp.observation_generation_jobs j ON j.id = s.generation_job_id
             WHERE s.observation_id = o.id AND s.team_id = o.team_id) s
       LEFT JOIN public.turns t ON t.number = o.turn_number AND t.team_id = o.team_id
      WHERE o.server_session_id = ANY(%(session_ids)s) AND o.team_id = %(team_id)s AND o.project_id = ANY(%(project_ids)s)
        AND o.kind <> 'manual' AND s.job_ids IS NOT NULL
      ORDER BY o.created_at, o.number
-    """
-
-
-_WHOLE_ROW: LiteralString = """to_jsonb(o) - '{content_search,content_words}'::text[] || jsonb_build_object('sources', (
+"""
+_WHOLE_ROW: LiteralString = """
+           to_jsonb(o) - '{content_search,content_words}'::text[] || jsonb_build_object('sources', (
                SELECT jsonb_agg(jsonb_build_object('source_type', c.source_type, 'source_id', c.source_id,
                                                    'agent_event_id', c.agent_event_id, 'generation_job_id', c.generation_job_id))
-                 FROM pg_temp.observation_sources c WHERE c.observation_id = o.id))"""
-_STORED, _MADE = _rows("public", "NULL::jsonb"), _rows("pg_temp", _WHOLE_ROW)
+                 FROM pg_temp.observation_sources c WHERE c.observation_id = o.id)) AS row"""
+_MADE: LiteralString = (
+    _STORED.replace("public.observations o", "pg_temp.observations o")
+    .replace("public.observation_sources s", "pg_temp.observation_sources s")
+    .replace("NULL::jsonb AS row", _WHOLE_ROW)
+)
 
 _TURNS: LiteralString = """
     SELECT t.id, t.number, t.server_session_id,
@@ -287,9 +291,7 @@ async def open_shadow(db: Db, team_id: UUID) -> AsyncGenerator[ShadowDb]:
     async with db.own_session() as conn:
         async with conn.transaction():
             for name in _COPIED:
-                await conn.execute(
-                    f"CREATE TEMPORARY TABLE {name} (LIKE public.{name} INCLUDING DEFAULTS INCLUDING GENERATED)"  # noqa: S608
-                )
+                await conn.execute(f"CREATE TEMPORARY TABLE {name} (LIKE public.{name} INCLUDING DEFAULTS INCLUDING GENERATED)")
                 await _let_be_null(conn, name)
             for index in _INDEXES:
                 await conn.execute(f"CREATE {index}")

@@ -129,14 +129,17 @@ async def _add(conn: Conn, principal: Principal, line: ReplayLine) -> bool:
     if not stored or stored[0].id != row.id:  # it was made meanwhile
         return False
     sources = [
-        msgspec.convert({**source, "id": new_id(), "observation_id": row.id}, NewSource, strict=False)
-        for source in made.get("sources") or []
+        msgspec.convert({**source, "id": new_id(), "observation_id": row.id}, NewSource, strict=False) for source in _sources(made)
     ]
     await observations.insert_sources(conn, principal.team_id, line.project_id, sources)
     if row.origin == "model" and row.type == "decision" and not principal.is_person:
         await approvals.hold(conn, principal.team_id, [row.id])
     await repository.set_undo(conn, principal.team_id, line.id, undo=Jsonb(_Undo(version=1)), observation_id=row.id)
     return True
+
+
+def _sources(made: dict[str, Any]) -> list[dict[str, object]]:
+    return made.get("sources") or []
 
 
 async def _remove(conn: Conn, principal: Principal, line: ReplayLine) -> bool:

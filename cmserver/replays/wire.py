@@ -18,9 +18,9 @@ from cmserver.replays.model import Difference, Replay, ReplayLine, ReplayState, 
 
 
 class ReplayIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """What is run again. `projectId` is the project whose sessions are; without it those of all that the key sees. `since` is a time,
-    in ISO 8601 with a zone or in milliseconds since 1970: only sessions that began then or later are run. `provider` words the
-    events: `offline`, which it is without it, for the rules, or a provider of the server.
+    """What is run again. `projectId` is the project whose sessions are; without it those of all that the key sees. `since` is a
+    time, in ISO 8601 with a zone or in milliseconds since 1970: only sessions that began then or later are run. `provider` is who
+    words the events: a provider of the server, or `offline` for the rules, as without it.
     """
 
     project_id: Key | None = None
@@ -48,7 +48,7 @@ class ReplayEstimateOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 class ReplayOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A replay. `number` is counted for the team. `projectId` is null for all projects, and `sinceEpoch` for sessions of all times.
-    `state` is `running` also while no worker has come by yet; `reason` says why it stopped by itself. `program` is the version whose
+    `state` is `running` also while no worker has come by yet; `reason` is why it stopped by itself. `program` is the version whose
     rules it runs. `sessions` and `events` are what it began with, `sessionsDone` and `eventsDone` how far it is; `purged` sessions
     were left out, since retention has taken what was said in them. Of the rows `kept` would be the same, `lost` would not be
     remembered, `new` ones would, and `reworded` ones would say something else; `byPeople` have been changed, merged or deleted by

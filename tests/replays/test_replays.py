@@ -68,7 +68,7 @@ async def read_all(replays: Replays) -> dict[str, object]:
     hashes: dict[str, object] = {}
     for row in await replays.rows(_REAL):
         name = str(row["name"])
-        (found,) = await replays.rows(f"SELECT md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), '')) AS it FROM {name} t")  # noqa: S608
+        (found,) = await replays.rows(f"SELECT md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), '')) AS it FROM {name} t")
         hashes[name] = found["it"]
     return hashes
 
@@ -193,7 +193,7 @@ async def test_what_people_changed_is_no_difference_and_is_not_written_over(
     await act("PATCH", f"observations/{later}", {"title": "As Alice says later"})
     taken = await replays.send("POST", "/2/take-over")
     assert taken["left"] == 1
-    (row,) = await replays.rows(f"SELECT title FROM observations WHERE number = {later}")  # noqa: S608
+    (row,) = await replays.rows(f"SELECT title FROM observations WHERE number = {later}")
     assert row == {"title": "As Alice says later"}
 
 
@@ -333,17 +333,21 @@ async def test_sessions_whose_payloads_are_gone_are_left_out_and_counted(corpus:
 
 async def test_since_takes_sessions_that_began_then(corpus: Corpus, replays: Replays):
     await corpus.play(3, 1)
-    (row,) = await replays.rows("SELECT max(started_at) AS at FROM server_sessions")
+    (row,) = await replays.rows("SELECT to_json(max(started_at)) AS at FROM server_sessions")
 
-    replay = await replays.run(since=row["at"].isoformat())  # pyright: ignore[reportAttributeAccessIssue]
+    replay = await replays.run(since=row["at"])
 
     assert (replay["sessions"], replay["sessionsDone"]) == (1, 1)
+
+
+def give(provider: Scripted) -> Callable[[Settings, str], Scripted]:
+    return lambda _settings, _name: provider
 
 
 async def test_a_provider_is_asked_within_its_budget(corpus: Corpus, replays: Replays, monkeypatch: pytest.MonkeyPatch):
     await corpus.play(3, 2)
     scripted = Scripted(name="anthropic")
-    monkeypatch.setattr(run_replay, "load_provider", lambda *_: scripted)
+    monkeypatch.setattr(run_replay, "load_provider", give(scripted))
     before = await read_all(replays)
     measured = await replays.send("POST", "/estimate", {"provider": "anthropic"})
     assert scripted.prompts == []
@@ -373,7 +377,8 @@ async def test_a_provider_that_does_not_answer_stops_it(corpus: Corpus, replays:
     def fail(prompt: Prompt) -> Completion:
         raise ProviderError(FailureKind.TRANSIENT, "The line is dead.", out_of_reach=True)
 
-    monkeypatch.setattr(run_replay, "load_provider", lambda *_: Scripted(fail, name="anthropic"))
+    dead = Scripted(fail, name="anthropic")
+    monkeypatch.setattr(run_replay, "load_provider", give(dead))
 
     stopped = await replays.run(provider="anthropic")
 

@@ -77,7 +77,7 @@ def provider_settings(settings: Settings) -> list[ProviderSettings]:
 
 
 def settings_of(settings: Settings, name: str) -> ProviderSettings:
-    """The settings of any provider: as the chain has them, else with what it takes without being in it. Invalid for an unknown name."""
+    """The settings of any provider: as the chain has them, else those that it has without it. Invalid for an unknown name."""
     known = next((entry for entry in provider_settings(settings) if entry.name == name), None)
     if known is None:
         _refuse_unknown(name)

@@ -150,7 +150,8 @@ async def end(conn: Conn, team_id: UUID, session_id: UUID) -> None:
 
 @query("""
     UPDATE turns SET files = %(files)s, checks = %(checks)s, commits = %(commits)s
-     WHERE id = %(turn_id)s AND team_id = %(team_id)s AND (files, checks, commits) = (%(old_files)s, %(old_checks)s, %(old_commits)s)
+     WHERE id = %(turn_id)s AND team_id = %(team_id)s
+       AND (files, checks, commits) = (%(old_files)s::text[], %(old_checks)s::text[], %(old_commits)s::text[])
     """)
 async def replace_work(
     conn: Conn,
