@@ -21,8 +21,8 @@ from cmserver.replays.wire import (
     ReplayOut,
     ReplaysOut,
     ReplaysQuery,
-    TakenOverOut,
-    ToldOut,
+    TakeOverOut,
+    ToldRowOut,
     estimate_out,
     line_out,
     replay_out,
@@ -61,7 +61,7 @@ def render_line(line: ReplayLineOut) -> str:
     )
 
 
-def render_told(told: ToldOut) -> str:
+def render_told(told: ToldRowOut) -> str:
     """A row in a line."""
     if told.type is None:
         return one_line("; ".join([*told.files, *told.checks, *told.commits]) or "nothing was done", _CHARS)
@@ -77,7 +77,7 @@ def render_lines(page: ReplayLinesOut, _: object = None) -> str:
     return "\n".join([*map(render_line, page.lines), *more])
 
 
-def render_taken(taken: TakenOverOut, _: object = None) -> str:
+def render_taken(taken: TakeOverOut, _: object = None) -> str:
     """What was written or taken back."""
     left = f" {taken.left:,} were left alone: somebody has changed them." if taken.left else ""
     if taken.replay.state == "taken_over":
@@ -172,7 +172,7 @@ async def post_resume(call: VerbCall, given: str) -> ReplayOut:
 )
 @option("NUMBER", field="id")
 @verb.post("/v1/replays/{id}/take-over", "admin")
-async def post_take_over(call: VerbCall, given: str) -> TakenOverOut:
+async def post_take_over(call: VerbCall, given: str) -> TakeOverOut:
     """Write what a replay would remember into the memory, in one transaction. What somebody has changed since is left alone."""
     return _taken_out(await call.write(lambda conn: take_over.take_over(conn, call.principal, given)))
 
@@ -180,7 +180,7 @@ async def post_take_over(call: VerbCall, given: str) -> TakenOverOut:
 @command("replays undo", render_taken)
 @option("NUMBER", field="id")
 @verb.post("/v1/replays/{id}/undo", "admin")
-async def post_undo(call: VerbCall, given: str) -> TakenOverOut:
+async def post_undo(call: VerbCall, given: str) -> TakeOverOut:
     """Take back what was written of a replay, as far as nobody has changed it since."""
     return _taken_out(await call.write(lambda conn: take_over.undo_take_over(conn, call.principal, given)))
 
@@ -201,8 +201,8 @@ async def _estimate(call: VerbCall, given: ReplayIn) -> tuple[UUID | None, chang
         return project_id, await change_replay.estimate(conn, settings, call.principal, project_id, given.since, provider)
 
 
-def _taken_out(taken: take_over.TakenOver) -> TakenOverOut:
-    return TakenOverOut(replay=replay_out(taken.replay), written=taken.written, left=taken.left)
+def _taken_out(taken: take_over.TakeOverResult) -> TakeOverOut:
+    return TakeOverOut(replay=replay_out(taken.replay), written=taken.written, left=taken.left)
 
 
 def _read_place(cursor: str | None) -> int:

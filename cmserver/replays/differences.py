@@ -11,7 +11,7 @@ from cmserver.base.ids import new_id
 from cmserver.replays.model import ErasedRows, NewLine, ReplayedRow, ReplayedTurn
 
 
-class Found(msgspec.Struct, kw_only=True):
+class FoundDifferences(msgspec.Struct, kw_only=True):
     """The lines of some sessions, and how many rows have none."""
 
     lines: list[NewLine] = msgspec.field(default_factory=list[NewLine])
@@ -19,7 +19,7 @@ class Found(msgspec.Struct, kw_only=True):
     by_people: int = 0
     """Rows that people have changed, merged, ended or deleted since: they are not compared."""
 
-    def add(self, other: Found) -> None:
+    def add(self, other: FoundDifferences) -> None:
         """Take what was found of other sessions."""
         self.lines += other.lines
         self.kept += other.kept
@@ -28,7 +28,7 @@ class Found(msgspec.Struct, kw_only=True):
 
 def find_differences(
     stored: Sequence[ReplayedRow], made: Sequence[ReplayedRow], erased: Iterable[ErasedRows], turns: Sequence[ReplayedTurn]
-) -> Found:
+) -> FoundDifferences:
     """Compare what is stored of some sessions with what the replay made of the same jobs.
 
     A row is found again by the key of what was worded, then by its kind and the jobs that it was drawn of. A summary also tells
@@ -44,7 +44,7 @@ def find_differences(
     compared += [None if gone.takes(row) else _line(None, row) for row in new]
     compared += [_line(row, None) if row.is_untouched else None for row in lost]
     compared += [turn.before == turn.after or _turn_line(turn) for turn in turns]
-    return Found(
+    return FoundDifferences(
         lines=[it for it in compared if isinstance(it, NewLine)], kept=compared.count(True), by_people=compared.count(None)
     )
 

@@ -57,7 +57,7 @@ REPLAY_COLUMNS: LiteralString = (
 )
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class ToldRow(msgspec.Struct, frozen=True, kw_only=True):
     """What is told of an observation or a summary: what is compared."""
 
     type: str
@@ -75,7 +75,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it began as something that is open."""
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class ToldWork(msgspec.Struct, frozen=True, kw_only=True):
     """What a turn's line tells of what was done: what is compared of a turn."""
 
     files: list[str] = []
@@ -94,7 +94,7 @@ class ReplayedRow(msgspec.Struct, frozen=True, kw_only=True):
     generation_key: str | None
     job_ids: list[UUID]
     """What it was drawn of."""
-    told: Told
+    told: ToldRow
     version: int
     is_untouched: bool
     """Whether no person, and nobody for them, has changed, merged or ended it since."""
@@ -108,8 +108,8 @@ class ReplayedTurn(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     number: int
     server_session_id: UUID
-    before: Work
-    after: Work
+    before: ToldWork
+    after: ToldWork
 
 
 class ErasedRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +117,15 @@ class ErasedRows(msgspec.Struct, frozen=True, kw_only=True):
 
     job_ids: list[UUID]
     count: int
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of some sessions, and what the shadow has of the same; `without_rows` is of what all is gone."""
+
+    stored: list[ReplayedRow]
+    made: list[ReplayedRow]
+    turns: list[ReplayedTurn]
+    without_rows: list[ErasedRows]
 
 
 class NewLine(msgspec.Struct, frozen=True, kw_only=True):

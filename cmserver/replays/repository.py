@@ -30,7 +30,11 @@ TRY_LOCK = Query(bool, "SELECT pg_try_advisory_lock(hashtextextended('replay ' |
 _SHOWN: LiteralString = """(l.observation_id IS NULL OR EXISTS (
             SELECT FROM observations o
              WHERE o.id = l.observation_id AND o.team_id = l.team_id AND o.superseded_at IS NULL AND o.taken_at IS NULL
-               AND (o.expires_at IS NULL OR o.expires_at > now() OR (l.difference = 'lost' AND l.undo IS NOT NULL))))"""
+               AND (o.expires_at IS NULL OR o.expires_at > now() OR (l.difference = 'lost' AND l.undo IS NOT NULL))))
+       AND NOT EXISTS (SELECT FROM projects p JOIN replays w ON w.id = l.replay_id AND w.team_id = l.team_id
+                        WHERE p.id = l.project_id AND p.team_id = l.team_id AND p.isolated
+                          AND w.project_id IS DISTINCT FROM p.id)"""
+"""Nor is what is isolated told to who did not name it."""
 _COUNTS: LiteralString = f"""
       CROSS JOIN LATERAL (
             SELECT count(*) FILTER (WHERE l.difference = 'lost') AS lost, count(*) FILTER (WHERE l.difference = 'new') AS new,
@@ -42,7 +46,8 @@ _COUNTED: LiteralString = f"{REPLAY_COLUMNS}, c.lost, c.new, c.reworded"
 _SESSIONS: LiteralString = """
       FROM server_sessions s
       JOIN projects p ON p.id = s.project_id AND p.team_id = s.team_id AND p.archived_at IS NULL
-     WHERE s.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR s.project_id = %(project_id)s::uuid)
+     WHERE s.team_id = %(team_id)s
+       AND CASE WHEN %(project_id)s::uuid IS NULL THEN NOT p.isolated ELSE s.project_id = %(project_id)s::uuid END
        AND s.started_at > '-infinity' AND (%(since)s::timestamptz IS NULL OR s.started_at >= %(since)s::timestamptz)
        AND EXISTS (SELECT FROM observation_generation_jobs j
                     WHERE j.server_session_id = s.id AND j.team_id = s.team_id
@@ -194,18 +199,23 @@ async def running(conn: Conn) -> list[Replay]:
     ...
 
 
-@query("SELECT EXISTS (SELECT FROM replays WHERE id = %(id_)s AND state = 'running')")
-async def is_running(conn: Conn, id_: UUID) -> bool: ...
-
-
 @query("""
     UPDATE replays
        SET sessions_done = sessions_done + %(sessions)s, events_done = events_done + %(events)s, kept = kept + %(kept)s,
            by_people = by_people + %(by_people)s, done_to = %(done_to)s, done_to_id = %(done_to_id)s, updated_at = now()
-     WHERE id = %(id_)s AND state = 'running'
+     WHERE id = %(id_)s AND team_id = %(team_id)s AND state = 'running'
     """)
 async def note_progress(
-    conn: Conn, id_: UUID, *, sessions: int, events: int, kept: int, by_people: int, done_to: datetime, done_to_id: UUID
+    conn: Conn,
+    team_id: UUID,
+    id_: UUID,
+    *,
+    sessions: int,
+    events: int,
+    kept: int,
+    by_people: int,
+    done_to: datetime,
+    done_to_id: UUID,
 ) -> RowCount:
     """Note that these sessions are done; none when it was stopped or removed meanwhile."""
     ...
@@ -284,9 +294,11 @@ async def whole_lines(conn: Conn, team_id: UUID, replay_id: UUID, *, after: int,
     ...
 
 
-@query("""
-    UPDATE replay_lines SET undo = %(undo)s, observation_id = %(observation_id)s WHERE id = %(id_)s AND team_id = %(team_id)s
-    """)
+SET_UNDO = Query(
+    int, "UPDATE replay_lines SET undo = %(undo)s, observation_id = %(observation_id)s WHERE id = %(id)s AND team_id = %(team_id)s"
+)
+
+
 async def set_undo(conn: Conn, team_id: UUID, id_: UUID, *, undo: object, observation_id: UUID | None) -> None:
     """Note what was there, or with None that it is there again."""
-    ...
+    await SET_UNDO.run(conn, id=id_, team_id=team_id, undo=None if undo is None else Jsonb(undo), observation_id=observation_id)

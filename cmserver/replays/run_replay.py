@@ -27,9 +27,9 @@ from cmserver.models.calls.recorded_call import RecordedCaller
 from cmserver.models.providers import registry
 from cmserver.models.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError, Rules
 from cmserver.replays import repository
-from cmserver.replays.differences import Found, find_differences
+from cmserver.replays.differences import FoundDifferences, find_differences
 from cmserver.replays.model import MODEL_CHARS, MODEL_EVENTS, RULES, ErasedRows, Replay, ReplayedBatch, SessionToReplay
-from cmserver.replays.shadow import ShadowDb, open_shadow
+from cmserver.replays.shadow.session import ShadowDb, open_shadow
 
 log = get_logger(__name__)
 
@@ -132,7 +132,7 @@ class _Run:
                 if not sessions:
                     break
                 batches = await repository.batches(conn, replay.team_id, [it.id for it in sessions], replay.created_at)
-            found = Found()
+            found = FoundDifferences()
             for group in self._group(sessions):
                 ids = {it.id for it in group}
                 found.add(await self._replay_sessions(group, [batch for batch in batches if batch.lane in ids]))
@@ -149,12 +149,13 @@ class _Run:
             yield together
         yield from ([it] for it in sessions if it.names_numbers)
 
-    async def _keep(self, sessions: Sequence[SessionToReplay], found: Found, events: int) -> bool:
+    async def _keep(self, sessions: Sequence[SessionToReplay], found: FoundDifferences, events: int) -> bool:
         """Store what was found; False, and nothing is stored, when it was stopped or removed meanwhile."""
         async with self._db.system() as conn:
             last = sessions[-1]
             noted = await repository.note_progress(
                 conn,
+                self._replay.team_id,
                 self._replay.id,
                 sessions=len(sessions),
                 events=events,
@@ -167,7 +168,7 @@ class _Run:
                 await repository.insert_lines(conn, self._replay.team_id, self._replay.id, found.lines)
             return bool(noted)
 
-    async def _replay_sessions(self, sessions: Sequence[SessionToReplay], batches: Sequence[ReplayedBatch]) -> Found:
+    async def _replay_sessions(self, sessions: Sequence[SessionToReplay], batches: Sequence[ReplayedBatch]) -> FoundDifferences:
         team_id, ids = self._replay.team_id, [it.id for it in sessions]
         await self._shadow.load(team_id, ids, self._replay.created_at)
         queues = [list(self._as_asked(list(of_lane))) for _, of_lane in groupby(batches, lambda batch: batch.lane)]
@@ -175,7 +176,7 @@ class _Run:
             for batch_set in _make_sets([queue.pop(0) for queue in queues]):
                 await self._run_set(batch_set, is_alone=self._asker is not None or sessions[0].names_numbers)
             queues = [queue for queue in queues if queue]
-        compared = await self._shadow.read(team_id, ids, [*{it.project_id for it in sessions}])
+        compared = await self._shadow.compare(team_id, ids, [*{it.project_id for it in sessions}])
         erased = [*compared.without_rows, *self._erased]
         return await asyncio.to_thread(find_differences, compared.stored, compared.made, erased, compared.turns)
 
@@ -186,27 +187,24 @@ class _Run:
         return [part for is_plain, run in groupby(batches, lambda it: it.is_plain) for part in _resize(list(run), is_plain)]
 
     async def _run_set(self, batches: Sequence[ReplayedBatch], *, is_alone: bool) -> None:
-        if is_alone:
-            await self._shadow.open_ends(self._replay.team_id, batches[0])
-        if not batches[0].is_plain:
-            await self._shadow.add_notes(self._replay.team_id, batches[0])
+        await self._shadow.hold(self._replay.team_id, batches, is_alone=is_alone)
         if self._asker is not None:
             self._asker.project_id = batches[0].project_id
         left = {job_id for batch in batches for job_id in batch.job_ids}
         for _ in range(_TRIES if self._asker else len(left)):
             self._claim += 1
-            await self._shadow.hold(batches, self._claim, list(left))
+            await self._shadow.claim(batches, list(left), self._claim)
             await self._runner.run(*(self._as_claim(batch, left) for batch in batches if left.intersection(batch.job_ids)))
             if self._asker is not None and self._asker.has_no_budget:
                 raise _Stopped(_NO_BUDGET)
-            before, left = left, set(await self._shadow.left(batches))
+            before, left = left, await self._shadow.left(list(left))
             if not left or (left == before and self._asker is None):
                 break
         if left and self._asker is not None:
             raise _Stopped(
                 f"The provider {self._replay.provider} does not answer: {self._asker.failure or 'its answers are of no use'}"
             )
-        await self._shadow.age(batches)
+        await self._shadow.end(batches)
 
     def _as_claim(self, batch: ReplayedBatch, left: set[UUID]) -> Claim:
         job_ids = [job_id for job_id in batch.job_ids if job_id in left]

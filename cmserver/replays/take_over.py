@@ -13,7 +13,7 @@ from cmserver.access import announce, audit
 from cmserver.access.model import Principal
 from cmserver.base.errors import Conflict, Forbidden
 from cmserver.base.ids import new_id
-from cmserver.base.sql import Conn, Jsonb
+from cmserver.base.sql import Conn
 from cmserver.observations import repository as observations
 from cmserver.observations.approval import repository as approvals
 from cmserver.observations.history import repository as history
@@ -22,7 +22,7 @@ from cmserver.observations.model import NewObservation, NewSource, Observation, 
 from cmserver.observations.write import delete_found
 from cmserver.replays import repository
 from cmserver.replays.change_replay import find_replay, say_state
-from cmserver.replays.model import Replay, ReplayLine, Work
+from cmserver.replays.model import Replay, ReplayLine, ToldWork
 from cmserver.sessions.turns import repository as turns
 
 _PAGE = 500
@@ -33,7 +33,7 @@ _TEXTS = (
 """What a reworded row gets of the new one, beside its quote and the fields of a summary."""
 
 
-class TakenOver(msgspec.Struct, frozen=True, kw_only=True):
+class TakeOverResult(msgspec.Struct, frozen=True, kw_only=True):
     """A replay, how many of its lines were written or taken back, and how many were left alone since their rows were changed."""
 
     replay: Replay
@@ -51,7 +51,7 @@ class _Undo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     summary: dict[str, str | None] | None = None
 
 
-async def take_over(conn: Conn, principal: Principal, id_: str) -> TakenOver:
+async def take_over(conn: Conn, principal: Principal, id_: str) -> TakeOverResult:
     """Write the lines into the memory: what is new is stored, what is reworded is corrected, what is lost expires.
 
     Rows that were changed since they were compared are left alone. Conflict unless the replay is done.
@@ -66,10 +66,10 @@ async def take_over(conn: Conn, principal: Principal, id_: str) -> TakenOver:
     details = {"number": replay.number, "written": written, "left": left}
     await audit.record(conn, principal, "replay.taken_over", "replay", replay.id, project_id=replay.project_id, **details)
     await announce.notify_stream(conn)
-    return TakenOver(replay=await find_replay(conn, principal, id_), written=written, left=left)
+    return TakeOverResult(replay=await find_replay(conn, principal, id_), written=written, left=left)
 
 
-async def undo_take_over(conn: Conn, principal: Principal, id_: str) -> TakenOver:
+async def undo_take_over(conn: Conn, principal: Principal, id_: str) -> TakeOverResult:
     """Take back what was written of the replay, as far as nobody has changed it since. Conflict unless it was taken over."""
     replay = await _begin(conn, principal, id_, "taken_over", "done")
     written = left = 0
@@ -83,7 +83,7 @@ async def undo_take_over(conn: Conn, principal: Principal, id_: str) -> TakenOve
     details = {"number": replay.number, "written": written, "left": left}
     await audit.record(conn, principal, "replay.undone", "replay", replay.id, project_id=replay.project_id, **details)
     await announce.notify_stream(conn)
-    return TakenOver(replay=await find_replay(conn, principal, id_), written=written, left=left)
+    return TakeOverResult(replay=await find_replay(conn, principal, id_), written=written, left=left)
 
 
 async def _begin(conn: Conn, principal: Principal, id_: str, from_state: str, state: str) -> Replay:
@@ -134,7 +134,7 @@ async def _add(conn: Conn, principal: Principal, line: ReplayLine) -> bool:
     await observations.insert_sources(conn, principal.team_id, line.project_id, sources)
     if row.origin == "model" and row.type == "decision" and not principal.is_person:
         await approvals.hold(conn, principal.team_id, [row.id])
-    await repository.set_undo(conn, principal.team_id, line.id, undo=Jsonb(_Undo(version=1)), observation_id=row.id)
+    await repository.set_undo(conn, principal.team_id, line.id, undo=_Undo(version=1), observation_id=row.id)
     return True
 
 
@@ -173,7 +173,7 @@ async def _reword(conn: Conn, principal: Principal, line: ReplayLine) -> bool:
         quote=made.get("quote"),
         quote_event_id=made.get("quote_event_id"),
         anchors=made.get("anchors"),
-        summary=None if made.get("summary") is None else Jsonb(made["summary"]),
+        summary=made.get("summary"),
     )
     return True
 
@@ -197,7 +197,7 @@ async def _correct(conn: Conn, principal: Principal, line: ReplayLine, old: Obse
         anchors=old.anchors,
         summary=old.summary,
     )
-    await repository.set_undo(conn, principal.team_id, line.id, undo=Jsonb(undo), observation_id=old.id)
+    await repository.set_undo(conn, principal.team_id, line.id, undo=undo, observation_id=old.id)
 
 
 async def _restore(conn: Conn, principal: Principal, line: ReplayLine) -> bool:
@@ -216,7 +216,7 @@ async def _restore(conn: Conn, principal: Principal, line: ReplayLine) -> bool:
         quote=undo.quote,
         quote_event_id=undo.quote_event_id,
         anchors=undo.anchors,
-        summary=None if undo.summary is None else Jsonb(undo.summary),
+        summary=undo.summary,
     )
     return True
 
@@ -224,7 +224,7 @@ async def _restore(conn: Conn, principal: Principal, line: ReplayLine) -> bool:
 async def _replace_work(conn: Conn, principal: Principal, line: ReplayLine) -> bool:
     is_taken = await _set_work(conn, principal, line, line.before, line.after)
     if is_taken:
-        await repository.set_undo(conn, principal.team_id, line.id, undo=Jsonb(_Undo(version=1)), observation_id=None)
+        await repository.set_undo(conn, principal.team_id, line.id, undo=_Undo(version=1), observation_id=None)
     return is_taken
 
 
@@ -236,7 +236,7 @@ async def _restore_work(conn: Conn, principal: Principal, line: ReplayLine) -> b
 async def _set_work(
     conn: Conn, principal: Principal, line: ReplayLine, old: dict[str, Any] | None, new: dict[str, Any] | None
 ) -> bool:
-    before, after = msgspec.convert(old, Work), msgspec.convert(new, Work)
+    before, after = msgspec.convert(old, ToldWork), msgspec.convert(new, ToldWork)
     if line.turn_id is None:
         return False
     return bool(

@@ -24,7 +24,7 @@ class ReplayIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fiel
     """
 
     project_id: Key | None = None
-    since: str | None = None
+    since: Key | None = None
     provider: Key | None = None
 
 
@@ -99,7 +99,7 @@ class ReplayLinesQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     cursor: str | None = None
 
 
-class ToldOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class ToldRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """What is told of a row: of an observation or summary its `title`, `text` and `files`, of a turn the `files`, the `checks` that
     ran and the `commits`. `type` is that of an observation, `isOpen` whether it is something to be done, and `importance` what it
     counts in search.
@@ -125,8 +125,8 @@ class ReplayLineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     number: int | None
     project_id: UUID
     session_id: UUID
-    before: ToldOut | None
-    after: ToldOut | None
+    before: ToldRowOut | None
+    after: ToldRowOut | None
 
 
 class ReplayLinesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -136,7 +136,7 @@ class ReplayLinesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-class TakenOverOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class TakeOverOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The replay, how many lines were `written` into the memory, or taken back from it, and how many were `left` as they are, since
     somebody had changed what they are about.
     """
@@ -177,25 +177,25 @@ def line_out(line: ReplayLine) -> ReplayLineOut:
     )
 
 
-def _told_out(told: dict[str, object] | None) -> ToldOut | None:
+def _told_out(told: dict[str, object] | None) -> ToldRowOut | None:
     if told is None:
         return None
     if "content" not in told:
-        return msgspec.convert(told, _WorkTold).out
-    return msgspec.convert(told, _RowTold).out
+        return msgspec.convert(told, _TurnFields).out
+    return msgspec.convert(told, _RowFields).out
 
 
-class _WorkTold(msgspec.Struct, frozen=True):
+class _TurnFields(msgspec.Struct, frozen=True):
     files: list[str] = []
     checks: list[str] = []
     commits: list[str] = []
 
     @property
-    def out(self) -> ToldOut:
-        return ToldOut(files=self.files, checks=self.checks, commits=self.commits)
+    def out(self) -> ToldRowOut:
+        return ToldRowOut(files=self.files, checks=self.checks, commits=self.commits)
 
 
-class _RowTold(msgspec.Struct, frozen=True):
+class _RowFields(msgspec.Struct, frozen=True):
     type: str
     content: str
     title: str | None = None
@@ -205,8 +205,8 @@ class _RowTold(msgspec.Struct, frozen=True):
     importance: float = 0.5
 
     @property
-    def out(self) -> ToldOut:
+    def out(self) -> ToldRowOut:
         files = [*dict.fromkeys([*self.files_modified, *self.files_read])]
-        return ToldOut(
+        return ToldRowOut(
             type=self.type, title=self.title, text=self.content, files=files, is_open=self.is_open, importance=self.importance
         )

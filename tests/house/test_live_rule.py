@@ -24,6 +24,13 @@ ALL_ROWS = {
     "cmserver.observations.repository.by_number": "for find_observation, which says where a superseded row went",
     "cmserver.observations.repository.lock": "of a row that was found before",
     "cmserver.observations.repository.CORRECT": "of a row that is locked",
+    "cmserver.observations.repository.SET_DRAWN": "of a row that is locked",
+    "cmserver.replays.repository.INSERT_LINES": "of a row that is there; which lines are shown is asked when they are",
+    "cmserver.replays.repository.erased": "looks for rows that are gone, and not for those that are not shown",
+    **dict.fromkeys(
+        [f"cmserver.replays.repository.{name}" for name in ("page", "find", "lines", "whole_lines")],
+        "beside the rule it lets a row through that the replay itself has ended, and reads the number of one that it lets through",
+    ),
     "cmserver.observations.repository.holders_of_derived": "what was derived and then merged stands in what it was merged into",
     "cmserver.observations.repository.derived_from": "what was derived is erased with its sources, whatever became of it",
     "cmserver.steward.repository.AUTOMATIC_ACTS": "of the sources of a merge only the numbers, for the undo",

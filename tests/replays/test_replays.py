@@ -17,7 +17,7 @@ from cmserver.base.settings import Settings
 from cmserver.models.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError
 from cmserver.replays import run_replay
 from cmserver.replays.differences import find_differences
-from cmserver.replays.shadow import open_shadow
+from cmserver.replays.shadow.session import open_shadow
 from cmserver.rules.batch import observe
 from tests.conftest import Cast, bound_to
 from tests.generation.tools import Outbox, Scripted

@@ -1,27 +1,18 @@
-"""A session of the database in which batches run without writing anything that is real.
-
-Its temporary tables have the names of those that batches write, and are found before them; the session is read-only, in which
-PostgreSQL lets temporary tables alone be written. So what a batch writes is what it would write, and is gone with the session.
-What batches only read, such as events, is read as it is. Nothing here fires: no trigger, index of words or notification.
-"""
+"""All SQL in a shadow, on its temporary tables. `public.` before a table's name is the real one."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import datetime
-from typing import LiteralString, TypeVar
+from typing import LiteralString
 from uuid import UUID
 
-import msgspec
 from psycopg import sql
 
-from cmserver.base.db import Db
 from cmserver.base.sql import Conn, Query
-from cmserver.replays.model import ErasedRows, ReplayedBatch, ReplayedRow, ReplayedTurn
+from cmserver.replays.model import Comparison, ErasedRows, ReplayedBatch, ReplayedRow, ReplayedTurn
 
-T = TypeVar("T")
+OWNS: set[str] = set()
 
 _COPIED: tuple[LiteralString, ...] = (
     *("observation_generation_jobs", "generation_lanes", "generation_runs", "observations", "observation_sources"),
@@ -137,7 +128,7 @@ _HOLD_JOBS: LiteralString = """
        SET status = 'processing', claim = %(claim)s, attempts = 1, worker_id = 0, locked_at = now(), locked_by = 'replay'
      WHERE id = ANY(%(job_ids)s)
 """
-_DROP_NOT_NULLS: LiteralString = """
+_NOT_NULLS: LiteralString = """
     SELECT attname FROM pg_attribute
      WHERE attrelid = to_regclass('pg_temp.' || %s) AND attnum > 0 AND attnotnull AND NOT attisdropped
 """
@@ -200,112 +191,83 @@ _WITHOUT_ROWS: LiteralString = """
      WHERE r.team_id = %(team_id)s AND r.outcome = 'observed'
        AND NOT EXISTS (SELECT FROM public.observation_sources s WHERE s.generation_job_id = r.id)
 """
+_READ_ONLY: LiteralString = "SET default_transaction_read_only = on"
 
 
-class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of some sessions, and what the shadow has of the same; `without_rows` is of what all is gone."""
-
-    stored: list[ReplayedRow]
-    made: list[ReplayedRow]
-    turns: list[ReplayedTurn]
-    without_rows: list[ErasedRows]
-
-
-class ShadowDb:
-    """The shadow as batches see it: one connection, one transaction at a time."""
-
-    def __init__(self, conn: Conn, began: datetime) -> None:
-        self._conn = conn
-        self._began = began
-        self._lock = asyncio.Lock()
-
-    @asynccontextmanager
-    async def system(self, *, answer_seconds: float | None = None) -> AsyncGenerator[Conn]:  # noqa: ARG002 - as the database has it
-        """A transaction."""
-        async with self._lock, self._conn.transaction():
-            yield self._conn
-
-    async def in_system(self, act: Callable[[Conn], Awaitable[T]], *, answer_seconds: float | None = None) -> T:
-        """Run `act` in a transaction."""
-        async with self.system(answer_seconds=answer_seconds) as conn:
-            return await act(conn)
-
-    async def load(self, team_id: UUID, session_ids: Sequence[UUID], until: datetime) -> None:
-        """Begin with these sessions, as they were before anything was worded of them; what was there of others goes."""
-        async with self._lock:
-            await self._conn.execute("BEGIN READ WRITE")
-            await self._conn.execute("TRUNCATE " + ", ".join(f"pg_temp.{name}" for name in _OF_GROUP))  # pyright: ignore[reportArgumentType, reportCallIssue]
-            await self._conn.execute("COMMIT")
-        async with self.system() as conn:
-            for statement in _LOAD_GROUP:
-                await conn.execute(statement, {"team_id": team_id, "ids": list(session_ids), "until": until})
-
-    async def hold(self, batches: Sequence[ReplayedBatch], claim: int, job_ids: Sequence[UUID]) -> None:
-        """Give the lanes of the batches, and these jobs of theirs, to the claim, as a worker would have them."""
-        async with self.system() as conn:
-            await conn.execute(_HOLD_LANES, {"lanes": [batch.lane for batch in batches], "claim": claim})
-            await conn.execute(_HOLD_JOBS, {"job_ids": list(job_ids), "claim": claim})
-
-    async def open_ends(self, team_id: UUID, batch: ReplayedBatch) -> None:
-        """Before a batch of a session that is alone: what other sessions had left open until then."""
-        values = {"team_id": team_id, "project_id": batch.project_id, "lane": batch.lane, "ended": batch.ended_at}
-        async with self.system() as conn:
-            for statement in _OPEN_ELSEWHERE:
-                await conn.execute(statement, values)
-
-    async def add_notes(self, team_id: UUID, batch: ReplayedBatch) -> None:
-        """Before a summary: what was written by hand in the session until then."""
-        values = {"team_id": team_id, "project_id": batch.project_id, "lane": batch.lane, "ended": batch.ended_at}
-        async with self.system() as conn:
-            await conn.execute(_LOAD_NOTES, values)
-
-    async def left(self, batches: Sequence[ReplayedBatch]) -> list[UUID]:
-        """The jobs of the batches that have not ended."""
-        values = {"job_ids": [job_id for batch in batches for job_id in batch.job_ids]}
-        async with self.system() as conn:
-            cursor = await conn.execute(_LEFT, values)
-            return [row[0] for row in await cursor.fetchall()]
-
-    async def age(self, batches: Sequence[ReplayedBatch]) -> None:
-        """Date and number what the batches have made as it would have been."""
-        pairs = [(job_id, batch.ended_at) for batch in batches for job_id in batch.job_ids]
-        values = {"job_ids": [job_id for job_id, _ in pairs], "ended": [ended_at for _, ended_at in pairs], "began": self._began}
-        async with self.system() as conn:
-            await conn.execute(_AGE_ROWS, values)
-
-    async def read(self, team_id: UUID, session_ids: Sequence[UUID], project_ids: Sequence[UUID]) -> Compared:
-        """What is stored of the sessions, and what the batches have made of the same."""
-        ids = {"team_id": team_id, "session_ids": list(session_ids), "project_ids": list(project_ids)}
-        async with self.system() as conn:
-            return Compared(
-                stored=await Query(ReplayedRow, _STORED).all(conn, **ids),
-                made=await Query(ReplayedRow, _MADE).all(conn, **ids),
-                turns=await Query(ReplayedTurn, _TURNS).all(conn, team_id=team_id),
-                without_rows=await Query(ErasedRows, _WITHOUT_ROWS).all(conn, team_id=team_id),
-            )
-
-
-@asynccontextmanager
-async def open_shadow(db: Db, team_id: UUID) -> AsyncGenerator[ShadowDb]:
-    """A shadow for a team's sessions. Whatever runs in it finds no real table that it could write."""
-    async with db.own_session() as conn:
-        async with conn.transaction():
-            for name in _COPIED:
-                await conn.execute(f"CREATE TEMPORARY TABLE {name} (LIKE public.{name} INCLUDING DEFAULTS INCLUDING GENERATED)")
-                await _let_be_null(conn, name)
-            for index in _INDEXES:
-                await conn.execute(f"CREATE {index}")
-            for statement in _LOAD_TEAM:
-                await conn.execute(statement, {"team_id": team_id})
-            for name in ("projects", "api_keys"):
-                await conn.execute(f"ANALYZE pg_temp.{name}")
-        await conn.execute("SET default_transaction_read_only = on")
-        cursor = await conn.execute("SELECT now()")
-        yield ShadowDb(conn, (await cursor.fetchall())[0][0])
+async def make(conn: Conn, team_id: UUID) -> datetime:
+    """Make the tables, and let nothing else be written from now on; returns the time by the database."""
+    async with conn.transaction():
+        for name in _COPIED:
+            table = sql.Identifier(name)
+            copy = sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {} INCLUDING DEFAULTS INCLUDING GENERATED)")
+            await conn.execute(copy.format(table, sql.Identifier("public", name)))
+            await _let_be_null(conn, name)
+        for index in _INDEXES:
+            await conn.execute("CREATE " + index)
+        for statement in _LOAD_TEAM:
+            await conn.execute(statement, {"team_id": team_id})
+    await conn.execute(_READ_ONLY)
+    return await Query(datetime, "SELECT now()").one(conn)
 
 
 async def _let_be_null(conn: Conn, name: LiteralString) -> None:
     """Columns that triggers and counters of the real table would fill."""
-    cursor = await conn.execute(_DROP_NOT_NULLS, [name])
+    cursor = await conn.execute(_NOT_NULLS, [name])
     if columns := [sql.SQL("ALTER {} DROP NOT NULL").format(sql.Identifier(row[0])) for row in await cursor.fetchall()]:
         await conn.execute(sql.SQL("ALTER TABLE {} {}").format(sql.Identifier("pg_temp", name), sql.SQL(", ").join(columns)))
+
+
+async def empty(conn: Conn) -> None:
+    """Let go what is there of sessions. Outside of a transaction."""
+    tables = sql.SQL(", ").join(sql.Identifier("pg_temp", name) for name in _OF_GROUP)
+    await conn.execute("BEGIN READ WRITE")
+    await conn.execute(sql.SQL("TRUNCATE {}").format(tables))
+    await conn.execute("COMMIT")
+
+
+async def load(conn: Conn, team_id: UUID, session_ids: Sequence[UUID], until: datetime) -> None:
+    """Take these sessions, as they were before anything was worded of them."""
+    for statement in _LOAD_GROUP:
+        await conn.execute(statement, {"team_id": team_id, "ids": list(session_ids), "until": until})
+
+
+async def hold(conn: Conn, lanes: Sequence[UUID], job_ids: Sequence[UUID], claim: int) -> None:
+    """Give the lanes and jobs to the claim, as a worker would have them."""
+    await conn.execute(_HOLD_LANES, {"lanes": list(lanes), "claim": claim})
+    await conn.execute(_HOLD_JOBS, {"job_ids": list(job_ids), "claim": claim})
+
+
+async def load_open_ends(conn: Conn, team_id: UUID, batch: ReplayedBatch) -> None:
+    """What other sessions had left open until the batch; its session is alone."""
+    values = {"team_id": team_id, "project_id": batch.project_id, "lane": batch.lane, "ended": batch.ended_at}
+    for statement in _OPEN_ELSEWHERE:
+        await conn.execute(statement, values)
+
+
+async def load_notes(conn: Conn, team_id: UUID, batch: ReplayedBatch) -> None:
+    """What was written by hand in the session until the batch."""
+    values = {"team_id": team_id, "project_id": batch.project_id, "lane": batch.lane, "ended": batch.ended_at}
+    await conn.execute(_LOAD_NOTES, values)
+
+
+async def left(conn: Conn, job_ids: Sequence[UUID]) -> list[UUID]:
+    """Those of the jobs that have not ended."""
+    return await Query(UUID, _LEFT).all(conn, job_ids=list(job_ids))
+
+
+async def age(conn: Conn, batches: Sequence[ReplayedBatch], began: datetime) -> None:
+    """Date and number what the batches have made, since `began`, as it would have been."""
+    pairs = [(job_id, batch.ended_at) for batch in batches for job_id in batch.job_ids]
+    values = {"job_ids": [job_id for job_id, _ in pairs], "ended": [ended_at for _, ended_at in pairs], "began": began}
+    await conn.execute(_AGE_ROWS, values)
+
+
+async def compare(conn: Conn, team_id: UUID, session_ids: Sequence[UUID], project_ids: Sequence[UUID]) -> Comparison:
+    """What is stored of the sessions, and what the batches have made of the same."""
+    ids = {"team_id": team_id, "session_ids": list(session_ids), "project_ids": list(project_ids)}
+    return Comparison(
+        stored=await Query(ReplayedRow, _STORED).all(conn, **ids),
+        made=await Query(ReplayedRow, _MADE).all(conn, **ids),
+        turns=await Query(ReplayedTurn, _TURNS).all(conn, team_id=team_id),
+        without_rows=await Query(ErasedRows, _WITHOUT_ROWS).all(conn, team_id=team_id),
+    )
