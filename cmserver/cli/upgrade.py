@@ -27,7 +27,6 @@ from cmserver.ops.backup.catalog import new_name, newest
 from cmserver.pins.guard import check_upgrade, describe_loss
 from cmserver.pins.model import PinResult
 
-
 _OFFER = "What its rules would remember otherwise is shown by `cmserver replay`, which changes nothing."
 
 

@@ -25,6 +25,7 @@ from cmserver.replays.wire import (
     ToldRowOut,
     estimate_out,
     line_out,
+    read_place,
     replay_out,
 )
 
@@ -137,7 +138,7 @@ async def get_replay(call: VerbCall, given: str) -> ReplayOut:
 @verb.get("/v1/replays/{id}/lines", "observations:read")
 async def get_lines(call: VerbCall, given: ReplayLinesQuery) -> ReplayLinesOut:
     """List what would be lost, new and reworded, old above new."""
-    after = _read_place(given.cursor)
+    after = read_place(given.cursor)
     async with call.read() as conn:
         replay = await change_replay.find_replay(conn, call.principal, given.id)
         rows = await repository.lines(
@@ -203,14 +204,6 @@ async def _estimate(call: VerbCall, given: ReplayIn) -> tuple[UUID | None, chang
 
 def _taken_out(taken: take_over.TakeOverResult) -> TakeOverOut:
     return TakeOverOut(replay=replay_out(taken.replay), written=taken.written, left=taken.left)
-
-
-def _read_place(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
-        raise paging.no_cursor()
-    return int(cursor)
 
 
 routes = [

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from cmserver.base.ids import EpochMs, epoch_ms
-from cmserver.base.paging import Limit
+from cmserver.base.paging import Limit, no_cursor
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key
 from cmserver.replays.change_replay import Estimate
@@ -144,6 +144,15 @@ class TakeOverOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     replay: ReplayOut
     written: int
     left: int
+
+
+def read_place(cursor: str | None) -> int:
+    """The place behind which a page of lines begins; Invalid when it is no cursor."""
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
+        raise no_cursor()
+    return int(cursor)
 
 
 def replay_out(replay: Replay) -> ReplayOut:
