@@ -16,7 +16,8 @@ from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import list_projects, names_of_projects
 from cmserver.doors.web.templates import plural
 from cmserver.doors.web.visit import Visit
-from cmserver.replays import change_replay, repository, take_over
+from cmserver.replays import change_replay, take_over
+from cmserver.replays import repository as replays
 from cmserver.replays.model import RULES, Difference, Replay
 from cmserver.replays.wire import line_out, read_place
 
@@ -51,7 +52,7 @@ async def get_replays(visit: Visit) -> Response:
     principal = visit.principal
     before, before_id = paging.place(filters.cursor)
     async with visit.tenant() as conn:
-        rows = await repository.page(
+        rows = await replays.page(
             conn, principal.team_id, principal.project_id, before=before, before_id=before_id, limit=_PAGE + 1
         )
         projects = await list_projects(conn, principal)
@@ -90,7 +91,7 @@ async def get_replay(visit: Visit) -> Response:
     after = read_place(filters.cursor)
     async with visit.tenant() as conn:
         replay = await change_replay.find_replay(conn, visit.principal, visit.parameter("number"))
-        rows = await repository.lines(conn, visit.team_id, replay.id, difference=filters.difference, after=after, limit=_LINES + 1)
+        rows = await replays.lines(conn, visit.team_id, replay.id, difference=filters.difference, after=after, limit=_LINES + 1)
         names = await names_of_projects(conn, visit.principal, {replay.project_id} if replay.project_id else set())
     page = rows[:_LINES]
     return visit.render(
