@@ -38,16 +38,15 @@ class Corpus:
         self.agent = Agent(client, cast, outbox)
         self.outbox = outbox
         self.chosen = random.Random(seed)
-        self.events = 0
 
     async def play(self, sessions: int, turns: int, *, at_once: bool = True, together: int = 1) -> None:
-        """So many sessions of so many turns; a worker comes by after each turn, or after all of them."""
+        """So many sessions of so many turns; a worker comes by after each turn, or not at all."""
         for first in range(0, sessions, together):
             names = [f"session-{first + place}" for place in range(min(together, sessions - first))]
-            for turn in range(turns):
+            for _ in range(turns):
                 for name in names:
                     self.agent.session = name
-                    await self.turn(turn)
+                    await self.turn()
                 if at_once:
                     await self.drain()
             for name in names:
@@ -55,9 +54,8 @@ class Corpus:
                 await self.agent.send("SessionEnd", reason="other")
             if at_once:
                 await self.drain()
-        await self.drain()
 
-    async def turn(self, place: int) -> None:
+    async def turn(self) -> None:
         """A prompt, some work, and an answer."""
         chosen, n = self.chosen, self.chosen.randrange(2, 900)
         name = chosen.choice(["payments", "invoices", "refunds", "exports", "carts"])
@@ -72,7 +70,6 @@ class Corpus:
         if chosen.random() < 0.3:
             await self.agent.run(f"git commit -am 'Change {name} {n}'", f"[main {n:07x}] Change {name} {n}")
         await self.agent.send("Stop", last_assistant_message=chosen.choice(_REPLIES).format(**words))
-        self.events += place >= 0
 
     async def drain(self) -> None:
         hand = await self.outbox.hand(Rules())
