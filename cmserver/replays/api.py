@@ -166,11 +166,7 @@ async def post_resume(call: VerbCall, given: str) -> ReplayOut:
     return replay_out(await call.write(lambda conn: change_replay.resume_replay(conn, call.principal, given)))
 
 
-@command(
-    "replays take-over",
-    render_taken,
-    confirm=lambda typed: f"Write what replay {typed['number']} would remember into the memory?",
-)
+@command("replays take-over", render_taken)
 @option("NUMBER", field="id")
 @verb.post("/v1/replays/{id}/take-over", "admin")
 async def post_take_over(call: VerbCall, given: str) -> TakeOverOut:
@@ -186,7 +182,11 @@ async def post_undo(call: VerbCall, given: str) -> TakeOverOut:
     return _taken_out(await call.write(lambda conn: take_over.undo_take_over(conn, call.principal, given)))
 
 
-@command("replays remove", lambda replay, _: f"Removed replay {replay.number}.")
+@command(
+    "replays remove",
+    lambda replay, _: f"Removed replay {replay.number}.",
+    confirm=lambda typed: f"Throw replay {typed['number']} away, with its lines?",
+)
 @option("NUMBER", field="id")
 @verb.delete("/v1/replays/{id}", "jobs:write")
 async def delete_replay(call: VerbCall, given: str) -> ReplayOut:

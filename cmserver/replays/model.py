@@ -182,8 +182,8 @@ class SessionToReplay(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     project_id: UUID
     started_at: datetime
-    names_numbers: bool
-    """Whether a prompt of it names numbers, by which what other sessions have left open may be meant."""
+    names_others: bool
+    """Whether a prompt of it names the number of something that another session has left open."""
 
 
 class ReplayedBatch(msgspec.Struct, frozen=True, kw_only=True):

@@ -94,8 +94,11 @@ async def measure(
 
 @query(f"""
     SELECT s.id, s.project_id, s.started_at,
-           EXISTS (SELECT FROM turns t WHERE t.server_session_id = s.id AND t.team_id = s.team_id AND t.prompt ~ '#[0-9]')
-               AS names_numbers
+           EXISTS (SELECT FROM turns t
+                    CROSS JOIN LATERAL regexp_matches(t.prompt, '#([0-9]{{1,9}})', 'g') AS named
+                     JOIN observations o ON o.team_id = t.team_id AND o.number = named[1]::bigint
+                    WHERE t.server_session_id = s.id AND t.team_id = s.team_id AND o.project_id = s.project_id
+                      AND o.state IS NOT NULL AND o.server_session_id IS DISTINCT FROM s.id) AS names_others
     {_SESSIONS}
        AND NOT {_WAITS} AND NOT {_PURGED}
        AND (%(done_to)s::timestamptz IS NULL OR (s.started_at, s.id) > (%(done_to)s::timestamptz, %(done_to_id)s::uuid))

@@ -144,10 +144,10 @@ class _Run:
         log.info("replay.done")
 
     def _group(self, sessions: Sequence[SessionToReplay]) -> Iterator[list[SessionToReplay]]:
-        """Those that name numbers each alone, since it matters to them what was open in others; the others together."""
-        if together := [it for it in sessions if not it.names_numbers]:
+        """Those that name what others have left open each alone, since it matters to them when that was; the others together."""
+        if together := [it for it in sessions if not it.names_others]:
             yield together
-        yield from ([it] for it in sessions if it.names_numbers)
+        yield from ([it] for it in sessions if it.names_others)
 
     async def _keep(self, sessions: Sequence[SessionToReplay], found: FoundDifferences, events: int) -> bool:
         """Store what was found; False, and nothing is stored, when it was stopped or removed meanwhile."""
@@ -174,7 +174,7 @@ class _Run:
         queues = [list(self._as_asked(list(of_lane))) for _, of_lane in groupby(batches, lambda batch: batch.lane)]
         while queues:
             for batch_set in _make_sets([queue.pop(0) for queue in queues]):
-                await self._run_set(batch_set, is_alone=self._asker is not None or sessions[0].names_numbers)
+                await self._run_set(batch_set, is_alone=self._asker is not None or sessions[0].names_others)
             queues = [queue for queue in queues if queue]
         compared = await self._shadow.compare(team_id, ids, [*{it.project_id for it in sessions}])
         erased = [*compared.without_rows, *self._erased]

@@ -26,6 +26,7 @@ ALL_ROWS = {
     "cmserver.observations.repository.CORRECT": "of a row that is locked",
     "cmserver.observations.repository.SET_DRAWN": "of a row that is locked",
     "cmserver.replays.repository.INSERT_LINES": "of a row that is there; which lines are shown is asked when they are",
+    "cmserver.replays.repository.next_sessions": "what was open once, whatever became of it",
     "cmserver.replays.repository.erased": "looks for rows that are gone, and not for those that are not shown",
     **dict.fromkeys(
         [f"cmserver.replays.repository.{name}" for name in ("page", "find", "lines", "whole_lines")],
