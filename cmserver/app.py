@@ -75,6 +75,7 @@ from cmserver.recall.search.model import Ranking
 from cmserver.recall.search.searcher import Searcher
 from cmserver.recall.timeline.timeline import Timelines
 from cmserver.redaction.redact import Identifiers, redact
+from cmserver.replays.api import routes as replays_routes
 from cmserver.sessions.api import routes as session_routes
 from cmserver.sessions.turns.api import routes as turn_routes
 from cmserver.steward.api import routes as steward_routes
@@ -94,6 +95,7 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *approval_routes,
     *personal_routes,
     *pins_routes,
+    *replays_routes,
     *event_routes,
     *git_routes,
     *transfer_routes,

@@ -41,6 +41,7 @@ from cmserver.observations.answering.answer import expire_rules
 from cmserver.ops.backup.scheduled import back_up_when_due
 from cmserver.ops.joining.join import move_strays
 from cmserver.ops.joining.normalise import normalise_all
+from cmserver.replays.run_replay import run_replays
 from cmserver.retention.sweep import sweep
 from cmserver.steward.plan import plan_all
 from cmserver.steward.run_job import StewardRunner
@@ -143,6 +144,7 @@ async def run_worker(
         to_embed = asyncio.Event()
         group.create_task(_embed(settings, db, notifications, to_embed, stop))
         group.create_task(_trace_old_turns(db, stop))
+        group.create_task(_run_replays(settings, db, notifications, stop))
         acts: dict[str, Callable[[], Coroutine[object, object, object]]] = {
             "end_idle_sessions": lambda: ingest_jobs.end_idle_sessions(db, notifier),
             "count_accesses": lambda: access_jobs.count_accesses(db),
@@ -279,6 +281,15 @@ async def _trace_old_turns(db: Db, stop: asyncio.Event) -> None:
         busy_seconds=_BUSY_PAUSE_SECONDS,
         log_failure=lambda error: log.error("traces.failed", exc_info=error),
     )
+
+
+async def _run_replays(settings: Settings, db: Db, notifications: NotificationListener, stop: asyncio.Event) -> None:
+    """Run replays that people have begun. One that is under way is left when all stops, and goes on with the next worker."""
+
+    async def run() -> bool:
+        return await run_unless_stopped(stop, run_replays(db, settings)) is True
+
+    await _follow_news(run, notifications, stop, lambda error: log.error("replays.failed", exc_info=error))
 
 
 async def _run_each_minute(

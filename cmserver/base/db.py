@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Literal, Self, TypeAlias, TypeVar
+from typing import Literal, Protocol, Self, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -163,6 +163,18 @@ class Exhaustion:
         self._logged_at.clear()
 
 
+class SystemDb(Protocol):
+    """Where batches find and write what they work on: the database, or a shadow of it."""
+
+    def system(self, *, answer_seconds: float | None = None) -> AbstractAsyncContextManager[Conn]:
+        """A transaction of the owner."""
+        ...
+
+    async def in_system(self, act: Callable[[Conn], Awaitable[T]], *, answer_seconds: float | None = None) -> T:
+        """Run `act` in such a transaction."""
+        ...
+
+
 class Db:
     """Connection pools for the owner and for tenants, and for sessions past a transaction pooler. Open it with `async with`.
 
@@ -303,6 +315,15 @@ class Db:
         """A connection of the owner in autocommit that stays one session, for locks that span statements."""
         async with self._connection(self._session, None) as conn:
             yield conn
+
+    @asynccontextmanager
+    async def own_session(self) -> AsyncGenerator[Conn]:
+        """A connection of the owner in autocommit for the caller alone, outside of the pools: closed with all its settings."""
+        try:
+            async with await AsyncConnection.connect(with_time_limits(self.session_url), autocommit=True) as conn:
+                yield conn
+        except errors.OperationalError as error:
+            raise self._exhaustion.recognize(error) or Unavailable(_AWAY) from error
 
     async def require_room(self) -> None:
         """Raise DatabaseExhausted while the database cannot write; tested only after it has reported exhaustion."""

@@ -21,6 +21,7 @@ from cmserver.cli.projects import projects
 from cmserver.cli.prove import prove
 from cmserver.cli.psql import psql
 from cmserver.cli.reindex import reindex
+from cmserver.cli.replay import replay
 from cmserver.cli.request import api
 from cmserver.cli.restore import restore
 from cmserver.cli.retention import retention
@@ -92,6 +93,7 @@ _CLIENTS: list[click.Command] = [
     steward,
     reindex,
     prove,
+    replay,
     usage,
     embeddings,
     api,

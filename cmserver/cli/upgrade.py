@@ -27,6 +27,8 @@ from cmserver.ops.backup.catalog import new_name, newest
 from cmserver.pins.guard import check_upgrade, describe_loss
 from cmserver.pins.model import PinResult
 
+_OFFER = "What its rules would remember otherwise is shown by `cmserver replay`, which changes nothing."
+
 
 @click.command()
 @click.option("--check", is_flag=True, help="Change nothing: say what would be done. Exits 1 when there is something to do.")
@@ -73,12 +75,12 @@ def upgrade(settings: Settings, *, check: bool) -> None:
         missing = asyncio.run(find_missing(urls.session))
     lines = [*_describe(old, missing)]
     if not lines:
-        click.echo(f"Nothing to do: the data is as cmserver {__version__} has it.")
+        click.echo(as_called(f"Nothing to do: the data is as cmserver {__version__} has it. {_OFFER}"))
         return
     click.echo("\n".join(lines))
     backup = newest(settings.backup_folder)
     made = f"The newest backup is {backup.file}." if backup is not None else "There is no backup."
-    click.echo(as_called(f"{made} Make one with `cmserver backup`, then run `cmserver upgrade`."))
+    click.echo(as_called(f"{made} Make one with `cmserver backup`, then run `cmserver upgrade`. {_OFFER}"))
     sys.exit(ExitCode.FAILURE)
 
 

@@ -47,6 +47,7 @@ from cmserver.ops.spending.api import routes as spending_routes
 from cmserver.personal.api import routes as personal_routes
 from cmserver.pins.api import routes as pins_routes
 from cmserver.recall.api import routes as recall_routes
+from cmserver.replays.api import routes as replays_routes
 from cmserver.sessions.api import routes as sessions_routes
 from cmserver.steward.api import routes as steward_routes
 
@@ -68,6 +69,7 @@ _ROUTES: list[Operation] = [
     *proof_routes,
     *provider_choice_routes,
     *recall_routes,
+    *replays_routes,
     *sessions_routes,
     *spending_routes,
     *steward_routes,
@@ -94,6 +96,10 @@ _GROUPS = {
     "pins": """What the team's memory must answer: a question, words that must come in its first lines, and words that must not.
 
     A check is a search for each question, by words, without a model. `check` exits 1 when a pin does not hold.
+    """,
+    "replays": """What today's rules, or a model, would remember of stored events: `cmserver replay` begins one.
+
+    Nothing of a replay is told to agents, until it is taken over; a take-over can be undone.
     """,
     "audit": "The audit log: ids and names, never texts.",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from cmserver.base.db import Db
+from cmserver.base.db import SystemDb
 from cmserver.base.errors import Unavailable
 from cmserver.base.sql import Conn
 from cmserver.base.waiting import backoff, retry
@@ -21,7 +21,7 @@ class LeaseOverError(LeaseLostError):
     """The database was away for as long as the lease lasts."""
 
 
-async def retry_until_lease_ends(db: Db, lease_seconds: float, action: Callable[[Conn], Awaitable[T]]) -> T:
+async def retry_until_lease_ends(db: SystemDb, lease_seconds: float, action: Callable[[Conn], Awaitable[T]]) -> T:
     """Run `action` in a transaction, and again while the database is away. Raises LeaseOverError after `lease_seconds`."""
     pauses = backoff(0.1, 1.0, total_seconds=lease_seconds)
     try:

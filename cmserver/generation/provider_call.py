@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from cmserver.access.audit import repository as audit_log
-from cmserver.base.db import Db
+from cmserver.base.db import SystemDb
 from cmserver.base.ids import new_id
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
@@ -27,7 +27,7 @@ from cmserver.models.providers.prompts.render import estimate_tokens
 class ProviderCaller:
     """Makes the provider calls of a worker's batches."""
 
-    def __init__(self, db: Db, settings: Settings) -> None:
+    def __init__(self, db: SystemDb, settings: Settings) -> None:
         self._db = db
         self._lease_seconds = settings.lease_seconds
         self._timeout_seconds = settings.provider_timeout_seconds

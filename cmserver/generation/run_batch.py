@@ -18,7 +18,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from cmserver.answers.parse import parse
-from cmserver.base.db import Db
+from cmserver.base.db import SystemDb
 from cmserver.base.errors import Unavailable
 from cmserver.base.metrics import metrics
 from cmserver.base.settings import Settings
@@ -27,7 +27,6 @@ from cmserver.base.tracing import trace_work
 from cmserver.generation import prompt, reindex, repository
 from cmserver.generation.batch import MAX_REST_SECONDS, Batch, Effect, group_by_answer
 from cmserver.generation.batch_effects import write_effects
-from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.lease import LeaseLostError, LeaseOverError, retry_until_lease_ends
 from cmserver.generation.model import Claim, ClaimedJob
 from cmserver.generation.operate.manage import resume_provider
@@ -122,14 +121,22 @@ class Steward(Protocol):
         ...
 
 
+class EndNotifier(Protocol):
+    """Tells those who wait of ended batches."""
+
+    def notify_ended(self, *lanes: UUID) -> None:
+        """Batches of the lanes have ended."""
+        ...
+
+
 class BatchRunner:
     """Runs the batches of one worker."""
 
     def __init__(
         self,
-        db: Db,
+        db: SystemDb,
         providers: ProviderChain,
-        notifier: JobNotifier,
+        notifier: EndNotifier,
         settings: Settings,
         steward: Steward,
     ) -> None:

@@ -120,6 +120,17 @@ CORRECT = Query(
     """,
 )
 
+SET_DRAWN = Query(
+    int,
+    """
+    UPDATE observations o
+       SET quote = %(quote)s, anchors = %(anchors)s, summary = %(summary)s,
+           quote_event_id = (SELECT e.id FROM agent_events e
+                              WHERE e.id = %(quote_event_id)s AND e.project_id = o.project_id AND e.team_id = o.team_id)
+     WHERE o.id = %(id)s AND o.team_id = %(team_id)s
+    """,
+)
+
 _CORRECTED = (
     "type",
     "scope",
@@ -333,6 +344,28 @@ async def correct(conn: Conn, team_id: UUID, to: model.Observation) -> model.Obs
         metadata=Jsonb(to.metadata),
         stale=to.stale and Jsonb(to.stale),
         **{name: getattr(to, name) for name in _CORRECTED},
+    )
+
+
+async def set_drawn(
+    conn: Conn,
+    team_id: UUID,
+    observation_id: UUID,
+    *,
+    quote: str | None,
+    quote_event_id: UUID | None,
+    anchors: list[str] | None,
+    summary: Mapping[str, str | None] | None,
+) -> None:
+    """Set what no person corrects: what stands there as it was said, and the fields of a summary."""
+    await SET_DRAWN.run(
+        conn,
+        team_id=team_id,
+        id=observation_id,
+        quote=quote,
+        quote_event_id=quote_event_id,
+        anchors=anchors,
+        summary=summary and Jsonb(summary),
     )
 
 

@@ -354,8 +354,9 @@ async def test_every_command_is_refused_without_a_good_key(cms: Cms, cast: Cast,
 
 async def test_what_cannot_be_undone_is_not_done_when_nobody_can_be_asked(cms: Cms, cast: Cast):
     final = {path: one for path, one in every_command().items() if any(param.name == "yes" for param in one.params)}
-    # These ask only where many are chosen (tests/cli/test_jobs.py), or where there is something to take (tests/cli/test_rules.py).
-    for path in ("jobs retry", "jobs cancel", "rules read"):
+    # These ask only where many are chosen (tests/cli/test_jobs.py), where there is something to take (tests/cli/test_rules.py), or
+    # where a model costs (tests/cli/test_replay.py).
+    for path in ("jobs retry", "jobs cancel", "rules read", "replay"):
         del final[path]
 
     for path, command in final.items():
@@ -377,6 +378,7 @@ async def test_what_cannot_be_undone_is_not_done_when_nobody_can_be_asked(cms: C
         "sessions delete",
         "sessions move",
         "steward undo",
+        "replays remove",
     } == set(final)
 
 

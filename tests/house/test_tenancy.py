@@ -39,6 +39,10 @@ ROWS: dict[str, LiteralString] = {
         VALUES (%(id)s, %(team)s, %(project)s, (SELECT count(*) + 1 FROM pins), %(name)s, '{a}', '{}', 5, 'report',
                 false, true)
     """,
+    "replays": """
+        INSERT INTO replays (id, team_id, project_id, number, provider, program, session_count, event_count)
+        VALUES (%(id)s, %(team)s, %(project)s, (SELECT count(*) + 1 FROM replays), 'offline', '1', 1, 1)
+    """,
     "audit_log": "INSERT INTO audit_log (team_id, action, resource_type) VALUES (%(team)s, 'observation.read', 'observation')",
     "server_sessions": "INSERT INTO server_sessions (id, project_id, team_id) VALUES (%(id)s, %(project)s, %(team)s)",
     "agent_events": """
@@ -179,6 +183,10 @@ ROWS: dict[str, LiteralString] = {
     "observation_sources": """
         INSERT INTO observation_sources (id, team_id, project_id, observation_id, source_type, source_id)
         VALUES (%(id)s, %(team)s, %(project)s, %(observations)s, 'manual', %(id)s)
+    """,
+    "replay_lines": """
+        INSERT INTO replay_lines (id, team_id, replay_id, project_id, server_session_id, place, difference, what, after)
+        VALUES (%(id)s, %(team)s, %(replays)s, %(project)s, %(server_sessions)s, 1, 'new', 'observation', '{}')
     """,
 }
 """One row of each table with a team, in an order in which they can be inserted."""

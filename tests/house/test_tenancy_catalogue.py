@@ -104,6 +104,8 @@ GRANTS = {
     "projects": ALL,
     "rate_limits": ALL,
     "read_positions": CHANGE,
+    "replay_lines": ALL,
+    "replays": ALL,
     "rule_approvals": CHANGE,
     "server_sessions": ALL,
     "steward_events": READ,

@@ -55,6 +55,7 @@ Kind = Literal[
     "user",
     "personal",
     "pin",
+    "replay",
 ]
 
 WHAT: dict[str, Kind] = {
@@ -114,6 +115,7 @@ WHAT: dict[str, Kind] = {
     "/keys/{id}": "key",
     "/personal-observations/{id}": "personal",
     "/pins/{id}": "pin",
+    "/replays/{id}": "replay",
 }
 """What a parameter or a field of that name names; `{id}` goes by the path before it."""
 
@@ -437,7 +439,7 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     entity_relation = (await _made(client, f"/v1/entities/{entity}/relations", headers, said))["relation"]["id"]
     new_pin = {"question": f"Where is the {word}?", "must": [word], "projectId": canonical}
     pin = (await _made(client, "/v1/pins", headers, new_pin))["pin"]
-    suggestion, steward_job, steward_run = new_id(), new_id(), new_id()
+    suggestion, steward_job, steward_run, replay = new_id(), new_id(), new_id(), new_id()
     await make.run(project=theirs, model=f"{word}-1", input_tokens=90, cost_usd="0.5")
     budget = await client.put("/v1/budgets", json={"period": "month", "maxTokens": 100, "projectId": canonical}, headers=headers)
     assert budget.status_code == 201, budget.text
@@ -447,6 +449,16 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     async with db.system() as conn:
         # A number that the strangers' own pins do not have.
         await conn.execute("UPDATE pins SET number = number + 500 WHERE id = %s", [pin["id"]])
+        await conn.execute(
+            "INSERT INTO replays (id, team_id, project_id, number, provider, program, state, session_count, event_count)"
+            " VALUES (%s, %s, %s, 700 + (SELECT count(*) FROM replays), 'offline', '1', 'done', 1, 1)",
+            [replay, who.team_id, project_id],
+        )
+        await conn.execute(
+            "INSERT INTO replay_lines (id, team_id, replay_id, project_id, server_session_id, observation_id, place, difference,"
+            " what, version, before, after) VALUES (%s, %s, %s, %s, %s, %s, 1, 'reworded', 'observation', 0, %s, %s)",
+            [new_id(), who.team_id, replay, project_id, session, observation.id, *[Jsonb({"type": "change", "content": word})] * 2],
+        )
         await conn.execute(
             "INSERT INTO project_aliases (team_id, alias, project_id) VALUES (%s, %s, %s)", [who.team_id, f"old-{word}", project_id]
         )
@@ -494,6 +506,7 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
         "user": f"{word}-user",
         "personal": str(personal["id"]),
         "pin": pin["id"],
+        "replay": str(replay),
     }
     ways: dict[Kind, list[Way]] = {kind: [Way(one)] for kind, one in own.items()}
     ways["project"] = [

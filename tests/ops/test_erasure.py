@@ -113,6 +113,15 @@ async def live(client: AsyncClient, db: Db, notifier: JobNotifier, person: Perso
                 INSERT INTO rule_approvals (observation_id, team_id, project_id)
                 SELECT o.id, o.team_id, o.project_id FROM observations o JOIN job ON job.project_id = o.project_id
                  ORDER BY o.number DESC LIMIT 1
+            ), replay AS (
+                INSERT INTO replays (id, team_id, project_id, number, provider, program, session_count, event_count)
+                SELECT gen_random_uuid(), team_id, NULL, (SELECT count(*) + 1 FROM replays), 'offline', '1', 1, 1 FROM job
+                RETURNING *
+            ), line AS (
+                INSERT INTO replay_lines (id, team_id, replay_id, project_id, server_session_id, place, difference, what, after)
+                SELECT gen_random_uuid(), job.team_id, replay.id, job.project_id, s.id, row_number() OVER (), 'new', 'observation',
+                       job.payload
+                  FROM job, replay, server_sessions s WHERE s.project_id = job.project_id AND s.team_id = job.team_id
             ), member AS (
                 INSERT INTO team_members (team_id, user_id, role)
                 SELECT team_id, project_id, 'member' FROM job RETURNING *

@@ -27,6 +27,7 @@ STAYS = {
     "project_aliases": "the names of the project",
     "api_keys": "they are bound to the name",
     "budgets": "they are set for the name",
+    "replays": "they say what was run; their lines go with the sessions",
     "pins": "they ask the other one until it is separated",
     "steward_modes": "it is set for the name",
     "audit_log": "history",
@@ -176,6 +177,15 @@ async def fill_others(db: Db, team_id: UUID, project: str, first: int, second: i
                 INSERT INTO pins (id, team_id, project_id, number, question, must, must_not, lines, on_break, from_file, holds)
                 SELECT gen_random_uuid(), p.team_id, id, (SELECT count(*) FROM pins) + row_number() OVER (), 'Which?', '{a}', '{}',
                        5, 'report', false, true FROM p
+            ), replay AS (
+                INSERT INTO replays (id, team_id, project_id, number, provider, program, session_count, event_count)
+                SELECT gen_random_uuid(), team_id, id, (SELECT count(*) + 1 FROM replays), 'offline', '1', 1, 1 FROM p RETURNING *
+            ), line AS (
+                INSERT INTO replay_lines (id, team_id, replay_id, project_id, server_session_id, turn_id, place, difference,
+                                          what, after)
+                SELECT gen_random_uuid(), r.team_id, r.id, r.project_id, t.server_session_id, t.id,
+                       row_number() OVER (), 'new', 'observation', '{}'
+                  FROM replay r JOIN turns t ON t.project_id = r.project_id AND t.team_id = r.team_id
             ), mode AS (
                 INSERT INTO steward_modes (team_id, project_id, executors, changed_by)
                 SELECT team_id, id, '{derive}', 'alice' FROM p

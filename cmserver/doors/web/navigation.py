@@ -29,6 +29,7 @@ GROUPS = {
         NavigationItem("Review", "/ui/review", "observations:read"),
         NavigationItem("Graph", "/ui/graph", "observations:read"),
         NavigationItem("Pins", "/ui/pins", "observations:read"),
+        NavigationItem("Replays", "/ui/replays", "observations:read"),
     ],
     "Together": [
         NavigationItem("Team", "/ui/team", ""),

@@ -73,18 +73,27 @@ def provider_settings(settings: Settings) -> list[ProviderSettings]:
         _refuse_unknown(name)
     models = _align_with(names, settings.model, "CMSERVER_MODEL")
     base_urls = _align_with(names, settings.base_url, "CMSERVER_BASE_URL")
-    return [
-        ProviderSettings(
-            name=name,
-            model=model or None,
-            base_url=base_url or None,
-            api_key=find_key(settings, name),
-            timeout_seconds=settings.provider_timeout_seconds,
-            answer_max_tokens=answer_tokens(settings),
-            claude_program=claude_program(os.environ),
-        )
-        for name, model, base_url in zip(names, models, base_urls, strict=True)
-    ]
+    return [_entry(settings, name, model, url) for name, model, url in zip(names, models, base_urls, strict=True)]
+
+
+def settings_of(settings: Settings, name: str) -> ProviderSettings:
+    """The settings of any provider: as the chain has them, else those that it has without it. Invalid for an unknown name."""
+    known = next((entry for entry in provider_settings(settings) if entry.name == name), None)
+    if known is None:
+        _refuse_unknown(name)
+    return known or _entry(settings, name, "", "")
+
+
+def _entry(settings: Settings, name: str, model: str, base_url: str) -> ProviderSettings:
+    return ProviderSettings(
+        name=name,
+        model=model or None,
+        base_url=base_url or None,
+        api_key=find_key(settings, name),
+        timeout_seconds=settings.provider_timeout_seconds,
+        answer_max_tokens=answer_tokens(settings),
+        claude_program=claude_program(os.environ),
+    )
 
 
 def find_key(settings: Settings, name: str) -> str | None:

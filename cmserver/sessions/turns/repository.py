@@ -149,6 +149,27 @@ async def end(conn: Conn, team_id: UUID, session_id: UUID) -> None:
 
 
 @query("""
+    UPDATE turns SET files = %(files)s, checks = %(checks)s, commits = %(commits)s
+     WHERE id = %(turn_id)s AND team_id = %(team_id)s
+       AND (files, checks, commits) = (%(old_files)s::text[], %(old_checks)s::text[], %(old_commits)s::text[])
+    """)
+async def replace_work(
+    conn: Conn,
+    team_id: UUID,
+    turn_id: UUID,
+    *,
+    files: list[str],
+    checks: list[str],
+    commits: list[str],
+    old_files: list[str],
+    old_checks: list[str],
+    old_commits: list[str],
+) -> RowCount:
+    """Put what was done in the turn in the place of what is noted, unless something else is noted by now."""
+    ...
+
+
+@query("""
     UPDATE turns t
        SET files = ARRAY(SELECT DISTINCT f FROM unnest(t.files || %(files)s::text[]) AS f ORDER BY f LIMIT %(max_items)s),
            checks = (t.checks || %(checks)s::text[])[1:%(max_items)s],

@@ -70,6 +70,8 @@ PAGES = [
     PageCase(name="pins", path="/ui/pins", heading="Pins", empty_path="/ui/pins?broken=true"),
     PageCase(name="pin", path="/ui/pins/{pin}"),
     PageCase(name="proof", path="/ui/team/proof", heading="Proof", empty_path="/ui/team/proof"),
+    PageCase(name="replays", path="/ui/replays", heading="Replays", empty_path="/ui/replays"),
+    PageCase(name="replay", path="/ui/replays/{replay}"),
     PageCase(name="team", path="/ui/team", heading="Team", empty_path="/ui/team"),
     PageCase(name="keys", path="/ui/team/keys", heading="Keys", empty_path="/ui/team/keys"),
     PageCase(name="audit", path="/ui/team/audit", heading="Audit log", empty_path="/ui/team/audit?action=nothing"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, LiteralString
@@ -120,6 +121,7 @@ async def seed_server(app: AsgiFrame, db: Db, api: httpx.AsyncClient, *, hostile
         pinned = {"question": texts[place][:400], "must": [texts[place][:60], texts[place + 1][:200]], "mustNot": [texts[3][:200]]}
         made = await ask("POST", "/v1/pins", {"projectId": "github.com/acme/orders", "onBreak": on_break, "lines": 3, **pinned})
         things["pin"] = str(made["pin"]["number"])
+    things["replay"] = await _add_replay(db, things, texts)
     things |= await seed_work(db, app.dependencies.get(JobNotifier), full, texts)
     things |= await seed_steward(db, app.dependencies.get(Settings), full, texts)
     return Seed(
@@ -160,6 +162,30 @@ async def _add_entities(ask: Any, db: Db, texts: list[str]) -> str:
     for other in made:
         await ask("POST", f"/v1/entities/{found}/relations", {"toId": other, "label": texts[0][:100]})
     return found
+
+
+async def _add_replay(db: Db, things: dict[str, str], texts: Sequence[str]) -> str:
+    """A replay that would lose, add and reword."""
+    told = [json.dumps({"type": "change", "content": text, "title": text[:100], "is_open": True}) for text in texts[:2]]
+    async with db.system() as conn:
+        await conn.execute(
+            """
+            WITH session AS (SELECT * FROM server_sessions WHERE id = %(session)s),
+            replay AS (
+                INSERT INTO replays (id, team_id, number, provider, program, state, reason, session_count, event_count)
+                SELECT gen_random_uuid(), team_id, 1, 'offline', '1', 'done', %(text)s, 9, 99 FROM session RETURNING *
+            )
+            INSERT INTO replay_lines (id, team_id, replay_id, project_id, server_session_id, place, difference, what, before, after)
+            SELECT gen_random_uuid(), s.team_id, r.id, s.project_id, s.id, n.place, n.difference, n.what, n.before, n.after
+              FROM session s, replay r, (VALUES
+                   (1, 'lost', 'observation', %(one)s::jsonb, NULL), (2, 'new', 'summary', NULL, %(two)s::jsonb),
+                   (3, 'reworded', 'observation', %(one)s::jsonb, %(two)s::jsonb),
+                   (4, 'reworded', 'turn', '{"files": []}', '{"files": ["src/orders.py"], "checks": ["pytest: passed"]}'))
+                   AS n(place, difference, what, before, after)
+            """,
+            {"session": things["session"], "text": texts[0], "one": told[0], "two": told[1]},
+        )
+    return "1"
 
 
 async def _add_history(ask: Any, db: Db, person: Person, texts: list[str], numbers: list[int], things: dict[str, str]) -> None:
