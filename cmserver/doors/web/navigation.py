@@ -29,7 +29,6 @@ GROUPS = {
         NavigationItem("Review", "/ui/review", "observations:read"),
         NavigationItem("Graph", "/ui/graph", "observations:read"),
         NavigationItem("Pins", "/ui/pins", "observations:read"),
-        NavigationItem("Replays", "/ui/replays", "observations:read"),
     ],
     "Together": [
         NavigationItem("Team", "/ui/team", ""),
@@ -52,6 +51,8 @@ TABS = [
     NavigationItem("Why a line", "/ui/observations/why", "observations:read"),
     NavigationItem("Pairs", "/ui/review", "observations:read"),
     NavigationItem("Rules", "/ui/review/rules", "observations:read"),
+    NavigationItem("Questions", "/ui/pins", "observations:read"),
+    NavigationItem("Replays", "/ui/pins/replays", "observations:read"),
     NavigationItem("Jobs", "/ui/jobs", "jobs:read"),
     NavigationItem("Lanes", "/ui/jobs/lanes", "jobs:read"),
     NavigationItem("Providers", "/ui/jobs/providers", "jobs:read"),

@@ -28,17 +28,17 @@ async def test_a_replay_is_begun_looked_at_taken_over_and_undone(
     await Corpus(client, cast, outbox).play(2, 3)
     plant(monkeypatch, lambda draft: msgspec.structs.replace(draft, title=f"Refunds: {draft.title}"))
     owner = await visit_as(app, db, cast.alice.team_id, "owner")
-    nothing = await owner.get("/ui/replays")
+    nothing = await owner.get("/ui/pins/replays")
 
-    wrong = await owner.post("/ui/replays", since="2026-03-01T09:00:00")
-    begun = await owner.post("/ui/replays", since="")
+    wrong = await owner.post("/ui/pins/replays", since="2026-03-01T09:00:00")
+    begun = await owner.post("/ui/pins/replays", since="")
     await Replays(client, cast, db, settings).work()
-    shown = await owner.get("/ui/replays/1")
-    lost = await owner.get("/ui/replays/1?difference=lost")
-    taken = await owner.post("/ui/replays/1/take-over")
-    undone = await owner.post("/ui/replays/1/undo")
-    listed = await owner.get("/ui/replays")
-    removed = await owner.post("/ui/replays/1/remove")
+    shown = await owner.get("/ui/pins/replays/1")
+    lost = await owner.get("/ui/pins/replays/1?difference=lost")
+    taken = await owner.post("/ui/pins/replays/1/take-over")
+    undone = await owner.post("/ui/pins/replays/1/undo")
+    listed = await owner.get("/ui/pins/replays")
+    removed = await owner.post("/ui/pins/replays/1/remove")
 
     assert "Nothing was run again yet." in nothing.text
     assert "That time has no zone" in wrong.text
@@ -47,5 +47,5 @@ async def test_a_replay_is_begun_looked_at_taken_over_and_undone(
     assert "No differences." in lost.text
     assert "written, 0 left alone." in taken.text
     assert "as before, 0 left alone." in undone.text
-    assert 'href="/ui/replays/1"' in listed.text
+    assert 'href="/ui/pins/replays/1"' in listed.text
     assert "Replay 1 is removed." in removed.text

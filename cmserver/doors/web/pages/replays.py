@@ -82,7 +82,7 @@ async def post_replay(visit: Visit) -> Response:
         return await change_replay.begin_replay(conn, principal, project_id, measured)
 
     replay = await visit.db.in_tenant(visit.team_id, begin)
-    return visit.redirect(f"/ui/replays/{replay.number}", f"Replay {replay.number} has begun.")
+    return visit.redirect(f"/ui/pins/replays/{replay.number}", f"Replay {replay.number} has begun.")
 
 
 async def get_replay(visit: Visit) -> Response:
@@ -121,7 +121,9 @@ async def post_take_over(visit: Visit) -> Response:
     """Write what it would remember into the memory."""
     number = visit.parameter("number")
     taken = await visit.db.in_tenant(visit.team_id, lambda conn: take_over.take_over(conn, visit.principal, number))
-    return visit.redirect(f"/ui/replays/{taken.replay.number}", f"{plural(taken.written, 'row')} written, {taken.left} left alone.")
+    return visit.redirect(
+        f"/ui/pins/replays/{taken.replay.number}", f"{plural(taken.written, 'row')} written, {taken.left} left alone."
+    )
 
 
 async def post_undo(visit: Visit) -> Response:
@@ -129,31 +131,31 @@ async def post_undo(visit: Visit) -> Response:
     number = visit.parameter("number")
     taken = await visit.db.in_tenant(visit.team_id, lambda conn: take_over.undo_take_over(conn, visit.principal, number))
     notice = f"{plural(taken.written, 'row')} as before, {taken.left} left alone."
-    return visit.redirect(f"/ui/replays/{taken.replay.number}", notice)
+    return visit.redirect(f"/ui/pins/replays/{taken.replay.number}", notice)
 
 
 async def post_removal(visit: Visit) -> Response:
     """Throw a replay away."""
     number = visit.parameter("number")
     replay = await visit.db.in_tenant(visit.team_id, lambda conn: change_replay.remove_replay(conn, visit.principal, number))
-    return visit.redirect("/ui/replays", f"Replay {replay.number} is removed.")
+    return visit.redirect("/ui/pins/replays", f"Replay {replay.number} is removed.")
 
 
 async def _act(visit: Visit, act: Callable[[Conn, Principal, str], Awaitable[Replay]], said: str) -> Response:
     number = visit.parameter("number")
     replay = await visit.db.in_tenant(visit.team_id, lambda conn: act(conn, visit.principal, number))
-    return visit.redirect(f"/ui/replays/{replay.number}", f"Replay {replay.number} {said}.")
+    return visit.redirect(f"/ui/pins/replays/{replay.number}", f"Replay {replay.number} {said}.")
 
 
 _RUN = "jobs:write"
 
 routes = [
-    Page("GET", "/ui/replays", get_replays, scope="observations:read"),
-    Page("POST", "/ui/replays", post_replay, scope=_RUN, form_of=get_replays),
-    Page("GET", "/ui/replays/{number}", get_replay, scope="observations:read"),
-    Page("POST", "/ui/replays/{number}/stop", post_stop, scope=_RUN, form_of=get_replay),
-    Page("POST", "/ui/replays/{number}/resume", post_resume, scope=_RUN, form_of=get_replay),
-    Page("POST", "/ui/replays/{number}/take-over", post_take_over, scope="admin", form_of=get_replay),
-    Page("POST", "/ui/replays/{number}/undo", post_undo, scope="admin", form_of=get_replay),
-    Page("POST", "/ui/replays/{number}/remove", post_removal, scope=_RUN, form_of=get_replay),
+    Page("GET", "/ui/pins/replays", get_replays, scope="observations:read"),
+    Page("POST", "/ui/pins/replays", post_replay, scope=_RUN, form_of=get_replays),
+    Page("GET", "/ui/pins/replays/{number}", get_replay, scope="observations:read"),
+    Page("POST", "/ui/pins/replays/{number}/stop", post_stop, scope=_RUN, form_of=get_replay),
+    Page("POST", "/ui/pins/replays/{number}/resume", post_resume, scope=_RUN, form_of=get_replay),
+    Page("POST", "/ui/pins/replays/{number}/take-over", post_take_over, scope="admin", form_of=get_replay),
+    Page("POST", "/ui/pins/replays/{number}/undo", post_undo, scope="admin", form_of=get_replay),
+    Page("POST", "/ui/pins/replays/{number}/remove", post_removal, scope=_RUN, form_of=get_replay),
 ]
