@@ -16,7 +16,7 @@ from tests.conftest import Cast
 from tests.generation.tools import Outbox
 from tests.replays.tools import Corpus, Replays
 
-SESSIONS, TURNS = 100, 9
+SESSIONS, TURNS = 60, 8
 
 
 @pytest.mark.slow
