@@ -289,7 +289,16 @@ async def _run_replays(settings: Settings, db: Db, notifications: NotificationLi
     async def run() -> bool:
         return await run_unless_stopped(stop, run_replays(db, settings)) is True
 
-    await _follow_news(run, notifications, stop, lambda error: log.error("replays.failed", exc_info=error))
+    begun = asyncio.Event()
+    with _waking(begun, notifications, announce.NEWS):
+        await run_periodically(
+            run,
+            stop,
+            seconds=_READ_ANYWAY_SECONDS,
+            wake=begun,
+            busy_seconds=_BUSY_PAUSE_SECONDS,
+            log_failure=lambda error: log.error("replays.failed", exc_info=error),
+        )
 
 
 async def _run_each_minute(

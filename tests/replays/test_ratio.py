@@ -16,7 +16,7 @@ from tests.conftest import Cast
 from tests.generation.tools import Outbox
 from tests.replays.tools import Corpus, Replays
 
-SESSIONS, TURNS = 100, 9
+SESSIONS, TURNS = 60, 8
 
 
 @pytest.mark.slow
@@ -32,7 +32,7 @@ async def test_a_replay_beside_the_first_drain(client: httpx.AsyncClient, cast: 
                 conn,
                 worker_id=hand.worker_id,
                 label="test",
-                lease_seconds=20,
+                lease_seconds=3600,
                 slots=4,
                 max_events=500,
                 max_chars=8_000_000,
