@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access.audit.model import AuditEntry
-from cmserver.access.model import Consolidation, GenerationPolicy, Project, RetentionPolicy, Role, Team
+from cmserver.access.model import Consolidation, GenerationPolicy, Project, RetentionPolicy, Role, Team, WordsFor
 from cmserver.base.columns import Cell, Columns, render_fields
 from cmserver.base.structs import reshape
 
@@ -52,7 +52,8 @@ def policy_fields(policy: GenerationPolicy) -> tuple[tuple[str, Cell], ...]:
 
 class TeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A team. Its limits are for all its keys together; null is no limit. `approvesRules` is whether a rule that a model or an
-    agent's tool writes counts only after a person's yes.
+    agent's tool writes counts only after a person's yes. `words` is who reads what others of the team and their agents said:
+    `members`, `owners`, or `nobody` but the person.
     """
 
     id: UUID
@@ -61,6 +62,7 @@ class TeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     generation_policy: GenerationPolicy
     retention: RetentionPolicy
     approves_rules: bool
+    words: WordsFor
     requests_per_minute: int | None
     events_per_month: int | None
     archived_at_epoch: int | None

@@ -31,6 +31,7 @@ async def test_a_key_sees_its_own_team_by_id_and_by_name(client: httpx.AsyncClie
         "generationPolicy": {},
         "retention": {},
         "approvesRules": False,
+        "words": "members",
         "requestsPerMinute": None,
         "eventsPerMonth": None,
         "archivedAtEpoch": None,

@@ -236,6 +236,7 @@ class HookTaker:
             metadata={**metadata, **delivery.folder},
             started_at=delivery.sent_at,
             actor_id=principal.actor_id,
+            person_id=principal.user_id,
             from_hooks=True,
         )
 
