@@ -41,6 +41,15 @@ def expand_scopes(scopes: Iterable[str]) -> frozenset[str]:
     return frozenset(plain_scope for scope in scopes for plain_scope in OLDER_SCOPES.get(scope, {scope}))
 
 
+WordsFor = Literal["members", "owners", "nobody"]
+"""Who of a team reads what others and their agents said; `nobody` is nobody but the person."""
+_WORK = "how many files they changed, how checks ended, and commits"
+READERS_OF_WORDS: dict[WordsFor, str] = {
+    "members": "every member reads all",
+    "owners": f"owners read all, and everybody else what they and their agents said; of others {_WORK}",
+    "nobody": f"each reads what they and their agents said; of others {_WORK}",
+}
+"""What `WordsFor` means, as the end of a sentence about what people and their agents say."""
 Role = Literal["owner", "member", "viewer"]
 """What a member is in a team."""
 
@@ -167,6 +176,7 @@ class Team(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a rule that a model or an agent's tool writes counts only after a person's yes."""
     untold_share: int
     """How many of a hundred new sessions are told nothing, to be compared with the others; 0 compares none."""
+    words: WordsFor
     requests_per_minute: int | None
     """This and the next are for all keys of the team together; None is no limit."""
     events_per_month: int | None

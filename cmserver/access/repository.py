@@ -10,13 +10,14 @@ from uuid import UUID
 from psycopg import errors
 
 from cmserver.access.model import FORMER_NAMES, Project, ProjectRetention, RetentionPolicy, StoredKey, TakenName, Team
+from cmserver.base.db import SET_WORDS
 from cmserver.base.errors import Conflict
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 
 OWNS = {"teams", "projects", "project_aliases"}
 
 _TEAM: LiteralString = """
-    id, name, metadata, generation_policy AS policy, retention, approves_rules, untold_share, requests_per_minute,
+    id, name, metadata, generation_policy AS policy, retention, approves_rules, untold_share, words, requests_per_minute,
     events_per_month, archived_at, created_at, updated_at
 """
 _PROJECT: LiteralString = """
@@ -49,7 +50,7 @@ UPDATE_TEAM = Query(
     f"""
     UPDATE teams
        SET name = %(name)s, metadata = %(metadata)s, generation_policy = %(policy)s, retention = %(retention)s,
-           approves_rules = %(approves_rules)s, untold_share = %(untold_share)s,
+           approves_rules = %(approves_rules)s, untold_share = %(untold_share)s, words = %(words)s,
            requests_per_minute = %(requests_per_minute)s, events_per_month = %(events_per_month)s,
            archived_at = CASE WHEN %(archived)s THEN coalesce(archived_at, now()) END, updated_at = now()
      WHERE id = %(id)s
@@ -168,7 +169,7 @@ async def private_place(conn: Conn, team_id: UUID, user_id: UUID, *, new_id: UUI
     ...
 
 
-@query("SELECT set_config('cmserver.team_id', %(team_id)s, true)")
+@query(f"SELECT set_config('cmserver.team_id', %(team_id)s, true) || {SET_WORDS}")
 async def set_team(conn: Conn, team_id: str) -> str:
     """Let the rest of the transaction be in another place of the same person."""
     ...
@@ -213,6 +214,7 @@ async def update_team(conn: Conn, changed: Team, *, archived: bool) -> Team:
             retention=Jsonb(changed.retention),
             approves_rules=changed.approves_rules,
             untold_share=changed.untold_share,
+            words=changed.words,
             requests_per_minute=changed.requests_per_minute,
             events_per_month=changed.events_per_month,
             archived=archived,

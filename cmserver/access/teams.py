@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from cmserver.access import announce, audit, repository
 from cmserver.access.keys import manage as manage_keys
 from cmserver.access.keys.model import KeyGrant, NewKey
-from cmserver.access.model import GenerationPolicy, Principal, RetentionPolicy, Team
+from cmserver.access.model import GenerationPolicy, Principal, RetentionPolicy, Team, WordsFor
 from cmserver.access.people import repository as people
 from cmserver.base.errors import Forbidden, NotFound
 from cmserver.base.sql import Conn
@@ -27,6 +27,7 @@ class TeamChange(msgspec.Struct, frozen=True, kw_only=True):
     retention: RetentionPolicy | UnsetType = UNSET
     approves_rules: bool | UnsetType = UNSET
     untold_share: int | UnsetType = UNSET
+    words: WordsFor | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
     requests_per_minute: int | UnsetType | None = UNSET
     events_per_month: int | UnsetType | None = UNSET

@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access.audit.model import AuditEntry
-from cmserver.access.model import Consolidation, GenerationPolicy, Project, RetentionPolicy, Role, Team
+from cmserver.access.model import Consolidation, GenerationPolicy, Project, RetentionPolicy, Role, Team, WordsFor
 from cmserver.base.columns import Cell, Columns, render_fields
 from cmserver.base.structs import reshape
 
@@ -53,7 +53,8 @@ def policy_fields(policy: GenerationPolicy) -> tuple[tuple[str, Cell], ...]:
 class TeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A team. Its limits are for all its keys together; null is no limit. `approvesRules` is whether a rule that a model or an
     agent's tool writes counts only after a person's yes; `untoldShare` is how many of a hundred new sessions are told nothing, to
-    be compared with the others.
+    be compared with the others. `words` is who reads what others of the team and their agents said: `members`, `owners`, or
+    `nobody` but the person.
     """
 
     id: UUID
@@ -63,6 +64,7 @@ class TeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     retention: RetentionPolicy
     approves_rules: bool
     untold_share: int
+    words: WordsFor
     requests_per_minute: int | None
     events_per_month: int | None
     archived_at_epoch: int | None

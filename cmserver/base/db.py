@@ -11,8 +11,9 @@ import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Literal, Protocol, Self, TypeAlias, TypeVar
+from typing import Literal, LiteralString, Protocol, Self, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -24,7 +25,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from cmserver.base import tenant_role
 from cmserver.base.erasure_journal import ErasureJournal, locate, take_noted
-from cmserver.base.errors import DatabaseExhausted, StatementTimeout, Unavailable
+from cmserver.base.errors import DatabaseExhausted, Forbidden, StatementTimeout, Unavailable
 from cmserver.base.logs import get_logger
 from cmserver.base.shares import ConnectionShares
 from cmserver.base.sql import Conn, Query
@@ -36,13 +37,35 @@ T = TypeVar("T")
 _Pool: TypeAlias = AsyncConnectionPool[TimedConnection]
 Pooling = Literal["none", "session", "transaction"]
 
+_reader: ContextVar[str] = ContextVar("reader", default="")
+"""Empty for work that no request asked for."""
+
+
+def read_as(person_id: UUID | None) -> None:
+    """Let the running request read what that person, or a key that is nobody's, may read of others' words.
+
+    Work that no request asked for reads all.
+    """
+    _reader.set(str(person_id or "nobody"))
+
+
+SET_WORDS: LiteralString = """\
+set_config('cmserver.words', CASE WHEN coalesce(current_setting('cmserver.reader', true), '') <> '' AND (
+               SELECT t.words = 'nobody' OR t.words = 'owners' AND NOT EXISTS (
+                          SELECT FROM team_members m WHERE m.team_id = t.id AND m.role = 'owner'
+                             AND m.account_id::text = current_setting('cmserver.reader', true))
+                 FROM teams t WHERE t.id::text = current_setting('cmserver.team_id', true)) THEN 'own' ELSE '' END, true)"""
+"""Of a statement that has set the team and the reader: `own` where the team does not let the reader read all words."""
+
 # Also checks that row-level security binds this transaction, since a pooler may use a connection of another role, and sets the
-# time limit, since poolers keep no settings of connections; in one statement, to save round trips.
+# time limit, since poolers keep no settings of connections, and which words may be read; in one statement, to save round trips.
 _SET_TEAM = Query(
     bool,
-    """
+    f"""
     SELECT set_config('cmserver.team_id', %(team)s, true) <> '' AND row_security_active('observations')
            AND set_config('cmserver.user_id', %(person)s, true) IS NOT NULL
+           AND set_config('cmserver.reader', %(reader)s, true) IS NOT NULL
+           AND {SET_WORDS} IS NOT NULL
            AND set_config('statement_timeout', coalesce(%(timeout)s::text, current_setting('statement_timeout')), true) <> ''
     """,
 )
@@ -55,6 +78,12 @@ _WRITE_MEGABYTE = Query(
     int, "CREATE TEMPORARY TABLE room ON COMMIT DROP AS SELECT repeat('room', 250) FROM generate_series(1, 1000)"
 )
 """Writes a megabyte that is dropped at commit."""
+_WORDS_POLICY = "words"
+"""What PostgreSQL names where a row that somebody would write is not theirs to read."""
+_OF_SEVERAL = (
+    "This is made of what several people said, and your team does not let you read all of that. Nothing was changed. An owner of "
+    "the team says who may: `cmserver teams words`."
+)
 _AWAY = "The database cannot be reached. Try again in a moment."
 _TIMED_OUT = (
     "The database took too long, so the query was ended (CMSERVER_STATEMENT_TIMEOUT_SECONDS). Ask for less: fewer words, a "
@@ -271,17 +300,27 @@ class Db:
             pool.timeout = _STOPPING_WAIT_SECONDS
 
     @asynccontextmanager
-    async def tenant(self, team_id: UUID, person_id: UUID | None = None, *, has_time_limit: bool = True) -> AsyncGenerator[Conn]:
+    async def tenant(
+        self, team_id: UUID, person_id: UUID | None = None, *, has_time_limit: bool = True, reads_all: bool = False
+    ) -> AsyncGenerator[Conn]:
         """A transaction of one team, and for what is a person's alone of that person.
+
+        Of others' words it sees what the running request may read (`read_as`); with `reads_all` all, for deleting them.
 
         Unavailable when row-level security does not bind it, StatementTimeout past its limit.
         """
         timeout = self._statement_milliseconds if has_time_limit else "0"
         answer_seconds = self._statement_answer_seconds if has_time_limit else None
+        reader = "" if reads_all else _reader.get()
         async with self._tenant_connection(answer_seconds) as conn, conn.transaction(), self._journalled(conn):
-            if not await _SET_TEAM.one(conn, team=str(team_id), person=str(person_id or ""), timeout=timeout):
+            if not await _SET_TEAM.one(conn, team=str(team_id), person=str(person_id or ""), reader=reader, timeout=timeout):
                 raise Unavailable(_ROLE_NOT_BOUND)
-            yield conn
+            try:
+                yield conn
+            except errors.InsufficientPrivilege as error:
+                if _WORDS_POLICY in (error.diag.message_primary or ""):
+                    raise Forbidden(_OF_SEVERAL) from error
+                raise
 
     async def check_tenant(self) -> None:
         """Raise Unavailable when row-level security does not bind requests."""
@@ -339,9 +378,14 @@ class Db:
         *,
         person_id: UUID | None = None,
         has_time_limit: bool = True,
+        reads_all: bool = False,
     ) -> T:
         """Run `act` in a tenant transaction; repeated after deadlocks and serialization failures."""
-        return await _repeat_on_conflict(lambda: self.tenant(team_id, person_id, has_time_limit=has_time_limit), act)
+
+        def connect() -> AbstractAsyncContextManager[Conn]:
+            return self.tenant(team_id, person_id, has_time_limit=has_time_limit, reads_all=reads_all)
+
+        return await _repeat_on_conflict(connect, act)
 
     async def in_system(self, act: Callable[[Conn], Awaitable[T]], *, answer_seconds: float | None = None) -> T:
         """Run `act` in a transaction of the owner; repeated like `in_tenant`. `answer_seconds` as for `system`."""

@@ -24,6 +24,16 @@ from cmserver.client.dialog import Dialog, Report
 from cmserver.client.server_api import is_local
 
 _HOOK_ROUTE = "/v1/hooks/"
+_LESS = (
+    "others see how many files you changed, how checks ended, and commits. What comes with a key that somebody else made for you, "
+    "everybody in the team can read."
+)
+_READERS = {
+    "members": "Everybody in the team {team} can read what you ask {agent} and what it answers.",
+    "owners": f"The owners of the team {{team}} can read what you ask {{agent}} and what it answers; {_LESS}",
+    "nobody": f"Nobody else in the team {{team}} can read what you ask {{agent}} and what it answers; {_LESS}",
+}
+"""Who reads what is recorded, by the team's setting."""
 
 
 class ConnectRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,10 +118,8 @@ class ConnectPlan(msgspec.Struct, frozen=True, kw_only=True):
         key = self.server.key
         lines = [f"Server: {self.target.url}, team {self.server.team}", *self.find_warnings()]
         if self.agent.records and not is_local(self.target.url):
-            lines.append(
-                f"Everybody in the team {self.server.team} can read what you ask {self.agent.title} and what it answers. "
-                "--exclude leaves folders out."
-            )
+            readers = _READERS.get(self.server.words, _READERS["members"])
+            lines.append(f"{readers.format(team=self.server.team, agent=self.agent.title)} --exclude leaves folders out.")
         if key.text is None:
             lines.append(
                 f"Make a key for every project of the team: {hook_key.key_name(self.agent.name, key.scopes)} "

@@ -77,6 +77,8 @@ class ServerCheck(msgspec.Struct, frozen=True, kw_only=True):
     team: str
     key: HookKey
     mcp: McpEndpoint
+    words: str = "members"
+    """Who of the team reads what others said: `members`, `owners` or `nobody`."""
 
 
 class _Team(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +90,16 @@ class _Info(msgspec.Struct, frozen=True, kw_only=True):
 
     runtime: str | None = None
     team: _Team | None = None
+
+
+class _TeamWords(msgspec.Struct, frozen=True, kw_only=True):
+    words: str = "members"
+
+
+class _Teams(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of GET /v1/teams. A server of before has no `words`: every member reads."""
+
+    teams: list[_TeamWords] = []
 
 
 class _NewKey(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -134,19 +146,19 @@ async def check_server(target: ConnectTarget, connection: Connection | None, sco
                 team, missing = "", list(scopes)
             if not missing:
                 key = HookKey(text=target.agent_key, is_ours=connection.key_is_ours)
-                return ServerCheck(team=team, key=key, mcp=await _check_mcp(http))
+                return ServerCheck(team=team, key=key, mcp=await _check_mcp(http), words=await _read_words(Api(http)))
     async with server_api.open_http_client(target.url, target.user_key) as http:
         api = Api(http)
-        team, mcp = await _read_team(api), await _check_mcp(http)
+        team, mcp, words = await _read_team(api), await _check_mcp(http), await _read_words(api)
         if await _can_make_keys(api):
-            return ServerCheck(team=team, key=HookKey(text=None, is_ours=True, scopes=tuple(scopes)), mcp=mcp)
+            return ServerCheck(team=team, key=HookKey(text=None, is_ours=True, scopes=tuple(scopes)), mcp=mcp, words=words)
         missing = await _find_missing_scopes(api, scopes)
     if missing:
         raise Forbidden(
             f"This key can neither make keys nor be the agent's own: it does not have {', '.join(missing)}. "
             "Ask an owner of the team for a key with these scopes, or with keys:write."
         )
-    return ServerCheck(team=team, key=HookKey(text=target.user_key, is_ours=False), mcp=mcp)
+    return ServerCheck(team=team, key=HookKey(text=target.user_key, is_ours=False), mcp=mcp, words=words)
 
 
 async def make_key(target: ConnectTarget, agent: str, scopes: Sequence[str] = SCOPES) -> HookKey:
@@ -215,6 +227,11 @@ async def _read_team(api: Api) -> str:
             "The server does not know this key: it is of another server, or was revoked. Pass another with --key."
         )
     return info.team.name
+
+
+async def _read_words(api: Api) -> str:
+    """Who of the key's team reads what others said."""
+    return next((team.words for team in (await api.get("/v1/teams")).read(_Teams).teams), "members")
 
 
 async def _find_missing_scopes(api: Api, scopes: Sequence[str]) -> list[str]:

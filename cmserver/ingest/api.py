@@ -48,6 +48,7 @@ async def post_session_start(call: VerbCall, given: wire.SessionStartIn) -> tupl
         agent_id=clean(given.agent_id),
         agent_type=clean(given.agent_type),
         actor_id=principal.actor_id,
+        person_id=principal.user_id,
         platform_source=clean(given.platform_source),
         metadata=cast("dict[str, object]", metadata.value),
     )

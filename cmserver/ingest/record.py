@@ -412,6 +412,7 @@ class EventRecorder:
             platform_source=event.platform_source,
             metadata=event.session_metadata,
             actor_id=principal.actor_id,
+            person_id=principal.user_id,
             started_at=event.occurred_at,
             from_hooks=from_hooks,
         )

@@ -19,17 +19,18 @@ from cmserver.ingest.model import IngestRequest, NewEvent, StoredAt
 OWNS: set[str] = set()
 BORROWS = {"agent_events", "observation_generation_jobs", "generation_lanes", "audit_log"}
 
-# Nothing is returned for an event that was there already; the caller asks for it in a second statement, since this one cannot
-# see a twin that has just committed. Rows are inserted in the order of their keys, so that two batches cannot deadlock. The audit
-# log gets a row for each request and project, which names the events and their jobs. It stands last in the text, and so is written
-# before the lanes, whose locks others wait for; a statement of several requests waits for a lane at most `lock_milliseconds` (0: as
-# long as it takes). A lane that is due as it is is locked, and not written again; one of another team is written, and so refused by
-# row-level security, which does not look at what is only locked.
+# Whoever may not read all words writes all the same: nothing but ids and times comes back. Nothing is returned for an event that
+# was there already; the caller asks for it in a second statement, since this one cannot see a twin that has just committed. Rows
+# are inserted in the order of their keys, so that two batches cannot deadlock. The audit log gets a row for each request and
+# project, which names the events and their jobs. It stands last in the text, and so is written before the lanes, whose locks
+# others wait for; a statement of several requests waits for a lane at most `lock_milliseconds` (0: as long as it takes). A lane
+# that is due as it is is locked, and not written again; one of another team is written, and so refused by row-level security,
+# which does not look at what is only locked.
 INGEST = Query(
     StoredAt,
     """
     WITH tenant AS MATERIALIZED (
-        SELECT set_config('cmserver.team_id', %(team_id)s::uuid::text, true),
+        SELECT set_config('cmserver.team_id', %(team_id)s::uuid::text, true), set_config('cmserver.words', '', true),
                CASE WHEN %(lock_milliseconds)s > 0 THEN set_config('lock_timeout', %(lock_milliseconds)s::text, true) END
          WHERE row_security_active('agent_events')
     ), request AS MATERIALIZED (
@@ -91,7 +92,8 @@ INGEST_ONE = Query(
     StoredAt,
     """
     WITH tenant AS MATERIALIZED (
-        SELECT set_config('cmserver.team_id', %(team_id)s::uuid::text, true) WHERE row_security_active('agent_events')
+        SELECT set_config('cmserver.team_id', %(team_id)s::uuid::text, true), set_config('cmserver.words', '', true)
+         WHERE row_security_active('agent_events')
     ), event AS (
         INSERT INTO agent_events (id, project_id, team_id, server_session_id, source_adapter, source_event_id, idempotency_key,
                                   event_type, platform_source, origin, generate, size_chars, payload, metadata, occurred_at)

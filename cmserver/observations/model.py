@@ -243,6 +243,8 @@ class NewObservation(ObservationFields, frozen=True, kw_only=True):
     generation_key: str | None = None
     created_at: datetime | None = None
     """None is the time of the transaction."""
+    person_id: UUID | None = None
+    """Whose words these are; None for those of its session or job."""
 
 
 NEW_OBSERVATION_COLUMNS: LiteralString = (
@@ -250,7 +252,9 @@ NEW_OBSERVATION_COLUMNS: LiteralString = (
     " summary, prompt_number, importance, quote, quote_event_id, anchors, state, content, read_tokens, discovery_tokens,"
     " generation_key, metadata, created_by_job_id, scope, agent, caller_type, ttl_seconds"
 )
-"""All fields of a NewObservation but `created_at` and `actor_id`."""
+"""All fields of a NewObservation but `created_at`, `actor_id` and `person_id`."""
+OF_SEVERAL = UUID(int=0)
+"""The `person_id` of what was made of several people's words."""
 
 
 class ObservationCounts(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,13 +35,17 @@ INSERT = Query(
     model.StoredObservation,
     f"""
     INSERT INTO observations ({model.NEW_OBSERVATION_COLUMNS}, project_id, team_id, created_at, expires_at, turn_number, actor_id,
-                              search_language)
+                              person_id, search_language)
     SELECT {model.NEW_OBSERVATION_COLUMNS}, %(project_id)s, %(team_id)s, coalesce(n.created_at, now()),
            now() + make_interval(secs => n.ttl_seconds),
            (SELECT t.number FROM turns t
              WHERE t.server_session_id = n.server_session_id AND t.prompt_number = n.prompt_number AND t.team_id = %(team_id)s),
            coalesce(n.actor_id, (SELECT s.actor_id FROM server_sessions s
                                   WHERE s.id = n.server_session_id AND s.team_id = %(team_id)s)),
+           coalesce(n.person_id, CASE WHEN n.server_session_id IS NULL
+               THEN (SELECT k.user_id FROM observation_generation_jobs j JOIN api_keys k ON k.id = j.api_key_id
+                      WHERE j.id = n.created_by_job_id AND j.team_id = %(team_id)s)
+               ELSE (SELECT s.person_id FROM server_sessions s WHERE s.id = n.server_session_id AND s.team_id = %(team_id)s) END),
            coalesce((SELECT p.search_language FROM projects p
                       WHERE p.id = %(project_id)s AND p.team_id = %(team_id)s FOR KEY SHARE), 'english')
       FROM jsonb_populate_recordset(NULL::observations, %(rows)s) AS n

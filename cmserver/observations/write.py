@@ -57,16 +57,21 @@ async def clean_observation(
 
 
 async def write(
-    conn: Conn, principal: Principal, observations: Sequence[model.ManualObservation], *, origin: Origin = "api"
+    conn: Conn,
+    principal: Principal,
+    observations: Sequence[model.ManualObservation],
+    *,
+    origin: Origin = "api",
+    for_all: bool = False,
 ) -> list[model.Observation]:
     """Store all of these tidy observations or none; returns them as stored, in the same order. Among them are
-    rules that wait for a person's yes, and are not shown.
+    rules that wait for a person's yes, and are not shown. `for_all`: whoever reads others' words, these are the team's.
     """
     if principal.project_id is not None and any(observation.scope == "team" for observation in observations):
         raise Forbidden(_NOT_FOR_TEAM)
     await _check_times(conn, observations)
     await _check_projects_and_sessions(conn, principal, observations)
-    new = [_new_observation(principal, observation, origin) for observation in observations]
+    new = [_new_observation(principal, observation, origin, for_all=for_all) for observation in observations]
     by_project = sorted(zip(observations, new, strict=True), key=lambda pair: str(pair[0].project_id))
     grouped = [
         (project_id, [row for _, row in pairs]) for project_id, pairs in groupby(by_project, lambda pair: pair[0].project_id)
@@ -102,6 +107,7 @@ async def write_summary(
         type="change",
         origin=origin,
         actor_id=principal.actor_id,
+        person_id=principal.user_id,
         content=content,
         read_tokens=model.estimate_tokens(content),
     )
@@ -321,7 +327,9 @@ def _not_found(message: str, observation: model.ManualObservation, field: str) -
     return NotFound(message, [] if observation.at == "$" else [Issue(f"{observation.at}.{field}", message)])
 
 
-def _new_observation(principal: Principal, observation: model.ManualObservation, origin: Origin) -> model.NewObservation:
+def _new_observation(
+    principal: Principal, observation: model.ManualObservation, origin: Origin, *, for_all: bool
+) -> model.NewObservation:
     """The row to insert, with a new id and its token estimate."""
     content = observation.content or ""
     return reshape(
@@ -331,6 +339,7 @@ def _new_observation(principal: Principal, observation: model.ManualObservation,
         kind="manual",
         origin=origin,
         actor_id=principal.actor_id,
+        person_id=None if for_all else principal.user_id,
         content=content,
         read_tokens=model.estimate_tokens(content),
     )

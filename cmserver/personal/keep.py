@@ -310,7 +310,7 @@ async def give_to_team(conn: Conn, principal: Principal, name: str, project: Pro
         importance=INSTRUCTION_IMPORTANCE if is_rule else 0.5,
         at="$",
     )
-    (stored,) = await write(conn, principal, [new])
+    (stored,) = await write(conn, principal, [new], for_all=True)
     changed = msgspec.structs.replace(old, state="moved", observation_number=stored.number, before=_before(old))
     return await repository.update(conn, changed), stored
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
+from cmserver.base.db import SET_WORDS
 from cmserver.base.sql import Conn, Query, RowCount, query
 from cmserver.pins.model import PIN_COLUMNS, OnBreak, Pin
 
@@ -134,6 +135,18 @@ async def teams_with_pins(conn: Conn) -> list[UUID]:
     ...
 
 
-ENTER_TEAM = Query(object, "SELECT set_config('role', 'cmserver_tenant', true), set_config('cmserver.team_id', %(team)s, true)")
-"""Of the owner's transaction: as a request of the team, until `LEAVE_TEAM`."""
-LEAVE_TEAM = Query(object, "SELECT set_config('role', 'none', true), set_config('cmserver.team_id', '', true)")
+ENTER_TEAM = Query(
+    object,
+    f"""
+    SELECT set_config('role', 'cmserver_tenant', true), set_config('cmserver.team_id', %(team)s, true),
+           set_config('cmserver.reader', 'nobody', true), {SET_WORDS}
+    """,
+)
+"""Of the owner's transaction: as a request of the team with a key that is nobody's, until `LEAVE_TEAM`."""
+LEAVE_TEAM = Query(
+    object,
+    """
+    SELECT set_config('role', 'none', true), set_config('cmserver.team_id', '', true), set_config('cmserver.reader', '', true),
+           set_config('cmserver.words', '', true)
+    """,
+)

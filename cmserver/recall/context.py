@@ -42,6 +42,7 @@ from cmserver.recall.model import (
     NewReceipt,
     ToldNumber,
 )
+from cmserver.recall.others_work import describe_others_work
 from cmserver.recall.receipts import repository as receipts
 from cmserver.recall.running_turns import describe_running_turns
 from cmserver.recall.wire import ContextQuery
@@ -72,7 +73,10 @@ async def build_context(
     handed = await _take_handed(conn, principal, project, request, budget)
     source = await _gather(conn, principal, project.id, request, budget, handed.covered)
     running = await describe_running_turns(conn, principal.team_id, project.id, request.session_id, own=request.reason == "compact")
-    running = [*running, *handed.lines]
+    others = (
+        [] if request.at or request.reason in {"resume", "compact"} else await describe_others_work(conn, principal, project.id)
+    )
+    running = [*running, *others, *handed.lines]
     handed_chars = sum(map(len, handed.lines))
     yours = await _list_yours(conn, principal, request, budget)
     if source is None:

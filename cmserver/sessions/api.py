@@ -11,7 +11,18 @@ from cmserver.base.columns import Columns
 from cmserver.base.structs import reshape
 from cmserver.sessions import repository
 from cmserver.sessions.read import find_session
-from cmserver.sessions.wire import SESSION_LINES, ListedSessionOut, OneSessionOut, RenameIn, SessionOut, SessionsOut, SessionsQuery
+from cmserver.sessions.wire import (
+    SESSION_LINES,
+    ListedSessionOut,
+    OneSessionOut,
+    OthersWorkOut,
+    OthersWorkQuery,
+    OthersWorksOut,
+    RenameIn,
+    SessionOut,
+    SessionsOut,
+    SessionsQuery,
+)
 from cmserver.sessions.write import rename_session
 
 _COLUMNS = Columns(
@@ -74,4 +85,30 @@ async def patch_session(call: VerbCall, given: RenameIn) -> OneSessionOut:
     return OneSessionOut(session=reshape(session, SessionOut))
 
 
-routes = [get_sessions, get_session, patch_session]
+_WORK_COLUMNS = Columns(
+    OthersWorkOut,
+    "by=actor_id, project=project_id, started, files, checks, commits",
+    commits=lambda work: ", ".join(work.commits),
+)
+
+
+@command(
+    "sessions others",
+    _WORK_COLUMNS.page("work", "There is no work of others whose words you may not read.", shrink=("project",)),
+    text="List what others did whose words you may not read: how many files they changed, how checks ended, and commits.",
+)
+@option("--project", "Only of this project.")
+@verb.get("/v1/others-work", "observations:read")
+async def get_others_work(call: VerbCall, given: OthersWorkQuery) -> OthersWorksOut:
+    """A page of what others did whose words the caller may not read, a line for each session, newest first."""
+    project_id = await call.dependency(Projects).within(call.principal, given.project)
+    before, before_id = paging.place(given.cursor)
+    async with call.read() as conn:
+        rows = await repository.others_work(
+            conn, call.principal.team_id, project_id, limit=given.limit + 1, before=before, before_id=before_id
+        )
+    page, next_cursor = paging.page(call.principal.named(rows), given.limit, lambda work: (work.started_at, work.id))
+    return OthersWorksOut(work=[reshape(work, OthersWorkOut) for work in page], next_cursor=next_cursor)
+
+
+routes = [get_sessions, get_session, patch_session, get_others_work]

@@ -67,6 +67,8 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str | None = None
     agent_type: str | None = None
     actor_id: str | None = None
+    person_id: UUID | None = None
+    """The person whose key begins it; None for nobody's."""
     platform_source: str | None = None
     metadata: dict[str, object] = {}
     started_at: datetime | None = None
@@ -125,3 +127,18 @@ class SessionAndLastPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """Whether all of the newest prompt was private."""
     is_repeated: bool
     """Whether the prompt in question repeats the newest one, sent moments ago."""
+
+
+class OthersWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done in a session of somebody whose words the reader may not read, without a word of it."""
+
+    id: UUID
+    project_id: UUID
+    actor_id: str | None
+    started_at: datetime
+    files: int
+    """How many were changed."""
+    checks: Literal["passed", "failed"] | None
+    """How the last one ended."""
+    commits: list[str]
+    """The first seven digits of each."""

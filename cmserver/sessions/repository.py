@@ -18,9 +18,9 @@ INSERT = Query(
     model.Session,
     f"""
     INSERT INTO server_sessions (id, project_id, origin_project_id, team_id, external_session_id, content_session_id, agent_id,
-                                 agent_type, actor_id, platform_source, metadata, started_at, from_hooks, arm)
+                                 agent_type, actor_id, person_id, platform_source, metadata, started_at, from_hooks, arm)
     VALUES (%(id)s, %(project_id)s, nullif(%(key_id)s::uuid, %(project_id)s), %(team_id)s, %(external_session_id)s,
-            %(content_session_id)s, %(agent_id)s, %(agent_type)s, %(actor_id)s, %(platform_source)s, %(metadata)s,
+            %(content_session_id)s, %(agent_id)s, %(agent_type)s, %(actor_id)s, %(person_id)s, %(platform_source)s, %(metadata)s,
             time_of_event(coalesce(%(started_at)s::timestamptz, now()), now()), %(from_hooks)s,
             CASE WHEN %(is_comparable)s THEN (
                 SELECT CASE WHEN (hashtextextended(%(id)s::uuid::text, 0) & 9223372036854775807) %% 100 < t.untold_share
@@ -456,4 +456,19 @@ async def session_and_last_prompt(
     within_seconds: float,
 ) -> model.SessionAndLastPrompt | None:
     """The session of that external id, in `only` if named, and whether `prompt` is its newest and came within the seconds."""
+    ...
+
+
+# What was neither changed, checked nor committed is nothing to tell.
+@query(f"""
+    SELECT id, project_id, actor_id, started_at, files, checks, commits
+      FROM work_in_team
+     WHERE team_id = %(team_id)s AND {IN_REACH} AND (files > 0 OR checks IS NOT NULL OR commits <> '{{}}')
+       AND (%(before)s::timestamptz IS NULL OR (started_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY started_at DESC, id DESC LIMIT %(limit)s
+    """)
+async def others_work(
+    conn: Conn, team_id: UUID, project_id: UUID | None, *, limit: int, before: datetime | None = None, before_id: UUID | None = None
+) -> list[model.OthersWork]:
+    """What others did whose words the reader may not read, newest first; none where all may be read."""
     ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
@@ -86,3 +86,33 @@ class OneSessionOut(msgspec.Struct, frozen=True, kw_only=True):
     """One session."""
 
     session: SessionOut
+
+
+class OthersWorkQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Without `project`, a key of the whole team sees all its projects."""
+
+    project: Text | None = None
+    limit: Limit = 50
+    cursor: str | None = None
+
+
+class OthersWorkOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What was done in a session of another member whose words the caller may not read. `id` is the session's; `actorId` is whose
+    key began it; `files` is how many files were changed; `checks` is how the last check ended, null without one; `commits` are the
+    first seven digits of each.
+    """
+
+    id: UUID
+    project_id: UUID
+    actor_id: str | None
+    files: int
+    checks: Literal["passed", "failed"] | None
+    commits: list[str]
+    started_at_epoch: int
+
+
+class OthersWorksOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Newest first; empty where the team lets the caller read all words."""
+
+    work: list[OthersWorkOut]
+    next_cursor: str | None

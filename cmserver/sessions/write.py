@@ -40,7 +40,7 @@ async def find_or_make(
         return made, True
     session = await _find(conn, team_id, key_id, new, only)
     if session is None:
-        raise Conflict("The session was deleted meanwhile. Send the request again.")
+        raise Conflict("The session is another person's, or was deleted meanwhile. Send the request again.")
     return session, False
 
 

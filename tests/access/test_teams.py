@@ -32,6 +32,7 @@ async def test_a_key_sees_its_own_team_by_id_and_by_name(client: httpx.AsyncClie
         "retention": {},
         "approvesRules": False,
         "untoldShare": 0,
+        "words": "members",
         "requestsPerMinute": None,
         "eventsPerMonth": None,
         "archivedAtEpoch": None,

@@ -343,6 +343,20 @@ async def test_who_connects_to_a_server_elsewhere_learns_who_reads_what_is_recor
     assert "can read what you ask" not in here.out
 
 
+@pytest.mark.parametrize(
+    ("words", "said_first"),
+    [("owners", "The owners of the team blue can read"), ("nobody", "Nobody else in the team blue can read")],
+)
+async def test_who_connects_learns_what_the_team_says_of_others_words(run: Run, cast: Cast, db: Db, words: str, said_first: str):
+    async with db.system() as conn:
+        await conn.execute("UPDATE teams SET words = %s WHERE id = %s", [words, cast.alice.team_id])
+
+    said = await run("connect", "claude-code", "--dry-run")
+
+    assert said_first in said.out
+    assert "Everybody in the team blue can read what you ask" not in said.out
+
+
 async def test_what_waits_to_be_sent_stays_unless_it_is_thrown_away(run: Run, home: Path):
     await run("connect", "claude-code", "--yes")
     waiting = folder(home).path / "spool" / "1"

@@ -68,6 +68,12 @@ CASES: list[tuple[str, str, dict[str, str], list[str]]] = [
     ("queue_totals.sql", CLAIMED, {}, ["blue", "|      1 |       0 |    0 |"]),
     ("queue_totals.sql", WAITS, {}, ["blue", "|      0 |       0 |    0 |", "red"]),
     ("observations_as_of.sql", EMBEDDING, {"project": "github.com/acme/orders", "at": "2199-01-01Z"}, ["valid_from", "| x"]),
+    (
+        "readers_of_words.sql",
+        "UPDATE teams SET words = 'owners' WHERE name = 'blue';",
+        {},
+        ["blue | owners  |", "red  | members |"],
+    ),
     ("lanes.sql", "", {}, [str(JOB), "held", "quota"]),
     ("stuck_jobs.sql", WAITS, {}, [str(JOB), "waits in a lane that is due"]),
     ("stuck_jobs.sql", WAITS, {"minutes": "90"}, ["(0 rows)"]),

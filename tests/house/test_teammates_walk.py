@@ -23,6 +23,7 @@ from tests.conftest import Cast
 from tests.doors.web.visitor import Visitor, visit_as
 from tests.house import walk
 from tests.house.test_walk import MARK, Teammates, forgetting_the_person, personal_rows, teammates, told
+from tests.house.walk import Walker
 from tests.process.program import measured
 
 __all__ = ["teammates"]  # a fixture
@@ -36,13 +37,15 @@ _FORMS = {"text": "x", "content": "x", "type": "note", "kind": "note", "confirm"
 
 
 class Wanderer:
-    """Ben, with his key and signed in, who makes one request after the other."""
+    """Ben, with his key and signed in, who makes one request after the other that names what is `hers`.
 
-    def __init__(self, mates: Teammates, visitor: Visitor, random: Random) -> None:
-        self._mates, self._visitor, self._random = mates, visitor, random
+    None may show one of the `sentences`, of which he may send a word himself.
+    """
+
+    def __init__(self, ben: Walker, hers: Sequence[str], sentences: Sequence[str], visitor: Visitor, random: Random) -> None:
+        self._ben, self._sentences, self._visitor, self._random = ben, sentences, visitor, random
         self._stops = [stop for stop in walk.stops() if stop.path not in walk.ENDLESS]
         self._pages = [page for page in PAGES if isinstance(page, Page) and page.scope is not None and page.path != "/ui/live"]
-        hers = [way.hers for way in mates.anns.ways["personal"]]
         numbers = [name for name in hers if name.startswith("m")]
         self._names = [
             *hers,
@@ -66,7 +69,7 @@ class Wanderer:
         values = {
             slot: self._name() for slot in self._random.sample(slots, self._random.randint(0 if stop.reads else 1, len(slots)))
         }
-        answered = (await self._mates.ben.send_values(stop, values)).without(*values.values())
+        answered = (await self._ben.send_values(stop, values)).without(*values.values())
         return [f"{stop.name} with {sorted(values.values())} shows it: {answered.body[:300]}"] if MARK in answered.body else []
 
     async def _open_page(self, token: str) -> list[str]:
@@ -80,22 +83,19 @@ class Wanderer:
         else:
             return []
         text = answered.text.replace(f'value="{MARK}"', "")  # his own words in the box of the search
-        return [f"{page.method} {path} shows it"] if _shows(text) else []
+        return [f"{page.method} {path} shows it"] if any(sentence in text for sentence in self._sentences) else []
 
     def _name(self) -> str:
         return self._random.choice(self._names)
-
-
-def _shows(text: str) -> bool:
-    """Whether her sentence is there, of which he may send a word himself."""
-    return any(f"{MARK} {word}, at {MARK}" in text for word in ("one", "two"))
 
 
 async def wander(mates: Teammates, app: AsgiFrame, db: Db, cast: Cast, *, requests: int, seed: int) -> Sequence[str]:
     """What Ben is shown of Ann's in so many requests."""
     visitor = await visit_as(app, db, cast.alice.team_id, is_operator=True)
     token = await visitor.token("/ui/profile")
-    said = await Wanderer(mates, visitor, Random(seed)).go(requests, token)
+    hers = [way.hers for way in mates.anns.ways["personal"]]
+    sentences = [f"{MARK} {word}, at {MARK}" for word in ("one", "two")]
+    said = await Wanderer(mates.ben, hers, sentences, visitor, Random(seed)).go(requests, token)
     (own,) = [stop for stop in walk.stops() if stop.name == "GET /v1/personal-observations"]
     assert (await mates.ben.send(own)).status == 200, "he has asked for something until the end"
     return said

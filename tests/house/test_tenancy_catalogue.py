@@ -19,6 +19,73 @@ POLICY_OF_PERSON = f"({POLICY} AND {POLICY.replace('team_id', 'user_id')})"
 OF_PERSONS = {"personal_counters", "personal_observations"}
 """What is a person's alone: the policy is on team and person."""
 
+ALL_WORDS = """(( SELECT
+        CASE
+            WHEN (pg_trigger_depth() > 0) THEN ''::text
+            ELSE COALESCE(current_setting('cmserver.words'::text, true), ''::text)
+        END AS "coalesce") <> 'own'::text)"""
+OF_READER = "(person_id IS NULL) OR ((person_id)::text = current_setting('cmserver.reader'::text, true))"
+WORDS = {
+    "server_sessions": OF_READER,
+    "agent_events": "reads_session(server_session_id)",
+    "turns": "reads_session(server_session_id)",
+    "turn_sentences": "reads_turn(turn_id)",
+    "turn_traces": "reads_turn(turn_id)",
+    "turn_ledger": "(reads_turn(earlier_id) AND reads_turn(later_id))",
+    "observations": OF_READER,
+    "observation_sources": "reads_observation(observation_id)",
+    "observation_versions": "reads_observation(observation_id)",
+    "observation_relationships": "(reads_observation(from_id) AND reads_observation(to_id))",
+    "consolidation_suggestions": "(reads_observation(left_id) AND reads_observation(right_id))",
+    "past_values": "reads_observation(observation_id) OR reads_turn(turn_id)",
+    "observation_embeddings": "reads_observation(observation_id) OR reads_turn(turn_id)",
+    "context_injections": "reads_session(server_session_id)",
+    "observation_generation_jobs": "reads_job(id)",
+    "observation_generation_job_events": "reads_job(generation_job_id)",
+    "generation_runs": "(answer IS NULL) OR reads_session(lane)",
+    "memory_telemetry": "",
+    "entities": "",
+    "entity_mentions": "",
+    "entity_relations": "",
+    "entity_relation_evidence": "",
+    "project_overviews": "",
+    "observation_derivations": "",
+    "steward_runs": "",
+}
+"""The tables that hold words, or were made of them, and of which rows a reader sees who may not read all; "" is none."""
+
+NO_WORDS = {
+    "api_keys": "names and scopes",
+    "audit_log": "ids and names, never texts",
+    "budgets": "amounts",
+    "clones": "what git says of files and commits, which every clone has",
+    "embedding_calibrations": "numbers",
+    "entity_rereads": "ids",
+    "generation_lanes": "ids and times",
+    "generation_spending": "amounts",
+    "handoffs": "who gives the page of a branch to whom; the page is made as its reader may read it",
+    "invitations": "who is invited",
+    "observation_counters": "numbers",
+    "personal_counters": "numbers",
+    "personal_observations": "a person's alone, whoever reads others' words",
+    "pins": "what people ask for the team; whether they hold is found out as somebody who reads what is nobody's",
+    "project_aliases": "names of projects",
+    "project_joined_rows": "ids",
+    "projects": "names of projects",
+    "rate_limits": "numbers",
+    "read_positions": "numbers",
+    "retention_counts": "numbers",
+    "rule_approvals": "ids and states",
+    "steward_modes": "what the steward may do",
+    "steward_policy_history": "thresholds and the counts behind them",
+    "team_members": "names",
+    "teams": "is the team itself",
+    "untraced_turns": "ids",
+    "usage_counters": "numbers",
+    "left_memories": "a person's, who is in the team no more; the owner's pool alone reads it",
+}
+"""The tables of teams without a word of what somebody or their agents said, and why."""
+
 NO_TEAM = {
     "teams": "is the team itself; its policy is on id",
     "schema_migrations": "the database's own",
@@ -51,6 +118,8 @@ NO_TEAM_IN_KEY = {
 VIEWS = {
     "observations_in_team": "the tenant's: search can use no index under the policy, so the team is in its WHERE",
     "turns_in_team": "the tenant's, for the same reason",
+    "work_in_team": "the tenant's: what others did, without a word of it",
+    "session_of_job_in_team": "the tenant's: ids, for the policy `words` of jobs, which cannot read behind itself",
     "queue_overview": "operators only",
     "queue_totals": "operators only",
     "lane_overview": "operators only",
@@ -60,6 +129,9 @@ VIEWS = {
     "consolidation_log": "operators only",
 }
 """A view reads with its owner's eyes, past every policy, unless it is said to read with those of who asks: each has its reason."""
+
+WITHOUT_WORDS = {"session_of_job_in_team"}
+"""Those of the tenant's that show the same whichever words may be read."""
 
 READ = {"SELECT"}
 ADD = READ | {"INSERT"}
@@ -108,6 +180,7 @@ GRANTS = {
     "replays": ALL,
     "rule_approvals": CHANGE,
     "server_sessions": ALL,
+    "session_of_job_in_team": READ,
     "steward_events": READ,
     "steward_jobs": READ,
     "steward_modes": ALL,
@@ -121,6 +194,7 @@ GRANTS = {
     "team_members": ADD,
     "teams": ALL,
     "untraced_turns": READ,
+    "work_in_team": READ,
     "usage_counters": CHANGE,
 }
 """All that the tenant's role may do."""
@@ -139,7 +213,7 @@ def tables_without_policy(conn: psycopg.Connection) -> Iterator[str]:
                EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'team_id' AND a.attnotnull),
                ARRAY(SELECT format('%s %s %s %s %s', polcmd, polpermissive, polroles, pg_get_expr(polqual, polrelid),
                                    coalesce(pg_get_expr(polwithcheck, polrelid), ''))
-                       FROM pg_policy p WHERE p.polrelid = c.oid)
+                       FROM pg_policy p WHERE p.polrelid = c.oid AND polname <> 'words')
           FROM pg_class c
          WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'm', 'f')
            AND c.relname NOT LIKE 'procrastinate\\_%'
@@ -159,6 +233,28 @@ def tables_without_policy(conn: psycopg.Connection) -> Iterator[str]:
             yield f"{name}: row-level security must be ENABLED and not FORCED"
         if policies != [f"* t {{0}} {expected} "]:
             yield f"{name}: its one policy must be USING {expected}; it has {policies}"
+
+
+def tables_with_words(conn: psycopg.Connection) -> Iterator[str]:
+    """Whatever somebody or their agents said stands behind the policy `words`; each table of teams is in WORDS or NO_WORDS."""
+    found = rows(
+        conn,
+        """
+        SELECT c.relname, (SELECT format('%s %s %s %s', polcmd, polpermissive, polroles, pg_get_expr(polqual, polrelid))
+                             FROM pg_policy p WHERE p.polrelid = c.oid AND polname = 'words')
+          FROM pg_class c
+         WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND c.relrowsecurity
+         ORDER BY c.relname
+        """,
+    )
+    for name, policy in found:
+        if (name in WORDS) == (name in NO_WORDS):
+            yield f"{name} must be in WORDS, or in NO_WORDS with the reason why no word of anybody's is in it"
+        condition = f"({ALL_WORDS} OR {WORDS[name]})" if WORDS.get(name) else ALL_WORDS
+        expected = f"r f {{0}} {condition}" if name in WORDS else None
+        if policy != expected:
+            yield f"{name}: its policy `words` must be {expected}; it is {policy}"
+    yield from (f"{name} is no such table" for name in sorted((WORDS.keys() | NO_WORDS.keys()) - {name for name, _ in found}))
 
 
 def foreign_keys_past_the_policy(conn: psycopg.Connection) -> Iterator[str]:
@@ -229,6 +325,8 @@ def views_without_reason(conn: psycopg.Connection) -> Iterator[str]:
             yield f"{name} has no reason in VIEWS"
         if name in GRANTS and POLICY.strip("()") not in text:
             yield f"{name} is granted to the tenant and does not name the team"
+        if name in GRANTS and name not in WITHOUT_WORDS and "current_setting('cmserver.words'::text, true)" not in text:
+            yield f"{name} is granted to the tenant and does not ask which words may be read"
     yield from (f"{name} is no view any more" for name in sorted(VIEWS.keys() - {name for name, *_ in found}))
 
 
@@ -294,6 +392,7 @@ def not_leakproof_or_too_powerful(conn: psycopg.Connection) -> Iterator[str]:
 Rule = Callable[[psycopg.Connection], Iterator[str]]
 RULES: list[Rule] = [
     tables_without_policy,
+    tables_with_words,
     foreign_keys_past_the_policy,
     unique_keys_without_team,
     views_without_reason,
@@ -349,9 +448,33 @@ def test_the_catalogue_keeps_teams_apart(server: Server, template: str, rule: Ru
         (
             views_without_reason,
             "CREATE OR REPLACE VIEW observations_in_team AS SELECT * FROM observations",
-            ["observations_in_team is granted to the tenant and does not name the team"],
+            [
+                "observations_in_team is granted to the tenant and does not name",
+                "observations_in_team is granted to the tenant and does not ask",
+            ],
         ),
         (views_without_reason, "DROP VIEW failed_jobs", ["failed_jobs is no view any more"]),
+        (
+            tables_with_words,
+            "CREATE TABLE colours (team_id uuid NOT NULL); ALTER TABLE colours ENABLE ROW LEVEL SECURITY",
+            ["colours must be in WORDS"],
+        ),
+        (tables_with_words, "DROP POLICY words ON turns", ["turns: its policy `words` must be"]),
+        (
+            tables_with_words,
+            "DROP POLICY words ON turns; CREATE POLICY words ON turns USING (true)",
+            ["turns: its policy `words` must be"],
+        ),
+        (
+            views_without_reason,
+            """
+            DROP VIEW work_in_team;
+            CREATE VIEW work_in_team AS
+                SELECT id FROM turns WHERE team_id = nullif(current_setting('cmserver.team_id', true), '')::uuid;
+            GRANT SELECT ON work_in_team TO cmserver_tenant
+            """,
+            ["work_in_team is granted to the tenant and does not ask"],
+        ),
         (grants_that_differ, "GRANT SELECT ON failed_jobs TO cmserver_tenant", ["failed_jobs: the tenant has {'SELECT'}"]),
         (grants_that_differ, "GRANT SELECT ON installation TO PUBLIC", ["installation: the tenant has {'SELECT'}"]),
         (grants_that_differ, "GRANT SELECT (secret) ON installation TO cmserver_tenant", ["installation.secret: the tenant has"]),

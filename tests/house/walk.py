@@ -545,6 +545,21 @@ async def remember_personally(client: httpx.AsyncClient, db: Db, who: Person, te
 async def furnish_privately(client: httpx.AsyncClient, db: Db, who: Person, project: str) -> tuple[UUID, dict[Kind, list[Way]]]:
     """Give somebody a private session with MARK in all of it; returns their private place, and what lies in it."""
     headers = {**who.headers, "X-Cmserver-Private": "1"}
+    observation, entity = await _say(client, headers, project)
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT id FROM teams WHERE private_to = %s", [who.principal.user_id])
+        (place,) = await cursor.fetchone() or (None,)
+    return UUID(str(place)), await _ways_of(db, UUID(str(place)), who.principal.actor_id, observation, entity)
+
+
+async def furnish_with_words(client: httpx.AsyncClient, db: Db, who: Person, project: str) -> dict[Kind, list[Way]]:
+    """Give somebody a session of the team with MARK in all of it; returns what lies in it."""
+    observation, entity = await _say(client, who.headers, project)
+    return await _ways_of(db, who.team_id, who.principal.actor_id, observation, entity)
+
+
+async def _say(client: httpx.AsyncClient, headers: dict[str, str], project: str) -> tuple[Any, Any]:
+    """A session with MARK in all of it, an observation by hand, and an entity."""
     for name, said in (
         ("SessionStart", {"source": "startup"}),
         ("UserPromptSubmit", {"prompt": f"Never forget the {MARK}, from now on always call it {MARK}"}),
@@ -558,24 +573,28 @@ async def furnish_privately(client: httpx.AsyncClient, db: Db, who: Person, proj
         "observation"
     ]
     entity = await _made(client, "/v1/entities", headers, {"projectId": project, "type": "concept", "name": MARK, "notes": MARK})
+    return observation, entity
+
+
+async def _ways_of(db: Db, team_id: UUID, actor: str, observation: Any, entity: Any) -> dict[Kind, list[Way]]:
+    """How to name what the actor said in the team."""
     async with db.system() as conn:
-        cursor = await conn.execute("SELECT id FROM teams WHERE private_to = %s", [who.principal.user_id])
-        (place,) = await cursor.fetchone() or (None,)
         ids: dict[Kind, list[str]] = {
             "observation": [observation["id"], str(observation["number"])],
             "entity": [entity["entity"]["id"]],
         }
         queries: dict[Kind, LiteralString] = {
-            "session": "SELECT id::text FROM server_sessions WHERE team_id = %(place)s",
-            "event": "SELECT id::text FROM agent_events WHERE team_id = %(place)s",
-            "job": "SELECT id::text FROM observation_generation_jobs WHERE team_id = %(place)s",
-            "turn": "SELECT unnest(ARRAY[id::text, number::text]) FROM turns WHERE team_id = %(place)s",
+            "session": "SELECT id::text FROM server_sessions WHERE team_id = %(team)s AND actor_id = %(actor)s",
+            "event": "SELECT id::text FROM agent_events WHERE team_id = %(team)s AND server_session_id IN"
+            " (SELECT id FROM server_sessions WHERE actor_id = %(actor)s)",
+            "job": "SELECT id::text FROM observation_generation_jobs WHERE team_id = %(team)s AND actor_id = %(actor)s",
+            "turn": "SELECT unnest(ARRAY[id::text, number::text]) FROM turns WHERE team_id = %(team)s AND actor_id = %(actor)s",
         }
         for kind, query in queries.items():
-            cursor = await conn.execute(query, {"place": place})
+            cursor = await conn.execute(query, {"team": team_id, "actor": actor})
             ids[kind] = [str(row[0]) for row in await cursor.fetchall()]
     ids["session"].append(f"{MARK}-private")
-    return UUID(str(place)), {kind: [Way(one) for one in found] for kind, found in ids.items()}
+    return {kind: [Way(one) for one in found] for kind, found in ids.items()}
 
 
 async def _made(client: httpx.AsyncClient, path: str, headers: dict[str, str], body: object) -> Any:

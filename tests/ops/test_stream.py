@@ -328,7 +328,7 @@ async def test_when_rows_are_gone_that_he_has_heard_his_stream_ends_and_he_begin
 async def test_what_another_process_has_told_him_already_is_not_told_again():
     """The processes look at different moments: who changes from one to another may be ahead of it."""
     start, since = Position(audit=10, jobs=20), Position(audit=12, jobs=22, part=1)
-    reader = Reader(new_id(), new_id(), new_id(), None, frozenset(NAMES), start, since)
+    reader = Reader(new_id(), new_id(), new_id(), None, None, frozenset(NAMES), start, since)
 
     for act, job, part, is_step in [
         (11, 20, 0, False),
@@ -344,6 +344,7 @@ async def test_what_another_process_has_told_him_already_is_not_told_again():
         text = f"{act}.{job}.{part} ".encode()
         reader.put(
             StreamEvent(
+                readers=None,
                 team_id=reader.team_id,
                 project_id=None,
                 is_isolated=False,
@@ -359,7 +360,7 @@ async def test_what_another_process_has_told_him_already_is_not_told_again():
 
 async def test_his_id_never_goes_back_behind_what_another_process_has_told_him():
     since = Position(audit=12, jobs=22)
-    reader = Reader(new_id(), new_id(), new_id(), None, frozenset(NAMES), Position(audit=10, jobs=20), since)
+    reader = Reader(new_id(), new_id(), new_id(), None, None, frozenset(NAMES), Position(audit=10, jobs=20), since)
 
     assert reader.at == since
     reader.advance(Position(audit=11, jobs=23))

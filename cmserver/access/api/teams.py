@@ -11,7 +11,7 @@ from cmserver.access import teams, verb, wire
 from cmserver.access.api.inputs import Metadata, clean_metadata
 from cmserver.access.clean import Name, clean_name, clean_policy
 from cmserver.access.keys import manage as manage_keys
-from cmserver.access.model import GenerationPolicy, RetentionPolicy, Role
+from cmserver.access.model import READERS_OF_WORDS, GenerationPolicy, RetentionPolicy, Role, WordsFor
 from cmserver.access.people import manage as manage_people
 from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
@@ -44,8 +44,9 @@ class TeamIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields
 class TeamChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """PATCH of a team: what is not sent stays. `generationPolicy` is when and of what observations are made, null for nothing of
     its own; `retention` is how long what is kept, null for nothing of its own; `approvesRules` is whether a rule that a model or an
-    agent's tool writes counts only after a person's yes; `untoldShare` is how many of a hundred new sessions are told nothing, to
-    be compared with the others: 0 to 50. Its name and its limits (null: none) are for keys with the scope `*`.
+     agent's tool writes counts only after a person's yes; `untoldShare` is how many of a hundred new sessions are told nothing, to
+     be compared with the others: 0 to 50; `words` is who reads what others of the team and their agents said: `members`, `owners`,
+     or `nobody` but the person. Its name and its limits (null: none) are for keys with the scope `*`.
     """
 
     team: str
@@ -55,6 +56,7 @@ class TeamChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     retention: RetentionPolicy | UnsetType | None = UNSET
     approves_rules: bool | UnsetType = UNSET
     untold_share: UntoldShare | UnsetType = UNSET
+    words: WordsFor | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
     requests_per_minute: RequestsPerMinute | UnsetType | None = UNSET
     events_per_month: EventsPerMonth | UnsetType | None = UNSET
@@ -99,6 +101,7 @@ def render_team(team: wire.TeamOut) -> str:
         *wire.policy_fields(team.generation_policy),
         ("rules of models and tools", "count after a person's yes" if team.approves_rules else "count at once"),
         ("sessions told nothing", f"{team.untold_share} %" if team.untold_share else "none"),
+        ("others' words", READERS_OF_WORDS[team.words]),
         *Columns(wire.TeamOut, "created, archived").fields(team),
     )
 
@@ -166,6 +169,14 @@ async def get_team(call: VerbCall, given: str) -> wire.OneTeamOut:
     "teams trust-rules", render_one_team, text="Let every rule count at once, as without a setting.", sets={"approves_rules": False}
 )
 @option("TEAM")
+@command(
+    "teams words",
+    render_one_team,
+    text="Say who reads what others of the team and their agents said: members, owners, or nobody but the person. Whoever does not "
+    "is told how many files they changed, how checks ended, and commits.",
+)
+@option("TEAM")
+@option("WHO", field="words")
 @command("teams rename", render_one_team, text="Rename a team. Operator only: --operator, or a key with the scope *.")
 @option("TEAM")
 @option("NAME")
@@ -179,6 +190,7 @@ async def patch_team(call: VerbCall, given: TeamChangeIn) -> wire.OneTeamOut:
         retention=UNSET if given.retention is UNSET else given.retention or RetentionPolicy(),
         approves_rules=given.approves_rules,
         untold_share=given.untold_share,
+        words=given.words,
         archived=given.archived,
         requests_per_minute=given.requests_per_minute,
         events_per_month=given.events_per_month,

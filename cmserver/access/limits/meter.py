@@ -14,7 +14,7 @@ from psycopg import errors
 from cmserver.access.limits import repository
 from cmserver.access.limits.denials import Denials
 from cmserver.access.model import NO_LIMITS, Limits, Principal
-from cmserver.base.db import Db
+from cmserver.base.db import Db, read_as
 from cmserver.base.errors import QuotaExceeded, RateLimited, Unavailable
 from cmserver.base.logs import get_logger
 from cmserver.base.shares import Share, set_share
@@ -111,8 +111,10 @@ class Meter:
         """Count a request of the key. RateLimited when its bucket, or its team's, is empty.
 
         Unavailable when the database is away and the scope is for writing; reads are admitted. What the request does from now on
-        uses the principal's share.
+        uses the principal's share, and reads what they may read.
         """
+        if principal.kind != "operator":
+            read_as(principal.user_id)
         set_share(Share(principal.usage_id, "ingest" if scope in _INGEST_SCOPES else "read", principal.team_id))
         if (tallies := self._tallies(principal)) is None:
             return

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from cmserver.access.keys.model import Key
-from cmserver.access.model import Principal, Role
+from cmserver.access.model import Principal, Role, WordsFor
 from cmserver.base.text import Text
 
 IDLE_DAYS = 14
@@ -115,6 +115,7 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     team_id: UUID
     team_name: str
+    words: WordsFor
     role: Role
     makes_operator: bool
     note: str

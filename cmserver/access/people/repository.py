@@ -25,7 +25,7 @@ _MEMBER: LiteralString = """
 _MEMBERS: LiteralString = "team_members m LEFT JOIN users u ON u.id = m.account_id"
 _SESSION: LiteralString = "id, user_id, api_key_id, current_team_id, address, browser, created_at, last_seen_at"
 _INVITATION: LiteralString = """
-    i.id, i.team_id, t.name AS team_name, i.role, i.makes_operator, i.note, i.invited_by, i.expires_at,
+    i.id, i.team_id, t.name AS team_name, t.words, i.role, i.makes_operator, i.note, i.invited_by, i.expires_at,
     i.expires_at <= now() AS expired, i.used_at, i.created_at
 """
 

@@ -38,12 +38,14 @@ class StoredVector(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     caller_type: str | None
     vector: bytes
+    person_id: UUID | None = None
+    """Whose words it is, where the team keeps those of people apart."""
 
     @property
-    def group(self) -> tuple[str, int, str | None]:
+    def group(self) -> tuple[str, int, str | None, UUID | None]:
         """Equal for two observations that may say the same."""
         family = next((place for place, types in enumerate(TYPE_FAMILIES) if self.type in types), -1)
-        return self.scope, family, self.caller_type
+        return self.scope, family, self.caller_type, self.person_id
 
 
 class NearPair(msgspec.Struct, frozen=True, kw_only=True):

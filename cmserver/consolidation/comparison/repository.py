@@ -90,11 +90,13 @@ BY_WORDS = Query(
 # -- new observations of all projects, as the owner
 
 
-# In the binary form of pgvector: two bytes of length, two of nothing, and two for each number.
+# In the binary form of pgvector: two bytes of length, two of nothing, and two for each number. The person counts where a team does
+# not let every member read others' words: what is merged of two people's is nobody's to read.
 VECTORS = Query(
     StoredVector,
     f"""
-    SELECT o.id, o.number, o.scope, o.type, o.caller_type, halfvec_send(e.embedding) AS vector
+    SELECT o.id, o.number, o.scope, o.type, o.caller_type, halfvec_send(e.embedding) AS vector,
+           CASE WHEN (SELECT words <> 'members' FROM teams WHERE id = %(team_id)s) THEN o.person_id END AS person_id
       FROM observation_embeddings e
       JOIN observations o ON o.id = e.observation_id AND o.team_id = e.team_id
      WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.project_id = %(project_id)s AND e.embedding IS NOT NULL

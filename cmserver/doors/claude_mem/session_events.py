@@ -174,6 +174,7 @@ async def record_prompt(
         content_session_id=speaker.session,
         platform_source=speaker.platform,
         actor_id=principal.actor_id,
+        person_id=principal.user_id,
         metadata=cast("dict[str, object]", clean_metadata.value),
         from_hooks=not moves,
     )

@@ -241,6 +241,7 @@ class HookTaker:
             metadata={**metadata, **delivery.folder},
             started_at=delivery.sent_at,
             actor_id=principal.actor_id,
+            person_id=principal.user_id,
             from_hooks=True,
             is_comparable=delivery.is_told and not delivery.headers.is_late,
         )

@@ -93,6 +93,7 @@ async def post_session(request: Request) -> Response:
             content_session_id=external_id,
             platform_source=frame.PLATFORM,
             actor_id=principal.actor_id,
+            person_id=principal.user_id,
             metadata=cast("dict[str, object]", metadata.value),
         )
         session, is_new = await session_lifecycle.start(conn, principal, project, wanted)

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from cmserver.access.people.accounts import Accounts
+from cmserver.base.db import read_as
 from cmserver.base.errors import CmserverError, Conflict, Forbidden, Invalid, NotFound, RateLimited, Unauthenticated
 from cmserver.base.http.operation import Method, Operation, TextAnswer
 from cmserver.base.http.wire import dependency, proxied_user, refusal
@@ -95,6 +96,8 @@ class Page(Operation):
 
     async def _admit(self, visit: Visit) -> None:
         """Count the request, and refuse what the visitor may not do."""
+        if visit.signed_in is not None and visit.signed_in.principal is not None:
+            read_as(visit.signed_in.principal.user_id)
         if self.scope is None and not self.is_for_people:
             return
         if visit.signed_in is None:

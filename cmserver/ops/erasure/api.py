@@ -26,7 +26,7 @@ from cmserver.ops.erasure import erase, session, wire
 async def delete_memory(call: VerbCall, given: str) -> wire.PurgedProjectOut:
     """Erase all that a project remembers, and keep the project and its keys."""
     project_id, counts = await call.dependency(Db).in_tenant(
-        call.principal.team_id, lambda conn: erase.purge(conn, call.principal, given), has_time_limit=False
+        call.principal.team_id, lambda conn: erase.purge(conn, call.principal, given), has_time_limit=False, reads_all=True
     )
     return wire.PurgedProjectOut(project_id=project_id, counts=counts)
 
@@ -41,7 +41,7 @@ async def delete_memory(call: VerbCall, given: str) -> wire.PurgedProjectOut:
 async def delete_project(call: VerbCall, given: str) -> wire.DeletedProjectOut:
     """Delete a project with its memory and the keys that are bound to it."""
     project_id, counts = await call.dependency(Db).in_tenant(
-        call.principal.team_id, lambda conn: erase.delete_project(conn, call.principal, given), has_time_limit=False
+        call.principal.team_id, lambda conn: erase.delete_project(conn, call.principal, given), has_time_limit=False, reads_all=True
     )
     call.drop_cached()
     return wire.DeletedProjectOut(project_id=project_id, counts=counts)
@@ -64,7 +64,7 @@ async def delete_team(request: Request) -> Response:
     principal = await caller(request, Principal)
     name = str(request.path_params["team"])
     counts = await db(request).in_tenant(
-        principal.team_id, lambda conn: erase.delete_team(conn, principal, name), has_time_limit=False
+        principal.team_id, lambda conn: erase.delete_team(conn, principal, name), has_time_limit=False, reads_all=True
     )
     announce.drop_cached_here(dependency(request, NotificationListener), principal.team_id)
     return answer(wire.DeletedTeamOut(team_id=principal.team_id, counts=counts))

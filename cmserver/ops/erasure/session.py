@@ -39,4 +39,6 @@ async def delete_session(db: Db, principal: Principal, name: str, *, dry_run: bo
         await record_deleted(conn, principal, derived)
         return session.id, rows
 
+    async with db.tenant(principal.team_id) as conn:  # not as the owner: one whose words the caller may not read is not there
+        await find_session(conn, principal, name)
     return await db.in_system(act)

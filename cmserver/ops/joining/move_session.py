@@ -61,4 +61,6 @@ async def move_session(db: Db, principal: Principal, name: str, into: str) -> Se
         )
         return await find_session(conn, principal, str(session.id))
 
+    async with db.tenant(principal.team_id) as conn:  # not as the owner: one whose words the caller may not read is not there
+        await find_session(conn, principal, name)
     return await db.in_system(act)

@@ -95,7 +95,16 @@ class Feed:
             since = self._cursors.read(last_event_id) if last_event_id else None
             if since and await self._is_out_of_reach(since):
                 since = None
-            reader = Reader(principal.team_id, principal.usage_id, principal.key_id, project_id, names, self._position, since)
+            reader = Reader(
+                principal.team_id,
+                principal.usage_id,
+                principal.key_id,
+                principal.user_id,
+                project_id,
+                names,
+                self._position,
+                since,
+            )
             self._readers.setdefault(principal.team_id, set()).add(reader)
             self._request_key_check()  # the key may have been revoked since it was authenticated
         try:

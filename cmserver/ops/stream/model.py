@@ -84,6 +84,8 @@ class ObservationPreview(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     title: str | None
     created_at: datetime
+    readers: list[UUID] | None
+    """The people who may read it; None for everybody."""
 
 
 class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +95,8 @@ class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
     project_id: UUID | None
     is_isolated: bool
     """Its project is: only who listens to that hears of it."""
+    readers: list[UUID] | None
+    """The people who may read it; None for everybody."""
     name: Name
     after: Position
     """The position of a client that has received it."""

@@ -23,6 +23,7 @@ class Reader:
         team_id: UUID,
         caller_id: UUID | None,
         key_id: UUID | None,
+        person_id: UUID | None,
         project_id: UUID | None,
         names: frozenset[Name],
         start: Position,
@@ -32,6 +33,7 @@ class Reader:
         self.caller_id = caller_id
         """Whose streams are counted together (Principal.usage_id)."""
         self.key_id = key_id
+        self.person_id = person_id
         self.project_id = project_id
         self.names = names
         self.start = start
@@ -46,7 +48,8 @@ class Reader:
 
     def wants(self, event: StreamEvent) -> bool:
         is_in_reach = not event.is_isolated if self.project_id is None else self.project_id == event.project_id
-        return event.name in self.names and is_in_reach
+        may_read = event.readers is None or self.person_id in event.readers
+        return event.name in self.names and is_in_reach and may_read
 
     def put(self, event: StreamEvent) -> None:
         """Queue the event unless it is filtered out or the client has it, from a process that was ahead of this one."""

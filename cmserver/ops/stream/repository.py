@@ -25,8 +25,12 @@ SELECT id, team_id, project_id, project_id IN (SELECT id FROM projects WHERE iso
            generation_job_id, event_type, status_after, attempt, created_at
       FROM observation_generation_job_events"""
 _SELECT_PREVIEWS = """\
-SELECT id, team_id, project_id, number, server_session_id, kind, type, title, created_at
-      FROM observations"""
+SELECT id, team_id, project_id, number, server_session_id, kind, type, title, created_at,
+           (SELECT ARRAY(SELECT m.account_id FROM team_members m
+                          WHERE m.team_id = t.id AND m.role = 'owner' AND t.words = 'owners' AND m.account_id IS NOT NULL)
+                   || o.person_id
+              FROM teams t WHERE t.id = o.team_id AND t.words <> 'members' AND o.person_id IS NOT NULL) AS readers
+      FROM observations o"""
 
 
 # One statement, so one snapshot: rows that one transaction wrote into both logs are seen together.

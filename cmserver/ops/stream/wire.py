@@ -114,7 +114,7 @@ def encode_events(
             at = Position(audit=at.audit, jobs=row.id, part=at.part)
             job = reshape(row, JobData, id=row.generation_job_id, status=row.status_after)
             text = encode_event("job.updated", cursors.write(at), job)
-            yield _event(row, row.project_id, "job.updated", at, text)
+            yield _event(row, row.project_id, "job.updated", at, text, None)
             continue
         subject_ids = _list_subject_ids(row)
         sent_count = after.part if row.id == after.audit + 1 else 0
@@ -124,15 +124,19 @@ def encode_events(
             data = _build_event_data(row, subject_id, previews) if subject_id else None
             if data:
                 name = STREAM_NAMES[row.action]
-                yield _event(row, data.project_id, name, at, encode_event(name, cursors.write(at), data))
+                readers = previews[data.id].readers if isinstance(data, ObservationData) else None
+                yield _event(row, data.project_id, name, at, encode_event(name, cursors.write(at), data), readers)
         at = Position(audit=row.id, jobs=at.jobs)
 
 
-def _event(row: AuditRow | JobStepRow, project_id: UUID | None, name: Name, after: Position, text: bytes) -> StreamEvent:
+def _event(
+    row: AuditRow | JobStepRow, project_id: UUID | None, name: Name, after: Position, text: bytes, readers: list[UUID] | None
+) -> StreamEvent:
     return StreamEvent(
         team_id=row.team_id,
         project_id=project_id,
         is_isolated=row.is_isolated,
+        readers=readers,
         name=name,
         after=after,
         is_step=isinstance(row, JobStepRow),

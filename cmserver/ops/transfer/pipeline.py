@@ -252,7 +252,8 @@ class Importer:
             return
         try:
             async with conn.transaction():
-                added = await repository.add(conn, self._team_id, line_type, [self._row(line) for _, line in rows])
+                new = [self._row(line) for _, line in rows]
+                added = await repository.add(conn, self._team_id, line_type, new, person_id=self._principal.user_id)
         except (errors.IntegrityError, errors.DataError, errors.ProgramLimitExceeded) as error:
             if len(rows) == 1:
                 reason = await _explain_refusal(conn, error, line_type)

@@ -250,9 +250,10 @@ ADD_SESSIONS = Query(
     UUID,
     """
     INSERT INTO server_sessions (id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type,
-                                 actor_id, platform_source, title, arm, metadata, started_at, ended_at, generation_status,
-                                 idle_from)
-    SELECT id, project_id, %(team_id)s, external_session_id, content_session_id, agent_id, agent_type, actor_id, platform_source,
+                                 actor_id, person_id, platform_source, title, arm, metadata, started_at, ended_at,
+                                 generation_status, idle_from)
+    SELECT id, project_id, %(team_id)s, external_session_id, content_session_id, agent_id, agent_type, actor_id,
+           CASE WHEN actor_id IS NULL THEN %(person_id)s::uuid ELSE person_of_name(%(team_id)s, actor_id) END, platform_source,
            title, arm, coalesce(metadata, '{}'), started_at, ended_at, 'completed', NULL
       FROM jsonb_populate_recordset(NULL::server_sessions, %(rows)s)
     ON CONFLICT DO NOTHING
@@ -303,7 +304,7 @@ ADD_OBSERVATIONS = Query(
                               anchors, state, closed_at, stale, content, discovery_tokens, read_tokens, metadata, agent,
                               caller_type,
                               ttl_seconds, expires_at, version, merged_from, access_count, last_accessed_at, created_at, updated_at,
-                              search_language)
+                              search_language, person_id)
     SELECT n.id, n.number, n.project_id, %(team_id)s, n.server_session_id, coalesce(n.scope, 'project'),
            coalesce(n.kind, 'observation'), coalesce(n.type, 'change'), coalesce(git.origin, 'import'), git.key, n.title,
            n.subtitle, n.narrative, n.facts, n.concepts,
@@ -311,7 +312,10 @@ ADD_OBSERVATIONS = Query(
            n.quote_event_id,
            n.anchors, n.state, n.closed_at, n.stale, n.content, n.discovery_tokens, n.read_tokens, coalesce(n.metadata, '{}'),
            n.agent, n.caller_type, n.ttl_seconds, n.expires_at, coalesce(n.version, 1), coalesce(n.merged_from, '{}'),
-           coalesce(n.access_count, 0), n.last_accessed_at, n.created_at, n.updated_at, p.search_language
+           coalesce(n.access_count, 0), n.last_accessed_at, n.created_at, n.updated_at, p.search_language,
+           CASE WHEN git.origin IS NOT NULL THEN NULL
+                WHEN n.merged_from <> '{}' OR n.agent = 'steward' THEN '00000000-0000-0000-0000-000000000000'
+                WHEN n.actor_id IS NULL THEN %(person_id)s::uuid ELSE person_of_name(%(team_id)s, n.actor_id) END
       FROM jsonb_populate_recordset(NULL::observations, %(rows)s) n
       JOIN projects p ON p.id = n.project_id AND p.team_id = %(team_id)s
       LEFT JOIN LATERAL (SELECT 'git' AS origin, 'git:' || (n.metadata ->> 'git') AS key
@@ -521,9 +525,11 @@ async def set_project(conn: Conn, team_id: UUID, project: model.ProjectLine) -> 
     await ADD_ALIASES.run(conn, team_id=team_id, id=project.id, aliases=project.aliases)
 
 
-async def add(conn: Conn, team_id: UUID, line_type: type[model.DataLine], rows: Sequence[object]) -> set[UUID]:
-    """Store rows of that type; returns the ids of those that were not there."""
-    return set(await _ADD[line_type].all(conn, team_id=team_id, rows=Jsonb(list(rows))))
+async def add(
+    conn: Conn, team_id: UUID, line_type: type[model.DataLine], rows: Sequence[object], *, person_id: UUID | None
+) -> set[UUID]:
+    """Store rows of that type; returns the ids of those that were not there. Words that name nobody are those of the person."""
+    return set(await _ADD[line_type].all(conn, team_id=team_id, rows=Jsonb(list(rows)), person_id=person_id))
 
 
 # Locks the team's counter until the transaction ends, as every writer of observations does.

@@ -22,7 +22,15 @@ from cmserver.consolidation.model import DERIVED_FROM, NewRelation
 from cmserver.models.providers.model import Prompt
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
-from cmserver.observations.model import TITLE_MOST, NewObservation, Observation, ObservationFilter, compose, estimate_tokens
+from cmserver.observations.model import (
+    OF_SEVERAL,
+    TITLE_MOST,
+    NewObservation,
+    Observation,
+    ObservationFilter,
+    compose,
+    estimate_tokens,
+)
 from cmserver.steward.ask import DerivedAnswer, ModelAsker
 from cmserver.steward.derivations import repository as derivations
 from cmserver.steward.executors.executor import Executor, JobPayload
@@ -205,6 +213,7 @@ async def _store(conn: Conn, context: JobContext, proposal: DerivedProposal, sou
         generation_key=f"steward:{proposal.fingerprint}:{context.run_id}",
         metadata={"derivedFrom": [row.number for row in sources]},
         agent=STEWARD,
+        person_id=OF_SEVERAL,
     )
     await observations.insert(conn, job.team_id, job.project_id, [new])
     for source in sources:

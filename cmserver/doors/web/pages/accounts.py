@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from cmserver.access.clean import clean_name
-from cmserver.access.model import Principal
+from cmserver.access.model import READERS_OF_WORDS, Principal
 from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
 from cmserver.access.people.model import MAX_PASSWORD_CHARS, USER_NAME_MOST, Password, UserName
@@ -80,7 +80,7 @@ async def post_sign_out(visit: Visit) -> Response:
 async def get_join(visit: Visit) -> Response:
     """The link of an invitation: make an account, or join with the one that is signed in."""
     invitation = await visit.dependency(Accounts).find_invitation(visit.parameter("token"))
-    return visit.render("join.html", title=f"Join {invitation.team_name}", invitation=invitation)
+    return visit.render("join.html", title=f"Join {invitation.team_name}", invitation=invitation, readers_of_words=READERS_OF_WORDS)
 
 
 async def post_join(visit: Visit) -> Response:

@@ -37,12 +37,15 @@ from cmserver.ops.joining.move_session import move_session
 from cmserver.ops.privacy.mark import PrivateSessions, told_before
 from cmserver.reading.model import PROMPT_TYPES
 from cmserver.recall.model import Receipt
+from cmserver.recall.others_work import describe_work
 from cmserver.recall.receipts import repository as receipts
+from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import MAX_TITLE_CHARS, Session
 from cmserver.sessions.read import audit_prompt_read, find_session
 from cmserver.sessions.write import rename_session
 from cmserver.tooluse.read import read_tool_use
 
+_OTHERS = 20
 _EVENTS = 40
 _RECEIPTS = 20
 _OBSERVATIONS = 50
@@ -93,10 +96,12 @@ async def get_sessions(visit: Visit) -> Response:
             cursor=filters.cursor,
         )
         projects = await memory.list_projects(conn, visit.principal)
+        others = await sessions.others_work(conn, visit.team_id, project_id, limit=_OTHERS)
     return visit.render(
         "sessions.html",
         title="Sessions",
         days=_by_day(lines),
+        others=[] if filters.cursor else [(work, describe_work(work)) for work in visit.principal.named(others)],
         projects=projects,
         filters=filters,
         has_filters=bool(filters.project or filters.running or filters.platform),

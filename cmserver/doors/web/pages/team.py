@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from cmserver.access import announce, teams
 from cmserver.access.limits import repository as limits
-from cmserver.access.model import Role
+from cmserver.access.model import READERS_OF_WORDS, Role, WordsFor
 from cmserver.access.people import manage as manage_people
 from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
@@ -36,6 +36,10 @@ class RulesForm(msgspec.Struct, frozen=True):
     approves_rules: bool = False
 
 
+class WordsForm(msgspec.Struct, frozen=True):
+    words: WordsFor
+
+
 class RoleForm(msgspec.Struct, frozen=True):
     role: Role
 
@@ -59,6 +63,7 @@ async def get_team(visit: Visit) -> Response:
         members=members,
         invitations=invitations,
         usage=usage,
+        readers_of_words=READERS_OF_WORDS,
     )
 
 
@@ -74,7 +79,9 @@ async def post_invitation(visit: Visit) -> Response:
         )
     )
     link = f"{visit.server_url}/ui/join/{new.token}"
-    return visit.render("invited.html", title="Invitation", status=201, invitation=new.invitation, link=link)
+    return visit.render(
+        "invited.html", title="Invitation", status=201, invitation=new.invitation, link=link, readers_of_words=READERS_OF_WORDS
+    )
 
 
 async def post_withdraw(visit: Visit) -> Response:
@@ -108,6 +115,16 @@ async def post_rules(visit: Visit) -> Response:
     return visit.redirect("/ui/team", done)
 
 
+async def post_words(visit: Visit) -> Response:
+    """Say who reads what others of the team and their agents said."""
+    form = await visit.form(WordsForm)
+    principal = visit.principal
+    changes = teams.TeamChange(words=form.words)
+    await visit.db.in_tenant(visit.team_id, lambda conn: teams.change(conn, principal, str(principal.team_id), changes))
+    announce.drop_cached_here(visit.dependency(NotificationListener), visit.team_id)
+    return visit.redirect("/ui/team", f"From now on {READERS_OF_WORDS[form.words]}.")
+
+
 async def post_role(visit: Visit) -> Response:
     """Change a member's role."""
     principal = visit.principal
@@ -133,6 +150,7 @@ async def post_remove(visit: Visit) -> Response:
 routes = [
     Page("GET", "/ui/team", get_team, scope=""),
     Page("POST", "/ui/team/retention", post_retention, scope="admin", form_of=get_team),
+    Page("POST", "/ui/team/words", post_words, scope="admin", form_of=get_team),
     Page("POST", "/ui/team/rules", post_rules, scope="admin", form_of=get_team),
     Page("POST", "/ui/team/invitations", post_invitation, scope="admin", form_of=get_team),
     Page("POST", "/ui/team/invitations/{id}/withdraw", post_withdraw, scope="admin", form_of=get_team),
