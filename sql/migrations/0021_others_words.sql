@@ -106,6 +106,7 @@ BEGIN
         ('observation_generation_jobs', 'reads_job(id)'),
         ('observation_generation_job_events', 'reads_job(generation_job_id)'),
         ('generation_runs', 'answer IS NULL OR reads_session(lane)'),
+        ('replay_lines', 'reads_session(server_session_id)'),
         ('memory_telemetry', 'false'),
         ('entities', 'false'),
         ('entity_mentions', 'false'),
