@@ -71,10 +71,11 @@ class Cable(Db):
         *,
         person_id: UUID | None = None,
         has_time_limit: bool = True,
+        reads_all: bool = False,
     ) -> T:
         if self.is_cut:
             raise Unavailable("The database cannot be reached.")
-        return await super().in_tenant(team_id, act, person_id=person_id, has_time_limit=has_time_limit)
+        return await super().in_tenant(team_id, act, person_id=person_id, has_time_limit=has_time_limit, reads_all=reads_all)
 
 
 @pytest.fixture
