@@ -150,8 +150,8 @@ async def test_a_page_is_read_from_the_index_that_has_its_order(cast: Cast, db: 
         await conn.execute(seed, [every, cast.alice.team_id, cast.charlie.team_id, every, cast.alice.project.id])
         await conn.execute("ANALYZE audit_log")
     query = repository.NEWEST_OF_PROJECT if of_project else repository.NEWEST_OF_TEAM
-    filters: dict[str, object] = dict.fromkeys(["before", "action", "resource_type", "resource_id", "actor_id", "api_key_id"])
-    filters["without_reads"] = False
+    names = ("before", "action", "resource_type", "resource_id", "actor_id", "api_key_id")
+    filters = {**dict.fromkeys(names), "without_reads": False}
 
     async with db.tenant(cast.alice.team_id) as conn:
         params = {**filters, "team_id": cast.alice.team_id, "project_id": cast.alice.project.id, "limit": 51, "before": None}
