@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from psycopg.types.json import Jsonb
 
+from cmserver import __version__
 from cmserver.access.model import SCOPES
 from cmserver.access.verb import Command, Verb
 from cmserver.app import ROUTES
@@ -168,6 +169,16 @@ GIVEN: dict[str, Mapping[str, object]] = {
     },
     "DELETE /v1/pins/{id}": {"id": "<pin>"},
     "POST /v1/pins/check": {"project_id": PROJECT},
+    "POST /v1/replays/estimate": {"project_id": "<replayable project>", "provider": "offline"},
+    "POST /v1/replays": {"project_id": "<replayable project>", "provider": "offline"},
+    "GET /v1/replays": {},
+    "GET /v1/replays/{id}": {"id": "<replay>"},
+    "GET /v1/replays/{id}/lines": {"id": "<replay>", "difference": "lost"},
+    "POST /v1/replays/{id}/stop": {"id": "<running replay>"},
+    "POST /v1/replays/{id}/resume": {"id": "<stopped replay>"},
+    "POST /v1/replays/{id}/take-over": {"id": "<replay>"},
+    "POST /v1/replays/{id}/undo": {"id": "<taken over replay>"},
+    "DELETE /v1/replays/{id}": {"id": "<replay>"},
     "GET /v1/personal-observations": {"state": "holds", "type": "rule"},
     "GET /v1/personal-observations/{id}": {"id": "<personal>"},
     "PATCH /v1/personal-observations/{id}": {"id": "<personal>", "content": "<new name>", "type": "rule"},
@@ -413,6 +424,23 @@ def makers(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast, make: 
         )
         return str(made.number)
 
+    async def replay(state: str) -> str:
+        number = await rows(
+            db,
+            "INSERT INTO replays (id, team_id, project_id, number, provider, program, state, session_count, event_count)"
+            " SELECT %s, %s, %s, count(*) + 1, 'offline', %s, %s, 1, 1 FROM replays RETURNING number",
+            *(new_id(), alice.team_id, alice.project.id, __version__, state),
+        )
+        return str(number[0]["number"])
+
+    async def replayable_project() -> str:
+        session = await post("/sessions/start", "session/id", projectId=PROJECT, externalSessionId=new_id().hex)
+        await post("/events", "event/id", projectId=PROJECT, eventType="tool_use", payload={}, serverSessionId=session)
+        for change in ("processing', locked_at = now(), locked_by = 'w', worker_id = 0, claim = '0", "failed"):
+            done = f"UPDATE observation_generation_jobs SET status = '{change}' WHERE server_session_id = %s RETURNING id"
+            assert await rows(db, done, session)
+        return PROJECT
+
     async def remembered_project() -> str:
         await observation()
         return PROJECT
@@ -439,6 +467,11 @@ def makers(client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast, make: 
         "<pin>": lambda: post("/pins", "pin/number", question=new_id().hex, must=["8443"], projectId=PROJECT),
         "<changed personal>": changed_personal,
         "<corrected observation>": corrected_observation,
+        "<replay>": lambda: replay("done"),
+        "<running replay>": lambda: replay("running"),
+        "<stopped replay>": lambda: replay("stopped"),
+        "<taken over replay>": lambda: replay("taken_over"),
+        "<replayable project>": replayable_project,
         "<waiting rule>": waiting_rule,
         "<refused rule>": lambda: waiting_rule("rejected"),
         "<relation>": relation,
@@ -500,6 +533,7 @@ async def stored(db: Db) -> list[dict[str, Any]]:
     others = """
         SELECT to_jsonb(m) AS it FROM team_members m UNION ALL SELECT to_jsonb(i) FROM invitations i
         UNION ALL SELECT to_jsonb(b) FROM budgets b UNION ALL SELECT to_jsonb(k) FROM pins k
+        UNION ALL SELECT to_jsonb(y) FROM replays y
         UNION ALL SELECT to_jsonb(u) FROM users u
         UNION ALL SELECT to_jsonb(e) FROM entities e UNION ALL SELECT to_jsonb(r) FROM entity_relations r
         UNION ALL SELECT to_jsonb(v) FROM project_overviews v UNION ALL SELECT to_jsonb(o) FROM observations o

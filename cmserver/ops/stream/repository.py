@@ -28,9 +28,10 @@ _SELECT_PREVIEWS = """\
 SELECT id, team_id, project_id, number, server_session_id, kind, type, title, created_at,
            (SELECT ARRAY(SELECT m.account_id FROM team_members m
                           WHERE m.team_id = t.id AND m.role = 'owner' AND t.words = 'owners' AND m.account_id IS NOT NULL)
-                   || o.person_id
-              FROM teams t WHERE t.id = o.team_id AND t.words <> 'members' AND o.person_id IS NOT NULL) AS readers
-      FROM observations o"""
+                   || observations.person_id
+              FROM teams t
+             WHERE t.id = observations.team_id AND t.words <> 'members' AND observations.person_id IS NOT NULL) AS readers
+      FROM observations"""
 
 
 # One statement, so one snapshot: rows that one transaction wrote into both logs are seen together.
