@@ -141,7 +141,7 @@ async def find_observation(conn: Conn, principal: Principal, name: str, *, also_
         if gone.superseded_by is not None:
             raise Gone(f"#{gone.number} was merged into #{gone.superseded_by}.", gone.superseded_by)
         if not also_expired:
-            raise Gone(f"#{gone.number} has expired.")
+            raise Gone(f"#{gone.number} has expired, or was forgotten.")
     return observation
 
 

@@ -189,8 +189,8 @@ def _load(settings: Settings, start: ServerStart) -> tuple[LoadedSettings | None
     file = settings.data_dir / CONFIG_NAME
     if start.reload is None:
         return loaded, (
-            "Only a server whose API and workers run together changes it while it runs: not one that was started with `--role`, "
-            "and no command with `--operator`, which reads the settings of its own shell."
+            "Here a model can be tried, not kept: the API and the workers of this server are started apart, and each reads its own "
+            "settings when it starts."
         )
     if loaded.config_file != file:
         return loaded, f"The settings are read from {loaded.config_file}, which `--config` or CMSERVER_CONFIG names."

@@ -165,7 +165,8 @@ async def test_a_person_works_without_javascript(site: Site):
     await page.select_option("#note-project", index=0)
     await page.fill("#text", "Deploys happen on Tuesdays.")
     await page.click("form[action='/ui/notes'] button")
-    assert "Stored as" in await page.inner_text(".notice")
+    assert "Kept as" in await page.inner_text(".notice")
+    await page.goto("/ui")
     await page.check("#running")
     await page.click(".filters button")
     assert "running=true" in page.url

@@ -92,7 +92,7 @@ async def test_the_preview_is_what_the_api_would_tell_with_the_reason_and_cost_o
     assert 0 < line["lineTokens"] < told["tokens"]
     assert f'class="number">{line["usefulness"]:.2f}</td>' in page.text
     assert f'class="number">{line["lineTokens"]}</td>' in page.text
-    assert "another line says the same" in page.text
+    assert "another line has nearly the same title" in page.text
 
 
 async def test_the_preview_of_an_empty_project_is_what_its_first_session_is_told(owner: Visitor):

@@ -45,7 +45,7 @@ OMISSIONS = {
     "budget": "no room in the budget",
     "limit": "the limit of lines is reached",
     "shown": "the session has it already",
-    "duplicate": "another line says the same",
+    "duplicate": "another line has nearly the same title",
 }
 
 

@@ -47,6 +47,7 @@ from cmserver.pins import repository as pins
 from cmserver.steward import repository as steward
 
 _HOURS = 24
+_KEPT = {"rule": "Agents are told this rule first.", "note": "Agents are told this note where it fits."}
 _MAX_COUNTED = 100
 _MAX_ACTS = 50
 _MAX_CHANGES = 12
@@ -275,8 +276,8 @@ async def post_note(visit: Visit) -> Response:
         size_bytes=len(form.text),
     )
     number = result.observation.number
-    notice = f"Stored as {number}." if result.action == "created" else f"{number} says that already."
-    return visit.redirect("/ui", notice, project=form.project)
+    notice = f"Kept as #{number}. {_KEPT[form.kind]}" if result.action == "created" else f"#{number} says that already."
+    return visit.redirect(f"/ui/observations/{number}", notice)
 
 
 routes = [
