@@ -60,6 +60,7 @@ async def test_one_shows_what_goes_on_as_a_chart_and_as_a_table(cast: Cast, make
     await make.observation(project=cast.alice.project, type="decision", files_modified=["src/orders.py"])
     page = await owner.get(ORDERS)
 
+    assert f'href="/ui?project={cast.alice.project.id}#note">Remember something</a>' in page.text
     assert "No observation was made." in empty.text
     assert "<rect" in page.text
     assert '<td class="number">1</td>' in page.text
