@@ -47,12 +47,13 @@ class ReplayEstimateOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 
 class ReplayOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A replay. `number` is counted for the team. `projectId` is null for all projects, and `sinceEpoch` for sessions of all times.
-    `state` is `running` also while no worker has come by yet; `reason` is why it stopped by itself. `program` is the version whose
-    rules it runs. `sessions` and `events` are what it began with, `sessionsDone` and `eventsDone` how far it is; `purged` sessions
-    were left out, since retention has taken what was said in them. Of the rows `kept` would be the same, `lost` would not be
-    remembered, `new` ones would, and `reworded` ones would say something else; `byPeople` have been changed, merged or deleted by
-    people since, and are not compared.
+    """A replay. `number` is counted for the team. `projectId` is null for all projects; `sinceEpoch` is null for sessions of all
+    times. `state` is `running` also while no worker has come by yet; `reason` is why it stopped by itself. `program` is the
+    version whose rules it runs. `sessions` and `events` are what it began with; `sessionsDone` is how many sessions are done;
+    `eventsDone` is how many events are. `purged` is how many sessions were left out, since retention has taken what was said in
+    them. `kept` is how many rows would be the same; `lost` is how many would not be remembered; `new` is how many would be
+    besides; `reworded` is how many would say something else. `byPeople` is how many people have changed, merged or deleted since,
+    which are not compared.
     """
 
     id: UUID
@@ -91,7 +92,7 @@ class ReplaysOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ReplayLinesQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`difference` limits the list to what would be lost, new or reworded."""
+    """`difference` is whether only what would be lost, new or reworded is listed."""
 
     id: Key
     difference: Difference | None = None
@@ -100,9 +101,9 @@ class ReplayLinesQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 
 
 class ToldRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What is told of a row: of an observation or summary its `title`, `text` and `files`, of a turn the `files`, the `checks` that
-    ran and the `commits`. `type` is that of an observation, `isOpen` whether it is something to be done, and `importance` what it
-    counts in search.
+    """What is told of a row. `title` is that of an observation or summary; `text` is the text of it. `files` are what it or a turn
+    has changed or read; `checks` are those that ran in a turn; `commits` are those of a turn. `type` is that of an observation;
+    `isOpen` is whether it is something to be done; `importance` is what it counts in search.
     """
 
     type: str | None = None
@@ -116,8 +117,9 @@ class ToldRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ReplayLineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A difference. `what` is of what kind the row is, and `number` its number, or that of its turn; null for what is new.
-    `sessionId` is the session that it was drawn of. `before` is what is remembered, and `after` what would be.
+    """A difference. `difference` is whether the row would be lost, new or reworded. `what` is of what kind the row is; `number` is
+    its number, or that of its turn; null for what is new. `sessionId` is the session that it was drawn of. `before` is what is
+    remembered; `after` is what would be.
     """
 
     difference: Difference
@@ -137,8 +139,8 @@ class ReplayLinesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class TakeOverOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The replay, how many lines were `written` into the memory, or taken back from it, and how many were `left` as they are, since
-    somebody had changed what they are about.
+    """What became of a take-over, or of its undo. `written` is how many lines were written into the memory, or taken back from it;
+    `left` is how many stay as they are, since somebody had changed what they are about.
     """
 
     replay: ReplayOut

@@ -284,7 +284,7 @@ async def test_a_server_that_is_started_apart_or_on_several_machines_chooses_not
 
     shown = (await client.get("/v1/model", headers=cast.alice.headers)).json()
 
-    assert "--role" in apart["fixedBecause"]
+    assert "started apart" in apart["fixedBecause"]
     assert "another-host" in shown["fixedBecause"]
 
 

@@ -44,8 +44,8 @@ class TeamIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields
 class TeamChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """PATCH of a team: what is not sent stays. `generationPolicy` is when and of what observations are made, null for nothing of
     its own; `retention` is how long what is kept, null for nothing of its own; `approvesRules` is whether a rule that a model or an
-     agent's tool writes counts only after a person's yes; `untoldShare` is how many of a hundred new sessions are told nothing, to
-     be compared with the others: 0 to 50; `words` is who reads what others of the team and their agents said: `members`, `owners`,
+    agent's tool writes counts only after a person's yes; `untoldShare` is how many of a hundred new sessions are told nothing, to
+    be compared with the others: 0 to 50; `words` is who reads what others of the team and their agents said: `members`, `owners`,
      or `nobody` but the person. Its name and its limits (null: none) are for keys with the scope `*`.
     """
 

@@ -81,7 +81,7 @@ async def test_files_forms_and_redirects_work_there(below: Visitor):
 
     assert page.url.path == f"{PREFIX}/ui"
     assert (await below.client.get(style)).headers["content-type"].startswith("text/css")
-    assert (noted.status_code, noted.url.path) == (200, f"{PREFIX}/ui")
+    assert (noted.status_code, noted.url.path) == (200, f"{PREFIX}/ui/observations/2")
     assert 'class="notice row"' in noted.text
 
 
