@@ -191,3 +191,26 @@ async def test_a_project_is_deleted_with_what_its_deleter_may_not_read(
     assert gone.status_code == 200, gone.text
     assert await rows(db, "SELECT id FROM observations") == []
     assert await rows(db, "SELECT id FROM server_sessions") == []
+
+
+async def _start_same(client: httpx.AsyncClient, who: Person) -> str:
+    """A new session of theirs, which has the same id at its agent as that of others; its id."""
+    body = {**PROJECT, "contentSessionId": "same", "externalSessionId": who.principal.actor_id}
+    return (await client.post("/v1/sessions/start", json=body, headers=who.headers)).json()["session"]["id"]
+
+
+async def test_what_is_moved_or_deleted_by_the_agents_id_is_the_session_that_is_read(
+    client: httpx.AsyncClient, db: Db, ann: Person, ben: Person
+):
+    await make_key(db, ben.principal, "github.com/acme/other")
+    own, hidden = await _start_same(client, ben), await _start_same(client, ann)
+    await let_read(client, ann, "nobody")
+
+    moved = await client.post("/v1/sessions/same/move", json={"into": "github.com/acme/other"}, headers=ben.headers)
+    deleted = await client.delete("/v1/sessions/same", headers=ben.headers)
+
+    assert moved.status_code == 200, moved.text
+    assert moved.json()["session"]["id"] == own
+    assert deleted.status_code == 200, deleted.text
+    left = await rows(db, "SELECT s.id, p.canonical_id FROM server_sessions s JOIN projects p ON p.id = s.project_id")
+    assert [(str(row["id"]), row["canonical_id"]) for row in left] == [(hidden, "github.com/acme/orders")]

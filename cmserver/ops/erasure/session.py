@@ -25,7 +25,7 @@ async def delete_session(db: Db, principal: Principal, name: str, *, dry_run: bo
     """Delete the session, by its id or its agent's; counts of rows. Conflict when its observations were merged with others'."""
 
     async def act(conn: Conn) -> tuple[UUID, SessionRows]:
-        session = await find_session(conn, principal, name)
+        session = await find_session(conn, principal, str(found.id))
         if dry_run:
             return session.id, await repository.count_session(conn, principal.team_id, session.id)
         if await sessions.lock(conn, principal.team_id, session.id) is None:
@@ -40,5 +40,5 @@ async def delete_session(db: Db, principal: Principal, name: str, *, dry_run: bo
         return session.id, rows
 
     async with db.tenant(principal.team_id) as conn:  # not as the owner: one whose words the caller may not read is not there
-        await find_session(conn, principal, name)
+        found = await find_session(conn, principal, name)
     return await db.in_system(act)

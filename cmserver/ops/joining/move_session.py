@@ -29,7 +29,7 @@ async def move_session(db: Db, principal: Principal, name: str, into: str) -> Se
 
     async def act(conn: Conn) -> Session:
         await access.lock_names(conn, principal.team_id)
-        session = await find_session(conn, principal, name)
+        session = await find_session(conn, principal, str(found.id))
         target = await find_target(conn, principal, into)
         if session.project_id == target.id:
             return session
@@ -62,5 +62,5 @@ async def move_session(db: Db, principal: Principal, name: str, into: str) -> Se
         return await find_session(conn, principal, str(session.id))
 
     async with db.tenant(principal.team_id) as conn:  # not as the owner: one whose words the caller may not read is not there
-        await find_session(conn, principal, name)
+        found = await find_session(conn, principal, name)
     return await db.in_system(act)
