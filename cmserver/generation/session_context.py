@@ -55,7 +55,8 @@ async def load_sessions(conn: Conn, parts: Sequence[Sequence[ClaimedJob]]) -> li
     closers = {it.closed_by for rows in recorded.values() for it in rows if it.closed_by}
     places = await turns.places(conn, team_id, closers) if closers else []
     open_ends = {
-        project_id: await observations.open_ends(conn, team_id, project_id, prompt.MAX_OPEN_ENDS) for project_id in {*project_ids}
+        session_id: await observations.open_ends(conn, team_id, jobs[0].project_id, prompt.MAX_OPEN_ENDS, reader_session=session_id)
+        for session_id, jobs in by_session.items()
     }
     replies = await _load_replies(conn, by_session)
     contexts = {
@@ -63,10 +64,10 @@ async def load_sessions(conn: Conn, parts: Sequence[Sequence[ClaimedJob]]) -> li
             prompts=[it for it in prompts if it.session_id == session_id],
             observations=recorded[session_id],
             closed_elsewhere={place.number for place in places if place.session_id != session_id},
-            open_ends=open_ends[jobs[0].project_id],
+            open_ends=open_ends[session_id],
             last_message=replies.get(session_id),
         )
-        for session_id, jobs in by_session.items()
+        for session_id in by_session
     }
     if first.source_type != "agent_event":
         return [await _add_to_summary(conn, first, ids[0], contexts[ids[0]])]

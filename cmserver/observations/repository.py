@@ -212,6 +212,10 @@ OPEN_ENDS = Query(
     SELECT {model.OBSERVATION_COLUMNS}
       FROM observations
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND state = 'open' AND {model.LIVE}
+       AND (%(reader_session)s::uuid IS NULL OR person_id IS NULL
+            OR (SELECT words = 'members' FROM teams WHERE id = %(team_id)s)
+            OR person_id = (SELECT s.person_id FROM server_sessions s
+                             WHERE s.id = %(reader_session)s::uuid AND s.team_id = %(team_id)s))
      ORDER BY number DESC LIMIT %(limit)s
     """,
 )
@@ -575,19 +579,28 @@ async def end_expired_word(conn: Conn, team_id: UUID, project_id: UUID, matter: 
     ...
 
 
-async def open_ends(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[model.Observation]:
-    """What is open in the project, oldest first; at most the newest `limit`."""
-    rows = await OPEN_ENDS.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+async def open_ends(
+    conn: Conn, team_id: UUID, project_id: UUID, limit: int, *, reader_session: UUID | None = None
+) -> list[model.Observation]:
+    """What is open in the project, oldest first; at most the newest `limit`.
+
+    With a session, only what its person may read: theirs and nobody's, unless every member of the team reads the words of others.
+    """
+    rows = await OPEN_ENDS.all(conn, team_id=team_id, project_id=project_id, limit=limit, reader_session=reader_session)
     return rows[::-1]
 
 
-# One that somebody corrects at this moment stays open. What a turn has closed is closed by what its own session says of it.
+# One that somebody corrects at this moment stays open. What a turn has closed is closed by what its own session says of it. Where a
+# team does not let every member read others' words, nobody closes what they may not read.
 @query(f"""
     WITH ending AS (
         SELECT id FROM observations
          WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND number = ANY(%(numbers)s)
            AND (state = 'open' OR EXISTS (SELECT FROM turns t WHERE t.team_id = %(team_id)s AND t.number = closed_by))
            AND number <> %(closed_by)s AND {model.LIVE}
+           AND (person_id IS NULL OR (SELECT words = 'members' FROM teams WHERE id = %(team_id)s)
+                OR person_id = (SELECT c.person_id FROM observations c
+                                 WHERE c.team_id = %(team_id)s AND c.project_id = %(project_id)s AND c.number = %(closed_by)s))
          ORDER BY number FOR UPDATE SKIP LOCKED
     )
     UPDATE observations o SET state = %(state)s, closed_by = %(closed_by)s, closed_at = now(), updated_at = now()

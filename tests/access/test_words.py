@@ -10,9 +10,10 @@ from psycopg.types.json import Jsonb
 
 from cmserver.base.db import Db
 from cmserver.models.providers.model import Rules
+from cmserver.observations import repository as observations
 from tests.access.tools import Api
 from tests.conftest import Cast, Person
-from tests.generation.tools import Outbox
+from tests.generation.tools import Outbox, Scripted
 from tests.personal.people import make_account, make_key
 from tests.rows import rows
 
@@ -214,3 +215,71 @@ async def test_what_is_moved_or_deleted_by_the_agents_id_is_the_session_that_is_
     assert deleted.status_code == 200, deleted.text
     left = await rows(db, "SELECT s.id, p.canonical_id FROM server_sessions s JOIN projects p ON p.id = s.project_id")
     assert [(str(row["id"]), row["canonical_id"]) for row in left] == [(hidden, "github.com/acme/orders")]
+
+
+async def _talk(client: httpx.AsyncClient, who: Person, prompt: str, reply: str) -> None:
+    """A session of theirs with one turn."""
+    for name, said in (
+        ("SessionStart", {"source": "startup"}),
+        ("UserPromptSubmit", {"prompt": prompt}),
+        ("Stop", {"last_assistant_message": reply}),
+    ):
+        body = {"hook_event_name": name, "session_id": f"{prompt} {who.principal.actor_id}", "cwd": "/src", **said}
+        headers = {**who.headers, "X-Cmserver-Project": who.project.canonical_id}
+        answered = await client.post("/v1/hooks/claude-code", json=body, headers=headers)
+        assert answered.status_code == 200, answered.text
+
+
+_LEFT_OPEN = f"All done!\n\nNot done: the refund path of {WORD} does not yet increase `order.attempt` 7."
+
+
+@pytest.mark.parametrize(("words", "is_told"), [("members", True), ("owners", False), ("nobody", False)])
+async def test_a_model_is_told_of_open_ends_that_the_sessions_person_may_read(
+    client: httpx.AsyncClient, ann: Person, ben: Person, outbox: Outbox, *, words: str, is_told: bool
+):
+    await _talk(client, ann, f"Raise the limit of {WORD}, please.", _LEFT_OPEN)
+    await (await outbox.hand(Rules())).work()
+    await let_read(client, ann, words)
+    told: dict[str, bool] = {}
+    for who in (ann, ben):
+        model = Scripted()
+        await _talk(client, who, "Raise the limit too, please, of everything.", "Done. `order.status` never checks anything.")
+        await (await outbox.hand(model)).work()
+        told[who.principal.actor_id or ""] = any(WORD in (end.title or "") for prompt in model.prompts for end in prompt.open_ends)
+
+    assert told == {"ann": True, "ben": is_told}
+
+
+@pytest.mark.parametrize(("words", "state"), [("members", "done"), ("nobody", "open")])
+async def test_nobody_closes_an_open_end_that_they_may_not_read(
+    client: httpx.AsyncClient, db: Db, ann: Person, ben: Person, outbox: Outbox, *, words: str, state: str
+):
+    await _talk(client, ann, f"Raise the limit of {WORD}, please.", _LEFT_OPEN)
+    await (await outbox.hand(Rules())).work()
+    (end,) = await rows(db, "SELECT number FROM observations WHERE state = 'open'")
+    await let_read(client, ann, words)
+
+    await _talk(client, ben, f"#{end['number']} is done, we shipped it.", "Noted.")
+    await (await outbox.hand(Rules())).work()
+
+    assert await rows(db, f"SELECT state FROM observations WHERE number = {end['number']}") == [{"state": state}]
+
+
+async def test_what_closes_an_open_end_is_of_who_may_read_it(
+    client: httpx.AsyncClient, db: Db, ann: Person, ben: Person, outbox: Outbox
+):
+    await _talk(client, ann, f"Raise the limit of {WORD}, please.", _LEFT_OPEN)
+    await (await outbox.hand(Rules())).work()
+    (end,) = await rows(db, "SELECT number FROM observations WHERE state = 'open'")
+    await let_read(client, ann, "nobody")
+    states: list[str] = []
+    for who in (ben, ann):
+        made = (
+            await client.post("/v1/observations", json={"title": f"by {who.principal.actor_id}", **PROJECT}, headers=who.headers)
+        ).json()
+        async with db.system() as conn:
+            await observations.close(conn, who.team_id, who.project.id, [end["number"]], made["observation"]["number"], "done")
+        (row,) = await rows(db, f"SELECT state FROM observations WHERE number = {end['number']}")
+        states.append(row["state"])
+
+    assert states == ["open", "done"]
