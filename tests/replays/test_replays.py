@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import httpx
 import msgspec
@@ -14,7 +15,9 @@ from psycopg import errors
 
 from cmserver.base.db import Db
 from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
 from cmserver.models.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError
+from cmserver.observations import repository as observations
 from cmserver.replays import run_replay
 from cmserver.replays.differences import find_differences
 from cmserver.replays.shadow.session import open_shadow
@@ -170,6 +173,31 @@ async def test_what_is_new_is_stored_with_its_sources_and_goes_again(
     assert counts(await replays.run()) == NOTHING
     assert (await replays.send("POST", "/1/undo"))["written"] == taken["written"]
     assert await replays.rows("SELECT id, title, content FROM observations ORDER BY number") == before
+
+
+async def test_a_take_over_takes_numbers_last(corpus: Corpus, replays: Replays, monkeypatch: pytest.MonkeyPatch):
+    """From then on the team's prompts wait for it."""
+    with monkeypatch.context() as patched:
+        plant(patched, leave_out_decisions)
+        await corpus.play(3, 4)
+    plant(monkeypatch, say_otherwise)
+    replay = await replays.run()
+    assert replay["new"] > 1 < replay["reworded"]
+    take, left = observations.take_numbers, list[object]()
+
+    async def take_numbers(conn: Conn, team_id: UUID, count: int) -> range:
+        found = await conn.execute("SELECT count(*) FROM replay_lines WHERE undo IS NULL AND difference <> 'new'")
+        left.append((await found.fetchall())[0][0])
+        async with replays.db.system() as other:
+            await other.execute("SELECT FROM observation_counters FOR UPDATE NOWAIT")
+        return await take(conn, team_id, count)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(observations, "take_numbers", take_numbers)
+        taken = await replays.send("POST", "/1/take-over")
+
+    assert left == [0]  # once, when all else was written
+    assert (taken["written"], taken["left"]) == (replay["new"] + replay["reworded"], 0)
 
 
 async def test_what_people_changed_is_no_difference_and_is_not_written_over(
