@@ -298,10 +298,18 @@ async def whole_lines(conn: Conn, team_id: UUID, replay_id: UUID, *, after: int,
 
 
 SET_UNDO = Query(
-    int, "UPDATE replay_lines SET undo = %(undo)s, observation_id = %(observation_id)s WHERE id = %(id)s AND team_id = %(team_id)s"
+    int,
+    """
+    UPDATE replay_lines
+       SET undo = %(undo)s, observation_id = %(observation_id)s, version = coalesce(%(version)s::integer, version)
+     WHERE id = %(id)s AND team_id = %(team_id)s
+    """,
 )
 
 
-async def set_undo(conn: Conn, team_id: UUID, id_: UUID, *, undo: object, observation_id: UUID | None) -> None:
-    """Note what was there, or with None that it is there again."""
-    await SET_UNDO.run(conn, id=id_, team_id=team_id, undo=None if undo is None else Jsonb(undo), observation_id=observation_id)
+async def set_undo(
+    conn: Conn, team_id: UUID, id_: UUID, *, undo: object, observation_id: UUID | None, version: int | None = None
+) -> None:
+    """Note what was there, or with None that it is there again, in the row's version of that number."""
+    noted = None if undo is None else Jsonb(undo)
+    await SET_UNDO.run(conn, id=id_, team_id=team_id, undo=noted, observation_id=observation_id, version=version)

@@ -231,7 +231,10 @@ async def _restore(conn: Conn, principal: Principal, line: ReplayLine) -> bool:
     await repository.set_undo(conn, principal.team_id, line.id, undo=None, observation_id=line.observation_id)
     if row is None or last is None or last.before is None or last.version != undo.version:
         return False
-    await observations.correct(conn, principal.team_id, restore(row, last.before))
+    restored = await observations.correct(conn, principal.team_id, restore(row, last.before))
+    await repository.set_undo(  # it may be taken over again
+        conn, principal.team_id, line.id, undo=None, observation_id=row.id, version=restored.version
+    )
     await history.mark_undone(conn, principal.team_id, last.id)
     await observations.set_drawn(
         conn,

@@ -200,6 +200,37 @@ async def test_a_take_over_takes_numbers_last(corpus: Corpus, replays: Replays, 
     assert (taken["written"], taken["left"]) == (replay["new"] + replay["reworded"], 0)
 
 
+@pytest.mark.parametrize("before", [True, False])
+async def test_what_was_undone_is_taken_over_again(corpus: Corpus, replays: Replays, monkeypatch: pytest.MonkeyPatch, before: bool):
+    """Be it what is lost and reworded, or what is new."""
+    told = "SELECT title, type, content, expires_at IS NULL AS is_live FROM observations ORDER BY title, type, content"
+
+    def change(draft: DraftObservation) -> DraftObservation | None:
+        kept = leave_out_decisions(draft)
+        return say_otherwise(kept) if kept else None
+
+    with monkeypatch.context() as patched:
+        if not before:
+            plant(patched, leave_out_decisions)
+        await corpus.play(3, 4)
+    if before:
+        plant(monkeypatch, change)
+    stored = await replays.rows(told)
+    await replays.run()
+    first = await replays.send("POST", "/1/take-over")
+    taken = await replays.rows(told)
+    await replays.send("POST", "/1/undo")
+
+    again = await replays.send("POST", "/1/take-over")
+
+    assert (again["written"], again["left"]) == (first["written"], 0)
+    assert again["written"] > 1
+    assert await replays.rows(told) == taken != stored
+    undone = await replays.send("POST", "/1/undo")
+    assert (undone["written"], undone["left"]) == (first["written"], 0)
+    assert await replays.rows(told) == stored
+
+
 async def test_what_people_changed_is_no_difference_and_is_not_written_over(
     corpus: Corpus, replays: Replays, monkeypatch: pytest.MonkeyPatch
 ):
