@@ -26,6 +26,9 @@ LOCK_TEAM = Query(object, "SELECT pg_advisory_xact_lock(hashtextextended('replay
 TRY_LOCK = Query(bool, "SELECT pg_try_advisory_lock(hashtextextended('replay ' || %(replay_id)s::text, 0))")
 """Of the session that runs it: gone when that ends, however it does."""
 
+READS_ALL = Query(bool, "SELECT coalesce(current_setting('cmserver.words', true), '') <> 'own'")
+"""Whether the transaction reads the words of all people of the team."""
+
 # A line whose row is shown no more tells of what people have taken away; but one that was lost by a take-over is its own doing.
 _SHOWN: LiteralString = """(l.observation_id IS NULL OR EXISTS (
             SELECT FROM observations o

@@ -21,7 +21,7 @@ from cmserver.observations.history.model import Change, restore
 from cmserver.observations.model import NewObservation, NewSource, Observation, estimate_tokens
 from cmserver.observations.write import delete_found
 from cmserver.replays import repository
-from cmserver.replays.change_replay import find_replay, say_state
+from cmserver.replays.change_replay import find_replay, require_all_words, say_state
 from cmserver.replays.model import Replay, ReplayLine, ToldWork
 from cmserver.sessions.turns import repository as turns
 
@@ -94,6 +94,7 @@ async def undo_take_over(conn: Conn, principal: Principal, id_: str) -> TakeOver
 
 async def _begin(conn: Conn, principal: Principal, id_: str, from_state: str, state: str) -> Replay:
     """Alone in the team with its replays, and in the projects with whoever merges."""
+    await require_all_words(conn)
     await repository.LOCK_TEAM.run(conn, team_id=principal.team_id)
     replay = await find_replay(conn, principal, id_)
     if not principal.is_person and await approvals.is_asking(conn, principal.team_id):

@@ -22,8 +22,10 @@ from cmserver.replays import run_replay
 from cmserver.replays.differences import find_differences
 from cmserver.replays.shadow.session import open_shadow
 from cmserver.rules.batch import observe
-from tests.conftest import Cast, bound_to
+from tests.access.test_words import let_read
+from tests.conftest import Cast, Person, bound_to
 from tests.generation.tools import Outbox, Scripted
+from tests.personal.people import make_account, make_key
 from tests.replays.tools import Corpus, Replays
 from tests.table import try_rows
 
@@ -342,6 +344,33 @@ async def test_a_shadow_can_write_nothing_real(corpus: Corpus, replays: Replays,
         await shadow.in_system(lambda conn: conn.execute("DELETE FROM observations"))
 
     assert await replays.rows("SELECT id FROM observations LIMIT 1") != []
+
+
+async def test_who_may_not_read_all_words_neither_begins_nor_takes_over(corpus: Corpus, replays: Replays, db: Db, cast: Cast):
+    await corpus.play(2, 2)
+    ann = await make_key(db, await make_account(db, cast.alice.team_id, "ann"))
+    ben = await make_key(db, await make_account(db, cast.alice.team_id, "ben", is_owner=False))
+    await replays.run()
+
+    nothing: dict[str, object] = {}
+
+    async def statuses(who: Person) -> list[int]:
+        answers = [
+            await replays.client.post(f"/v1/replays{path}", json=body, headers=who.headers)
+            for path, body in (("/estimate", nothing), ("", nothing), ("/1/take-over", None), ("/1/undo", None))
+        ]
+        assert all("does not let you read all" in answer.text for answer in answers if answer.status_code == 403)
+        return [answer.status_code for answer in answers]
+
+    for words, who, expected in (
+        ("nobody", ann, [403] * 4),
+        ("owners", ben, [403] * 4),
+        ("owners", ann, [200, 201, 200, 200]),
+        ("members", ben, [200, 201, 200, 200]),
+    ):
+        await let_read(replays.client, ann, words)
+        assert await statuses(who) == expected, (words, who.principal.actor_id)
+    assert len(await replays.rows("SELECT id FROM replays")) == 3
 
 
 @try_rows(
