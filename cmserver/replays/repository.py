@@ -206,10 +206,11 @@ async def running(conn: Conn) -> list[Replay]:
 
 
 @query("""
-    UPDATE replays
+    UPDATE replays AS r
        SET sessions_done = sessions_done + %(sessions)s, events_done = events_done + %(events)s, kept = kept + %(kept)s,
            by_people = by_people + %(by_people)s, done_to = %(done_to)s, done_to_id = %(done_to_id)s, updated_at = now()
      WHERE id = %(id_)s AND team_id = %(team_id)s AND state = 'running'
+       AND (r.done_to, r.done_to_id) IS NOT DISTINCT FROM (%(from_)s::timestamptz, %(from_id)s::uuid)
     """)
 async def note_progress(
     conn: Conn,
@@ -220,10 +221,12 @@ async def note_progress(
     events: int,
     kept: int,
     by_people: int,
+    from_: datetime | None,
+    from_id: UUID | None,
     done_to: datetime,
     done_to_id: UUID,
 ) -> RowCount:
-    """Note that these sessions are done; none when it was stopped or removed meanwhile."""
+    """Note that the sessions behind that one are done; none when it was stopped or removed, or another worker did them."""
     ...
 
 

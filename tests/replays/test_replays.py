@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -14,10 +15,12 @@ import pytest
 from psycopg import errors
 
 from cmserver.base.db import Db
+from cmserver.base.errors import Unavailable
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.models.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError
 from cmserver.observations import repository as observations
+from cmserver.replays import repository as replay_rows
 from cmserver.replays import run_replay
 from cmserver.replays.differences import find_differences
 from cmserver.replays.shadow.session import open_shadow
@@ -284,6 +287,51 @@ async def test_one_that_is_killed_goes_on_and_finds_the_same(corpus: Corpus, rep
     assert halfway["state"] == "running"
     assert halfway["sessionsDone"] < 5
     assert (await replays.send("GET", "/2"))["state"] == "done"
+    assert await replays.lines(2) == whole != []
+
+
+async def test_of_two_workers_with_one_replay_one_keeps_what_it_found(
+    corpus: Corpus, replays: Replays, monkeypatch: pytest.MonkeyPatch
+):
+    """As when the first one's lock has gone with its session of the database."""
+    await corpus.play(3, 3)
+    monkeypatch.setattr(run_replay, "_GROUP", 1)
+    plant(monkeypatch, say_otherwise)
+    await replays.run()
+    whole = await replays.lines(1)
+    await replays.begin()
+    note, calls = replay_rows.note_progress, list[int]()
+    end_holder = """
+        SELECT pg_terminate_backend(l.pid) FROM pg_locks l
+          JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
+         WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.pid <> pg_backend_pid()
+        """
+    goes_on, noted = asyncio.Event(), asyncio.Event()
+    others = list[asyncio.Task[None]]()
+
+    async def note_progress(*given: Any, **fields: Any) -> int:
+        calls.append(1)
+        call = len(calls)
+        if call == 1:  # another worker has done the first session, and works on the second one
+            await replays.rows(end_holder)
+            others.append(asyncio.create_task(replays.work()))
+            await asyncio.wait_for(goes_on.wait(), 20)
+        elif call == 3:
+            goes_on.set()
+            await asyncio.wait_for(noted.wait(), 20)
+        count = await note(*given, **fields)
+        if call == 1:
+            noted.set()
+        return count
+
+    monkeypatch.setattr(replay_rows, "note_progress", note_progress)
+    with suppress(psycopg.OperationalError, Unavailable):  # it has lost its lock's session
+        await run_replay.run_replays(replays.db, replays.settings)
+    await others[0]
+
+    replay = await replays.send("GET", "/2")
+    assert len(calls) == 4
+    assert (replay["state"], replay["sessionsDone"], replay["sessions"]) == ("done", 3, 3)
     assert await replays.lines(2) == whole != []
 
 
