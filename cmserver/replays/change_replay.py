@@ -64,6 +64,7 @@ async def estimate(
 ) -> Estimate:
     """What a replay of the sessions that began since then would run. Invalid for a time that is none."""
     _require_team(principal)
+    await require_all_words(conn)
     moment = read_moment(since, None, _AT)
     clock = await past.clock(conn, principal.team_id, None if project_id is None else [project_id])
     if moment is not None:
@@ -98,6 +99,7 @@ async def estimate(
 async def begin_replay(conn: Conn, principal: Principal, project_id: UUID | None, measured: Estimate) -> Replay:
     """Begin a replay, which a worker runs. Conflict where there is nothing to be run."""
     scope = measured.scope
+    await require_all_words(conn)
     await repository.LOCK_TEAM.run(conn, team_id=principal.team_id)
     if scope.sessions == 0:
         raise Conflict(_say_nothing(scope))
@@ -191,6 +193,15 @@ def say_state(replay: Replay) -> str:
 def _require_team(principal: Principal) -> None:
     if principal.home is not None:
         raise Forbidden("Replays are the team's: what is private to you is not replayed.")
+
+
+async def require_all_words(conn: Conn) -> None:
+    """Forbidden for who may not read all words of the team: a replay runs them all, and a part of its lines is no take-over."""
+    if not await repository.READS_ALL.one(conn):
+        raise Forbidden(
+            "A replay is of what all people of the team said, and this team does not let you read all of it: only who reads all "
+            "may estimate, begin, take over or undo one. An owner of the team says who may: `cmserver teams words`."
+        )
 
 
 def utc(moment: datetime) -> str:

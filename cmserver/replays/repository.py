@@ -26,6 +26,9 @@ LOCK_TEAM = Query(object, "SELECT pg_advisory_xact_lock(hashtextextended('replay
 TRY_LOCK = Query(bool, "SELECT pg_try_advisory_lock(hashtextextended('replay ' || %(replay_id)s::text, 0))")
 """Of the session that runs it: gone when that ends, however it does."""
 
+READS_ALL = Query(bool, "SELECT coalesce(current_setting('cmserver.words', true), '') <> 'own'")
+"""Whether the transaction reads the words of all people of the team."""
+
 # A line whose row is shown no more tells of what people have taken away; but one that was lost by a take-over is its own doing.
 _SHOWN: LiteralString = """(l.observation_id IS NULL OR EXISTS (
             SELECT FROM observations o
@@ -203,10 +206,11 @@ async def running(conn: Conn) -> list[Replay]:
 
 
 @query("""
-    UPDATE replays
+    UPDATE replays AS r
        SET sessions_done = sessions_done + %(sessions)s, events_done = events_done + %(events)s, kept = kept + %(kept)s,
            by_people = by_people + %(by_people)s, done_to = %(done_to)s, done_to_id = %(done_to_id)s, updated_at = now()
      WHERE id = %(id_)s AND team_id = %(team_id)s AND state = 'running'
+       AND (r.done_to, r.done_to_id) IS NOT DISTINCT FROM (%(from_)s::timestamptz, %(from_id)s::uuid)
     """)
 async def note_progress(
     conn: Conn,
@@ -217,10 +221,12 @@ async def note_progress(
     events: int,
     kept: int,
     by_people: int,
+    from_: datetime | None,
+    from_id: UUID | None,
     done_to: datetime,
     done_to_id: UUID,
 ) -> RowCount:
-    """Note that these sessions are done; none when it was stopped or removed meanwhile."""
+    """Note that the sessions behind that one are done; none when it was stopped or removed, or another worker did them."""
     ...
 
 
@@ -298,10 +304,18 @@ async def whole_lines(conn: Conn, team_id: UUID, replay_id: UUID, *, after: int,
 
 
 SET_UNDO = Query(
-    int, "UPDATE replay_lines SET undo = %(undo)s, observation_id = %(observation_id)s WHERE id = %(id)s AND team_id = %(team_id)s"
+    int,
+    """
+    UPDATE replay_lines
+       SET undo = %(undo)s, observation_id = %(observation_id)s, version = coalesce(%(version)s::integer, version)
+     WHERE id = %(id)s AND team_id = %(team_id)s
+    """,
 )
 
 
-async def set_undo(conn: Conn, team_id: UUID, id_: UUID, *, undo: object, observation_id: UUID | None) -> None:
-    """Note what was there, or with None that it is there again."""
-    await SET_UNDO.run(conn, id=id_, team_id=team_id, undo=None if undo is None else Jsonb(undo), observation_id=observation_id)
+async def set_undo(
+    conn: Conn, team_id: UUID, id_: UUID, *, undo: object, observation_id: UUID | None, version: int | None = None
+) -> None:
+    """Note what was there, or with None that it is there again, in the row's version of that number."""
+    noted = None if undo is None else Jsonb(undo)
+    await SET_UNDO.run(conn, id=id_, team_id=team_id, undo=noted, observation_id=observation_id, version=version)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import groupby
 from uuid import UUID
 
@@ -136,10 +137,10 @@ class _Run:
             for group in self._group(sessions):
                 ids = {it.id for it in group}
                 found.add(await self._replay_sessions(group, [batch for batch in batches if batch.lane in ids]))
-            done_to, done_to_id = sessions[-1].started_at, sessions[-1].id
             events = sum(len(batch.job_ids) for batch in batches if batch.is_plain)
-            if not await self._keep(sessions, found, events):
+            if not await self._keep(sessions, found, events, done_to, done_to_id):
                 return
+            done_to, done_to_id = sessions[-1].started_at, sessions[-1].id
         await _set_state(self._db, replay, "done")
         log.info("replay.done")
 
@@ -149,8 +150,19 @@ class _Run:
             yield together
         yield from ([it] for it in sessions if it.names_others)
 
-    async def _keep(self, sessions: Sequence[SessionToReplay], found: FoundDifferences, events: int) -> bool:
-        """Store what was found; False, and nothing is stored, when it was stopped or removed meanwhile."""
+    async def _keep(
+        self,
+        sessions: Sequence[SessionToReplay],
+        found: FoundDifferences,
+        events: int,
+        from_: datetime | None,
+        from_id: UUID | None,
+    ) -> bool:
+        """Store what was found of the sessions behind that one.
+
+        False, and nothing is stored, when it was stopped or removed meanwhile, or when another worker has done them: the session of
+        the database that has the lock may end while this one works on.
+        """
         async with self._db.system() as conn:
             last = sessions[-1]
             noted = await repository.note_progress(
@@ -161,6 +173,8 @@ class _Run:
                 events=events,
                 kept=found.kept,
                 by_people=found.by_people,
+                from_=from_,
+                from_id=from_id,
                 done_to=last.started_at,
                 done_to_id=last.id,
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -21,7 +21,7 @@ from cmserver.observations.history.model import Change, restore
 from cmserver.observations.model import NewObservation, NewSource, Observation, estimate_tokens
 from cmserver.observations.write import delete_found
 from cmserver.replays import repository
-from cmserver.replays.change_replay import find_replay, say_state
+from cmserver.replays.change_replay import find_replay, require_all_words, say_state
 from cmserver.replays.model import Replay, ReplayLine, ToldWork
 from cmserver.sessions.turns import repository as turns
 
@@ -59,10 +59,16 @@ async def take_over(conn: Conn, principal: Principal, id_: str) -> TakeOverResul
     replay = await _begin(conn, principal, id_, "done", "taken_over")
     written = left = 0
     async for line in _lines(conn, replay):
+        if line.difference == "new":
+            continue
         if await _TAKE[line.what == "turn", line.difference](conn, principal, line):
             written += 1
         else:
             left += 1
+    async for page in _pages(conn, replay):  # last of all: whoever takes numbers, as each prompt does, waits from here
+        new = [line for line in page if line.difference == "new"]
+        added = await _add(conn, principal, new)
+        written, left = written + added, left + len(new) - added
     details = {"number": replay.number, "written": written, "left": left}
     await audit.record(conn, principal, "replay.taken_over", "replay", replay.id, project_id=replay.project_id, **details)
     await announce.notify_stream(conn)
@@ -88,6 +94,7 @@ async def undo_take_over(conn: Conn, principal: Principal, id_: str) -> TakeOver
 
 async def _begin(conn: Conn, principal: Principal, id_: str, from_state: str, state: str) -> Replay:
     """Alone in the team with its replays, and in the projects with whoever merges."""
+    await require_all_words(conn)
     await repository.LOCK_TEAM.run(conn, team_id=principal.team_id)
     replay = await find_replay(conn, principal, id_)
     if not principal.is_person and await approvals.is_asking(conn, principal.team_id):
@@ -106,10 +113,15 @@ async def _begin(conn: Conn, principal: Principal, id_: str, from_state: str, st
 
 
 async def _lines(conn: Conn, replay: Replay) -> AsyncIterator[ReplayLine]:
-    after = 0
-    while page := await repository.whole_lines(conn, replay.team_id, replay.id, after=after, limit=_PAGE):
+    async for page in _pages(conn, replay):
         for line in page:
             yield line
+
+
+async def _pages(conn: Conn, replay: Replay) -> AsyncIterator[list[ReplayLine]]:
+    after = 0
+    while page := await repository.whole_lines(conn, replay.team_id, replay.id, after=after, limit=_PAGE):
+        yield page
         after = page[-1].place
 
 
@@ -119,23 +131,36 @@ async def _lock_row(conn: Conn, principal: Principal, line: ReplayLine, version:
     return row if row is not None and row.version == version and row.superseded_by is None else None
 
 
-async def _add(conn: Conn, principal: Principal, line: ReplayLine) -> bool:
-    made = line.new_row or {}
-    (number,) = await observations.take_numbers(conn, principal.team_id, 1)
+async def _add(conn: Conn, principal: Principal, lines: Sequence[ReplayLine]) -> int:
+    """Store the new rows of these lines, a project's together; how many were stored."""
+    if not lines:
+        return 0
+    numbers = await observations.take_numbers(conn, principal.team_id, len(lines))
+    made = [(line, _new_row(line, number)) for line, number in zip(lines, numbers, strict=True)]
+    added = 0
+    for project_id in sorted({line.project_id for line in lines}):
+        of_project = [it for it in made if it[0].project_id == project_id]
+        ids = {it.id for it in await observations.insert(conn, principal.team_id, project_id, [row for _, row in of_project])}
+        stored = [it for it in of_project if it[1].id in ids]  # others were made meanwhile
+        sources = [
+            msgspec.convert({**source, "id": new_id(), "observation_id": row.id}, NewSource, strict=False)
+            for line, row in stored
+            for source in _sources(line.new_row or {})
+        ]
+        await observations.insert_sources(conn, principal.team_id, project_id, sources)
+        held = [row.id for _, row in stored if row.origin == "model" and row.type == "decision" and not principal.is_person]
+        if held:
+            await approvals.hold(conn, principal.team_id, held)
+        for line, row in stored:
+            await repository.set_undo(conn, principal.team_id, line.id, undo=_Undo(version=1), observation_id=row.id)
+        added += len(stored)
+    return added
+
+
+def _new_row(line: ReplayLine, number: int) -> NewObservation:
     fields = {field.name for field in msgspec.structs.fields(NewObservation)}
-    row = msgspec.convert({name: value for name, value in made.items() if name in fields}, NewObservation, strict=False)
-    row = msgspec.structs.replace(row, id=new_id(), number=number)
-    stored = await observations.insert(conn, principal.team_id, line.project_id, [row])
-    if not stored or stored[0].id != row.id:  # it was made meanwhile
-        return False
-    sources = [
-        msgspec.convert({**source, "id": new_id(), "observation_id": row.id}, NewSource, strict=False) for source in _sources(made)
-    ]
-    await observations.insert_sources(conn, principal.team_id, line.project_id, sources)
-    if row.origin == "model" and row.type == "decision" and not principal.is_person:
-        await approvals.hold(conn, principal.team_id, [row.id])
-    await repository.set_undo(conn, principal.team_id, line.id, undo=_Undo(version=1), observation_id=row.id)
-    return True
+    given = {name: value for name, value in (line.new_row or {}).items() if name in fields}
+    return msgspec.structs.replace(msgspec.convert(given, NewObservation, strict=False), id=new_id(), number=number)
 
 
 def _sources(made: dict[str, Any]) -> list[dict[str, object]]:
@@ -207,7 +232,10 @@ async def _restore(conn: Conn, principal: Principal, line: ReplayLine) -> bool:
     await repository.set_undo(conn, principal.team_id, line.id, undo=None, observation_id=line.observation_id)
     if row is None or last is None or last.before is None or last.version != undo.version:
         return False
-    await observations.correct(conn, principal.team_id, restore(row, last.before))
+    restored = await observations.correct(conn, principal.team_id, restore(row, last.before))
+    await repository.set_undo(  # it may be taken over again
+        conn, principal.team_id, line.id, undo=None, observation_id=row.id, version=restored.version
+    )
     await history.mark_undone(conn, principal.team_id, last.id)
     await observations.set_drawn(
         conn,
@@ -258,5 +286,5 @@ def _undo_of(line: ReplayLine) -> _Undo:
     return msgspec.convert(line.undo, _Undo)
 
 
-_TAKE = {(False, "new"): _add, (False, "reworded"): _reword, (False, "lost"): _lose, (True, "reworded"): _replace_work}
+_TAKE = {(False, "reworded"): _reword, (False, "lost"): _lose, (True, "reworded"): _replace_work}
 _UNDO = {(False, "new"): _remove, (False, "reworded"): _restore, (False, "lost"): _restore, (True, "reworded"): _restore_work}

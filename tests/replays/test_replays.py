@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 import httpx
 import msgspec
@@ -13,14 +15,20 @@ import pytest
 from psycopg import errors
 
 from cmserver.base.db import Db
+from cmserver.base.errors import Unavailable
 from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
 from cmserver.models.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError
+from cmserver.observations import repository as observations
+from cmserver.replays import repository as replay_rows
 from cmserver.replays import run_replay
 from cmserver.replays.differences import find_differences
 from cmserver.replays.shadow.session import open_shadow
 from cmserver.rules.batch import observe
-from tests.conftest import Cast, bound_to
+from tests.access.test_words import let_read
+from tests.conftest import Cast, Person, bound_to
 from tests.generation.tools import Outbox, Scripted
+from tests.personal.people import make_account, make_key
 from tests.replays.tools import Corpus, Replays
 from tests.table import try_rows
 
@@ -172,6 +180,62 @@ async def test_what_is_new_is_stored_with_its_sources_and_goes_again(
     assert await replays.rows("SELECT id, title, content FROM observations ORDER BY number") == before
 
 
+async def test_a_take_over_takes_numbers_last(corpus: Corpus, replays: Replays, monkeypatch: pytest.MonkeyPatch):
+    """From then on the team's prompts wait for it."""
+    with monkeypatch.context() as patched:
+        plant(patched, leave_out_decisions)
+        await corpus.play(3, 4)
+    plant(monkeypatch, say_otherwise)
+    replay = await replays.run()
+    assert replay["new"] > 1 < replay["reworded"]
+    take, left = observations.take_numbers, list[object]()
+
+    async def take_numbers(conn: Conn, team_id: UUID, count: int) -> range:
+        found = await conn.execute("SELECT count(*) FROM replay_lines WHERE undo IS NULL AND difference <> 'new'")
+        left.append((await found.fetchall())[0][0])
+        async with replays.db.system() as other:
+            await other.execute("SELECT FROM observation_counters FOR UPDATE NOWAIT")
+        return await take(conn, team_id, count)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(observations, "take_numbers", take_numbers)
+        taken = await replays.send("POST", "/1/take-over")
+
+    assert left == [0]  # once, when all else was written
+    assert (taken["written"], taken["left"]) == (replay["new"] + replay["reworded"], 0)
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_what_was_undone_is_taken_over_again(corpus: Corpus, replays: Replays, monkeypatch: pytest.MonkeyPatch, before: bool):
+    """Be it what is lost and reworded, or what is new."""
+    told = "SELECT title, type, content, expires_at IS NULL AS is_live FROM observations ORDER BY title, type, content"
+
+    def change(draft: DraftObservation) -> DraftObservation | None:
+        kept = leave_out_decisions(draft)
+        return say_otherwise(kept) if kept else None
+
+    with monkeypatch.context() as patched:
+        if not before:
+            plant(patched, leave_out_decisions)
+        await corpus.play(3, 4)
+    if before:
+        plant(monkeypatch, change)
+    stored = await replays.rows(told)
+    await replays.run()
+    first = await replays.send("POST", "/1/take-over")
+    taken = await replays.rows(told)
+    await replays.send("POST", "/1/undo")
+
+    again = await replays.send("POST", "/1/take-over")
+
+    assert (again["written"], again["left"]) == (first["written"], 0)
+    assert again["written"] > 1
+    assert await replays.rows(told) == taken != stored
+    undone = await replays.send("POST", "/1/undo")
+    assert (undone["written"], undone["left"]) == (first["written"], 0)
+    assert await replays.rows(told) == stored
+
+
 async def test_what_people_changed_is_no_difference_and_is_not_written_over(
     corpus: Corpus, replays: Replays, monkeypatch: pytest.MonkeyPatch
 ):
@@ -223,6 +287,51 @@ async def test_one_that_is_killed_goes_on_and_finds_the_same(corpus: Corpus, rep
     assert halfway["state"] == "running"
     assert halfway["sessionsDone"] < 5
     assert (await replays.send("GET", "/2"))["state"] == "done"
+    assert await replays.lines(2) == whole != []
+
+
+async def test_of_two_workers_with_one_replay_one_keeps_what_it_found(
+    corpus: Corpus, replays: Replays, monkeypatch: pytest.MonkeyPatch
+):
+    """As when the first one's lock has gone with its session of the database."""
+    await corpus.play(3, 3)
+    monkeypatch.setattr(run_replay, "_GROUP", 1)
+    plant(monkeypatch, say_otherwise)
+    await replays.run()
+    whole = await replays.lines(1)
+    await replays.begin()
+    note, calls = replay_rows.note_progress, list[int]()
+    end_holder = """
+        SELECT pg_terminate_backend(l.pid) FROM pg_locks l
+          JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
+         WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.pid <> pg_backend_pid()
+        """
+    goes_on, noted = asyncio.Event(), asyncio.Event()
+    others = list[asyncio.Task[None]]()
+
+    async def note_progress(*given: Any, **fields: Any) -> int:
+        calls.append(1)
+        call = len(calls)
+        if call == 1:  # another worker has done the first session, and works on the second one
+            await replays.rows(end_holder)
+            others.append(asyncio.create_task(replays.work()))
+            await asyncio.wait_for(goes_on.wait(), 20)
+        elif call == 3:
+            goes_on.set()
+            await asyncio.wait_for(noted.wait(), 20)
+        count = await note(*given, **fields)
+        if call == 1:
+            noted.set()
+        return count
+
+    monkeypatch.setattr(replay_rows, "note_progress", note_progress)
+    with suppress(psycopg.OperationalError, Unavailable):  # it has lost its lock's session
+        await run_replay.run_replays(replays.db, replays.settings)
+    await others[0]
+
+    replay = await replays.send("GET", "/2")
+    assert len(calls) == 4
+    assert (replay["state"], replay["sessionsDone"], replay["sessions"]) == ("done", 3, 3)
     assert await replays.lines(2) == whole != []
 
 
@@ -283,6 +392,33 @@ async def test_a_shadow_can_write_nothing_real(corpus: Corpus, replays: Replays,
         await shadow.in_system(lambda conn: conn.execute("DELETE FROM observations"))
 
     assert await replays.rows("SELECT id FROM observations LIMIT 1") != []
+
+
+async def test_who_may_not_read_all_words_neither_begins_nor_takes_over(corpus: Corpus, replays: Replays, db: Db, cast: Cast):
+    await corpus.play(2, 2)
+    ann = await make_key(db, await make_account(db, cast.alice.team_id, "ann"))
+    ben = await make_key(db, await make_account(db, cast.alice.team_id, "ben", is_owner=False))
+    await replays.run()
+
+    nothing: dict[str, object] = {}
+
+    async def statuses(who: Person) -> list[int]:
+        answers = [
+            await replays.client.post(f"/v1/replays{path}", json=body, headers=who.headers)
+            for path, body in (("/estimate", nothing), ("", nothing), ("/1/take-over", None), ("/1/undo", None))
+        ]
+        assert all("does not let you read all" in answer.text for answer in answers if answer.status_code == 403)
+        return [answer.status_code for answer in answers]
+
+    for words, who, expected in (
+        ("nobody", ann, [403] * 4),
+        ("owners", ben, [403] * 4),
+        ("owners", ann, [200, 201, 200, 200]),
+        ("members", ben, [200, 201, 200, 200]),
+    ):
+        await let_read(replays.client, ann, words)
+        assert await statuses(who) == expected, (words, who.principal.actor_id)
+    assert len(await replays.rows("SELECT id FROM replays")) == 3
 
 
 @try_rows(
