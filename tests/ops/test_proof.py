@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+from statistics import fmean, variance
 from typing import Any
 from uuid import UUID
 
@@ -242,7 +244,7 @@ async def test_both_arms_are_measured_and_what_differs_is_said(client: httpx.Asy
         "tokens": (200, 100),
     }
     verdicts = {name: row["verdict"] for name, row in measures.items()}
-    assert verdicts == {"turns": "less", "repeated_failures": "less", "repeated_questions": "less", "tokens": "more"}
+    assert verdicts == {"turns": "less", "repeated_failures": "too_few", "repeated_questions": "too_few", "tokens": "more"}
     difference = measures["turns"]["difference"]
     assert difference["mean"] == -3
     assert -4 < difference["low"] < -3 < difference["high"] < -2
@@ -290,13 +292,43 @@ def test_fewer_than_thirty_sessions_of_an_arm_say_nothing():
     assert compare(None, None) is None
 
 
-def test_the_intervals_are_welchs():
+def test_fewer_than_ten_sessions_of_an_arm_with_any_say_nothing():
+    compared = compare(_of("told", 500, 0.5, 0.25, 250), _of("untold", 30, 0.0, 0.0, 9))
+
+    assert compared is not None
+    assert (compared.verdict, compared.difference) == ("too_few", None)
+
+
+def test_the_intervals_are_of_the_pooled_variance():
     compared = compare(_of("told", 40, 10.0, 16.0), _of("untold", 60, 12.0, 36.0))
 
     assert compared is not None
-    assert compared.difference is not None  # by hand: the error is 1, with 97.9 degrees of freedom
-    assert (compared.difference.low, compared.difference.high) == (pytest.approx(-4.627, abs=1e-3), pytest.approx(0.627, abs=1e-3))
+    assert compared.difference is not None  # by hand: the error is 1.081, with 98 degrees of freedom
+    assert (compared.difference.low, compared.difference.high) == (pytest.approx(-4.839, abs=1e-3), pytest.approx(0.839, abs=1e-3))
     assert compared.verdict == "no_difference"
+
+
+def test_an_arms_own_interval_is_not_below_nothing_and_not_of_few():
+    compared = compare(_of("told", 30, 0.1, 0.3), _of("untold", 29, 0.1, 0.3))
+
+    assert compared is not None
+    assert compared.told is not None
+    assert (compared.told.low, compared.untold) == (0, None)
+
+
+@try_rows("told, untold", [(270, 30), (570, 30)], ids=["270", "570"])
+@try_rows("chance", [0.02, 0.03, 0.05, 0.5], ids=["2%", "3%", "5%", "50%"])
+def test_equal_arms_seldom_differ(told: int, untold: int, chance: float):
+    random = Random(7)
+    verdicts = [compare(_draw(random, "told", told, chance), _draw(random, "untold", untold, chance)) for _ in range(1000)]
+
+    assert sum(found is not None and found.verdict in {"less", "more"} for found in verdicts) <= 20
+
+
+def _draw(random: Random, arm: Any, sessions: int, chance: float) -> ArmMeasure:
+    """A count that is rare, and mostly one where it is not none."""
+    values = [random.choice((1, 1, 1, 2)) if random.random() < chance else 0 for _ in range(sessions)]
+    return _of(arm, sessions, fmean(values), variance(values), sum(map(bool, values)))
 
 
 @try_rows("freedom, expected", [(29, 2.756), (58, 2.663), (120, 2.617), (1000, 2.581)], ids=["29", "58", "120", "1000"])
@@ -304,5 +336,6 @@ def test_the_quantiles_are_those_of_tables(freedom: float, expected: float):
     assert t_quantile(freedom) == pytest.approx(expected, abs=1e-3)
 
 
-def _of(arm: Any, sessions: int, mean: float, variance: float | None) -> ArmMeasure:
-    return ArmMeasure(arm=arm, name="turns", sessions=sessions, mean=mean, variance=variance)
+def _of(arm: Any, sessions: int, mean: float, variance: float | None, non_zero: int | None = None) -> ArmMeasure:
+    non_zero = sessions if non_zero is None else non_zero
+    return ArmMeasure(arm=arm, name="turns", sessions=sessions, non_zero=non_zero, mean=mean, variance=variance)

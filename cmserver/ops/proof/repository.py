@@ -76,7 +76,8 @@ async def count_sessions(conn: Conn, team_id: UUID, project_id: UUID | None, day
           FROM compared c JOIN context_injections i ON i.server_session_id = c.id AND i.team_id = %(team_id)s
          GROUP BY c.id
     )
-    SELECT c.arm, m.name, count(*) AS sessions, avg(m.value)::float8 AS mean, var_samp(m.value)::float8 AS variance
+    SELECT c.arm, m.name, count(*) AS sessions, count(*) FILTER (WHERE m.value <> 0) AS non_zero,
+           avg(m.value)::float8 AS mean, var_samp(m.value)::float8 AS variance
       FROM compared c
       LEFT JOIN failures ON failures.id = c.id
       LEFT JOIN questions ON questions.id = c.id
