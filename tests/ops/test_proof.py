@@ -250,6 +250,25 @@ async def test_both_arms_are_measured_and_what_differs_is_said(client: httpx.Asy
     assert -4 < difference["low"] < -3 < difference["high"] < -2
 
 
+async def test_a_question_is_asked_again_only_after_another_session(client: httpx.AsyncClient, cast: Cast, db: Db):
+    """The first session that asked it twice has not asked it again until the second one did."""
+    first = await make_session(db, cast.alice, "untold", "Where is the VAT?", "where is the vat")
+    await make_session(db, cast.alice, "told", "Where is, the VAT", "where is the vat", "where is it now")
+    turn = (new_id(), cast.alice.team_id, cast.alice.project.id, first, 3, "WHERE is the VAT")
+    await make_session(db, cast.charlie, "told", "where is it now")
+    for number in range(28):
+        await make_session(db, cast.alice, "told", f"unlike {number} it")
+        await make_session(db, cast.alice, "untold", f"unlike {number} them")
+    await make_session(db, cast.alice, "told", "where is the vat", "where is the vat")
+    await make_session(db, cast.alice, "untold", "yes", "yes")
+    await rows(db, _TURN, *turn)
+
+    (questions,) = [row for row in (await read_proof(client, cast.alice))["measures"] if row["name"] == "repeated_questions"]
+
+    assert questions["told"]["mean"] == pytest.approx(4 / 30)
+    assert questions["untold"]["mean"] == pytest.approx(1 / 30)
+
+
 async def test_a_deleted_session_leaves_no_trace_in_the_figures(client: httpx.AsyncClient, cast: Cast, db: Db):
     await make_session(db, cast.alice, "told", "one")
     before = await read_proof(client, cast.alice)
