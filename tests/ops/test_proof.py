@@ -212,6 +212,18 @@ async def test_what_cannot_be_told_is_not_compared(client: httpx.AsyncClient, ca
     assert len(await rows(db, "SELECT id FROM server_sessions")) == 12
 
 
+async def test_only_a_session_that_starts_afresh_is_compared(client: httpx.AsyncClient, cast: Cast, db: Db):
+    """One first known as it goes on knows already what it was told before."""
+    await set_share(client, cast.alice, 50)
+
+    for source in ("startup", "clear", "resume", "fork", "compact"):
+        await hook(client, cast.alice, source, {**START, "source": source})
+
+    drawn = await rows(db, "SELECT content_session_id AS name FROM server_sessions WHERE arm IS NOT NULL ORDER BY 1")
+    assert [row["name"] for row in drawn] == ["clear", "startup"]
+    assert len(await rows(db, "SELECT id FROM server_sessions")) == 5
+
+
 async def test_a_session_made_private_leaves_the_comparison(client: httpx.AsyncClient, cast: Cast, db: Db):
     ann, _ = await make_two(db, cast.alice.team_id)
     await set_share(client, cast.alice, 50)
