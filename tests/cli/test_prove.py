@@ -23,7 +23,7 @@ async def test_a_share_is_set_and_both_arms_are_shown(cms: Cms, cast: Cast, db: 
     assert by_operator.code == 0, by_operator.err
     assert "1 of 1 ended" in shown.out
     assert "0 of 1 ended" in shown.out
-    assert "No difference yet in turns to the end: 1 told and 0 untold sessions have ended; 30 of each are needed." in shown.out
+    assert "No difference yet in turns to the end: 1 told and 0 untold sessions have ended; 30 of each are needed, " in shown.out
     assert "30 of 100 new sessions are told nothing." in shown.out
     assert taken.code == 0, taken.err
     assert await rows(db, "SELECT arm FROM server_sessions WHERE id = %s", session_id) == [{"arm": None}]
