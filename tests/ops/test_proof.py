@@ -16,6 +16,7 @@ from cmserver.base.ids import new_id
 from cmserver.base.settings import Settings
 from cmserver.ops.proof.compare import compare, t_quantile
 from cmserver.ops.proof.model import ArmMeasure
+from cmserver.ops.proof.wire import ArmOut, measure_out
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
 from tests.ops.test_private_sessions import PRIVATE
@@ -337,6 +338,15 @@ def test_the_intervals_are_of_the_pooled_variance():
     assert compared.difference is not None  # by hand: the error is 1.081, with 98 degrees of freedom
     assert (compared.difference.low, compared.difference.high) == (pytest.approx(-4.839, abs=1e-3), pytest.approx(0.839, abs=1e-3))
     assert compared.verdict == "no_difference"
+
+
+def test_no_difference_is_said_from_fewer_to_more():
+    compared = compare(_of("told", 40, 10.0, 16.0), _of("untold", 60, 12.0, 36.0))
+    assert compared is not None
+
+    said = measure_out(compared, ArmOut(begun=40, compared=40), ArmOut(begun=60, compared=60)).sentence
+
+    assert said == ("No difference yet in turns to the end: between 4.84 fewer and 0.84 more when told, and that may be none.")
 
 
 def test_an_arms_own_interval_is_not_below_nothing_and_not_of_few():

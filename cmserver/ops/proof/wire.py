@@ -97,7 +97,8 @@ def _render_verdict(comparison: MeasureComparison, told: ArmOut, untold: ArmOut)
             f"{MIN_SESSIONS} of each are needed, {MIN_NON_ZERO} of them with more than none."
         )
     if comparison.verdict == "no_difference":
-        return f"No difference yet in {name}: {format_interval(difference)} more when told, and that may be none."
+        fewer, more = format_figure(abs(difference.low)), format_figure(abs(difference.high))
+        return f"No difference yet in {name}: between {fewer} fewer and {more} more when told, and that may be none."
     more = "fewer" if comparison.verdict == "less" else "more"
     low, high = sorted((abs(difference.low), abs(difference.high)))
     return (
