@@ -35,8 +35,10 @@ async def test_only_who_may_change_the_team_sets_the_share(cms: Cms, cast: Cast,
 
     refused = await cms("prove", "--share", "20", key=member)
     both = await cms("prove", "--share", "20", "--days", "3", key=cast.alice.key)
+    before_verb = await cms("prove", "--share", "50", "take-out", "s1", key=cast.alice.key)
     too_much = await cms("prove", "--share", "51", key=cast.alice.key)
 
     assert refused.code != 0
-    assert (both.code, too_much.code) == (2, 2)
+    assert (both.code, before_verb.code, too_much.code) == (2, 2, 2)
+    assert "--share goes with no take-out." in before_verb.err
     assert await rows(db, "SELECT untold_share FROM teams WHERE untold_share > 0") == []
