@@ -162,6 +162,7 @@ async def test_a_relation_that_a_person_made_stays(cast: Cast, db: Db, alice: Vi
     undone = await alice.post(f"/ui/review/{pair}/undo", about="contradictions")
 
     assert (decided.status_code, undone.status_code) == (200, 200)
+    assert ("#2 still no longer holds" in undone.text) == (decision == "holds")  # nothing of the review says what it was before
     async with db.system() as conn:
         found = await (
             await conn.execute("SELECT context FROM observation_relationships WHERE context = 'as Alice saw'")

@@ -243,8 +243,8 @@ async def post_undo(visit: Visit) -> Response:
     form = await visit.form(DecisionForm)
     suggestion_id, principal = _suggestion_id(visit), visit.principal
 
-    async def act(conn: Conn) -> Suggestion:
-        suggestion = await review.find_suggestion(conn, principal, suggestion_id)
+    async def act(conn: Conn) -> tuple[Suggestion, str]:
+        suggestion, left = await review.find_suggestion(conn, principal, suggestion_id), ""
         older, newer = suggestion.merge_order()
         if suggestion.status == "accepted":
             merged = (await read_batch(conn, principal, [older, newer])).observations
@@ -262,11 +262,15 @@ async def post_undo(visit: Visit) -> Response:
                     await correct(conn, principal, str(relation.to_number), Correction(state=state))
                 elif context == _KEPT:
                     await relate.unrelate(conn, principal, relation.id)
-        return await review.reopen_suggestion(conn, principal, suggestion_id)
+            pair = (await read_batch(conn, principal, [older, newer])).observations
+            left = "".join(
+                f" #{one.number} still no longer holds: its page changes that." for one in pair if one.state == "dropped"
+            )
+        return await review.reopen_suggestion(conn, principal, suggestion_id), left
 
-    suggestion = await visit.db.in_tenant(visit.team_id, act)
+    suggestion, left = await visit.db.in_tenant(visit.team_id, act)
     older, newer = suggestion.merge_order()
-    return _back(visit, form, f"Undone: #{older} and #{newer} wait for a decision again.")
+    return _back(visit, form, f"Undone: #{older} and #{newer} wait for a decision again.{left}")
 
 
 def _state_before(relation: Relation) -> ObservationState | None:
