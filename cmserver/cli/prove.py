@@ -35,8 +35,13 @@ async def _compare(client: ApiClient, *, share: int | None, project: str | None,
 @click.group("prove", invoke_without_command=True)
 @functools.wraps(_compare)  # and its options
 def prove(**typed: object) -> None:
-    if click.get_current_context().invoked_subcommand is None:
+    context = click.get_current_context()
+    if context.invoked_subcommand is None:
         _compare(**typed)
+        return
+    for name in ("share", "project", "days"):
+        if typed.get(name) is not None:
+            raise click.UsageError(f"--{name} goes with no {context.invoked_subcommand}.")
 
 
 def render_proof(proof: ProofOut) -> str:

@@ -23,7 +23,7 @@ async def test_a_share_is_set_and_both_arms_are_shown(cms: Cms, cast: Cast, db: 
     assert by_operator.code == 0, by_operator.err
     assert "1 of 1 ended" in shown.out
     assert "0 of 1 ended" in shown.out
-    assert "No difference yet in turns to the end: 1 told and 0 untold sessions have ended; 30 of each are needed." in shown.out
+    assert "No difference yet in turns to the end: 1 told and 0 untold sessions have ended; 30 of each are needed, " in shown.out
     assert "30 of 100 new sessions are told nothing." in shown.out
     assert taken.code == 0, taken.err
     assert await rows(db, "SELECT arm FROM server_sessions WHERE id = %s", session_id) == [{"arm": None}]
@@ -35,8 +35,10 @@ async def test_only_who_may_change_the_team_sets_the_share(cms: Cms, cast: Cast,
 
     refused = await cms("prove", "--share", "20", key=member)
     both = await cms("prove", "--share", "20", "--days", "3", key=cast.alice.key)
+    before_verb = await cms("prove", "--share", "50", "take-out", "s1", key=cast.alice.key)
     too_much = await cms("prove", "--share", "51", key=cast.alice.key)
 
     assert refused.code != 0
-    assert (both.code, too_much.code) == (2, 2)
+    assert (both.code, before_verb.code, too_much.code) == (2, 2, 2)
+    assert "--share goes with no take-out." in before_verb.err
     assert await rows(db, "SELECT untold_share FROM teams WHERE untold_share > 0") == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+from statistics import fmean, variance
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +16,7 @@ from cmserver.base.ids import new_id
 from cmserver.base.settings import Settings
 from cmserver.ops.proof.compare import compare, t_quantile
 from cmserver.ops.proof.model import ArmMeasure
+from cmserver.ops.proof.wire import ArmOut, measure_out
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
 from tests.ops.test_private_sessions import PRIVATE
@@ -210,6 +213,18 @@ async def test_what_cannot_be_told_is_not_compared(client: httpx.AsyncClient, ca
     assert len(await rows(db, "SELECT id FROM server_sessions")) == 12
 
 
+async def test_only_a_session_that_starts_afresh_is_compared(client: httpx.AsyncClient, cast: Cast, db: Db):
+    """One first known as it goes on knows already what it was told before."""
+    await set_share(client, cast.alice, 50)
+
+    for source in ("startup", "clear", "resume", "fork", "compact"):
+        await hook(client, cast.alice, source, {**START, "source": source})
+
+    drawn = await rows(db, "SELECT content_session_id AS name FROM server_sessions WHERE arm IS NOT NULL ORDER BY 1")
+    assert [row["name"] for row in drawn] == ["clear", "startup"]
+    assert len(await rows(db, "SELECT id FROM server_sessions")) == 5
+
+
 async def test_a_session_made_private_leaves_the_comparison(client: httpx.AsyncClient, cast: Cast, db: Db):
     ann, _ = await make_two(db, cast.alice.team_id)
     await set_share(client, cast.alice, 50)
@@ -242,10 +257,29 @@ async def test_both_arms_are_measured_and_what_differs_is_said(client: httpx.Asy
         "tokens": (200, 100),
     }
     verdicts = {name: row["verdict"] for name, row in measures.items()}
-    assert verdicts == {"turns": "less", "repeated_failures": "less", "repeated_questions": "less", "tokens": "more"}
+    assert verdicts == {"turns": "less", "repeated_failures": "too_few", "repeated_questions": "too_few", "tokens": "more"}
     difference = measures["turns"]["difference"]
     assert difference["mean"] == -3
     assert -4 < difference["low"] < -3 < difference["high"] < -2
+
+
+async def test_a_question_is_asked_again_only_after_another_session(client: httpx.AsyncClient, cast: Cast, db: Db):
+    """The first session that asked it twice has not asked it again until the second one did."""
+    first = await make_session(db, cast.alice, "untold", "Where is the VAT?", "where is the vat")
+    await make_session(db, cast.alice, "told", "Where is, the VAT", "where is the vat", "where is it now")
+    turn = (new_id(), cast.alice.team_id, cast.alice.project.id, first, 3, "WHERE is the VAT")
+    await make_session(db, cast.charlie, "told", "where is it now")
+    for number in range(28):
+        await make_session(db, cast.alice, "told", f"unlike {number} it")
+        await make_session(db, cast.alice, "untold", f"unlike {number} them")
+    await make_session(db, cast.alice, "told", "where is the vat", "where is the vat")
+    await make_session(db, cast.alice, "untold", "yes", "yes")
+    await rows(db, _TURN, *turn)
+
+    (questions,) = [row for row in (await read_proof(client, cast.alice))["measures"] if row["name"] == "repeated_questions"]
+
+    assert questions["told"]["mean"] == pytest.approx(4 / 30)
+    assert questions["untold"]["mean"] == pytest.approx(1 / 30)
 
 
 async def test_a_deleted_session_leaves_no_trace_in_the_figures(client: httpx.AsyncClient, cast: Cast, db: Db):
@@ -290,13 +324,52 @@ def test_fewer_than_thirty_sessions_of_an_arm_say_nothing():
     assert compare(None, None) is None
 
 
-def test_the_intervals_are_welchs():
+def test_fewer_than_ten_sessions_of_an_arm_with_any_say_nothing():
+    compared = compare(_of("told", 500, 0.5, 0.25, 250), _of("untold", 30, 0.0, 0.0, 9))
+
+    assert compared is not None
+    assert (compared.verdict, compared.difference) == ("too_few", None)
+
+
+def test_the_intervals_are_of_the_pooled_variance():
     compared = compare(_of("told", 40, 10.0, 16.0), _of("untold", 60, 12.0, 36.0))
 
     assert compared is not None
-    assert compared.difference is not None  # by hand: the error is 1, with 97.9 degrees of freedom
-    assert (compared.difference.low, compared.difference.high) == (pytest.approx(-4.627, abs=1e-3), pytest.approx(0.627, abs=1e-3))
+    assert compared.difference is not None  # by hand: the error is 1.081, with 98 degrees of freedom
+    assert (compared.difference.low, compared.difference.high) == (pytest.approx(-4.839, abs=1e-3), pytest.approx(0.839, abs=1e-3))
     assert compared.verdict == "no_difference"
+
+
+def test_no_difference_is_said_from_fewer_to_more():
+    compared = compare(_of("told", 40, 10.0, 16.0), _of("untold", 60, 12.0, 36.0))
+    assert compared is not None
+
+    said = measure_out(compared, ArmOut(begun=40, compared=40), ArmOut(begun=60, compared=60)).sentence
+
+    assert said == ("No difference yet in turns to the end: between 4.84 fewer and 0.84 more when told, and that may be none.")
+
+
+def test_an_arms_own_interval_is_not_below_nothing_and_not_of_few():
+    compared = compare(_of("told", 30, 0.1, 0.3), _of("untold", 29, 0.1, 0.3))
+
+    assert compared is not None
+    assert compared.told is not None
+    assert (compared.told.low, compared.untold) == (0, None)
+
+
+@try_rows("told, untold", [(270, 30), (570, 30)], ids=["270", "570"])
+@try_rows("chance", [0.02, 0.03, 0.05, 0.5], ids=["2%", "3%", "5%", "50%"])
+def test_equal_arms_seldom_differ(told: int, untold: int, chance: float):
+    random = Random(7)
+    verdicts = [compare(_draw(random, "told", told, chance), _draw(random, "untold", untold, chance)) for _ in range(1000)]
+
+    assert sum(found is not None and found.verdict in {"less", "more"} for found in verdicts) <= 20
+
+
+def _draw(random: Random, arm: Any, sessions: int, chance: float) -> ArmMeasure:
+    """A count that is rare, and mostly one where it is not none."""
+    values = [random.choice((1, 1, 1, 2)) if random.random() < chance else 0 for _ in range(sessions)]
+    return _of(arm, sessions, fmean(values), variance(values), sum(map(bool, values)))
 
 
 @try_rows("freedom, expected", [(29, 2.756), (58, 2.663), (120, 2.617), (1000, 2.581)], ids=["29", "58", "120", "1000"])
@@ -304,5 +377,6 @@ def test_the_quantiles_are_those_of_tables(freedom: float, expected: float):
     assert t_quantile(freedom) == pytest.approx(expected, abs=1e-3)
 
 
-def _of(arm: Any, sessions: int, mean: float, variance: float | None) -> ArmMeasure:
-    return ArmMeasure(arm=arm, name="turns", sessions=sessions, mean=mean, variance=variance)
+def _of(arm: Any, sessions: int, mean: float, variance: float | None, non_zero: int | None = None) -> ArmMeasure:
+    non_zero = sessions if non_zero is None else non_zero
+    return ArmMeasure(arm=arm, name="turns", sessions=sessions, non_zero=non_zero, mean=mean, variance=variance)

@@ -59,6 +59,8 @@ PRIVATE_SESSION = (
 """What an agent is told at the start of one."""
 YOUR_PRIVATE = "From private sessions of this user, which nobody else of the team is shown:"
 TEAMS_MEMORY = "From the team's memory:"
+_FRESH = ("startup", "clear")
+"""Starts of sessions that have not been told anything: a share of them is told nothing."""
 _BESIDE_SHARE = 2
 """What the other place knows takes one in so many more of the tokens."""
 _MAX_DELAY = timedelta(days=30)
@@ -243,7 +245,7 @@ class HookTaker:
             actor_id=principal.actor_id,
             person_id=principal.user_id,
             from_hooks=True,
-            is_comparable=delivery.is_told and not delivery.headers.is_late,
+            is_comparable=delivery.is_told and not delivery.headers.is_late and call.source in _FRESH,
         )
 
         async def start(conn: Conn) -> UUID:

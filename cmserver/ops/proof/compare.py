@@ -1,4 +1,4 @@
-"""Compares two arms by their means and variances (Welch), with a confidence of 99 %."""
+"""Compares two arms by their means and their pooled variance, with a confidence of 99 %."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from statistics import NormalDist
 from cmserver.ops.proof.model import ArmMeasure, MeanInterval, MeasureComparison, Verdict
 
 MIN_SESSIONS = 30
-"""Below so many in an arm nothing is said of a difference."""
+"""Below so many in an arm nothing is said of a difference, nor of how far the mean may be off."""
+MIN_NON_ZERO = 10
+"""Nor below so many of an arm that have more than none: an arm with hardly any has hardly a variance."""
 _Z = NormalDist().inv_cdf(0.995)
 
 
@@ -17,9 +19,9 @@ def compare(told: ArmMeasure | None, untold: ArmMeasure | None) -> MeasureCompar
     known = told or untold
     if known is None:
         return None
-    difference = _subtract(told, untold) if told and untold else None
+    difference = _subtract(told, untold) if told and untold and _is_enough(told) and _is_enough(untold) else None
     verdict: Verdict
-    if difference is None or told is None or untold is None or min(told.sessions, untold.sessions) < MIN_SESSIONS:
+    if difference is None:
         verdict = "too_few"
     elif difference.low <= 0 <= difference.high:
         verdict = "no_difference"
@@ -29,26 +31,28 @@ def compare(told: ArmMeasure | None, untold: ArmMeasure | None) -> MeasureCompar
         name=known.name,
         told=_of_arm(told),
         untold=_of_arm(untold),
-        difference=None if verdict == "too_few" else difference,
+        difference=difference,
         verdict=verdict,
     )
 
 
+def _is_enough(arm: ArmMeasure) -> bool:
+    return arm.sessions >= MIN_SESSIONS and arm.non_zero >= MIN_NON_ZERO
+
+
 def _of_arm(measure: ArmMeasure | None) -> MeanInterval | None:
-    if measure is None or measure.variance is None:
+    """The interval of an arm's mean; none of the measures is below nothing."""
+    if measure is None or measure.variance is None or measure.sessions < MIN_SESSIONS:
         return None
-    return _interval(measure.mean, measure.variance / measure.sessions, measure.sessions - 1)
+    interval = _interval(measure.mean, measure.variance / measure.sessions, measure.sessions - 1)
+    return MeanInterval(mean=interval.mean, low=max(interval.low, 0.0), high=interval.high)
 
 
-def _subtract(told: ArmMeasure, untold: ArmMeasure) -> MeanInterval | None:
-    """Welch's interval of the difference of the means."""
-    if told.variance is None or untold.variance is None:
-        return None
-    parts = [(arm.variance or 0.0) / arm.sessions for arm in (told, untold)]
-    squared = sum(parts)
-    weights = sum(part**2 / (arm.sessions - 1) for part, arm in zip(parts, (told, untold), strict=True))
-    freedom = squared**2 / weights if weights else told.sessions + untold.sessions - 2
-    return _interval(told.mean - untold.mean, squared, freedom)
+def _subtract(told: ArmMeasure, untold: ArmMeasure) -> MeanInterval:
+    """The interval of the difference of the means, by the pooled variance: a small arm's own may be far too small by chance."""
+    freedom = told.sessions + untold.sessions - 2
+    pooled = sum((arm.variance or 0.0) * (arm.sessions - 1) for arm in (told, untold)) / freedom
+    return _interval(told.mean - untold.mean, pooled * (1 / told.sessions + 1 / untold.sessions), freedom)
 
 
 def _interval(mean: float, squared_error: float, freedom: float) -> MeanInterval:

@@ -23,11 +23,12 @@ class ArmSessions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArmMeasure(msgspec.Struct, frozen=True, kw_only=True):
-    """A measure of the compared sessions of an arm; `variance` is None for fewer than two."""
+    """A measure of an arm's compared sessions; `non_zero` is of how many it is not 0; `variance` is None for fewer than two."""
 
     arm: SessionArm
     name: MeasureName
     sessions: int
+    non_zero: int
     mean: float
     variance: float | None
 

@@ -20,7 +20,7 @@ _ARMS: LiteralString = f"""
           FROM server_sessions s
          WHERE s.team_id = %(team_id)s AND s.arm IS NOT NULL AND s.started_at >= {_SINCE} AND {IN_REACH}
     )"""
-_WORDS: LiteralString = r"btrim(regexp_replace(lower(left({0}.prompt, 500)), '\W+', ' ', 'g'))"
+_WORDS: LiteralString = r"btrim(regexp_replace(lower(left(t.prompt, 500)), '\W+', ' ', 'g'))"
 """A prompt without case and signs, to tell whether two are the same question."""
 
 
@@ -34,7 +34,8 @@ async def count_sessions(conn: Conn, team_id: UUID, project_id: UUID | None, day
 
 
 # A failing check is repeated by each further failure of the same command in the session. A question is asked again whose words are
-# those of a prompt of an earlier session of the project; fewer than three are none. Each part is read once for all sessions.
+# those of a prompt of an earlier session of the project; fewer than three are none: the first two sessions that asked it tell, the
+# second where the first is the session itself. Each part is read once for all sessions.
 @unprepared_query(f"""
     WITH {_ARMS},
     compared AS MATERIALIZED (SELECT * FROM arms WHERE has_ended AND turns > 0),
@@ -49,21 +50,30 @@ async def count_sessions(conn: Conn, team_id: UUID, project_id: UUID | None, day
          GROUP BY f.id
     ),
     prompts AS MATERIALIZED (
-        SELECT c.id, t.project_id, t.created_at, {_WORDS.format("t")} AS words
-          FROM compared c
-          JOIN turns t ON t.server_session_id = c.id AND t.team_id = %(team_id)s AND t.prompt_number IS NOT NULL
-         WHERE length(t.prompt) <= 500
+        SELECT t.project_id, t.server_session_id, t.created_at, {_WORDS} AS words
+          FROM turns t
+         WHERE t.team_id = %(team_id)s AND t.prompt_number IS NOT NULL AND t.created_at > '-infinity'
+           AND t.created_at >= {_SINCE} AND length(t.prompt) <= 500 AND t.project_id IN (SELECT project_id FROM compared)
+    ),
+    asked AS (
+        SELECT project_id, words, server_session_id AS session_id, min(created_at) AS at
+          FROM prompts
+         WHERE words LIKE '%% %% %%'
+         GROUP BY project_id, words, server_session_id
+    ),
+    firsts AS (
+        SELECT project_id, words, (array_agg(session_id ORDER BY at, session_id))[1] AS session_id,
+               min(at) AS at, (array_agg(at ORDER BY at, session_id))[2] AS next_at
+          FROM asked
+         GROUP BY project_id, words
     ),
     questions AS (
-        SELECT p.id, count(*) AS repeated
-          FROM prompts p
-         WHERE p.words LIKE '%% %% %%'
-           AND EXISTS (SELECT FROM turns e
-                        WHERE e.team_id = %(team_id)s AND e.project_id = p.project_id AND e.prompt_number IS NOT NULL
-                          AND e.created_at > '-infinity' AND e.created_at >= {_SINCE}
-                          AND e.created_at < p.created_at AND e.server_session_id <> p.id AND length(e.prompt) <= 500
-                          AND {_WORDS.format("e")} = p.words)
-         GROUP BY p.id
+        SELECT c.id, count(*) AS repeated
+          FROM compared c
+          JOIN prompts p ON p.server_session_id = c.id
+          JOIN firsts f ON f.project_id = p.project_id AND f.words = p.words
+         WHERE p.created_at > CASE WHEN f.session_id = c.id THEN f.next_at ELSE f.at END
+         GROUP BY c.id
     ),
     sizes AS (
         SELECT c.id, coalesce(sum(e.size_chars), 0) / 4 AS tokens
@@ -76,7 +86,8 @@ async def count_sessions(conn: Conn, team_id: UUID, project_id: UUID | None, day
           FROM compared c JOIN context_injections i ON i.server_session_id = c.id AND i.team_id = %(team_id)s
          GROUP BY c.id
     )
-    SELECT c.arm, m.name, count(*) AS sessions, avg(m.value)::float8 AS mean, var_samp(m.value)::float8 AS variance
+    SELECT c.arm, m.name, count(*) AS sessions, count(*) FILTER (WHERE m.value <> 0) AS non_zero,
+           avg(m.value)::float8 AS mean, var_samp(m.value)::float8 AS variance
       FROM compared c
       LEFT JOIN failures ON failures.id = c.id
       LEFT JOIN questions ON questions.id = c.id

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from cmserver.base.structs import reshape
 from cmserver.base.text import Text
-from cmserver.ops.proof.compare import MIN_SESSIONS
+from cmserver.ops.proof.compare import MIN_NON_ZERO, MIN_SESSIONS
 from cmserver.ops.proof.model import MAX_DAYS, USUAL_DAYS, MeanInterval, MeasureComparison, MeasureName, Verdict
 
 CALLED: dict[MeasureName, str] = {
@@ -47,7 +47,7 @@ class MeanIntervalOut(MeanInterval, frozen=True, kw_only=True):
 
 
 class MeasureOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A measure of both arms. `name` is what is measured. `told` is its mean in the told sessions, or null for fewer than two;
+    """A measure of both arms. `name` is what is measured. `told` is its mean in the told sessions, or null for fewer than thirty;
     `untold` is that of the untold ones. `difference` is what the told ones have more, or null while there are too few. `verdict` is
     whether they have `less` or `more` of it; `sentence` is that in words.
     """
@@ -94,10 +94,11 @@ def _render_verdict(comparison: MeasureComparison, told: ArmOut, untold: ArmOut)
     if difference is None:
         return (
             f"No difference yet in {name}: {told.compared} told and {untold.compared} untold sessions have ended; "
-            f"{MIN_SESSIONS} of each are needed."
+            f"{MIN_SESSIONS} of each are needed, {MIN_NON_ZERO} of them with more than none."
         )
     if comparison.verdict == "no_difference":
-        return f"No difference yet in {name}: {format_interval(difference)} more when told, and that may be none."
+        fewer, more = format_figure(abs(difference.low)), format_figure(abs(difference.high))
+        return f"No difference yet in {name}: between {fewer} fewer and {more} more when told, and that may be none."
     more = "fewer" if comparison.verdict == "less" else "more"
     low, high = sorted((abs(difference.low), abs(difference.high)))
     return (

@@ -250,11 +250,11 @@ ADD_SESSIONS = Query(
     UUID,
     """
     INSERT INTO server_sessions (id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type,
-                                 actor_id, person_id, platform_source, title, arm, metadata, started_at, ended_at,
+                                 actor_id, person_id, platform_source, title, metadata, started_at, ended_at,
                                  generation_status, idle_from)
     SELECT id, project_id, %(team_id)s, external_session_id, content_session_id, agent_id, agent_type, actor_id,
            CASE WHEN actor_id IS NULL THEN %(person_id)s::uuid ELSE person_of_name(%(team_id)s, actor_id) END, platform_source,
-           title, arm, coalesce(metadata, '{}'), started_at, ended_at, 'completed', NULL
+           title, coalesce(metadata, '{}'), started_at, ended_at, 'completed', NULL
       FROM jsonb_populate_recordset(NULL::server_sessions, %(rows)s)
     ON CONFLICT DO NOTHING
     RETURNING id

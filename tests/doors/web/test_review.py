@@ -123,6 +123,53 @@ async def test_one_of_a_contradiction_holds_and_that_is_undone(
     assert "It is related to nothing." in (await alice.get(f"/ui/observations/{holds}")).text
 
 
+async def relate(db: Db, team_id: UUID, relationship: str, context: str, *, from_: int = 1) -> None:
+    """What a person said of 1 and 2, from the one of them to the other."""
+    async with db.system() as conn:
+        await conn.execute("UPDATE consolidation_suggestions SET reason = 'contradicts'")
+        await conn.execute(
+            "INSERT INTO observation_relationships "
+            "(id, team_id, from_id, from_project_id, to_id, to_project_id, relationship, context) "
+            "SELECT gen_random_uuid(), o.team_id, o.id, o.project_id, other.id, other.project_id, %s, %s "
+            "FROM observations o JOIN observations other USING (team_id) "
+            "WHERE o.team_id = %s AND o.number = %s AND other.number = %s",
+            [relationship, context, team_id, from_, 3 - from_],
+        )
+
+
+@pytest.mark.parametrize(
+    ("relationship", "context"),
+    [("CONTRADICTS", "holds by review, it was bogus"), ("RELATED_TO", "holds by review, it was open")],
+)
+async def test_a_relation_that_is_not_of_the_review_undoes_nothing(
+    cast: Cast, db: Db, alice: Visitor, pair: UUID, relationship: str, context: str
+):
+    await relate(db, cast.alice.team_id, relationship, context)
+    await alice.post(f"/ui/review/{pair}/dismiss", about="contradictions")
+
+    undone = await alice.post(f"/ui/review/{pair}/undo", about="contradictions")
+
+    assert undone.status_code == 409
+    assert "delete it, and undo again" in undone.text
+    assert f"{relationship}</code>" in (await alice.get("/ui/observations/2")).text
+
+
+@pytest.mark.parametrize(("decision", "from_"), [("holds", 1), ("keep", 2)])
+async def test_a_relation_that_a_person_made_stays(cast: Cast, db: Db, alice: Visitor, pair: UUID, decision: str, from_: int):
+    await relate(db, cast.alice.team_id, "CONTRADICTS", "as Alice saw", from_=from_)
+
+    decided = await alice.post(f"/ui/review/{pair}/{decision}", about="contradictions", into=1)
+    undone = await alice.post(f"/ui/review/{pair}/undo", about="contradictions")
+
+    assert (decided.status_code, undone.status_code) == (200, 200)
+    assert ("#2 still no longer holds" in undone.text) == (decision == "holds")  # nothing of the review says what it was before
+    async with db.system() as conn:
+        found = await (
+            await conn.execute("SELECT context FROM observation_relationships WHERE context = 'as Alice saw'")
+        ).fetchall()
+    assert len(found) == 1
+
+
 async def test_a_pair_that_was_merged_is_not_decided_otherwise(alice: Visitor, pair: UUID):
     await alice.post(f"/ui/review/{pair}/merge", into=1)
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, cast
+from typing import Literal
 from uuid import UUID
 
 import msgspec
 from starlette.responses import Response
 
+from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.errors import NotFound
+from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.ids import parse_id
 from cmserver.base.sql import Conn
 from cmserver.base.text import Text
 from cmserver.consolidation import relate, review
 from cmserver.consolidation.combine import undo
 from cmserver.consolidation.marks import compared_text
-from cmserver.consolidation.model import Suggestion, SuggestionStatus
+from cmserver.consolidation.model import Relation, Suggestion, SuggestionStatus
 from cmserver.consolidation.wording import MergeWriter
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import BADGES, list_projects, names_of_projects, title_of
@@ -35,8 +36,9 @@ _MAX_CHARS = 1_500
 """Of each text; the whole stands on its own page."""
 _KEPT = "kept both in review"
 """The context of a relation that keeping both makes."""
-_HELD, _WAS = "holds by review", ", it was "
-"""The context of a relation from the one of a pair that holds to the other; `_WAS` leads to the other's state before, if any."""
+_HELD = "holds by review"
+_WAS: dict[ObservationState | None, str] = {None: _HELD, "open": f"{_HELD}, it was open", "done": f"{_HELD}, it was done"}
+"""The context of a relation from the one of a pair that holds to the other, by the other's state before."""
 _RELATIONSHIPS = {"same": "RELATED_TO", "related": "RELATED_TO", "contradicts": "CONTRADICTS"}
 
 
@@ -203,12 +205,19 @@ async def post_keep(visit: Visit) -> Response:
         suggestion, _ = await review.resolve_suggestion(conn, principal, suggestion_id, "dismissed")
         older, newer = suggestion.merge_order()
         relationship = _RELATIONSHIPS[suggestion.reason]
-        await relate.relate(conn, principal, str(newer), str(older), relationship, suggestion.similarity, _KEPT)
+        await _relate(conn, principal, newer, older, relationship, suggestion.similarity, _KEPT)
         return suggestion
 
     suggestion = await visit.db.in_tenant(visit.team_id, act)
     older, newer = suggestion.merge_order()
     return _back(visit, form, f"Kept: #{older} and #{newer} are related to each other.", suggestion_id)
+
+
+async def _relate(conn: Conn, principal: Principal, from_: int, to: int, relationship: str, strength: float, context: str) -> None:
+    """Relate them; a relation that somebody made before stays as it is."""
+    related = await relate.read_related(conn, principal, str(from_), relationships=[relationship], depth=1)
+    if all((relation.from_number, relation.to_number) != (from_, to) for relation in related.relations):
+        await relate.relate(conn, principal, str(from_), str(to), relationship, strength, context)
 
 
 async def post_holds(visit: Visit) -> Response:
@@ -221,9 +230,8 @@ async def post_holds(visit: Visit) -> Response:
         kept, other = suggestion.merge_order(form.into)
         observation = await find_observation(conn, principal, str(other))
         if observation.state != "dropped":
-            was = f"{_WAS}{observation.state}" if observation.state else ""
             await correct(conn, principal, str(other), Correction(state="dropped"))
-            await relate.relate(conn, principal, str(kept), str(other), "CONTRADICTS", suggestion.similarity, f"{_HELD}{was}")
+            await _relate(conn, principal, kept, other, "CONTRADICTS", suggestion.similarity, _WAS[observation.state])
         return kept, other
 
     kept, other = await visit.db.in_tenant(visit.team_id, act)
@@ -235,8 +243,8 @@ async def post_undo(visit: Visit) -> Response:
     form = await visit.form(DecisionForm)
     suggestion_id, principal = _suggestion_id(visit), visit.principal
 
-    async def act(conn: Conn) -> Suggestion:
-        suggestion = await review.find_suggestion(conn, principal, suggestion_id)
+    async def act(conn: Conn) -> tuple[Suggestion, str]:
+        suggestion, left = await review.find_suggestion(conn, principal, suggestion_id), ""
         older, newer = suggestion.merge_order()
         if suggestion.status == "accepted":
             merged = (await read_batch(conn, principal, [older, newer])).observations
@@ -245,17 +253,35 @@ async def post_undo(visit: Visit) -> Response:
         elif suggestion.status == "dismissed":
             related = await relate.read_related(conn, principal, str(newer), relationships=None, depth=1)
             for relation in related.relations:
-                context, numbers = relation.context or "", {relation.from_number, relation.to_number}
-                if numbers == {older, newer} and (context == _KEPT or context.startswith(_HELD)):
+                if {relation.from_number, relation.to_number} != {older, newer}:
+                    continue
+                context = relation.context or ""
+                if context.startswith(_HELD):
+                    state = _state_before(relation)
                     await relate.unrelate(conn, principal, relation.id)
-                if numbers == {older, newer} and context.startswith(_HELD):
-                    state = cast("ObservationState | None", context.removeprefix(_HELD).removeprefix(_WAS) or None)
                     await correct(conn, principal, str(relation.to_number), Correction(state=state))
-        return await review.reopen_suggestion(conn, principal, suggestion_id)
+                elif context == _KEPT:
+                    await relate.unrelate(conn, principal, relation.id)
+            pair = (await read_batch(conn, principal, [older, newer])).observations
+            left = "".join(
+                f" #{one.number} still no longer holds: its page changes that." for one in pair if one.state == "dropped"
+            )
+        return await review.reopen_suggestion(conn, principal, suggestion_id), left
 
-    suggestion = await visit.db.in_tenant(visit.team_id, act)
+    suggestion, left = await visit.db.in_tenant(visit.team_id, act)
     older, newer = suggestion.merge_order()
-    return _back(visit, form, f"Undone: #{older} and #{newer} wait for a decision again.")
+    return _back(visit, form, f"Undone: #{older} and #{newer} wait for a decision again.{left}")
+
+
+def _state_before(relation: Relation) -> ObservationState | None:
+    """The state that the other one had before this one was said to hold; Conflict where the relation is not of the review."""
+    states: list[ObservationState | None] = [state for state, context in _WAS.items() if context == relation.context]
+    if relation.relationship != "CONTRADICTS" or not states:
+        raise Conflict(
+            f"The relation of #{relation.from_number} to #{relation.to_number} does not tell what the review did: "
+            "delete it, and undo again."
+        )
+    return states[0]
 
 
 _WRITE = "observations:write"
