@@ -62,7 +62,7 @@ _LINES: list[dict[str, object]] = [
     {
         "record": "session", "id": "@session", "external_session_id": "external", "content_session_id": "content",
         "agent_id": "agent", "agent_type": "main", "actor_id": "alice", "platform_source": "claude", "title": "Raise the limit",
-        "arm": "told", "metadata": {"branch": "main"}, "started_at": "now", "ended_at": "now",
+        "metadata": {"branch": "main"}, "started_at": "now", "ended_at": "now",
     },
     *(
         {

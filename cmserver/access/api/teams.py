@@ -46,7 +46,7 @@ class TeamChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     its own; `retention` is how long what is kept, null for nothing of its own; `approvesRules` is whether a rule that a model or an
     agent's tool writes counts only after a person's yes; `untoldShare` is how many of a hundred new sessions are told nothing, to
     be compared with the others: 0 to 50; `words` is who reads what others of the team and their agents said: `members`, `owners`,
-     or `nobody` but the person. Its name and its limits (null: none) are for keys with the scope `*`.
+    or `nobody` but the person. Its name and its limits (null: none) are for keys with the scope `*`.
     """
 
     team: str

@@ -18,7 +18,6 @@ from cmserver.base.text import QueryText
 from cmserver.graph.model import EntityType, FoundBy
 from cmserver.observations.model import Kind, ObservationState, Scope, StaleMark
 from cmserver.pins.model import OnBreak, PinLines, PinWords
-from cmserver.sessions.model import SessionArm
 from cmserver.sessions.turns.model import MAX_LINE_CHARS
 
 FORMAT = 2
@@ -70,7 +69,6 @@ class SessionLine(Line, frozen=True, kw_only=True, tag="session"):
     actor_id: str | None = None
     platform_source: str | None = None
     title: str | None = None
-    arm: SessionArm | None = None
     metadata: dict[str, object] = {}
     started_at: datetime
     ended_at: datetime | None = None

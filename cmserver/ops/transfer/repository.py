@@ -75,7 +75,7 @@ SESSIONS = Query(
     model.SessionLine,
     f"""
     SELECT r.id, r.project_id, r.external_session_id, r.content_session_id, r.agent_id, r.agent_type, r.actor_id, r.platform_source,
-           r.title, r.arm, r.metadata, r.started_at, r.ended_at
+           r.title, r.metadata, r.started_at, r.ended_at
       FROM server_sessions r {_OF_TEAM}
     """,
     prepare=False,
