@@ -231,7 +231,16 @@ def check_key(key: str) -> None:
 
 def read_project(folder: Path | None) -> str | None:
     """What hooks call the project of the folder, or else of Claude Code's, or else of the working folder; None if unknown."""
-    command = ["/bin/sh", SOURCE / "hook.sh", "project"]
+    return _ask_hook("project", folder)
+
+
+def is_private_folder(folder: Path | None) -> bool:
+    """Whether a session there is private to its person: a `.cmserver.toml` on the way up, or CMSERVER_PRIVATE, says so."""
+    return _ask_hook("is-private", folder) == "yes"
+
+
+def _ask_hook(question: str, folder: Path | None) -> str | None:
+    command = ["/bin/sh", SOURCE / "hook.sh", question]
     if folder is None:
         command.append(AGENTS["claude-code"].folder_variable)
     done = subprocess.run(command, cwd=folder, capture_output=True, check=False)  # noqa: S603 - our own script

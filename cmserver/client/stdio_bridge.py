@@ -24,9 +24,10 @@ import msgspec
 
 from cmserver.base.configuration import BadSetting
 from cmserver.base.errors import Invalid
+from cmserver.base.http.wire import PRIVATE_HEADER
 from cmserver.base.json_text import decode_json
 from cmserver.client import server_api
-from cmserver.client.client_folder import ClientFolder, clients_folder, read_project
+from cmserver.client.client_folder import ClientFolder, clients_folder, is_private_folder, read_project
 from cmserver.client.server_api import refusal, unreachable
 
 WriteLine = Callable[[bytes], None]
@@ -171,12 +172,11 @@ def header_value(text: str) -> str:
 
 def serve_stdio(url: str, key: str, project: str | None, folder: str | None = None) -> None:
     """Connect standard input and output to that server until the input ends."""
-    header = project_header(project, folder)
+    headers = folder_headers(project, folder)
 
     async def serve() -> None:
         async with server_api.open_http_client(url, key) as http:
-            if header is not None:
-                http.headers.update([(_PROJECT, header)])
+            http.headers.update(headers)
             await run_bridge(http, sys.stdin.buffer, _write_stdout)
 
     asyncio.run(serve())
@@ -218,20 +218,22 @@ def find_connected_server(agent: str) -> tuple[str, str]:
     return connection.url, key
 
 
-def project_header(name: str | None, folder: str | None = None) -> bytes | None:
-    """The project as a header: the given one, or what hooks call that of the folder, by default of the working folder.
+def folder_headers(name: str | None, folder: str | None = None) -> list[tuple[bytes, bytes]]:
+    """The project as a header: the given one, or what hooks call that of the folder, by default of the working folder. And another
+    one where a session in that folder is private to its person.
 
-    None for a folder that is not there, as where an editor has none open, and for those in which programs are started that work in
-    none: the root folder and the home folder.
+    No project for a folder that is not there, as where an editor has none open, and for those in which programs are started that
+    work in none: the root folder and the home folder.
     """
-    try:
-        project = name or read_project(None if folder is None else Path(folder))
-        if name is None and project == str(Path.home()):
-            return None
-    except (OSError, RuntimeError):
-        return None
+    path = None if folder is None else Path(folder)
+    project, headers = name, list[tuple[bytes, bytes]]()
+    with suppress(OSError, RuntimeError):  # the folder is not there, or nobody's home is known
+        if is_private_folder(path):
+            headers.append((PRIVATE_HEADER.encode(), b"1"))
+        here = name or read_project(path)
+        project = here if name is not None or here != str(Path.home()) else None
     value = re.sub(r"[\x00-\x1f\x7f]", "?", project or "").encode("utf-8", "replace")
-    return None if value in {b"", b"/"} or len(value) > _PROJECT_BYTES else value
+    return headers if value in {b"", b"/"} or len(value) > _PROJECT_BYTES else [(_PROJECT, value), *headers]
 
 
 def _write_stdout(line: bytes) -> None:

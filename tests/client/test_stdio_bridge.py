@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from mcp.shared.inbound import encode_header_value
 
-from cmserver.client.stdio_bridge import StdioBridge, header_value, project_header, run_bridge
+from cmserver.client.stdio_bridge import StdioBridge, folder_headers, header_value, run_bridge
 from tests.table import try_rows
 from tests.timeouts import ENOUGH_SECONDS
 
@@ -314,26 +314,38 @@ def test_the_project_is_what_hooks_call_the_folder(tmp_path: Path, monkeypatch: 
     (repo / "src").mkdir()
     (repo / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     monkeypatch.chdir(repo / "src")
-    assert project_header(None) == str(repo).encode()
+    assert dict(folder_headers(None)) == {b"X-Cmserver-Project": str(repo).encode()}
 
     (repo / ".git" / "config").write_text('[remote "origin"]\n\turl = https://me:pw@github.com/acme/orders.git\n')
-    assert project_header(None) == b"https://github.com/acme/orders.git"
+    assert dict(folder_headers(None)) == {b"X-Cmserver-Project": b"https://github.com/acme/orders.git"}
 
     (repo / ".cmserver.toml").write_text('project = "Bestellungen für alle"\n')
-    assert project_header(None) == "Bestellungen für alle".encode()
-    assert project_header("another") == b"another"
+    assert dict(folder_headers(None)) == {b"X-Cmserver-Project": "Bestellungen für alle".encode()}
+    assert dict(folder_headers("another")) == {b"X-Cmserver-Project": b"another"}
 
     (tmp_path / "else").mkdir()
     monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path / "else"))
-    assert project_header(None) == str(tmp_path / "else").encode()
+    assert dict(folder_headers(None)) == {b"X-Cmserver-Project": str(tmp_path / "else").encode()}
 
 
 def test_the_project_is_that_of_a_named_folder_wherever_the_bridge_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "orders").mkdir()
     monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path))
 
-    assert project_header(None, str(tmp_path / "orders")) == str(tmp_path / "orders").encode()
-    assert project_header("another", str(tmp_path / "orders")) == b"another"
+    assert dict(folder_headers(None, str(tmp_path / "orders"))) == {b"X-Cmserver-Project": str(tmp_path / "orders").encode()}
+    assert dict(folder_headers("another", str(tmp_path / "orders"))) == {b"X-Cmserver-Project": b"another"}
+
+
+def test_a_folder_of_private_sessions_is_private_for_the_tools_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "diary" / "2026"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path))
+    named = {b"X-Cmserver-Project": b"diary"}
+    assert dict(folder_headers("diary", str(folder))) == named
+
+    (tmp_path / "diary" / ".cmserver.toml").write_text("private = true\n")
+    assert dict(folder_headers("diary", str(folder))) == {**named, b"x-cmserver-private": b"1"}
+    assert dict(folder_headers("diary")) == named
 
 
 def test_without_a_folder_all_projects_are_asked_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -341,19 +353,19 @@ def test_without_a_folder_all_projects_are_asked_about(tmp_path: Path, monkeypat
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
-    assert project_header(None) is None
-    assert project_header(None, "${workspaceFolder}") is None  # an editor without an open folder
+    assert not folder_headers(None)
+    assert not folder_headers(None, "${workspaceFolder}")  # an editor without an open folder
 
 
 def test_what_no_header_can_hold_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("CLAUDE_PROJECT_DIR", raising=False)
     monkeypatch.chdir("/")
-    assert project_header(None) is None
+    assert not folder_headers(None)
 
-    assert project_header("a\r\nX-Api-Key: b") == b"a??X-Api-Key: b"
-    assert project_header("x" * 5_000) is None
+    assert dict(folder_headers("a\r\nX-Api-Key: b")) == {b"X-Cmserver-Project": b"a??X-Api-Key: b"}
+    assert not folder_headers("x" * 5_000)
 
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert project_header(None) is None
+    assert not folder_headers(None)

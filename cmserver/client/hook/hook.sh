@@ -7,6 +7,7 @@
 #   hook handoff [--to NAME]        what this branch is at, on one page; or a teammate's next session starts with it
 #   hook private [--undo]           makes the newest session of this folder its person's alone
 #   hook project [VARIABLE]         what the project of this folder is called, or of the folder in that variable
+#   hook is-private [VARIABLE]      yes or no: whether a session there is its person's alone
 #   hook headers                    the headers of an agent's own calls to the MCP server, as JSON
 #   hook mcp                        an MCP server on stdin and stdout, for agents that start one in the folder where they work
 #   hook drain                      sends what waits (hooks start this in the background)
@@ -693,13 +694,18 @@ case ${1:-} in
         . ./recall.sh
         "$@"
         ;;
-    project)
+    project | is-private)
         . ./project.sh
         folder_variable=${2:-$folder_variable}
         find_start
         find_project
-        [ -z "$misread" ] || named='' remote='' root=''
-        find_called
+        if [ "$1" = is-private ]; then
+            called=no
+            ! is_private || called=yes
+        else
+            [ -z "$misread" ] || named='' remote='' root=''
+            find_called
+        fi
         print_line "$called"
         ;;
     mcp)
