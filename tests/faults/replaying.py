@@ -69,9 +69,9 @@ _TEMPORARY = "SELECT relname FROM pg_class WHERE relpersistence = 't' AND relkin
 _TABLES = """
     SELECT relname FROM pg_class
      WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'm')
-       AND relname NOT IN ('replay_lines', 'observation_versions')
+       AND relname NOT IN ('replay_lines', 'observation_versions', 'past_values')
 """
-"""Not the lines, which show what would be; nor the history of rows that were taken over and undone."""
+"""Not the lines, which show what would be; nor what rows said while they were taken over, which their history and time travel tell."""
 _ORPHANING = {"kill-postgres", "kill-backend", "disk-postgres", "memory-worker"}
 """After the end of a server that was killed, autovacuum drops its temporary tables."""
 
