@@ -71,7 +71,7 @@ _TABLES = """
      WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'm')
        AND relname NOT IN ('replay_lines', 'observation_versions', 'past_values')
 """
-"""Not the lines, which show what would be; nor what rows said while they were taken over, which their history and time travel tell."""
+"""Not the lines, which show what would be; nor what rows said while they were taken over, which history and time travel tell."""
 _ORPHANING = {"kill-postgres", "kill-backend", "disk-postgres", "memory-worker"}
 """After the end of a server that was killed, autovacuum drops its temporary tables."""
 
