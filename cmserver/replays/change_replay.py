@@ -103,8 +103,7 @@ async def begin_replay(conn: Conn, principal: Principal, project_id: UUID | None
     await repository.LOCK_TEAM.run(conn, team_id=principal.team_id)
     if scope.sessions == 0:
         raise Conflict(_say_nothing(scope))
-    page = await repository.page(conn, principal.team_id, None, before=None, before_id=None, limit=MAX_REPLAYS)
-    if len(page) >= MAX_REPLAYS:
+    if await repository.count(conn, principal.team_id) >= MAX_REPLAYS:
         raise Conflict(f"A team has at most {MAX_REPLAYS} replays. Remove some first: `cmserver replays remove NUMBER`.")
     replay = await repository.insert(
         conn,

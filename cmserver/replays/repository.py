@@ -174,6 +174,12 @@ async def insert(
 ) -> Replay: ...
 
 
+@query("SELECT count(*) FROM replays WHERE team_id = %(team_id)s")
+async def count(conn: Conn, team_id: UUID) -> int:
+    """How many the team has."""
+    ...
+
+
 @query(f"""
     SELECT {_COUNTED} FROM replays r {_COUNTS}
      WHERE r.team_id = %(team_id)s AND (%(bound_to)s::uuid IS NULL OR r.project_id = %(bound_to)s::uuid)
@@ -209,8 +215,9 @@ async def running(conn: Conn) -> list[Replay]:
     UPDATE replays AS r
        SET sessions_done = sessions_done + %(sessions)s, events_done = events_done + %(events)s, kept = kept + %(kept)s,
            by_people = by_people + %(by_people)s, done_to = %(done_to)s, done_to_id = %(done_to_id)s, updated_at = now()
-     WHERE id = %(id_)s AND team_id = %(team_id)s AND state = 'running'
+     WHERE id = %(id_)s AND team_id = %(team_id)s AND state IN ('running', 'stopped')
        AND (r.done_to, r.done_to_id) IS NOT DISTINCT FROM (%(from_)s::timestamptz, %(from_id)s::uuid)
+    RETURNING r.state
     """)
 async def note_progress(
     conn: Conn,
@@ -225,8 +232,10 @@ async def note_progress(
     from_id: UUID | None,
     done_to: datetime,
     done_to_id: UUID,
-) -> RowCount:
-    """Note that the sessions behind that one are done; none when it was stopped or removed, or another worker did them."""
+) -> str | None:
+    """Note that the sessions behind that one are done; the state that it is in, or None when it was removed, or another worker did
+    them.
+    """
     ...
 
 
@@ -311,6 +320,21 @@ SET_UNDO = Query(
      WHERE id = %(id)s AND team_id = %(team_id)s
     """,
 )
+
+
+NOTE_STORED = Query(
+    int,
+    """
+    UPDATE replay_lines l SET undo = %(undo)s, observation_id = n.observation_id
+      FROM unnest(%(ids)s::uuid[], %(observation_ids)s::uuid[]) AS n(id, observation_id)
+     WHERE l.id = n.id AND l.team_id = %(team_id)s
+    """,
+)
+
+
+async def note_stored(conn: Conn, team_id: UUID, ids: Sequence[UUID], *, undo: object, observation_ids: Sequence[UUID]) -> None:
+    """Note of lines which observations were made of them, in their order, and how that is taken back."""
+    await NOTE_STORED.run(conn, ids=list(ids), team_id=team_id, undo=Jsonb(undo), observation_ids=list(observation_ids))
 
 
 async def set_undo(

@@ -158,14 +158,14 @@ class _Run:
         from_: datetime | None,
         from_id: UUID | None,
     ) -> bool:
-        """Store what was found of the sessions behind that one.
+        """Store what was found of the sessions behind that one; whether it goes on, and was not stopped meanwhile.
 
-        False, and nothing is stored, when it was stopped or removed meanwhile, or when another worker has done them: the session of
-        the database that has the lock may end while this one works on.
+        Nothing is stored when it was removed, or when another worker has done them: the session of the database that has the lock
+        may end while this one works on.
         """
         async with self._db.system() as conn:
             last = sessions[-1]
-            noted = await repository.note_progress(
+            state = await repository.note_progress(
                 conn,
                 self._replay.team_id,
                 self._replay.id,
@@ -178,9 +178,9 @@ class _Run:
                 done_to=last.started_at,
                 done_to_id=last.id,
             )
-            if noted:
+            if state is not None:
                 await repository.insert_lines(conn, self._replay.team_id, self._replay.id, found.lines)
-            return bool(noted)
+            return state == "running"
 
     async def _replay_sessions(self, sessions: Sequence[SessionToReplay], batches: Sequence[ReplayedBatch]) -> FoundDifferences:
         team_id, ids = self._replay.team_id, [it.id for it in sessions]

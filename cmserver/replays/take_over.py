@@ -151,8 +151,13 @@ async def _add(conn: Conn, principal: Principal, lines: Sequence[ReplayLine]) ->
         held = [row.id for _, row in stored if row.origin == "model" and row.type == "decision" and not principal.is_person]
         if held:
             await approvals.hold(conn, principal.team_id, held)
-        for line, row in stored:
-            await repository.set_undo(conn, principal.team_id, line.id, undo=_Undo(version=1), observation_id=row.id)
+        await repository.note_stored(
+            conn,
+            principal.team_id,
+            [line.id for line, _ in stored],
+            undo=_Undo(version=1),
+            observation_ids=[row.id for _, row in stored],
+        )
         added += len(stored)
     return added
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from contextlib import suppress
@@ -20,7 +21,7 @@ from tests.timeouts import Deadline
 REAP_SECONDS = 3.0
 """Promised beyond the lease, until work of a dead worker is done by others."""
 WORK_SECONDS = 30.0
-"""For all that was waiting, once nothing is in its way."""
+"""Until one more of what was waiting is done, once nothing is in its way."""
 
 _HELD_BY_THE_DEAD = """
     SELECT (SELECT count(*) FROM observation_generation_jobs
@@ -204,13 +205,17 @@ class Judge:
                 self._add(f"{starts[call.session]} starts of session {call.session}")
 
     def _wait(self, question: str, seconds: float, *, let_time_pass: bool = False) -> bool:
-        deadline = Deadline(seconds)
+        """Until it counts nothing; where time passes, it is only stuck when for so long the count does not fall."""
+        deadline, least = Deadline(seconds), math.inf
         while True:
             with suppress(psycopg.Error):
                 if let_time_pass and rows(self._system.database, _LET_TIME_PASS):
                     self._resume_provider()
-                if number(self._system.database, question) == 0:
+                count = number(self._system.database, question)
+                if count == 0:
                     return True
+                if let_time_pass and count < least:
+                    deadline, least = Deadline(seconds), count
             if deadline.is_over:
                 return False
             time.sleep(0.1)

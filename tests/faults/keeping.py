@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
-from random import Random
 from uuid import UUID
 
-import httpx
 import msgspec
 import psycopg
 
 from cmserver.base.ids import new_id
+from tests.faults.actor import Actor
 from tests.faults.system import System
 from tests.process.program import number, rows, wait_for
-from tests.timeouts import Deadline, scaled
+from tests.timeouts import Deadline
 
 PAIRS = 24
 _DRAIN_SECONDS = 30.0
 _ASK_EVERY_SECONDS = 0.25
-_LATER = 503
 _NOT_COMPARED = ("version", "updated_at", "created_at", "content_search", "last_accessed_at")
 
 _OPEN = "SELECT count(*) FROM steward_jobs WHERE status IN ('queued', 'running')"
@@ -88,6 +83,23 @@ class Pair(msgspec.Struct, kw_only=True):
     is_touched: bool = False
 
 
+def plant_pair(actor: Actor, project: str, left: str, right: str) -> Pair:
+    """Two notes in the project, which are suggested to be one."""
+    made = [plant_note(actor, project, title) for title in (left, right)]
+    left_id, right_id = (UUID(str(row["id"])) for row in made)
+    suggest = f"WITH new AS ({_SUGGEST} RETURNING id) SELECT id FROM new"
+    rows(actor.system.database, suggest, id=new_id(), left=left_id, right=right_id)
+    return Pair(ids=(left_id, right_id), numbers=(int(str(made[0]["number"])), int(str(made[1]["number"]))))
+
+
+def plant_note(actor: Actor, project: str, title: str) -> dict[str, object]:
+    """A note in the project, as it is stored."""
+    body = {"projectId": project, "title": title, "onDuplicate": "keep"}
+    answer = actor.insist("a note to be stored", "POST", "/v1/observations", body, 201)
+    assert answer.status_code == 201, answer.text
+    return answer.json()["observation"]
+
+
 class Figures(msgspec.Struct, kw_only=True):
     """What the steward and people did in a storm."""
 
@@ -104,28 +116,19 @@ class Figures(msgspec.Struct, kw_only=True):
         )
 
 
-class Keeping:
+class Keeping(Actor):
     """Plants the pairs, and lets the steward and people work on them until `end`."""
 
     def __init__(self, system: System, seed: int) -> None:
-        self._system, self._seed = system, seed
-        self._random = Random(seed)
-        self._is_over = threading.Event()
-        self.surprises: Counter[str] = Counter()
+        super().__init__(system, seed)
         self.figures = Figures()
         self.edits: dict[int, list[tuple[str, bool]]] = {}
         """By number: the words that a person put there, and whether that was acknowledged, in their order."""
-        self._client = httpx.Client(
-            base_url=system.url, headers={"Authorization": f"Bearer {system.key}"}, timeout=scaled(5), trust_env=False
-        )
-        self._project = {"canonicalId": f"keeping-{seed}"}
-        wait_for("a project of its own", lambda: self.request("POST", "/v1/projects", self._project, 200, 201))
-        self.pairs = [self._plant(place) for place in range(PAIRS)]
+        project = self.make_project(f"keeping-{seed}")["canonicalId"]
+        self.pairs = [plant_pair(self, project, *self._name_pair(place)) for place in range(PAIRS)]
         self.before = self.read_rows()
         self._set_mode(mode="write", paused=False)
-        self._threads = [threading.Thread(target=self._work, args=(act,), daemon=True) for act in (self._ask, self._meddle)]
-        for thread in self._threads:
-            thread.start()
+        self.begin(self._ask, self._meddle)
 
     @property
     def ids(self) -> list[UUID]:
@@ -133,45 +136,17 @@ class Keeping:
 
     def read_rows(self) -> dict[UUID, dict[str, object]]:
         """The planted observations that are there, but for their versions and times."""
-        found = rows(self._system.database, _PLANTED, ids=self.ids)
+        found = rows(self.system.database, _PLANTED, ids=self.ids)
         return {UUID(str(row["id"])): {name: value for name, value in row.items() if name not in _NOT_COMPARED} for row in found}
 
     def end(self) -> None:
         """Let them finish what they have begun; the steward is left in the mode `write`."""
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join()
+        super().end()
         wait_for("the mode to be set", lambda: self._set_mode(mode="write", paused=False))
 
-    def request(self, method: str, path: str, body: object, *good: int) -> httpx.Response | None:
-        """The answer; None when there was none, or not now. Any other status than 503 and `good` is a surprise."""
-        try:
-            answer = self._client.request(method, path, json=body)
-        except httpx.TransportError:
-            return None
-        if answer.status_code not in (*good, _LATER):
-            self.surprises[f"{method} {path} answered {answer.status_code}: {answer.text[:200]}"] += 1
-        return None if answer.status_code == _LATER else answer
-
-    def _plant(self, place: int) -> Pair:
-        text = f"The depot {self._seed} of yard {place} counts its crates before the gate opens"
-        titles = [text, text if place % 2 else f"{text}, while the clerk of the yard looks on"]
-        made = [self._post(title) for title in titles]
-        (left, right) = (UUID(str(row["id"])) for row in made)
-        rows(
-            self._system.database, f"WITH new AS ({_SUGGEST} RETURNING id) SELECT id FROM new", id=new_id(), left=left, right=right
-        )
-        return Pair(ids=(left, right), numbers=(int(str(made[0]["number"])), int(str(made[1]["number"]))))
-
-    def _post(self, title: str) -> dict[str, object]:
-        body = {"projectId": self._project["canonicalId"], "title": title, "onDuplicate": "keep"}
-        answer = wait_for("a note to be stored", lambda: self.request("POST", "/v1/observations", body, 201))
-        assert answer.status_code == 201, answer.text
-        return answer.json()["observation"]
-
-    def _work(self, act: Callable[[], float]) -> None:
-        while not self._is_over.is_set():
-            self._is_over.wait(act())
+    def _name_pair(self, place: int) -> tuple[str, str]:
+        text = f"The depot {self.seed} of yard {place} counts its crates before the gate opens"
+        return text, text if place % 2 else f"{text}, while the clerk of the yard looks on"
 
     # -- the steward
 
@@ -187,16 +162,16 @@ class Keeping:
 
     def _meddle(self) -> float:
         """Change one of the pairs with odd places; the others are the steward's alone."""
-        pair = self._random.choice([pair for place, pair in enumerate(self.pairs) if place % 4 > 1])
-        act = self._random.choice([self._edit] * 4 + [self._merge, self._merge, self._dismiss, self._undo, self._switch])
+        pair = self.random.choice([pair for place, pair in enumerate(self.pairs) if place % 4 > 1])
+        act = self.random.choice([self._edit] * 4 + [self._merge, self._merge, self._dismiss, self._undo, self._switch])
         if act != self._switch:
             pair.is_touched = True
         act(pair)
         self.figures.acts += 1
-        return self._random.uniform(0.05, 0.3)
+        return self.random.uniform(0.05, 0.3)
 
     def _edit(self, pair: Pair) -> None:
-        place = self._random.randrange(2)
+        place = self.random.randrange(2)
         # Without a number, for which the steward would leave the pair to people.
         mark = "".join("abcdefghij"[int(digit)] for digit in str(self.figures.acts))
         words = f"the clerk counted again by hand and marked it {mark}mark"
@@ -214,7 +189,7 @@ class Keeping:
 
     def _dismiss(self, pair: Pair) -> None:
         question = "SELECT id FROM consolidation_suggestions WHERE left_id = ANY(%(ids)s)"
-        for row in self._system.ask(question, ids=list(pair.ids)):
+        for row in self.system.ask(question, ids=list(pair.ids)):
             self.request("PATCH", f"/v1/suggestions/{row['id']}", {"status": "dismissed"}, 200, 404, 409, 410)
 
     def _undo(self, pair: Pair) -> None:
@@ -224,8 +199,8 @@ class Keeping:
             self.edits.pop(pair.numbers[0], None)
 
     def _switch(self, _pair: Pair) -> None:
-        self._set_mode(**self._random.choice([{"mode": "dry_run"}, {"paused": True}]))
-        self._is_over.wait(0.3)
+        self._set_mode(**self.random.choice([{"mode": "dry_run"}, {"paused": True}]))
+        self.is_over.wait(0.3)
         self._set_mode(mode="write", paused=False)
 
 
@@ -242,8 +217,7 @@ class KeepingJudge:
             self.violations.append(f"steward's jobs have not ended: {rows(self._system.database, _OPEN_JOBS)}")
             return
         keeping = self._keeping
-        self.violations += [f"{sentence} ({times} times)" for sentence, times in keeping.surprises.items()]
-        keeping.surprises.clear()
+        self.violations += keeping.take_surprises()
         self._look_at_rows("after the storm")
         questions = {
             "what the steward wrote differs from what its runs say": _UNTOLD,

@@ -68,6 +68,34 @@ PLANTS = {
             new=" RETURNING id",
         ),
     ],
+    "shadow": [
+        # What a replay finds new is remembered at once.
+        Change(
+            file="cmserver/replays/run_replay.py",
+            old="                await repository.insert_lines(conn, self._replay.team_id, self._replay.id, found.lines)\n",
+            new=(
+                "                await repository.insert_lines(conn, self._replay.team_id, self._replay.id, found.lines)\n"
+                "                from cmserver.access.model import Principal\n"
+                "                from cmserver.replays.take_over import _add\n"
+                "                team_id, id_ = self._replay.team_id, self._replay.id\n"
+                "                made = await repository.whole_lines(conn, team_id, id_, after=0, limit=500)\n"
+                "                made = [line for line in made if line.difference == 'new' and line.undo is None]\n"
+                "                await _add(conn, Principal.of_server(team_id), made)\n"
+            ),
+        ),
+    ],
+    "undo": [
+        # What a take-over has stored stays when it is undone.
+        Change(
+            file="cmserver/replays/take_over.py",
+            old="    await delete_found(conn, principal, row)\n    return True\n",
+            new="    return True\n",
+        ),
+    ],
+    "pins": [
+        # The steward merges whatever is pinned.
+        Change(file="cmserver/pins/guard.py", old="            _require_none(refused)\n", new=""),
+    ],
 }
 
 

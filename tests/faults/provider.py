@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from random import Random
 
@@ -17,6 +18,24 @@ SETTINGS = {"CMSERVER_PROVIDER": "openai", "OPENAI_API_KEY": "sk-storm", "CMSERV
 _QUICK_SECONDS = (0, 0.3)
 _SLOW_SECONDS = (2.0, 3.5)
 """So long that a worker that is frozen meanwhile wakes up while another one has made the same call."""
+
+
+_PAST_EVENT = re.compile(r'<event id="(e\d+)"(?:(?!</event>).)*?past-(\d+)-(\d+)-(\d+)', re.DOTALL)
+"""Its tag, and of which storm, session and place it is."""
+_WORDS = (
+    *("anchor", "barley", "cobalt", "dynamo", "ember", "fathom", "gypsum", "heron"),
+    *("ingot", "jasper", "kelp", "lantern", "marble", "nickel", "oyster", "pewter"),
+)
+
+
+def name_past(seed: int, session: int, place: int) -> str:
+    """The name of an event of the past of the storm with that seed."""
+    return f"past-{seed}-{session}-{place}"
+
+
+def mark_of(seed: int) -> str:
+    """A word that stands in no event, and in answers to a replay alone."""
+    return f"shadowmark{seed}x"
 
 
 def _guard() -> Reply:
@@ -40,6 +59,12 @@ class MoodyProvider:
         self._random = Random(seed)
         self._lock = threading.Lock()
         self._moods: list[str] = []
+        self._reworded: set[int] = set()
+
+    def reword(self, seed: int) -> None:
+        """From now on the past of that storm is worded otherwise: whoever asks about it replays it."""
+        with self._lock:
+            self._reworded.add(seed)
 
     def begin(self, mood: str) -> None:
         with self._lock:
@@ -55,7 +80,7 @@ class MoodyProvider:
             mood = self._random.choice(self._moods) if self._moods else ""
         seconds = _SLOW_SECONDS if mood == "provider-slow" else _QUICK_SECONDS
         await asyncio.sleep(self._random.uniform(*seconds))
-        good = _guard() if b'"conflict"' in request.body else chat.play(request)
+        good = _guard() if b'"conflict"' in request.body else self._word_past(request) or chat.play(request)
         if mood == "provider-hang":
             return msgspec.structs.replace(good, stall_after=self._random.choice([0, len(good.body) // 2]))
         if mood == "provider-cut":
@@ -70,6 +95,27 @@ class MoodyProvider:
         if mood == "provider-lie":
             return json_reply(chat.completion(chat.message(self._lie(request))))
         return good
+
+    def _word_past(self, request: Asked) -> Reply | None:
+        """The answer for events of a past: of each three one is kept; where it is replayed one is lost, one new, one reworded."""
+        if b"past-" not in request.body:
+            return None
+        told = msgspec.json.decode(request.body, type=_Request).messages[-1].content
+        observations: list[dict[str, object]] = []
+        skipped: list[dict[str, object]] = []
+        for tag, *name in _PAST_EVENT.findall(told):
+            seed, session, place = map(int, name)
+            with self._lock:
+                is_replayed = seed in self._reworded
+            if place % 3 == 2 or place % 6 == (1 if is_replayed else 4):
+                skipped.append({"event": tag, "reason": "routine"})
+                continue
+            words = f"{_WORDS[(session * 5 + place) % 16]} {_WORDS[(session + place * 3) % 16]}"
+            title = f"{mark_of(seed)} {words}" if is_replayed else f"The {words} was stowed"
+            observations.append({"events": [tag], "type": "change", "title": title, "narrative": f"{title}.", "facts": [title]})
+        if not observations and not skipped:
+            return None
+        return json_reply(chat.completion(chat.message(json.dumps({"observations": observations, "skipped": skipped}))))
 
     def _lie(self, request: Asked) -> str:
         """Names events that nobody sent, and the same event several times."""

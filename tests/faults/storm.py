@@ -15,8 +15,10 @@ from tests.faults.base import PROGRAM, Base
 from tests.faults.judge import Judge
 from tests.faults.keeping import Figures, Keeping, KeepingJudge
 from tests.faults.load import HookAgent, Writers
+from tests.faults.pinning import PinFigures, PinJudge, Pinning
 from tests.faults.plan import LEASE_SECONDS, LOAD_SECONDS, Storm
 from tests.faults.provider import MoodyProvider
+from tests.faults.replaying import ReplayFigures, Replaying, ReplayJudge
 from tests.faults.system import System
 from tests.models.providers.fake.server import fake_in_a_thread
 from tests.process.program import measured, wait_for
@@ -38,6 +40,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     failed_jobs: dict[str, int] = {}
     """Given up, by reason."""
     keeping: Figures = msgspec.field(default_factory=Figures)
+    replaying: ReplayFigures = msgspec.field(default_factory=ReplayFigures)
+    pinning: PinFigures = msgspec.field(default_factory=PinFigures)
     recovery_seconds: float = 0.0
     """From readiness until no dead worker held anything."""
     seconds: float = 0.0
@@ -49,6 +53,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         given_up = "".join(f"{jobs} given up ({reason}), " for reason, jobs in sorted(self.failed_jobs.items()))
         numbers = (
             f"{self.events} events, {self.repeated} repeated, {self.hook_calls} hooks, {given_up}{self.keeping}, "
+            f"{self.replaying}, {self.pinning}, "
             f"{self.restarts} restarts{''.join(f', {exit_}' for exit_ in self.exits)}, recovered in {self.recovery_seconds:.1f} s, "
             f"{self.seconds:.0f} s"
         )
@@ -92,14 +97,15 @@ def _rage(storm: Storm, system: System, provider: MoodyProvider, began: float) -
     system.wait_until_ready()
     _note("ready", began)
     starts, exits = system.count_starts(), len(system.list_exits())
-    keeping = Keeping(system, storm.seed)
+    replaying, pinning, keeping = Replaying(system, storm.seed, provider), Pinning(system, storm.seed), Keeping(system, storm.seed)
     writers, agent = Writers(system, storm.seed), HookAgent(system, storm.seed)
     _play(storm, system, provider, writers, agent)
     _wait_for_postgres(system)
     system.wait_until_ready()
     _note("ready again", began)
     judge = Judge(storm, system, writers, agent)
-    keeping.end()
+    for actor in (replaying, pinning, keeping):
+        actor.end()
     writers.end()
     agent.end()
     _note("load has ended", began)
@@ -109,14 +115,20 @@ def _rage(storm: Storm, system: System, provider: MoodyProvider, began: float) -
     _note("spool is sent", began)
     if not judge.violations:
         judge.wait_until_recovered()
+    replay_judge = ReplayJudge(system, replaying)
+    replay_judge.look()
+    _note("replays are looked at", began)
     judge.look()
-    keeping_judge = KeepingJudge(system, keeping)
+    keeping_judge, pin_judge = KeepingJudge(system, keeping), PinJudge(system, pinning)
     keeping_judge.look()
+    pin_judge.look()
     _note("looked", began)
     return Report(
         storm=storm,
-        violations=[*judge.violations, *keeping_judge.violations],
+        violations=[*judge.violations, *replay_judge.violations, *keeping_judge.violations, *pin_judge.violations],
         keeping=keeping.figures,
+        replaying=replaying.figures,
+        pinning=pinning.figures,
         events=writers.count,
         repeated=writers.repeated,
         hook_calls=len(agent.calls),

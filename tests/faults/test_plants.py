@@ -1,4 +1,4 @@
-"""The storms find what they are for: six faults, each planted into a copy of the program, are seen within a few storms each."""
+"""The storms find what they are for: faults, each planted into a copy of the program, are seen within a few storms each."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ HUNTS = {
     "group-commit": Hunt(kinds=["kill-api", "net-cut", "net-slow"], seeds=[11, 5, 3], words=("lost: ", "out of order: ")),
     "spool": Hunt(kinds=["kill-api", "net-refuse"], seeds=[1, 2, 3], words=("hook payloads",)),
     "heartbeat": Hunt(kinds=["freeze-worker"], seeds=[1, 2, 3], words=("after its lease was over",)),
+    "shadow": Hunt(kinds=["kill-worker"], seeds=[1, 2], words=("what only a replay said", "told although no replay")),
+    "undo": Hunt(kinds=["kill-worker"], seeds=[1, 2, 3], words=("what only a replay said", "told although no replay")),
+    "pins": Hunt(kinds=["kill-steward"], seeds=[1, 2], words=("which pin",)),
 }
 
 

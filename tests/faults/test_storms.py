@@ -28,6 +28,9 @@ def test_after_a_storm_nothing_is_lost_doubled_or_stuck(base: Base, folder: Path
     assert report.violations == [], str(report)
     assert report.events > 0
     assert report.hook_calls > 0
+    assert report.replaying.ended > 0
+    assert report.replaying.looks > 0
+    assert report.pinning.checks > 0
 
 
 def test_connections_that_fall_silent_for_good_hold_nothing_up(base: Base, folder: Path):
