@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -210,7 +211,7 @@ def test_status_asks_with_the_key_of_this_machine_and_shows_a_paused_provider(tm
 def test_status_shows_the_chain_and_the_budgets_of_which_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     of_this_process(tmp_path)
     credentials.write(tmp_path, Credentials(url=NOBODY_LISTENS, key="cms_mine", team="default"))
-    info = {
+    info: dict[str, Any] = {
         "version": "9.9",
         "postgres": {"version": "18.4", "embedded": True, "vectors": False},
         "workers": 1,

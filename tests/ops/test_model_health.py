@@ -144,5 +144,6 @@ def test_a_hostile_message_stays_on_one_line():
     ],
 )
 def test_a_budget_in_words(caps: dict[str, Any], text: str):
-    nothing: dict[str, Any] = dict.fromkeys(("project_id", "project", "max_tokens", "max_usd", "spent_tokens", "spent_usd", "share"))
-    assert BudgetOut(**{**nothing, "period": "day", "state": "warned", "resets_at_epoch": 0, **caps}).describe() == text
+    fields = ("project_id", "project", "max_tokens", "max_usd", "spent_tokens", "spent_usd", "share")
+    given: dict[str, Any] = {**dict.fromkeys(fields), "period": "day", "state": "warned", "resets_at_epoch": 0, **caps}
+    assert BudgetOut(**given).describe() == text

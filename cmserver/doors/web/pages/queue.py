@@ -14,6 +14,7 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import LaneState
+from cmserver.generation.operate.words import explain_lane
 from cmserver.ops.model_health import read_model_health
 from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
 
@@ -48,6 +49,7 @@ async def get_lanes(visit: Visit) -> Response:
         max_lanes=_MAX_LANES,
         names=names,
         labels=labels,
+        explain=explain_lane,
         filters=filters,
         projects=projects,
     )
