@@ -147,18 +147,21 @@ class Make:
         cache_read_tokens: int = 0,
         cache_write_tokens: int = 0,
         cost_usd: Decimal | str | None = None,
+        error: tuple[str, str] | None = None,
         days_ago: int = 0,
     ) -> UUID:
-        """A call of a provider, as a worker leaves it."""
+        """A call of a provider, as a worker leaves it; `error` is its class and its message."""
         run_id = new_id()
         async with self._db.system() as conn:
             await conn.execute(
                 "INSERT INTO generation_runs (id, team_id, project_id, lane, claim, kind, provider, model, job_ids, status,"
-                " input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, created_at)"
-                " VALUES (%s, %s, %s, %s, 1, %s, %s, %s, '{}', %s, %s, %s, %s, %s, %s, now() - %s * interval '1 day')",
+                " input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, error_class, error_message,"
+                " created_at) VALUES (%s, %s, %s, %s, 1, %s, %s, %s, '{}', %s, %s, %s, %s, %s, %s, %s, %s,"
+                " now() - %s * interval '1 day')",
                 [
                     *(run_id, project.team_id, project.id, run_id, kind, provider, model, status),
-                    *(input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, days_ago),
+                    *(input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd),
+                    *(*(error or (None, None)), days_ago),
                 ],
             )
         return run_id

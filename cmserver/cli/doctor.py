@@ -14,6 +14,7 @@ import msgspec
 import psycopg
 
 from cmserver.base import logs
+from cmserver.base.columns import render_fields
 from cmserver.base.configuration import BadSetting, LoadedSettings
 from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.errors import Invalid, Unavailable
@@ -34,11 +35,13 @@ from cmserver.models.providers.embedding.model import Embedder
 from cmserver.models.providers.failures import FAILURE_HELP, mask_key
 from cmserver.models.providers.model import FailureKind, ProviderError, ProviderSettings, Rules
 from cmserver.ops.doctor.database import check_credentials, check_database
+from cmserver.ops.doctor.diagnose import read_answers
 from cmserver.ops.doctor.machine import check_agents, check_port
 from cmserver.ops.doctor.model import DoctorFinding, find
 from cmserver.ops.doctor.server import check_server
 from cmserver.ops.doctor.wire import DiagnosisOut, diagnosis_out
 from cmserver.ops.provider_choice.trial import PROMPT, describe_failure, try_provider, try_rules
+from cmserver.ops.wire import AnswersOut
 
 _DATABASE_SECONDS = 8.0
 _EMBEDDER_REMEDIES = {
@@ -76,15 +79,16 @@ def examine(loaded: LoadedSettings) -> DiagnosisOut:
     settings = loaded.settings
     with ThreadPoolExecutor(1) as pool:
         machine = pool.submit(_examine_machine, settings)
-        findings, places = check_server(settings, loaded.warnings), {"server", "machine"}
+        findings, places, answers = check_server(settings, loaded.warnings), {"server", "machine"}, None
         if settings.database_url is not None or list_clusters(settings.data_dir):  # else no server was ever started here
             places.add("database")
             try:
                 with database_urls(settings) as urls:
-                    findings += asyncio.run(_examine_database(settings, urls))
+                    found, answers = asyncio.run(_examine_database(settings, urls))
+                    findings += found
             except (SetupError, Unavailable, UnsafeConnection, psycopg.Error) as error:
                 findings.append(find("database.unreachable", f"The database does not answer: {error}"))
-        return diagnosis_out([*findings, *machine.result()], places)
+        return diagnosis_out([*findings, *machine.result()], places, answers)
 
 
 def _examine_machine(settings: Settings) -> list[DoctorFinding]:
@@ -101,23 +105,25 @@ def _left_service(left: tuple[Path, str, bool]) -> DoctorFinding:
     return msgspec.structs.replace(found, command=f"{found.command} {'--system' if is_system else '--user'}")
 
 
-async def _examine_database(settings: Settings, urls: DatabaseUrls) -> list[DoctorFinding]:
+async def _examine_database(settings: Settings, urls: DatabaseUrls) -> tuple[list[DoctorFinding], AnswersOut | None]:
     try:
         async with asyncio.timeout(_DATABASE_SECONDS), Db(urls, size=2) as db:
-            return [*await check_database(db, settings, urls), *await check_credentials(db, settings.data_dir)]
+            findings = [*await check_database(db, settings, urls), *await check_credentials(db, settings.data_dir)]
+            return findings, await read_answers(db, settings)
     except TimeoutError:
-        return [find("database.unreachable", f"The database did not answer within {_DATABASE_SECONDS:g} s.")]
+        return [find("database.unreachable", f"The database did not answer within {_DATABASE_SECONDS:g} s.")], None
 
 
 def _render(diagnosis: DiagnosisOut) -> str:
-    """Each finding with its mending command below it."""
+    """Each finding with its mending command below it, and how the models do."""
+    answers = [render_fields(*diagnosis.answers.fields())] if diagnosis.answers else []
     if not diagnosis.findings:
-        return f"Looked for {diagnosis.checks} faults and found none."
+        return "\n\n".join([f"Looked for {diagnosis.checks} faults and found none.", *answers])
     lines = [
         f"{finding.severity}: {sanitize_line(finding.message)}  [{finding.code}]\n    {sanitize_line(finding.command)}"
         for finding in diagnosis.findings
     ]
-    return "\n".join(lines)
+    return "\n\n".join(["\n".join(lines), *answers])
 
 
 @doctor.command()

@@ -13,9 +13,9 @@ from cmserver.base.errors import Forbidden
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command, confirm, path_segment, present, yes_option
 from cmserver.generation import wire as generation_wire
-from cmserver.generation.api import format_job_error
 from cmserver.generation.model import Status
 from cmserver.generation.operate.model import SourceType
+from cmserver.generation.operate.words import explain_error, explain_help, explain_outcome
 from cmserver.ops.wire import InfoOut
 
 _MAX_STEPS = 1000
@@ -89,10 +89,16 @@ def _lines(detail: generation_wire.JobDetailOut) -> str:
         *_LINES.fields(job),
         (job.source_type, job.source_id),
         *_TIMES.fields(job),
-        *((("outcome", ": ".join(filter(None, [job.outcome, job.outcome_reason]))),) if job.outcome else ()),
-        ("error", format_job_error(job.last_error)),
+        *((("outcome", _describe_outcome(job)),) if job.outcome else ()),
+        *((("waits", job.waits_for),) if job.waits_for else ()),
+        ("error", explain_error(job.last_error)),
+        *((("what helps", explain_help(job.last_error)),) if job.status == "failed" else ()),
         *(_run_fields(detail.run) if detail.run else ()),
     )
+
+
+def _describe_outcome(job: generation_wire.JobOut) -> str:
+    return ": ".join(filter(None, [job.outcome, explain_outcome(job.source_type, job.outcome_reason)]))
 
 
 def _run_fields(run: generation_wire.RunOut) -> tuple[tuple[str, Cell], ...]:
@@ -101,7 +107,7 @@ def _run_fields(run: generation_wire.RunOut) -> tuple[tuple[str, Cell], ...]:
     return (
         ("call", f"{run.provider} ({run.model}): {run.status}"),
         ("call took", f"{run.latency_ms / 1000:.1f} s, {run.input_tokens:,} tokens in, {run.output_tokens:,} out{cost}"),
-        *((("call failed", format_job_error(error)),) if run.error_class else ()),
+        *((("call failed", explain_error(error)),) if run.error_class else ()),
     )
 
 

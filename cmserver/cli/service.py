@@ -31,7 +31,7 @@ from cmserver.client.client_folder import clients_folder
 from cmserver.client.connections import render_unsent_calls
 from cmserver.embedded.files import make_data_dir
 from cmserver.embeddings.wire import EmbeddingsOut
-from cmserver.ops.spending.wire import BudgetOut, BudgetsOut
+from cmserver.ops.spending.wire import BudgetOut
 from cmserver.ops.wire import AnswersOut, ProviderOut, QueueOut, StewardOut, WaitingRulesOut
 
 READY_SECONDS = 60.0
@@ -273,7 +273,7 @@ def _read_status(settings: Settings) -> Status:
         role=server.role,
         since_epoch=server.since_epoch,
         info=info,
-        exhausted=_read_spent_budgets(settings, server.url) if info else [],
+        exhausted=[budget for budget in info.answers.budgets if budget.state == "exhausted"] if info and info.answers else [],
     )
 
 
@@ -310,18 +310,6 @@ def _unsent_calls() -> list[str]:
         return [str(error)]  # it is no problem of the server's
 
 
-def _read_spent_budgets(settings: Settings, url: str) -> list[BudgetOut]:
-    """The budgets that are spent; empty where the key may not read budgets, or the server has none."""
-    stored = credentials.read(settings.data_dir)
-    headers = {"Authorization": f"Bearer {stored.key}"} if stored else {}
-    try:
-        response = httpx.get(f"{url}/v1/budgets", headers=headers, timeout=_TIMEOUT_SECONDS, trust_env=False)
-        budgets = msgspec.json.decode(response.content, type=BudgetsOut).budgets if response.is_success else []
-    except (httpx.HTTPError, msgspec.DecodeError):
-        return []
-    return [budget for budget in budgets if budget.state == "exhausted"]
-
-
 def _message(response: httpx.Response) -> str:
     try:
         return msgspec.json.decode(response.content, type=dict[str, str]).get("message", f"status {response.status_code}")
@@ -352,8 +340,8 @@ def _render(found: Status) -> list[str]:
         lines += _queue_lines(info.queue)
     if info.provider:
         lines += _provider_lines(info.provider)
-    if info.answers and (info.answers.usable or info.answers.unusable or info.answers.unanswered):
-        lines.append(f"answers   {info.answers.describe()} in 24 hours")
+    if info.answers:
+        lines += _answer_lines(info.answers)
     if info.rules and (info.rules.waiting or info.rules.expired):
         lines.append(f"rules     {_describe_rules(info.rules)}")
     if info.embeddings:
@@ -361,6 +349,15 @@ def _render(found: Status) -> list[str]:
     if info.steward and info.steward.mode != "off":
         lines.append(_steward_line(info.steward))
     return lines + [_budget_line(budget) for budget in found.exhausted]
+
+
+def _answer_lines(answers: AnswersOut) -> list[str]:
+    error = answers.describe_error()
+    return [
+        f"answers   {answers.describe()} in 24 hours",
+        *([f"          last error {error}"] if error else []),
+        f"today     {answers.describe_cost()}",
+    ]
 
 
 def _describe_rules(rules: WaitingRulesOut) -> str:

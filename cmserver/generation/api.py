@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -31,6 +31,7 @@ from cmserver.generation.operate import manage as manage_jobs
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.manage import SelectionResult
 from cmserver.generation.operate.model import MAX_SELECTED, LaneState, Payload, SourceType
+from cmserver.generation.operate.words import explain_error, explain_hold
 from cmserver.observations.read import NO_SUCH as NO_SUCH_OBSERVATION
 from cmserver.observations.read import find_observation
 from cmserver.sessions import repository as sessions
@@ -117,11 +118,6 @@ class ReindexIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fie
     observation: Key | int | None = None
 
 
-def format_job_error(error: Mapping[str, object] | None) -> str:
-    """Why a job failed, with the provider's message."""
-    return ": ".join(str(text) for name in ("reason", "message") if (text := (error or {}).get(name)))
-
-
 _COLUMNS = Columns(
     wire.ListedJobOut,
     "project, session, of, status, tries, created, id, why",
@@ -129,7 +125,7 @@ _COLUMNS = Columns(
     project=lambda job: job.project or job.project_id,
     session=lambda job: job.session_title or job.server_session_id,
     tries=lambda job: f"{job.attempts}/{job.max_attempts}",
-    why=lambda job: format_job_error(job.last_error),
+    why=lambda job: job.waits_for or explain_error(job.last_error),
 )
 
 
@@ -138,7 +134,7 @@ _LANE_COLUMNS = Columns(
     "project, session, state, queued, due, held until, because, lane=id",
     project=lambda lane: lane.project or lane.project_id,
     session=lambda lane: lane.session_title or lane.session_id,
-    because=lambda lane: ": ".join(filter(None, [lane.held_for, lane.held_reason])),
+    because=lambda lane: explain_hold(lane.held_for, lane.held_reason) if lane.state == "held" else None,
 )
 
 
@@ -191,8 +187,9 @@ async def get_job(call: VerbCall, given: JobQuery) -> wire.JobDetailOut:
         job = await manage_jobs.find_job(conn, principal, given.id)
         payloads = await _load_payloads(conn, principal, [job], given.include)
         runs = await queue.runs(conn, job, limit=1, with_answer=with_answer)
+        waits = await manage_jobs.explain_jobs(conn, [job])
     return wire.JobDetailOut(
-        generation_job=wire.job_out_with_details(job, payloads.get(job.id)),
+        generation_job=wire.job_out_with_details(job, payloads.get(job.id), waits.get(job.id)),
         run=wire.run_out(runs[0], with_answer=with_answer) if runs else None,
     )
 
@@ -329,6 +326,7 @@ async def _list_jobs(call: VerbCall, params: JobsQuery, project_id: UUID | None)
         )
         payloads = await _load_payloads(conn, principal, page.jobs, params.include)
         projects, labels = await _load_names(conn, principal, page.jobs, project_id)
+        waits = await manage_jobs.explain_jobs(conn, page.jobs)
     return wire.JobsOut(
         jobs=[
             wire.listed_job_out(
@@ -336,6 +334,7 @@ async def _list_jobs(call: VerbCall, params: JobsQuery, project_id: UUID | None)
                 payloads.get(job.id),
                 projects.get(job.project_id),
                 labels.get(job.server_session_id) if job.server_session_id else None,
+                waits.get(job.id),
             )
             for job in page.jobs
         ],

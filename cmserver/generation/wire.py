@@ -14,6 +14,7 @@ from cmserver.base.money import usd
 from cmserver.base.structs import reshape
 from cmserver.generation.model import Job, Status
 from cmserver.generation.operate.model import JobEvent, Lane, LaneState, Payload, Run
+from cmserver.generation.operate.words import explain_details
 from cmserver.sessions.model import SessionLabel
 
 
@@ -52,7 +53,7 @@ class PayloadOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A job in a list."""
+    """A job in a list. `waitsFor` is why a queued job waits and until when, in words, or null."""
 
     id: UUID
     project_id: UUID
@@ -67,6 +68,7 @@ class JobRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     completed_at_epoch: int | None
     failed_at_epoch: int | None
     last_error: dict[str, object] | None
+    waits_for: str | None = None
     payload: PayloadOut | UnsetType = UNSET
 
 
@@ -250,10 +252,13 @@ def lane_out(lane: Lane, project: str | None, session: SessionLabel | None) -> L
     )
 
 
-def listed_job_out(job: Job, payload: Payload | None, project: str | None, session: SessionLabel | None) -> ListedJobOut:
+def listed_job_out(
+    job: Job, payload: Payload | None, project: str | None, session: SessionLabel | None, waits_for: str | None
+) -> ListedJobOut:
     return reshape(
         job,
         ListedJobOut,
+        waits_for=waits_for,
         last_error=_error_out(job.last_error),
         payload=_payload_out(payload),
         project=project,
@@ -261,8 +266,9 @@ def listed_job_out(job: Job, payload: Payload | None, project: str | None, sessi
     )
 
 
-def job_out_with_details(job: Job, payload: Payload | None = None) -> JobOut:
-    return reshape(job, JobOut, bullmq_job_id=job.id, last_error=_error_out(job.last_error), payload=_payload_out(payload))
+def job_out_with_details(job: Job, payload: Payload | None = None, waits_for: str | None = None) -> JobOut:
+    error = _error_out(job.last_error)
+    return reshape(job, JobOut, bullmq_job_id=job.id, last_error=error, payload=_payload_out(payload), waits_for=waits_for)
 
 
 def run_out(run: Run, *, with_answer: bool) -> RunOut:
@@ -293,6 +299,6 @@ def render_history(events: Sequence[JobEventOut]) -> str:
     columns = Columns(
         JobEventOut,
         "when=created, what=event_type, details",
-        details=lambda event: msgspec.json.encode(event.details).decode() if event.details else None,
+        details=lambda event: explain_details(event.details),
     )
     return columns.table(events, empty="The job has no history.", shrink=("details",))

@@ -36,6 +36,7 @@ from cmserver.models.providers.registry import chain_models
 from cmserver.observations.approval import repository as approvals
 from cmserver.ops import repository, wire
 from cmserver.ops.deployment import Deployment, read_deployment
+from cmserver.ops.model_health import read_model_health
 from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
 from cmserver.ops.readiness import Readiness
 from cmserver.sessions import repository as sessions
@@ -123,7 +124,7 @@ async def get_info(request: Request) -> Response:
         async with db(request).tenant(principal.team_id) as conn:
             counts = await queue.queue_counts(conn, principal.team_id, principal.project_id)
             kinds = await queue.kind_counts(conn, principal.team_id, principal.project_id)
-            answers = await calls.answer_counts(conn, principal.team_id, principal.project_id)
+            answers = await read_model_health(conn, settings, principal)
             rules = await approvals.waiting(conn, principal.team_id, principal.project_id)
             active_sessions = await sessions.open_count(conn, principal.team_id, principal.project_id)
             embeddings = await read_status(conn, principal.team_id, principal.project_id, settings)
@@ -132,7 +133,7 @@ async def get_info(request: Request) -> Response:
         info = msgspec.structs.replace(
             info,
             queue=reshape(counts, wire.QueueOut, warning=monitor.warning(counts)),
-            answers=reshape(answers, wire.AnswersOut),
+            answers=answers or msgspec.UNSET,
             rules=reshape(rules, wire.WaitingRulesOut),
             active_sessions=active_sessions,
             memory_bytes=resident_bytes(),

@@ -9,12 +9,19 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from cmserver.access.model import Principal
+from cmserver.base.columns import format_time
 from cmserver.base.ids import epoch_ms
+from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.structs import reshape
 from cmserver.embeddings.wire import EmbeddingsOut
-from cmserver.models.calls.model import Pause
+from cmserver.models.calls.model import AnswerCounts, Pause
 from cmserver.models.providers.failures import FAILURE_HELP
+from cmserver.observations.plain import one_line
+from cmserver.ops.spending.wire import BudgetOut
 from cmserver.steward.model import Mode
+
+_ERROR_CHARS = 300
+"""Of an error's message on one line."""
 
 
 class PauseOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -133,20 +140,73 @@ class StewardOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     dead_letter: int
 
 
-class AnswersOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers of models in the last 24 hours. `usable` is how many could be used; `unusable` is how many were refused, empty or
-    unreadable, so that rules read the events in place of the model; `unanswered` is how many calls brought no answer: out of time,
-    out of reach, without credit.
+class LastErrorOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The last call in 24 hours that failed, or whose answer could not be used. `provider` is whom it was made to; `model` is the
+    name of the model; `reason` is the kind of failure; `message` is the provider's, and may quote a request; `atEpoch` is when it
+    was; `answeredBy` is the provider that gave a usable answer since then, or null while none did.
     """
 
-    usable: int
-    unusable: int
-    unanswered: int = 0
+    provider: str
+    model: str
+    reason: str
+    message: str
+    at_epoch: int
+    answered_by: str | None
+
+    @property
+    def sentence(self) -> str:
+        """Whose error it is, and what it says, on one line."""
+        said = sanitize_line(one_line(self.message, _ERROR_CHARS)) or _describe_failure(self.reason)
+        return f"{self.provider} ({sanitize_line(self.model)}): {said.removesuffix('.')}"
+
+    @property
+    def since(self) -> str:
+        """Whether it is over, as the end of the sentence."""
+        if self.answered_by is None:
+            return "no answer since"
+        return "answered since" if self.answered_by == self.provider else f"{self.answered_by} has answered since"
+
+
+class AnswersOut(AnswerCounts, rename="camel", frozen=True, kw_only=True):
+    """How the models do. `usable` is how many of their answers in the last 24 hours could be used; `unusable` is how many were
+    refused, empty or unreadable, so that rules read the events in place of the model; `unanswered` is how many calls brought no
+    answer: out of time, out of reach, without credit.
+
+    `tokensToday` are all tokens of today (UTC); `costUsdToday` is what they cost, as decimal text; `unpricedCallsToday` is how many
+    calls of today have no known price; `budgets` are those that count these calls, none for the whole server; `lastError` is the
+    last error of the 24 hours, or null.
+    """
+
+    tokens_today: int
+    cost_usd_today: str
+    unpriced_calls_today: int
+    budgets: list[BudgetOut]
+    last_error: LastErrorOut | None
 
     def describe(self) -> str:
         """The counts, for a line of a command's output."""
         none = f", {self.unanswered} calls without an answer" if self.unanswered else ""
         return f"{self.usable} usable, {self.unusable} unusable{none}"
+
+    def describe_error(self) -> str | None:
+        """When the last error was, whose, and whether it is over."""
+        error = self.last_error
+        return error and f"{format_time(error.at_epoch)}, {error.sentence}; {error.since}"
+
+    def describe_cost(self) -> str:
+        """What today cost, and what is spent of each budget."""
+        unpriced = self.unpriced_calls_today
+        unknown = f", {unpriced} call{'' if unpriced == 1 else 's'} of unknown price" if unpriced else ""
+        today = f"${self.cost_usd_today}, {self.tokens_today:,} tokens{unknown}"
+        return "; ".join([today, *(sanitize_line(budget.describe()) for budget in self.budgets)])
+
+    def fields(self) -> list[tuple[str, str | None]]:
+        """All of it, for `render_fields`."""
+        return [
+            ("answers in 24 hours", self.describe()),
+            ("last error", self.describe_error()),
+            ("cost today", self.describe_cost()),
+        ]
 
 
 class WaitingRulesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -161,6 +221,7 @@ class WaitingRulesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
 
 class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The server; `team` and `provider` only with a key, `queue` and the fields after it only with the scope jobs:read.
+    `answers` are left out while rules alone word the memory.
 
     `authMode` is how requests say who they are: with a key. `activeSessions` are the open sessions of the team, or of the key's
     project; `memoryBytes` is the memory of the server's process.

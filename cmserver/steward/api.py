@@ -15,6 +15,7 @@ from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.base.tolerant_json import array
+from cmserver.generation.operate.words import in_words
 from cmserver.generation.wire import render_history
 from cmserver.steward import operate, repository, wire
 from cmserver.steward.model import UndoneEffect
@@ -26,7 +27,7 @@ from cmserver.steward.undo import undo_run
 def render_status(status: wire.StewardStatusOut, _: object = None) -> str:
     metrics, queue, breaker = status.metrics, status.queue, status.breaker
     rate = "no runs" if metrics.success_rate is None else f"{metrics.success_rate:.0%} of {metrics.runs}"
-    failures = ", ".join(f"{row.reason} ({row.count})" for row in metrics.top_failures)
+    failures = ", ".join(f"{in_words(row.reason)} ({row.count})" for row in metrics.top_failures)
     until = format_time(breaker.open_until_epoch)
     return render_fields(
         ("mode", f"{status.mode}, paused" if status.paused else status.mode),
@@ -41,7 +42,7 @@ def render_status(status: wire.StewardStatusOut, _: object = None) -> str:
         ("tokens a run", f"{metrics.average_tokens:,.0f}"),
         ("95 % of runs take", None if metrics.p95_latency_ms is None else f"{metrics.p95_latency_ms / 1000:.1f} s or less"),
         ("failures", failures or None),
-        ("model", f"not asked until {until}: {breaker.last_failure}" if breaker.is_open else "asked when it is needed"),
+        ("model", f"not asked until {until}: {in_words(breaker.last_failure)}" if breaker.is_open else "asked when it is needed"),
     )
 
 
@@ -49,7 +50,7 @@ _RUN_COLUMNS = Columns(
     wire.StewardRunOut,
     "when=created, executor=job_type, project, status, decision, tokens, id",
     status=lambda run: "undone" if run.undone_at_epoch else run.status,
-    decision=lambda run: _decision(run.output) or run.error_class,
+    decision=lambda run: _decision(run.output) or in_words(run.error_class or ""),
     tokens=lambda run: run.total_tokens or None,
 )
 
@@ -57,7 +58,7 @@ _RUN_COLUMNS = Columns(
 def _decision(output: dict[str, object] | None) -> str:
     if output is None:
         return ""
-    return f"{output.get('decision')}: {', '.join(map(str, array(output.get('reasons'))))}"
+    return f"{in_words(output.get('decision'))}: {in_words([*array(output.get('reasons'))])}"
 
 
 def _render_run(detail: wire.StewardRunDetailOut, _: object) -> str:
@@ -74,7 +75,7 @@ def _render_run(detail: wire.StewardRunDetailOut, _: object) -> str:
         ("model", model),
         ("took", None if run.latency_ms is None else f"{run.latency_ms / 1000:.2f} s"),
         ("decision", _decision(run.output) or None),
-        ("error", ": ".join(filter(None, [run.error_class, run.error_message])) or None),
+        ("error", ": ".join(filter(None, [in_words(run.error_class or ""), run.error_message])) or None),
         ("undone", f"{format_time(run.undone_at_epoch)} by {run.undone_by}" if run.undone_at_epoch else None),
         ("input", msgspec.json.encode(run.input).decode()),
         ("output", msgspec.json.encode(run.output).decode()),

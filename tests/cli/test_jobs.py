@@ -98,8 +98,8 @@ async def test_failed_jobs_are_shown_with_their_reason(cms: Cms, cast: Cast, db:
     (job,) = said.column("id")
 
     assert said.column("status") == ["failed"]
-    assert said.out.endswith("  refused: The model refused.\n")
-    assert "refused: The model refused." in (await cms("jobs", "show", job, key=cast.alice.key)).out
+    assert said.out.endswith("  the provider refused to answer: The model refused.\n")
+    assert "the provider refused to answer: The model refused." in (await cms("jobs", "show", job, key=cast.alice.key)).out
 
 
 def refuse(_prompt: Prompt) -> Completion:
@@ -117,7 +117,7 @@ async def test_a_job_is_shown_with_its_call_and_what_was_said(cms: Cms, cast: Ca
 
     assert "scripted (script-2): unusable" in shown
     assert "1,200 tokens in, 7 out\n" in shown
-    assert "refused: The model refused." in shown
+    assert "the provider refused to answer: The model refused." in shown
     assert "I am sorry." not in shown
     assert whole.endswith("\n\nI am sorry.\nNo.\n")
 
@@ -212,7 +212,7 @@ async def test_lanes_workers_and_calls_are_listed(cms: Cms, cast: Cast, db: Db, 
 
     assert lanes.column("state") == ["due"]
     assert workers.column("state") == ["alive"]
-    assert "refused: The model refused." in calls.out
+    assert "the provider refused to answer: The model refused." in calls.out
 
 
 async def test_the_steward_s_jobs_are_listed_and_changed_as_all_others(cms: Cms, cast: Cast, db: Db, job: str):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -210,34 +211,43 @@ def test_status_asks_with_the_key_of_this_machine_and_shows_a_paused_provider(tm
 def test_status_shows_the_chain_and_the_budgets_of_which_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     of_this_process(tmp_path)
     credentials.write(tmp_path, Credentials(url=NOBODY_LISTENS, key="cms_mine", team="default"))
-    info = {
+    info: dict[str, Any] = {
         "version": "9.9",
         "postgres": {"version": "18.4", "embedded": True, "vectors": False},
         "workers": 1,
         "provider": {"name": "anthropic", "chain": ["anthropic", "openai", "offline"], "pauses": []},
         "rules": {"waiting": 2, "oldestDays": 3.6, "expired": 1},
     }
+    error = {"provider": "anthropic", "model": "tiny", "reason": "quota_exhausted", "message": "No credit.", "atEpoch": 60_000}
     others = {"projectId": None, "maxTokens": 1, "maxUsd": None, "spentTokens": 1, "spentUsd": None}
     budgets = [
         {"project": None, "period": "month", "state": "exhausted", "resetsAtEpoch": 60_000, "share": 1.0},
         {"project": "orders", "period": "day", "state": "exhausted", "resetsAtEpoch": 60_000, "share": None},
         {"project": "bills", "period": "day", "state": "warned", "resetsAtEpoch": 60_000, "share": 0.9},
     ]
-    answers = {
-        "/v1/info": httpx.Response(200, json=info),
-        "/v1/budgets": httpx.Response(200, json={"budgets": [others | budget for budget in budgets]}),
+    info["answers"] = {
+        "usable": 12,
+        "unusable": 1,
+        "unanswered": 2,
+        "tokensToday": 1234,
+        "costUsdToday": "0.12",
+        "unpricedCallsToday": 1,
+        "budgets": [others | budget for budget in budgets],
+        "lastError": {**error, "answeredBy": "anthropic"},
     }
-    asked = answering(monkeypatch, {"/readyz": httpx.Response(200), **answers})
+    answering(monkeypatch, {"/readyz": httpx.Response(200), "/v1/info": httpx.Response(200, json=info)})
 
     shown = cmserver(tmp_path, "status").output
     told = json.loads(cmserver(tmp_path, "status", "--json").output)
 
-    assert asked[2].headers["authorization"] == "Bearer cms_mine"
+    assert "answers   12 usable, 1 unusable, 2 calls without an answer in 24 hours\n          last error 1970-01-01T" in shown
+    assert ", anthropic (tiny): No credit; answered since\n" in shown
+    assert "today     $0.12, 1,234 tokens, 1 call of unknown price; budget of the team by month: 1 of 1 tokens; " in shown
     assert "provider  anthropic, then openai, offline\n" in shown
     assert "rules     2 wait for a person's yes, the oldest for 4 days; 1 got no answer in time" in shown
     assert "budget    the team has spent its budget of this month: no model is asked until" in shown
     assert "the project orders has spent its budget of this day" in shown
-    assert "bills" not in shown
+    assert "budget    the project bills" not in shown
     assert [one["project"] for one in told["exhausted"]] == [None, "orders"]
 
 

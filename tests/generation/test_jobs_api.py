@@ -32,6 +32,7 @@ ROW = {
     "completedAtEpoch",
     "failedAtEpoch",
     "lastError",
+    "waitsFor",
 }
 MORE = {
     "agentEventId",

@@ -302,5 +302,6 @@ async def test_the_last_failure_is_shown(client: httpx.AsyncClient, db: Db, cast
 
     shown = (await client.get("/v1/model", headers=cast.alice.headers)).json()
 
-    assert (shown["lastFailure"]["message"], shown["lastFailure"]["reason"]) == ("No credit.", "quota_exhausted")
-    assert shown["answers"] == {"usable": 1, "unusable": 0, "unanswered": 1}
+    answers = shown["answers"]
+    assert (answers["lastError"]["message"], answers["lastError"]["reason"]) == ("No credit.", "quota_exhausted")
+    assert (answers["usable"], answers["unusable"], answers["unanswered"]) == (1, 0, 1)

@@ -23,6 +23,7 @@ from markupsafe import Markup, escape
 from cmserver.access.model import Project
 from cmserver.base.ids import from_epoch_ms
 from cmserver.base.lookalikes import CONTROL, INVISIBLE
+from cmserver.generation.operate.words import in_words
 
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
@@ -266,6 +267,7 @@ def _environment() -> Environment:
         project_options=project_options,
         short_project=short_project,
         named_option=named_option,
+        in_words=in_words,
         marked=marked,
         as_stored=as_stored,
         shell=shlex.quote,

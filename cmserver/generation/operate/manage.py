@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job, Status
 from cmserver.generation.operate import repository
 from cmserver.generation.operate.model import MAX_SELECTED, JobEvent, JobFilter, Run
+from cmserver.generation.operate.words import explain_outcome, explain_waiting
 from cmserver.models.calls import repository as calls
 from cmserver.observations import repository as observations
 from cmserver.observations.plain import one_line
@@ -79,6 +80,12 @@ async def list_jobs(
     total = await repository.count(conn, team_id, criteria, MAX_TOTAL + 1)
     jobs, next_cursor = paging.page(rows, limit, lambda job: (job.created_at, job.id))
     return JobPage(jobs=jobs, total=min(total, MAX_TOTAL), total_is_capped=total > MAX_TOTAL, next_cursor=next_cursor)
+
+
+async def explain_jobs(conn: Conn, jobs: Sequence[Job]) -> dict[UUID, str]:
+    """Why each of the team's jobs that are queued waits, and until when, in words."""
+    ids = [job.id for job in jobs if job.status == "queued"]
+    return {row.id: explain_waiting(row) for row in await repository.waiting(conn, jobs[0].team_id, ids)} if ids else {}
 
 
 async def resolve_filter(
@@ -284,4 +291,4 @@ def _status_lines(status: JobStatus) -> Iterator[str]:
     elif job.outcome == "observed":
         yield "Observations: none is left, they were deleted"
     if job.outcome_reason:
-        yield f"Reason: {one_line(job.outcome_reason, _MAX_SENTENCE_CHARS)}"
+        yield f"Reason: {one_line(explain_outcome(job.source_type, job.outcome_reason), _MAX_SENTENCE_CHARS)}"

@@ -83,20 +83,35 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 LaneState = Literal["working", "due", "waiting", "held", "idle"]
 
 
-class Lane(msgspec.Struct, frozen=True, kw_only=True):
+class LaneWait(msgspec.Struct, frozen=True, kw_only=True):
+    """What a lane waits for."""
+
+    state: LaneState
+    is_of_steward: bool
+    due_at: datetime | None
+    held_until: datetime | None
+    held_reason: str | None
+    held_for: str | None
+    """The provider, or what else is waited for."""
+
+
+class WaitingJob(LaneWait, frozen=True, kw_only=True):
+    """A queued job, and what its lane waits for. `before` are the open jobs ahead of it in the lane, counted up to 1,000."""
+
+    id: UUID
+    waits_for_end: bool
+    """Of its session."""
+    before: int
+
+
+class Lane(LaneWait, frozen=True, kw_only=True):
     """The ordered queue of one session, of the steward's work on one project, or of one job of neither."""
 
     lane: UUID
     project_id: UUID
     session_id: UUID | None
     """The session that the lane is of, as long as it exists."""
-    state: LaneState
     queued: int
-    due_at: datetime | None
-    held_until: datetime | None
-    held_reason: str | None
-    held_for: str | None
-    """The provider, or what else is waited for."""
     locked_at: datetime | None
     """When the worker took it that has it now."""
 

@@ -271,6 +271,21 @@ async def runs(conn: Conn, job: Job, *, limit: int, with_answer: bool) -> list[m
     )
 
 
+@query("""
+    SELECT j.id, j.source_type = 'steward' AS is_of_steward, j.waits_for_end, l.due_at, l.held_until, l.held_reason, l.held_for,
+           CASE WHEN l.worker_id IS NOT NULL THEN 'working' WHEN l.held_until > now() THEN 'held'
+                WHEN l.due_at <= now() THEN 'due' WHEN l.due_at IS NOT NULL THEN 'waiting' ELSE 'idle' END AS state,
+           (SELECT count(*) FROM (
+                SELECT FROM observation_generation_jobs b
+                 WHERE b.lane = j.lane AND b.team_id = j.team_id AND b.phase = 'open' AND b.seq < j.seq LIMIT 1000) b) AS before
+      FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane AND l.team_id = j.team_id
+     WHERE j.id = ANY(%(job_ids)s) AND j.team_id = %(team_id)s AND j.status = 'queued'
+    """)
+async def waiting(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> list[model.WaitingJob]:
+    """Those of the jobs that are queued."""
+    ...
+
+
 # What a lane of this age is due for comes before what it is not; idle lanes are left out unless they are asked for.
 @unprepared_query("""
     WITH lanes AS MATERIALIZED (
@@ -281,8 +296,8 @@ async def runs(conn: Conn, job: Job, *, limit: int, with_answer: bool) -> list[m
          WHERE l.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR l.project_id = %(project_id)s::uuid)
            AND (l.worker_id IS NOT NULL OR l.due_at IS NOT NULL)
     )
-    SELECT l.lane, l.project_id, s.id AS session_id, l.state, q.queued, l.due_at, l.held_until, l.held_reason, l.held_for,
-           l.locked_at
+    SELECT l.lane, l.project_id, l.lane = l.project_id AS is_of_steward, s.id AS session_id, l.state, q.queued,
+           l.due_at, l.held_until, l.held_reason, l.held_for, l.locked_at
       FROM (SELECT * FROM lanes WHERE %(state)s::text IS NULL OR state = %(state)s::text
              ORDER BY array_position(ARRAY['working', 'due', 'held', 'waiting'], state), due_at, lane LIMIT %(limit)s) l
       LEFT JOIN server_sessions s ON s.id = l.lane AND s.team_id = %(team_id)s

@@ -61,14 +61,28 @@ class AnswerCounts(msgspec.Struct, frozen=True, kw_only=True):
         return self.unanswered > 0 and self.unanswered * 5 >= self.calls
 
 
-class FailedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that failed, or whose answer could not be used."""
+class LastError(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest call of the last 24 hours that failed, or whose answer could not be used.
+
+    `answered_by` is the provider whose answer could be used since then, its own before another one; None while there is none.
+    """
 
     provider: str
     model: str
     reason: str
     message: str
-    created_at: datetime
+    at: datetime
+    answered_by: str | None
+
+
+class ModelHealth(AnswerCounts, frozen=True, kw_only=True):
+    """How the models do: their answers, what they took today (UTC), and the last error. A pending call counts with its estimate."""
+
+    tokens_today: int
+    cost_usd_today: Decimal
+    unpriced_calls_today: int
+    """Calls with tokens of unknown price, which are not in `cost_usd_today`."""
+    last_error: LastError | None
 
 
 WARN_SHARE = 0.8

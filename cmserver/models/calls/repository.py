@@ -12,9 +12,8 @@ from cmserver.base.sql import Conn, Query, RowCount, query, unprepared_query
 from cmserver.base.text import storable
 from cmserver.models.budgets.model import Period
 from cmserver.models.calls.model import (
-    AnswerCounts,
     BudgetStatus,
-    FailedCall,
+    ModelHealth,
     Pause,
     PendingCalls,
     SpendingRow,
@@ -72,30 +71,6 @@ LOSE_RUNS = Query(
        AND NOT EXISTS (SELECT FROM generation_lanes l WHERE l.lane = r.lane AND l.claim = r.claim)
     """,
 )
-
-_COUNT_ANSWERS: LiteralString = """
-    SELECT count(*) FILTER (WHERE r.status IN ('answered', 'applied')) AS usable,
-           count(*) FILTER (WHERE r.status = 'unusable'
-                               OR (r.status = 'failed' AND r.error_class IN ('refused', 'unusable_answer'))) AS unusable,
-           count(*) FILTER (WHERE r.status = 'failed' AND r.error_class NOT IN ('refused', 'unusable_answer')) AS unanswered
-      FROM teams t JOIN generation_runs r ON r.team_id = t.id AND r.created_at > now() - interval '24 hours'
-"""
-ANSWER_COUNTS_OF_ALL = Query(AnswerCounts, _COUNT_ANSWERS)
-
-# The newest call of the last 24 hours, of any team, that failed or could not be used.
-LAST_FAILURE = Query(
-    FailedCall,
-    """
-    SELECT r.provider, r.model, coalesce(r.error_class, r.status) AS reason, coalesce(r.error_message, '') AS message, r.created_at
-      FROM teams t
-           CROSS JOIN LATERAL (SELECT * FROM generation_runs
-                                WHERE team_id = t.id AND created_at > now() - interval '24 hours'
-                                  AND status IN ('failed', 'unusable')
-                                ORDER BY created_at DESC LIMIT 1) r
-     ORDER BY r.created_at DESC LIMIT 1
-    """,
-)
-
 
 PAUSES = Query(Pause, f"SELECT {_PAUSE_COLUMNS} FROM provider_pauses ORDER BY provider")
 
@@ -195,9 +170,38 @@ async def finish_run(
 async def stored_answers(conn: Conn, run_ids: Sequence[UUID]) -> list[StoredAnswer]: ...
 
 
-@query(_COUNT_ANSWERS + "WHERE t.id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR r.project_id = %(project_id)s::uuid)")
-async def answer_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> AnswerCounts:
-    """How many answers of the last 24 hours the team, or its project, could use."""
+# An answer of the same provider says more of whether an error is over than that of the next one in the chain.
+@unprepared_query("""
+    WITH recent AS MATERIALIZED (
+        SELECT r.provider, r.model, r.status, r.error_class, r.error_message, r.created_at,
+               r.status IN ('answered', 'applied') AS is_usable
+          FROM teams t JOIN generation_runs r ON r.team_id = t.id AND r.created_at > now() - interval '24 hours'
+         WHERE (%(team_id)s::uuid IS NULL OR t.id = %(team_id)s::uuid)
+           AND (%(project_id)s::uuid IS NULL OR r.project_id = %(project_id)s::uuid)
+    ), failed AS (
+        SELECT * FROM recent WHERE status IN ('failed', 'unusable') ORDER BY created_at DESC LIMIT 1
+    )
+    SELECT a.*, s.*,
+           (SELECT jsonb_build_object(
+                       'provider', f.provider, 'model', f.model, 'reason', coalesce(f.error_class, f.status),
+                       'message', coalesce(f.error_message, ''), 'at', f.created_at,
+                       'answered_by', (SELECT n.provider FROM recent n WHERE n.is_usable AND n.created_at > f.created_at
+                                        ORDER BY n.provider = f.provider DESC, n.created_at DESC LIMIT 1))
+              FROM failed f) AS last_error
+      FROM (SELECT count(*) FILTER (WHERE is_usable) AS usable,
+                   count(*) FILTER (WHERE status = 'unusable'
+                                       OR (status = 'failed' AND error_class IN ('refused', 'unusable_answer'))) AS unusable,
+                   count(*) FILTER (WHERE status = 'failed' AND error_class NOT IN ('refused', 'unusable_answer')) AS unanswered
+              FROM recent) a
+     CROSS JOIN (
+           SELECT coalesce(sum(input_tokens + output_tokens + cache_read_tokens + cache_write_tokens), 0)::bigint AS tokens_today,
+                  coalesce(sum(cost_usd), 0) AS cost_usd_today, coalesce(sum(unpriced_calls), 0)::bigint AS unpriced_calls_today
+             FROM generation_spending
+            WHERE day = (now() AT TIME ZONE 'UTC')::date AND (%(team_id)s::uuid IS NULL OR team_id = %(team_id)s::uuid)
+              AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)) s
+    """)
+async def model_health(conn: Conn, team_id: UUID | None, project_id: UUID | None) -> ModelHealth:
+    """How the models did for the team or its project, or for all teams of the server without one."""
     ...
 
 

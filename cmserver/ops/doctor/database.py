@@ -85,8 +85,7 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         rules = await approvals.waiting(conn, None)
         budgets = await repository.SPENT_BUDGETS.all(conn)
         models = await embeddings.MODELS.all(conn)
-        answers = await calls.ANSWER_COUNTS_OF_ALL.one(conn)
-        failure = await calls.LAST_FAILURE.first(conn)
+        answers = await calls.model_health(conn, None, None)
         pauses = [pause for pause in await calls.PAUSES.all(conn) if pause.seconds_left > 0]
     findings += _check_facts(facts, now, settings)
     findings += _check_queue(facts)
@@ -100,8 +99,9 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         total = answers.usable + answers.unusable
         findings.append(find("provider.answers", f"{answers.unusable} of {total} answers of models in 24 hours could not be used."))
     if answers.is_silent:
-        is_one = failure is not None and failure.reason not in {kind.value for kind in UNUSABLE_KINDS}
-        last = f" The last: {failure.message}" if failure and is_one else ""
+        error = answers.last_error
+        is_one = error is not None and error.reason not in {kind.value for kind in UNUSABLE_KINDS}
+        last = f" The last: {error.message}" if error and is_one else ""
         silent = f"{answers.unanswered} of {answers.calls} calls of models in 24 hours brought no answer."
         findings.append(find("provider.silent", sanitize_line(silent + last)))
     if rules.oldest_days > _RULE_DAYS or rules.expired:

@@ -14,15 +14,13 @@ from cmserver.ops.provider_choice.wire import ChosenModelOut, ModelIn, ModelOut
 
 
 def _render(model: ModelOut, _: verb.Typed) -> str:
-    answers, failure = model.answers, model.last_failure
     return render_fields(
         ("provider", model.provider),
         ("model", model.model or "the provider's default"),
         ("address", model.base_url or "the usual one"),
         *((row.setting, f"from {row.source}") for row in model.sources),
         ("choice kept in", model.file if model.fixed_because is None else f"nowhere: {model.fixed_because}"),
-        ("answers in 24 hours", answers.describe()),
-        ("last failure", failure and f"{failure.provider} ({failure.model}): {failure.message}"),
+        *(model.answers.fields() if model.answers else []),
     )
 
 

@@ -15,21 +15,19 @@ from cmserver.base.config_file import locked_folder, replace_settings
 from cmserver.base.configuration import CONFIG_NAME, BadSetting, LoadedSettings, load
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Forbidden, Invalid
-from cmserver.base.ids import epoch_ms
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.server_start import ServerStart
 from cmserver.base.settings import Settings, fields
 from cmserver.base.structs import reshape
 from cmserver.generation.leases import repository as leases
-from cmserver.models.calls import repository as calls
 from cmserver.models.providers import registry
 from cmserver.models.providers.embedding.registry import embedder_settings
 from cmserver.models.providers.http_client import MissingKey, check_key
 from cmserver.models.providers.model import Provider, ProviderSettings, Rules
 from cmserver.models.providers.table import PROVIDERS, KnownProvider
+from cmserver.ops.model_health import read_model_health
 from cmserver.ops.provider_choice.trial import ProviderTrialOut, try_provider, try_rules
-from cmserver.ops.provider_choice.wire import ChosenModelOut, FailureOut, ModelIn, ModelOut, ProviderChoiceOut, SettingSourceOut
-from cmserver.ops.wire import AnswersOut
+from cmserver.ops.provider_choice.wire import ChosenModelOut, ModelIn, ModelOut, ProviderChoiceOut, SettingSourceOut
 
 TRIAL_SECONDS = 50.0
 """Of a request: proxies wait for an answer for a minute. `cmserver doctor provider` waits as long as a job does."""
@@ -47,8 +45,7 @@ async def read_model(db: Db, settings: Settings, start: ServerStart) -> ModelOut
     loaded, fixed_because = await asyncio.to_thread(_load, settings, start)
     async with db.system() as conn:
         workers = await leases.WORKERS.all(conn)
-        answers = await calls.ANSWER_COUNTS_OF_ALL.one(conn)
-        failure = await calls.LAST_FAILURE.first(conn)
+        answers = await read_model_health(conn, settings, None)
     hosts = sorted({worker.label.rpartition(":")[0] for worker in workers if worker.alive} - {socket.gethostname()})
     if fixed_because is None and hosts:
         fixed_because = f"Workers on other machines ({', '.join(hosts)}) serve this database, too, each with settings of its own."
@@ -80,8 +77,7 @@ async def read_model(db: Db, settings: Settings, start: ServerStart) -> ModelOut
             ),
             *(_choice_out(known, registry.find_key(settings, known.name)) for known in PROVIDERS.values()),
         ],
-        answers=reshape(answers, AnswersOut),
-        last_failure=failure and reshape(failure, FailureOut, at_epoch=epoch_ms(failure.created_at)),
+        answers=answers,
     )
 
 

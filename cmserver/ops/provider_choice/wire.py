@@ -50,18 +50,6 @@ class ProviderChoiceOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
     key_end: str | None
 
 
-class FailureOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The last call that failed, or whose answer could not be used. `provider` is whom it was made to; `model` is the name of the
-    model; `reason` is the kind of failure; `message` is the provider's, and may quote a request; `atEpoch` is when it was.
-    """
-
-    provider: str
-    model: str
-    reason: str
-    message: str
-    at_epoch: int
-
-
 class ModelOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The model in force, several separated by commas. `provider` is as the settings name it; `model` is the model, or null for
     the usual one; `baseUrl` is the address, or null for the usual one.
@@ -70,8 +58,8 @@ class ModelOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
     `pending` is whether the settings have changed since the server began; `notReloaded` is why those that were changed last cannot
     be used, or null; `file` is where a choice is kept; `fixedBecause` is why
-    none can be made here, in a sentence, or null. `answers` are those of the whole server in 24 hours; `lastFailure` is the last
-    call of that time that failed, or null.
+    none can be made here, in a sentence, or null. `answers` are those of the whole server, or null while
+    rules alone word the memory.
     """
 
     provider: str
@@ -83,8 +71,7 @@ class ModelOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     file: str
     fixed_because: str | None
     providers: list[ProviderChoiceOut]
-    answers: AnswersOut
-    last_failure: FailureOut | None
+    answers: AnswersOut | None
 
 
 class ChosenModelOut(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,6 +34,16 @@ class BudgetOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     state: State
     resets_at_epoch: int
 
+    def describe(self) -> str:
+        """What is spent of which budget, for a line of a command's output."""
+        spent = list[str]()
+        if self.max_usd and self.spent_usd is not None:
+            spent.append(f"${self.spent_usd} of ${self.max_usd}")
+        if self.max_tokens and self.spent_tokens is not None:
+            spent.append(f"{self.spent_tokens:,} of {self.max_tokens:,} tokens")
+        state = {"open": "open", "warned": "nearly spent", "exhausted": "spent"}[self.state]
+        return f"budget of {self.project or 'the team'} by {self.period}: {' and '.join(spent) or state}"
+
 
 def budget_out(budget: BudgetStatus, principal: Principal) -> BudgetOut:
     """Return the budget without the fields that the principal may not see."""

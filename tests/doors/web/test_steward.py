@@ -85,7 +85,7 @@ async def test_a_run_shows_what_it_wrote_and_is_undone(owner: Visitor, keeper: K
     again = await owner.post(f"{path}/undo")
 
     assert path in listed.text
-    assert "merge: same text, 100 % sure" in listed.text
+    assert "merge: the texts are the same, 100 % sure" in listed.text
     assert "No run matches the filter." in (await owner.get("/ui/steward/runs?status=failed")).text
     assert '<a href="/ui/observations/2">#2</a> merged into <a href="/ui/observations/1">#1</a>.' in shown.text
     assert f"/ui/jobs/{run.job_id}" in hrefs(shown)
@@ -119,7 +119,7 @@ async def test_what_it_thinks_of_a_pair_stands_in_the_inbox(owner: Visitor, keep
 
     page = await owner.get("/ui/review")
 
-    assert f'last decision: <a href="/ui/steward/runs/{run.id}">keep: differs' in page.text
+    assert f'last decision: <a href="/ui/steward/runs/{run.id}">left to a person: they differ' in page.text
 
 
 async def test_its_jobs_are_those_of_the_queue(app: AsgiFrame, owner: Visitor, keeper: Keeper):

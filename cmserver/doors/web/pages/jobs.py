@@ -22,6 +22,7 @@ from cmserver.generation.model import Job, Status
 from cmserver.generation.operate import manage as manage_jobs
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import MAX_SELECTED, JobFilter, SourceType
+from cmserver.generation.operate.words import explain_details, explain_error, explain_help, explain_outcome
 from cmserver.observations import repository as observations
 from cmserver.observations.read import audit_read
 
@@ -74,12 +75,14 @@ class SelectionForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with the names of its project and its session."""
+    """A job with the names of its project and its session, and in words why it waits, failed, or ended as it did."""
 
     job: Job
     project: str
     session: str
-    error: str
+    why: str
+    helps: str
+    """What one can do about it when it failed."""
 
 
 async def get_jobs(visit: Visit) -> Response:
@@ -197,6 +200,7 @@ async def get_job(visit: Visit) -> Response:
         row=row,
         job=job,
         events=events,
+        explain_details=lambda details: explain_details({name: value for name, value in details.items() if name != "run"}),
         runs=runs,
         payload=payload,
         payload_text=format_json(payload.event_payload) if payload and payload.event_id else "",
@@ -232,13 +236,14 @@ async def name_jobs(conn: Conn, visit: Visit, jobs: list[Job], project_id: UUID 
     projects, titles = await names_of_work(
         conn, visit.principal, [job.project_id for job in jobs], [job.server_session_id for job in jobs], of_project=project_id
     )
+    waits = await manage_jobs.explain_jobs(conn, jobs)
     return [
         ShownJob(
             job=job,
             project=projects.get(job.project_id, ""),
             session=titles.get(job.server_session_id, "A session") if job.server_session_id else "",
-            # Its reason and message; never which worker had the job.
-            error=": ".join(str(text) for name in ("reason", "message") if (text := (job.last_error or {}).get(name))),
+            why=waits.get(job.id) or explain_error(job.last_error) or explain_outcome(job.source_type, job.outcome_reason),
+            helps=explain_help(job.last_error) if job.status == "failed" else "",
         )
         for job in jobs
     ]

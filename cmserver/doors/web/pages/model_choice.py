@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Literal
 
 from starlette.responses import Response
@@ -12,10 +11,10 @@ from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.visit import Visit
+from cmserver.ops.model_health import read_model_health
 from cmserver.ops.provider_choice.choice import TRIAL_SECONDS, choose_model, read_model, render_settings, try_model
 from cmserver.ops.provider_choice.trial import ProviderTrialOut
 from cmserver.ops.provider_choice.wire import ModelIn
-from cmserver.ops.spending.report import read_usage
 
 
 class ModelForm(ModelIn, rename="camel", frozen=True, kw_only=True):
@@ -48,11 +47,8 @@ async def _render(
     visit: Visit, choice: ModelIn | None = None, trial: ProviderTrialOut | None = None, *, was_kept: bool | None = None
 ) -> Response:
     model = await read_model(visit.db, visit.dependency(Settings), visit.dependency(ServerStart))
-    usage = None
-    if visit.may("jobs:read"):
-        async with visit.tenant() as conn:
-            usage = await read_usage(conn, visit.principal, days=1, with_rows=True)
-    rows = usage.rows if usage and usage.rows else []
+    async with visit.tenant() as conn:
+        own = await read_model_health(conn, visit.dependency(Settings), visit.principal)
     return visit.render(
         "model.html",
         title="Model",
@@ -63,7 +59,7 @@ async def _render(
         trial=trial,
         was_kept=was_kept,
         variables=render_settings(choice) if choice and trial and trial.usable else "",
-        cost_today=sum((Decimal(row.cost_usd) for row in rows), Decimal(0)) if usage else None,
+        own=own,
     )
 
 

@@ -14,7 +14,8 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import LaneState
-from cmserver.models.calls import repository as calls
+from cmserver.generation.operate.words import explain_lane
+from cmserver.ops.model_health import read_model_health
 from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
 
 _MAX_LANES = 100
@@ -48,6 +49,7 @@ async def get_lanes(visit: Visit) -> Response:
         max_lanes=_MAX_LANES,
         names=names,
         labels=labels,
+        explain=explain_lane,
         filters=filters,
         projects=projects,
     )
@@ -57,7 +59,7 @@ async def get_providers(visit: Visit) -> Response:
     """The providers that generate observations, and their pauses."""
     providers = await list_providers(visit.db, visit.principal, visit.dependency(Settings))
     async with visit.tenant() as conn:
-        answers = await calls.answer_counts(conn, visit.team_id, None)
+        answers = await read_model_health(conn, visit.dependency(Settings), visit.principal)
     return visit.render("providers.html", title="Providers", providers=providers, answers=answers)
 
 

@@ -42,7 +42,9 @@ from cmserver.observations.plain import one_line
 from cmserver.observations.read import list_closed, list_observations, list_summaries
 from cmserver.observations.wire import ObservationIn
 from cmserver.ops.deployment import read_backups
+from cmserver.ops.model_health import read_model_health
 from cmserver.ops.provider_pauses import list_providers
+from cmserver.ops.wire import AnswersOut
 from cmserver.pins import repository as pins
 from cmserver.steward import repository as steward
 
@@ -131,12 +133,17 @@ async def get_today(visit: Visit) -> Response:
         summaries = await list_summaries(conn, principal, [item.session for item in page])
         acts = await steward.automatic_acts(conn, principal.team_id, project_id, _MAX_ACTS)
         changes = await _read_changes(conn, principal, project_id, since) if filters.cursor is None else []
-    waiting = await _find_waiting(visit, project_id)
+    answers = None
+    if principal.may("jobs:read"):
+        async with visit.tenant() as conn:
+            answers = await read_model_health(conn, visit.dependency(Settings), principal, project_id)
+    waiting = await _find_waiting(visit, project_id, answers)
     return visit.render(
         "today.html",
         title="Today",
         days=_by_project([_today_item(item, summaries.get(item.session.id)) for item in page], project_names(projects)),
         waiting=waiting,
+        answers=answers,
         acts=acts,
         changes=changes,
         badges=BADGES,
@@ -203,7 +210,7 @@ def _by_project(items: Sequence[TodayItem], names: dict[UUID, str]) -> list[Proj
     ]
 
 
-async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWork]:
+async def _find_waiting(visit: Visit, project_id: UUID | None, answers: AnswersOut | None) -> list[WaitingWork]:
     """What somebody should look at, in the project or the whole team."""
     principal, found = visit.principal, list[WaitingWork]()
     sees_jobs = principal.may("jobs:read")
@@ -216,7 +223,6 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
             criteria = JobFilter(project_id=project_id, status="failed")
             failed = await queue.count(conn, principal.team_id, criteria, _MAX_COUNTED + 1)
             held = len(await queue.lanes(conn, principal.team_id, project_id=project_id, state="held", limit=_MAX_COUNTED + 1))
-        answers = await calls.answer_counts(conn, principal.team_id, project_id)
         budgets = await calls.budget_statuses(conn, principal.team_id, project_id=project_id)
         broken = await pins.count_broken(conn, principal.team_id, project_id)
         rules = await approvals.waiting(conn, principal.team_id, project_id or principal.project_id)
@@ -240,13 +246,13 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
         providers = await list_providers(visit.db, principal, visit.dependency(Settings))
         paused = [provider.name for provider in providers if provider.pause]
         found += [WaitingWork(text=f"The provider {name} is paused", path="/ui/jobs/providers") for name in paused]
-        if answers.unusable:
-            total = answers.usable + answers.unusable
-            text = f"{answers.unusable} of {plural(total, 'answer')} of models in 24 hours could not be used"
-            found.append(WaitingWork(text=text, path="/ui/jobs/providers"))
-        if answers.is_silent:
-            text = f"{answers.unanswered} of {plural(answers.calls, 'call')} of models in 24 hours brought no answer"
-            found.append(WaitingWork(text=text, path="/ui/jobs/providers"))
+    if answers and answers.unusable:
+        total = answers.usable + answers.unusable
+        text = f"{answers.unusable} of {plural(total, 'answer')} of models in 24 hours could not be used"
+        found.append(WaitingWork(text=text, path="/ui/jobs/providers"))
+    if answers and answers.is_silent:
+        text = f"{answers.unanswered} of {plural(answers.calls, 'call')} of models in 24 hours brought no answer"
+        found.append(WaitingWork(text=text, path="/ui/jobs/providers"))
     if visit.is_operator:
         warning = warn_of_backups(await asyncio.to_thread(read_backups, visit.dependency(Settings).backup_folder))
         found += [WaitingWork(text=warning.removesuffix("."), path="/ui/server")] if warning else []

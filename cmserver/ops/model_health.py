@@ -1,0 +1,38 @@
+"""How the models do that word the memory: what `cmserver status`, the doctor and the pages show of it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from cmserver.access.model import Principal
+from cmserver.base.money import usd
+from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
+from cmserver.base.structs import reshape
+from cmserver.models.calls import repository as calls
+from cmserver.models.providers.model import Rules
+from cmserver.models.providers.registry import chain_models
+from cmserver.ops.spending.wire import budget_out
+from cmserver.ops.wire import AnswersOut, LastErrorOut
+
+
+async def read_model_health(
+    conn: Conn, settings: Settings, principal: Principal | None, project_id: UUID | None = None
+) -> AnswersOut | None:
+    """Answers, last error, and today's cost with the budgets: of the caller's team or its project, of the server without a caller.
+
+    None where rules alone word the memory: no provider is set, and none was called.
+    """
+    team_id = principal and principal.team_id
+    project_id = project_id or (principal and principal.project_id)
+    health = await calls.model_health(conn, team_id, project_id)
+    if not health.calls and not health.tokens_today and {model.name for model in chain_models(settings)} == {Rules().name}:
+        return None
+    statuses = [] if team_id is None else await calls.budget_statuses(conn, team_id, project_id=project_id)
+    return reshape(
+        health,
+        AnswersOut,
+        cost_usd_today=usd(health.cost_usd_today),
+        budgets=[budget_out(status, principal) for status in statuses] if principal else [],
+        last_error=health.last_error and reshape(health.last_error, LastErrorOut),
+    )
