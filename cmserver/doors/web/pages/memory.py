@@ -94,10 +94,19 @@ def observation_line(principal: Principal, observation: Observation, projects: d
 
 
 async def list_projects(conn: Conn, principal: Principal, *, archived: bool = False) -> list[Project]:
-    """The projects that the visitor may choose from, newest first."""
-    return await access.projects(
+    """The projects that the visitor may choose from, newest first, each by the name that tells it from the others."""
+    rows = await access.projects(
         conn, principal.team_id, only=principal.project_id, archived=archived, before=None, before_id=None, limit=MAX_PROJECTS
     )
+    return await named_apart(conn, rows)
+
+
+async def named_apart(conn: Conn, projects: Sequence[Project]) -> list[Project]:
+    """The projects of a team, each by the name that tells it from all others of the team."""
+    if not projects:
+        return []
+    names = await access.short_names(conn, projects[0].team_id, {project.id for project in projects})
+    return [msgspec.structs.replace(project, name=names[project.id]) for project in projects]
 
 
 async def names_of_projects(conn: Conn, principal: Principal, ids: Iterable[UUID]) -> dict[UUID, str]:

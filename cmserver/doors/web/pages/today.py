@@ -30,7 +30,7 @@ from cmserver.doors.web.pages.memory import (
 )
 from cmserver.doors.web.pages.mine import remember_for_visitor
 from cmserver.doors.web.pages.server import warn_of_backups
-from cmserver.doors.web.templates import plural, project_names
+from cmserver.doors.web.templates import plural
 from cmserver.doors.web.visit import Visit
 from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.generation.operate import repository as queue
@@ -135,7 +135,7 @@ async def get_today(visit: Visit) -> Response:
     return visit.render(
         "today.html",
         title="Today",
-        days=_by_project([_today_item(item, summaries.get(item.session.id)) for item in page], project_names(projects)),
+        days=_by_project([_today_item(item, summaries.get(item.session.id)) for item in page]),
         waiting=waiting,
         acts=acts,
         changes=changes,
@@ -192,15 +192,12 @@ def _today_item(item: SessionItem, summary: Observation | None) -> TodayItem:
     )
 
 
-def _by_project(items: Sequence[TodayItem], names: dict[UUID, str]) -> list[ProjectDay]:
+def _by_project(items: Sequence[TodayItem]) -> list[ProjectDay]:
     """The project with the newest session first."""
     days: dict[UUID, list[TodayItem]] = {}
     for item in items:
         days.setdefault(item.session.project_id, []).append(item)
-    return [
-        ProjectDay(id=project_id, name=names.get(project_id, of_project[0].project), sessions=of_project)
-        for project_id, of_project in days.items()
-    ]
+    return [ProjectDay(id=project_id, name=of_project[0].project, sessions=of_project) for project_id, of_project in days.items()]
 
 
 async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWork]:
