@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -12,6 +13,7 @@ from cmserver.access import repository as access
 from cmserver.access.model import Principal, Project
 from cmserver.base import paging
 from cmserver.base.sql import Conn
+from cmserver.base.text import Text
 from cmserver.models.providers.model import KINDS
 from cmserver.observations import repository as observations
 from cmserver.observations.model import MIN_INSTRUCTION_IMPORTANCE, Observation
@@ -31,6 +33,40 @@ _ID_CHARS = 40
 
 TYPES: tuple[str, ...] = tuple(KINDS)
 BADGES: dict[str, str] = {name: kind.badge for name, kind in KINDS.items()}
+
+
+class PastQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment to look back to, and what of it is shown: what was `true` then, or what was `known` to the server."""
+
+    as_of: Text | None = None
+    view: Literal["true", "known"] = "true"
+
+    @property
+    def true_at(self) -> str | None:
+        """The moment of which is asked what was true, as the API takes it. A time without a zone is of UTC, as all of the pages."""
+        return self._text if self.view == "true" else None
+
+    @property
+    def known_at(self) -> str | None:
+        """The moment of which is asked what the server knew."""
+        return self._text if self.view == "known" else None
+
+    @property
+    def minute(self) -> str:
+        """The moment as a field for times has it; empty for none."""
+        return f"{self._time:%Y-%m-%dT%H:%M}" if self._time else ""
+
+    @property
+    def _text(self) -> str | None:
+        return self._time.isoformat() if self._time else self.as_of
+
+    @property
+    def _time(self) -> datetime | None:
+        try:
+            moment = datetime.fromisoformat((self.as_of or "").strip())
+        except ValueError:
+            return None
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class ObservationItem(msgspec.Struct, frozen=True, kw_only=True):

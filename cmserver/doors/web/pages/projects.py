@@ -24,7 +24,7 @@ from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text, split_lines
 from cmserver.consolidation import review
 from cmserver.doors.web.page import Page
-from cmserver.doors.web.pages.memory import BADGES, list_projects, named_apart
+from cmserver.doors.web.pages.memory import BADGES, PastQuery, list_projects, named_apart
 from cmserver.doors.web.pages.sessions import REASONS
 from cmserver.doors.web.retention_form import RetentionForm
 from cmserver.doors.web.templates import plural
@@ -187,13 +187,11 @@ class OverviewSection(msgspec.Struct, frozen=True, kw_only=True):
     lines: list[str] = []
 
 
-class PreviewQuery(msgspec.Struct, frozen=True):
+class PreviewQuery(PastQuery, frozen=True, kw_only=True):
     """How the session starts, and files that its branch changes, with commas between them."""
 
     source: Literal["startup", "resume", "clear", "compact", "fork"] = "startup"
     files: Annotated[Text, Meta(max_length=5_000)] | None = None
-    as_of: Text | None = None
-    known_at: Text | None = None
 
 
 async def get_preview(visit: Visit) -> Response:
@@ -206,8 +204,8 @@ async def get_preview(visit: Visit) -> Response:
         source=filters.source,
         changed_files=filters.files,
         explain=True,
-        as_of=filters.as_of or None,
-        known_at=filters.known_at or None,
+        as_of=filters.true_at,
+        known_at=filters.known_at,
     )
     context = await render_requested_context(
         visit.db, visit.dependency(Projects), visit.dependency(ContextBudget), visit.principal, query
