@@ -137,6 +137,28 @@ async def test_the_preview_is_what_the_api_would_tell_with_the_reason_and_cost_o
     assert "another line has nearly the same title" in page.text
 
 
+@try_rows(("act", "reason"), [("done", "it is done"), ("drop", "it no longer holds"), ("hold", None)])
+async def test_the_preview_says_what_is_left_out_because_it_is_closed(
+    client: httpx.AsyncClient, cast: Cast, make: Make, owner: Visitor, act: str, reason: str | None
+):
+    title = f"Nobody watches the {act} exports"
+    note = await make.observation(project=cast.alice.project, title=title, type="decision")
+    await owner.post(f"/ui/observations/{note.number}/{act}")
+
+    page = parse((await owner.get(f"{ORDERS}/preview")).text)
+    answer = await client.get("/v1/context?project=github.com/acme/orders&explain=true&format=json", headers=cast.alice.headers)
+
+    left_out = {
+        a.text.partition(" ")[2]: row.text
+        for row in page.find_all("tr")
+        for a in row.find_all("a")
+        if "it is" in row.text or "it no" in row.text
+    }
+    told = {line["number"] for line in answer.json()["observations"]}
+    assert (title in left_out) == (note.number not in told) == (reason is not None)
+    assert reason is None or reason in left_out[title]
+
+
 async def test_the_preview_of_an_empty_project_is_what_its_first_session_is_told(owner: Visitor):
     page = await owner.get(f"{ORDERS}/preview")
     resumed = await owner.get(f"{ORDERS}/preview?source=resume")

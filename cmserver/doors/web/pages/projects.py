@@ -40,12 +40,16 @@ from cmserver.recall.model import ContextBudget, Index, SessionStart
 from cmserver.recall.wire import ContextQuery, explained_out
 
 _PAGE = 50
+_LEFT_OUT = 20
+"""So many lines of what had no room, and of what is closed."""
 STARTS: tuple[SessionStart, ...] = ("startup", "resume", "clear", "compact", "fork")
 OMISSIONS = {
-    "budget": "no room in the budget",
+    "budget": "there is no room in the budget",
     "limit": "the limit of lines is reached",
     "shown": "the session has it already",
     "duplicate": "another line has nearly the same title",
+    "done": "it is done",
+    "dropped": "it no longer holds",
 }
 
 
@@ -212,6 +216,8 @@ async def get_preview(visit: Visit) -> Response:
     )
     index = explained_out(context.index or Index())
     lines = sum(line.line_tokens for line in index.lines)
+    closed = [line for line in index.left_out if line.left_out in {"done", "dropped"}]
+    without_room = [line for line in index.left_out if line.left_out not in {"done", "dropped"}]
     return visit.render(
         "project_preview.html",
         title=f"Next session of {project.name}",
@@ -219,6 +225,7 @@ async def get_preview(visit: Visit) -> Response:
         path=project_path(project),
         context=context,
         index=index,
+        left_out=[*without_room[:_LEFT_OUT], *closed[:_LEFT_OUT]],
         line_tokens=lines,
         frame_tokens=max(0, context.tokens - lines),
         filters=filters,
