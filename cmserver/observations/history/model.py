@@ -26,7 +26,7 @@ ACT_WORDS: dict[Act, str] = {
     "reopened": "opened again",
     "holds": "marked as holding again",
     "settled": "marked as nothing to be done",
-    "on_top": "kept on top",
+    "on_top": "made a rule",
     "shared": "shared with the team",
     "unshared": "kept to its project",
     "stale": "marked stale",

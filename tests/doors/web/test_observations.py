@@ -68,6 +68,21 @@ async def test_a_sub_agent_s_turn_is_marked(client: httpx.AsyncClient, cast: Cas
     assert "turn of sub-agent a1" in page.text
 
 
+async def test_who_said_it_stands_in_the_list_and_on_the_page_of_the_session(client: httpx.AsyncClient, cast: Cast, alice: Visitor):
+    await hook(client, cast, "UserPromptSubmit", prompt="Why is the wombat slow?")
+    await hook(client, cast, "Stop", last_assistant_message="It sleeps.")
+
+    found = parse((await alice.get("/ui/observations?q=wombat")).text)
+    (link,) = [a for a in found.find_all("a") if "wombat" in a.text]
+    session = parse((await alice.get(link.attributes["href"])).text)
+    listed = parse((await alice.get("/ui/sessions")).text)
+
+    said_by = cast.alice.principal.actor_id
+    assert said_by in [span.text for span in found.find_all("span")]
+    assert said_by in [fact.text for fact in session.find_all("dd")]
+    assert said_by in [cell.text for cell in listed.find_all("td")]
+
+
 async def test_the_number_of_a_turn_leads_to_its_session(app: AsgiFrame, db: Db, cast: Cast, make: Make, alice: Visitor):
     turn = await make.turn(project=cast.alice.project)
     stranger = await visit_as(app, db, cast.charlie.team_id, "member")
@@ -334,13 +349,13 @@ async def test_what_was_forgotten_on_its_own_page_has_one_way_back(cast: Cast, m
         (["drop"], ["marked as no longer holding"]),
         (["drop", "hold"], ["marked as holding again", "marked as no longer holding"]),
         (["done", "reopen"], ["opened again", "marked done"]),
-        (["top"], ["kept on top"]),
+        (["top"], ["made a rule"]),
         (["edit"], ["edited"]),
         (["expire", "undo"], ["brought back"]),
         (["done", "undo"], ["marked done", "marked done"]),
         (
             ["drop", "top", "undo", "undo"],
-            ["kept on top", "kept on top", "marked as no longer holding", "marked as no longer holding"],
+            ["made a rule", "made a rule", "marked as no longer holding", "marked as no longer holding"],
         ),
     ],
 )

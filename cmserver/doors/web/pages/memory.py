@@ -76,6 +76,8 @@ class ObservationItem(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     type: str
     project: str
+    who: str
+    """Whose key it came by; empty where nobody knows."""
     created_at: datetime
     read_tokens: int
     state: str | None = None
@@ -95,6 +97,8 @@ class SessionItem(msgspec.Struct, frozen=True, kw_only=True):
     session: Session
     label: str
     project: str
+    who: str
+    """Whose key began it; empty where nobody knows."""
 
     @property
     def seconds(self) -> float | None:
@@ -118,6 +122,7 @@ def observation_line(principal: Principal, observation: Observation, projects: d
         title=title_of(observation),
         type=type_shown(observation.kind, observation.type, observation.origin, observation.caller_type),
         project=projects.get(observation.project_id, "shared by another project"),
+        who=principal.name_of(observation.actor_id) or "",
         created_at=observation.created_at,
         read_tokens=observation.cost,
         state=observation.state,
@@ -170,7 +175,15 @@ async def list_sessions(
     labels = await session_labels(conn, principal.team_id, [session.id for session in page])
     await audit_prompt_read(conn, principal, project_id, sum(label != NO_PROMPT for label in labels.values()))
     names = await names_of_projects(conn, principal, {session.project_id for session in page})
-    items = [SessionItem(session=row, label=_known_by(row, labels[row.id]), project=names.get(row.project_id, "")) for row in page]
+    items = [
+        SessionItem(
+            session=row,
+            label=_known_by(row, labels[row.id]),
+            project=names.get(row.project_id, ""),
+            who=principal.name_of(row.actor_id) or "",
+        )
+        for row in page
+    ]
     return items, next_cursor
 
 

@@ -230,12 +230,12 @@ class EditForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get_edit(visit: Visit) -> Response:
-    """Correct an observation: its texts and labels. What it was before stays in its history."""
+    """Edit an observation: its texts and labels. What it was before stays in its history."""
     async with visit.tenant() as conn:
         observation, _ = await read_observation(conn, visit.principal, visit.parameter("observation"))
     return visit.render(
         "observation_edit.html",
-        title=f"Correct #{observation.number}",
+        title=f"Edit #{observation.number}",
         observation=observation,
         has_content=_has_content(observation),
         types=TYPES,
@@ -249,7 +249,7 @@ def _has_content(observation: observations_model.Observation) -> bool:
 
 
 async def post_edit(visit: Visit) -> Response:
-    """Correct an observation."""
+    """Edit an observation."""
     form = await visit.form(EditForm)
     name = visit.parameter("observation")
     async with visit.tenant() as conn:
@@ -269,7 +269,7 @@ async def post_edit(visit: Visit) -> Response:
         return await correct(conn, visit.principal, name, correction)
 
     corrected = await visit.db.in_tenant(visit.team_id, act)
-    notice = f"Corrected: version {corrected.version}." if changes else "Nothing was changed."
+    notice = f"#{corrected.number} is edited." if changes else "Nothing was changed."
     offer = UndoOffer(corrected.number, corrected.version) if changes else None
     return visit.redirect(f"/ui/observations/{corrected.number}", notice, undo=offer)
 
@@ -353,9 +353,9 @@ async def post_drop(visit: Visit) -> Response:
 
 
 async def post_top(visit: Visit) -> Response:
-    """Keep an observation on top: it stands with what users laid down."""
+    """Make an observation a rule: agents are told it first."""
     top = _correcting(type="decision", importance=observations_model.INSTRUCTION_IMPORTANCE)
-    return await _act(visit, top, "stands on top, with what users laid down.")
+    return await _act(visit, top, "is a rule: agents are told it first.")
 
 
 async def post_take(visit: Visit) -> Response:

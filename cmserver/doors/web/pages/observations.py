@@ -74,6 +74,7 @@ class ShownHit(msgspec.Struct, frozen=True, kw_only=True):
     turn_kind: str = ""
     turn_session: UUID | None = None
     project: str = ""
+    who: str = ""
     hit: Hit | None = None
 
 
@@ -168,6 +169,7 @@ def _shown_hit(visit: Visit, hit: Hit, names: dict[UUID, str]) -> ShownHit:
         turn_kind=turn_kind(turn.agent_id),
         turn_session=turn.server_session_id,
         project=names.get(turn.project_id, ""),
+        who=visit.principal.name_of(turn.actor_id) or "",
         hit=hit,
     )
 

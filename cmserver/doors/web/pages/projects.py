@@ -83,7 +83,7 @@ async def get_projects(visit: Visit) -> Response:
         page = await named_apart(conn, page)
     return visit.render(
         "projects.html",
-        title="Stopped projects" if filters.archived else "Projects",
+        title="Projects that are not recorded" if filters.archived else "Projects",
         projects=[(project, project_path(project)) for project in page],
         filters=filters,
         parameters=msgspec.structs.asdict(filters),

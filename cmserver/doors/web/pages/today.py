@@ -187,6 +187,7 @@ def _today_item(item: SessionItem, summary: Observation | None) -> TodayItem:
         session=item.session,
         label=item.label,
         project=item.project,
+        who=item.who,
         summary=_summary_lines(text) if text else [],
         summary_number=summary.number if summary else None,
     )
@@ -225,7 +226,7 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
         text = f"{plural(rules.expired, 'rule')} got no answer in time, and can still be approved"
         found.append(WaitingWork(text=text, path="/ui/review/rules?state=expired"))
     for count, noun, what, path in (
-        (len(suggestions), "suggestion", "to merge", "/ui/review"),
+        (len(suggestions), "pair", "to review", "/ui/review"),
         (broken, "pin", "broken", "/ui/pins?broken=true"),
         (failed, "job", "failed", "/ui/jobs?status=failed"),
         (held, "session", "held by a pause, a back-off or a budget", "/ui/jobs/lanes?state=held"),
