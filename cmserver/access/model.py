@@ -240,6 +240,31 @@ FORMER_NAMES: LiteralString = """
 """The `names` of a principal of the team `t`: what was the name of one person's keys alone, before they bound them."""
 
 
+class Namesake(msgspec.Struct, frozen=True, kw_only=True):
+    """A project, as far as it tells it from others of its short name."""
+
+    id: UUID
+    name: str
+    canonical_id: str
+
+
+def tell_apart(project: Namesake, others: Iterable[Namesake]) -> str:
+    """Its short name; where others have that, too, with what stands before it in its canonical id, as far as that is needed:
+    `orders (acme)`.
+    """
+    same = [other for other in others if other.name == project.name and other.id != project.id]
+    parts, taken = _folders(project), [_folders(other) for other in same]
+    if not same or not parts:
+        return project.name
+    length = next((n for n in range(1, len(parts)) if all(other[-n:] != parts[-n:] for other in taken)), len(parts))
+    return f"{project.name} ({'/'.join(parts[-length:])})"
+
+
+def _folders(project: Namesake) -> list[str]:
+    parts = [part for part in project.canonical_id.split("/") if part]
+    return parts[:-1] if parts and parts[-1] == project.name else parts
+
+
 class TakenName(msgspec.Struct, frozen=True, kw_only=True):
     """A canonical id or alias of a project."""
 

@@ -9,7 +9,17 @@ from uuid import UUID
 
 from psycopg import errors
 
-from cmserver.access.model import FORMER_NAMES, Project, ProjectRetention, RetentionPolicy, StoredKey, TakenName, Team
+from cmserver.access.model import (
+    FORMER_NAMES,
+    Namesake,
+    Project,
+    ProjectRetention,
+    RetentionPolicy,
+    StoredKey,
+    TakenName,
+    Team,
+    tell_apart,
+)
 from cmserver.base.db import SET_WORDS
 from cmserver.base.errors import Conflict
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
@@ -68,12 +78,13 @@ NAMES_OF = Query(
 )
 
 # The canonical id where another project of the team has the same name.
-SHORT_NAMES = Query(
-    TakenName,
+# One that was joined to another is that other one.
+NAMESAKES = Query(
+    Namesake,
     """
-    SELECT CASE WHEN EXISTS (SELECT FROM projects o WHERE o.team_id = p.team_id AND o.name = p.name AND o.id <> p.id)
-                THEN p.canonical_id ELSE p.name END AS name, p.id AS project_id, p.archived_at IS NOT NULL AS archived
-      FROM projects p WHERE p.id = ANY(%(ids)s) AND p.team_id = %(team_id)s
+    SELECT id, name, canonical_id FROM projects
+     WHERE team_id = %(team_id)s AND (id = ANY(%(ids)s) OR joined_to IS NULL)
+       AND name IN (SELECT name FROM projects WHERE team_id = %(team_id)s AND id = ANY(%(ids)s))
     """,
 )
 
@@ -352,8 +363,8 @@ async def names_of(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> 
 
 async def short_names(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> dict[UUID, str]:
     """What a person calls the projects, by project id, archived projects included: the shortest that tells them apart."""
-    rows = await SHORT_NAMES.all(conn, team_id=team_id, ids=list(project_ids))
-    return {row.project_id: row.name for row in rows}
+    rows = await NAMESAKES.all(conn, team_id=team_id, ids=list(project_ids))
+    return {row.id: tell_apart(row, rows) for row in rows if row.id in project_ids}
 
 
 async def isolated(conn: Conn, team_id: UUID) -> set[UUID]:

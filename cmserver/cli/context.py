@@ -16,7 +16,14 @@ from cmserver.recall.model import SessionStart
 from cmserver.recall.wire import IndexOut, ScoredLineOut
 
 _PARTS = ("recency", "type", "importance", "open", "files", "folders", "session", "team", "by hand")
-_REASONS = {"budget": "no room", "limit": "limit reached", "shown": "shown before", "duplicate": "said already"}
+_REASONS = {
+    "budget": "no room",
+    "limit": "limit reached",
+    "shown": "shown before",
+    "duplicate": "said already",
+    "done": "is done",
+    "dropped": "no longer holds",
+}
 _LINE = re.compile(r"(#\d+) (\S+) (.*) (~\d+)")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d(, today)?")
 _HEADING = re.compile(r"Newest summary, #\d+ .*|In .*, changed on this branch:|.*, the newest first")

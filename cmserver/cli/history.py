@@ -13,7 +13,7 @@ from cmserver.cli.api_client import ApiClient, api_command, is_interactive, path
 from cmserver.cli.observations import explain_scope, headline, path_of
 from cmserver.consolidation import wire as consolidation_wire
 from cmserver.consolidation.model import ModelRefusal, WordedBy
-from cmserver.observations.history.model import MergeStrategy
+from cmserver.observations.history.model import ACT_WORDS, MergeStrategy
 from cmserver.personal.model import parse_personal_name
 from cmserver.personal.wire import OnePersonalObservationOut, render_personal_line
 
@@ -100,7 +100,7 @@ def _render_history(result: consolidation_wire.HistoryOut) -> str:
 
 
 def _version_cells(version: consolidation_wire.ObservationVersionOut) -> list[Cell]:
-    what = version.action if version.undone_at_epoch is None else f"{version.action}, undone"
+    what = ACT_WORDS[version.act] + (", undone" if version.undone_at_epoch else "")
     before = version.before
     text = (before.title or before.content) if before else ""
     return [version.version, format_time(version.created_at_epoch), what, version.performed_by, sanitize_line(text)]

@@ -142,7 +142,7 @@ async def get_history(call: VerbCall, given: HistoryQuery) -> HistoryOut:
         number=history.observation.number,
         version=history.observation.version,
         superseded_by=history.superseded_by,
-        versions=[*map(version_out, history.versions)],
+        versions=[version_out(version, history.acts[version.version]) for version in history.versions],
     )
 
 

@@ -29,6 +29,7 @@ from cmserver.consolidation.model import (
 )
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
+from cmserver.observations.history.acts import find_changed, tell_act
 from cmserver.observations.history.model import Change, MergeStrategy, restore
 from cmserver.observations.model import CURRENT_ON, LISTS, Observation, estimate_tokens
 from cmserver.observations.read import find_any_observation, find_observation, parse_name
@@ -250,7 +251,7 @@ async def undo(conn: Conn, principal: Principal, name: str, expected: ExpectedSt
     if is_expired:
         kept = await observations.correct(conn, principal.team_id, msgspec.structs.replace(observation, **_PERMANENT))
         await history.add(conn, observation, kept, Change(action="promoted", performed_by=principal.actor_id))
-        undone, restored = kept, [kept.number]
+        undone, restored, act = kept, [kept.number], "brought_back"
     else:
         if last is None or last.before is None:
             raise Conflict("No change is left to undo.")
@@ -262,13 +263,14 @@ async def undo(conn: Conn, principal: Principal, name: str, expected: ExpectedSt
         except errors.UniqueViolation as error:
             matter = before.metadata.get(CURRENT_ON)
             raise Conflict(f"Another one is the current word on {matter!r} by now. Take the matter from that one first.") from error
+        act = tell_act(last.action, find_changed(last.before, observation), last.measured_by, last.created_at)
         await history.mark_undone(conn, principal.team_id, last.id)
         restored = await _revive_sources(conn, principal, undone, last.source_ids)
     await audit.record(
         conn, principal, "observation.undone", "observation", found.id, project_id=found.project_id, restored=restored
     )
     await announce.notify_stream(conn)
-    return Undo(observation=undone, restored=restored)
+    return Undo(observation=undone, restored=restored, act=act)
 
 
 async def _revive_sources(conn: Conn, principal: Principal, target: Observation, source_ids: Sequence[UUID]) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from cmserver.access.model import Principal
@@ -9,7 +11,8 @@ from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
-from cmserver.observations.history.model import ObservationVersion
+from cmserver.observations.history.acts import find_changed, find_past_changed, tell_act
+from cmserver.observations.history.model import Act, ObservationVersion, Snapshot
 from cmserver.observations.model import Observation
 from cmserver.observations.read import NO_SUCH, audit_read, find_any_observation
 
@@ -19,6 +22,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
     observation: Observation
     versions: list[ObservationVersion]
+    acts: dict[int, Act]
+    """What was done, by version."""
     superseded_by: int | None
 
 
@@ -31,4 +36,24 @@ async def read_history(conn: Conn, principal: Principal, name: str, limit: int) 
     gone = await observations.gone(conn, principal.team_id, ids=[observation.id])
     await audit_read(conn, principal, observation.project_id, "history", [observation])
     versions = [msgspec.structs.replace(version, performed_by=principal.name_of(version.performed_by)) for version in versions]
-    return History(observation=observation, versions=versions, superseded_by=next((row.superseded_by for row in gone), None))
+    return History(
+        observation=observation,
+        versions=versions,
+        acts=await _find_acts(conn, observation, versions),
+        superseded_by=next((row.superseded_by for row in gone), None),
+    )
+
+
+async def _find_acts(conn: Conn, observation: Observation, versions: Sequence[ObservationVersion]) -> dict[int, Act]:
+    is_any_undone = any(version.before is None for version in versions)
+    past = await history.past_labels(conn, observation.team_id, observation.id) if is_any_undone else []
+    acts: dict[int, Act] = {}
+    after: Snapshot | Observation = observation
+    for version in versions:
+        if version.before is None:
+            changed = find_past_changed(past, version.version, observation)
+        else:
+            changed = find_changed(version.before, after)
+            after = version.before
+        acts[version.version] = tell_act(version.action, changed, version.measured_by, version.created_at)
+    return acts

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from cmserver.base.errors import Invalid
-from cmserver.observations.history.model import Measure, MergeStrategy
+from cmserver.observations.history.model import Act, Measure, MergeStrategy
 from cmserver.observations.model import Observation
 
 SOURCES_MOST = 50
@@ -67,10 +67,11 @@ class ExpectedState(msgspec.Struct, frozen=True):
 
 
 class Undo(msgspec.Struct, frozen=True, kw_only=True):
-    """An observation as it was before its last change, and the numbers of those that are shown again."""
+    """An observation as it was before its last change, the numbers of those that are shown again, and what was undone."""
 
     observation: Observation
     restored: list[int]
+    act: Act
 
 
 class MergeRecord(msgspec.Struct, frozen=True, kw_only=True):

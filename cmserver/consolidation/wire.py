@@ -13,7 +13,7 @@ from cmserver.base.structs import reshape
 from cmserver.base.text import Key, Text
 from cmserver.consolidation import model
 from cmserver.consolidation.store import StoreResult
-from cmserver.observations.history.model import Action, Measure, MergeStrategy, ObservationVersion
+from cmserver.observations.history.model import Act, Action, Measure, MergeStrategy, ObservationVersion
 from cmserver.observations.wire import ObservationOut, observation_out
 
 Name = Annotated[int, Meta(ge=1)] | Key
@@ -42,7 +42,8 @@ class TextsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ObservationVersionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A change, and the version that came of it. `before` is what it said before, or null for an undone change.
+    """A change, and the version that came of it. `act` is what was done by it, more exactly than `action`. `before` is what it said
+    before, or null for an undone change.
 
     `sourceIds`, `strategy`, `similarity` and `measuredBy` are of merges. `similarity` is how alike they were, from 0 to 1, or null
     when somebody asked for the merge.
@@ -50,6 +51,7 @@ class ObservationVersionOut(msgspec.Struct, rename="camel", frozen=True, kw_only
 
     version: int
     action: Action
+    act: Act
     before: TextsOut | None
     source_ids: list[UUID]
     strategy: MergeStrategy | None
@@ -259,10 +261,10 @@ def stored_out(result: StoreResult) -> StoredObservationOut:
     return reshape(result, StoredObservationOut, observation=observation_out(result.observation), suggestions=suggestions)
 
 
-def version_out(version: ObservationVersion) -> ObservationVersionOut:
+def version_out(version: ObservationVersion, act: Act) -> ObservationVersionOut:
     before = version.before
     texts = before and reshape(before, TextsOut, facts=before.facts or [], concepts=before.concepts or [])
-    return reshape(version, ObservationVersionOut, before=texts)
+    return reshape(version, ObservationVersionOut, before=texts, act=act)
 
 
 def merge_out(merge: model.Merge) -> MergeOut:

@@ -40,6 +40,7 @@ from cmserver.recall.model import (
     IndexRow,
     NearProject,
     NewReceipt,
+    ScoredRow,
     ToldNumber,
 )
 from cmserver.recall.others_work import describe_others_work
@@ -187,8 +188,21 @@ async def render_requested_context(
             await travel(conn, principal.team_id, [project.id], moment)
         context = await build_context(conn, principal, project, request, budget)
         if query.explain and context.index:  # an explanation shows the titles of what is omitted, too
-            await audit_read(conn, principal, project.id, VIA if moment else "context", context.index.omitted)
+            index = await _add_closed(conn, project, context.index)
+            context = msgspec.structs.replace(context, index=index)
+            await audit_read(conn, principal, project.id, VIA if moment else "context", index.omitted)
     return context
+
+
+async def _add_closed(conn: Conn, project: Project, index: Index) -> Index:
+    """With what is told no more, as somebody has said: it is done, or no longer holds."""
+    rows = await repository.closed(conn, project.team_id, project.id, looked_at=_NEWEST, limit=_MAX_OMITTED)
+    closed = [
+        IndexLine(scored=ScoredRow(row=row, score=0.0, parts={}), omission="done" if row.state == "done" else "dropped")
+        for row in rows
+    ]
+    counts = {**index.omitted_counts, **Counter(line.omission for line in closed if line.omission)}
+    return msgspec.structs.replace(index, omitted=[*index.omitted, *closed], omitted_counts=counts)
 
 
 async def _open(

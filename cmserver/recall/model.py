@@ -17,8 +17,9 @@ SessionStart = Literal["startup", "resume", "clear", "compact", "fork"]
 ContextReason = Literal[SessionStart, "prompt", "file", "asked"]
 """Why context is requested: how the session starts, a prompt, a file that is opened, or a person's or program's request."""
 
-OmissionReason = Literal["budget", "limit", "shown", "duplicate"]
-"""Why an observation has no line: no room is left, the limit is reached, the session has it already, another line says the same."""
+OmissionReason = Literal["budget", "limit", "shown", "duplicate", "done", "dropped"]
+"""Why an observation has no line: no room is left, the limit is reached, the session has it already, another line says the same,
+it is done, or it no longer holds."""
 
 MAX_CHANGED_FILES = 200
 """How many of a branch's changed files are taken into account."""

@@ -68,6 +68,20 @@ def _newest_of(condition: LiteralString, table: LiteralString = "observations") 
 _LIVE_NEWS: LiteralString = f"{LIVE} AND {_IS_NEWS}"
 # History is no news, and may be newer: an index leaves it out.
 NEWEST = _newest_of(f"project_id = %(project_id)s AND origin <> 'git' AND {_LIVE_NEWS}")
+# Of as many of the newest as an index looks at: those that are closed may be few among many.
+CLOSED = Query(
+    IndexRow,
+    f"""
+    SELECT {_COLUMNS}
+      FROM (SELECT * FROM observations
+             WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND origin <> 'git' AND {LIVE}
+             ORDER BY created_at DESC, id DESC
+             LIMIT %(looked_at)s) newest
+     WHERE state IN ('done', 'dropped')
+     ORDER BY created_at DESC, number DESC
+     LIMIT %(limit)s
+    """,
+)
 SHARED = _newest_of(f"scope = 'team' AND project_id <> %(project_id)s AND {_LIVE_NEWS} AND {_SEES_SHARED}")
 """What other projects share with the whole team."""
 SUMMARIES = _newest_of(f"project_id = %(project_id)s AND kind = 'summary' AND {_LIVE_NEWS}")
@@ -220,6 +234,11 @@ async def near(conn: Conn, team_id: UUID, project_id: UUID, *, name: str, folder
 
 async def newest(conn: Conn, team_id: UUID, project_id: UUID, *, with_files: bool, limit: int) -> list[IndexRow]:
     return await NEWEST.all(conn, team_id=team_id, project_id=project_id, with_files=with_files, limit=limit)
+
+
+async def closed(conn: Conn, team_id: UUID, project_id: UUID, *, looked_at: int, limit: int) -> list[IndexRow]:
+    """Of the newest rows those that are done or no longer hold, the newest first."""
+    return await CLOSED.all(conn, team_id=team_id, project_id=project_id, with_files=False, looked_at=looked_at, limit=limit)
 
 
 async def history(conn: Conn, team_id: UUID, project_id: UUID, *, with_files: bool, limit: int) -> list[IndexRow]:

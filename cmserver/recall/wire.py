@@ -142,7 +142,7 @@ class LineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 class ScoredLineOut(LineOut, rename="camel", frozen=True, kw_only=True):
     """A line of the index, or what has none. `leftOut` is why it has no line, or null for one that has: there was no room in the
-    budget, the limit of lines was reached, the session was shown it, or another line says the same.
+    budget, the limit of lines was reached, the session was shown it, another line says the same, it is done, or it no longer holds.
     """
 
     usefulness: float
@@ -153,7 +153,7 @@ class ScoredLineOut(LineOut, rename="camel", frozen=True, kw_only=True):
 
 class ExplanationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Why the lines are these: `lines` are the observations in the index, newest first; `leftOut` are the most relevant of those
-    that are not in it, at most a hundred.
+    that are not in it, at most a hundred, and as many of the newest that are done or no longer hold.
     """
 
     lines: list[ScoredLineOut]

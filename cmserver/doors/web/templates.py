@@ -6,7 +6,6 @@ import hashlib
 import math
 import re
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -14,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 from urllib.parse import quote, urlencode
-from uuid import UUID
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -196,23 +194,14 @@ def with_query(path: str, parameters: Mapping[str, object], **changes: object) -
     return f"{path}?{urlencode(pairs)}" if pairs else path
 
 
-def project_names(projects: Iterable[Project]) -> dict[UUID, str]:
-    """What tells each of the projects from the others: its short name, or where several have that, its canonical id."""
-    projects = list(projects)
-    counts = Counter(project.name for project in projects)
-    return {project.id: project.name if counts[project.name] == 1 else project.canonical_id for project in projects}
-
-
 def short_project(canonical_id: str, projects: Iterable[Project]) -> str:
     """What a person calls the project with that canonical id; the id itself where it is none of the projects."""
-    projects = list(projects)
-    names = project_names(projects)
-    return next((names[project.id] for project in projects if project.canonical_id == canonical_id), canonical_id)
+    return next((project.name for project in projects if project.canonical_id == canonical_id), canonical_id)
 
 
 def project_options(projects: Iterable[Project]) -> list[tuple[str, str]]:
     """The projects as options of a select."""
-    return [(str(project_id), name) for project_id, name in project_names(projects).items()]
+    return [(str(project.id), project.name) for project in projects]
 
 
 def named_option(word: str) -> tuple[str, str]:

@@ -13,6 +13,29 @@ from cmserver.base.structs import reshape
 from cmserver.observations.model import Observation, ObservationState, Scope, StaleMark
 
 Action = Literal["corrected", "merged", "promoted"]
+Act = Literal[
+    "edited", "done", "dropped", "opened", "reopened", "holds", "settled", "on_top", "shared", "unshared", "stale", "repeated",
+    "merged", "kept", "brought_back",
+]  # fmt: skip
+"""What was done, in particular."""
+ACT_WORDS: dict[Act, str] = {
+    "edited": "edited",
+    "done": "marked done",
+    "dropped": "marked as no longer holding",
+    "opened": "marked open",
+    "reopened": "opened again",
+    "holds": "marked as holding again",
+    "settled": "marked as nothing to be done",
+    "on_top": "made a rule",
+    "shared": "shared with the team",
+    "unshared": "kept to its project",
+    "stale": "marked stale",
+    "repeated": "made to hold again",
+    "merged": "merged with others",
+    "kept": "kept for good",
+    "brought_back": "brought back",
+}
+"""As a sentence about the observation ends: `#12 was …`."""
 Measure = Literal["text", "vector", "words"]
 """How alike two observations are is told by their texts being the same, by their vectors, or by their words."""
 
@@ -82,6 +105,14 @@ VERSION_COLUMNS: LiteralString = (
     "id, project_id, observation_id, version, action, before, source_ids, strategy, similarity, measured_by, performed_by,"
     " created_at, undone_at, sources_purged_at"
 )
+
+
+class PastLabels(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change of the version after `version` took the place of, without texts; whether it changed one of these, too."""
+
+    version: int
+    labels: dict[str, object]
+    is_worded: bool
 
 
 def take_snapshot(observation: Observation) -> Snapshot:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn, Jsonb, Query, query
-from cmserver.observations.history.model import VERSION_COLUMNS, Change, ObservationVersion, take_snapshot
+from cmserver.observations.history.model import VERSION_COLUMNS, Change, ObservationVersion, PastLabels, take_snapshot
 from cmserver.observations.model import OBSERVATION_COLUMNS, Observation
 
 OWNS = {"observation_versions"}
@@ -69,6 +69,18 @@ async def add(conn: Conn, before: Observation, after: Observation, change: Chang
     """)
 async def of_observation(conn: Conn, team_id: UUID, observation_id: UUID, limit: int) -> list[ObservationVersion]:
     """The changes of the observation, the last first."""
+    ...
+
+
+@query("""
+    SELECT (before ->> 'version')::integer AS version, before ?| '{title,subtitle,narrative,facts,content}' AS is_worded,
+           before - '{title,subtitle,narrative,facts,concepts,content,summary,metadata,files_read,files_modified}'::text[] AS labels
+      FROM past_values
+     WHERE observation_id = %(observation_id)s AND team_id = %(team_id)s AND kind = 'observation' AND before ? 'version'
+     ORDER BY id
+    """)
+async def past_labels(conn: Conn, team_id: UUID, observation_id: UUID) -> list[PastLabels]:
+    """What its changes took the place of, the first first."""
     ...
 
 

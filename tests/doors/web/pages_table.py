@@ -51,7 +51,7 @@ PAGES = [
         empty_path="/ui/observations/why",
     ),
     PageCase(name="observation", path="/ui/observations/{observation}"),
-    PageCase(name="observation-edit", path="/ui/observations/{observation}/edit", heading="Correct"),
+    PageCase(name="observation-edit", path="/ui/observations/{observation}/edit", heading="Edit"),
     PageCase(name="observation-merged", path="/ui/observations/{merged}"),
     PageCase(name="observation-expired", path="/ui/observations/{expired}"),
     PageCase(name="mine", path="/ui/mine", heading="Mine", empty_path="/ui/mine"),

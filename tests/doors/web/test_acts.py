@@ -41,7 +41,7 @@ async def told(client: httpx.AsyncClient, cast: Cast) -> str:
     [
         ("done", "#1 is done.", {"state": "done"}),
         ("drop", "#1 no longer holds.", {"state": "dropped"}),
-        ("top", "#1 stands on top", {"type": "decision", "importance": 0.9}),
+        ("top", "#1 is a rule: agents are told it first.", {"type": "decision", "importance": 0.9}),
         ("expire", "#1 is forgotten", None),
     ],
 )
@@ -79,7 +79,7 @@ async def test_a_row_has_the_acts_that_make_sense_and_its_buttons_belong_to_one_
 
     rows = [row for row in parse(page.text).find_all("tr") if "data-row" in row.attributes]
     acts = [[button.text for button in row.find_all("button")] for row in rows]
-    assert acts == [["No longer holds", "Forget"], ["Done", "No longer holds", "Keep on top", "Forget", "Take as mine"]]
+    assert acts == [["No longer holds", "Forget"], ["Done", "No longer holds", "Make it a rule", "Forget", "Take as mine"]]
     assert {button.attributes["form"] for row in rows for button in row.find_all("button")} == {"acts"}
 
 
@@ -126,7 +126,7 @@ async def test_what_a_person_reads_on_a_page_is_no_reading_of_an_agent(
     await count_accesses(db)
     page = await alice.get("/ui/observations/1")
 
-    assert "Its whole text was read 1 time" in page.text
+    assert "Agents and programs read its whole text 1 time" in page.text
 
 
 async def test_today_says_what_was_decided_opened_and_closed_and_undoes_it(

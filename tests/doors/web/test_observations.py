@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
+from cmserver.observations.history.model import ACT_WORDS
 from tests.conftest import Cast
 from tests.doors.web.clicks import parse
 from tests.doors.web.visitor import Visitor, visit_as
@@ -64,6 +66,21 @@ async def test_a_sub_agent_s_turn_is_marked(client: httpx.AsyncClient, cast: Cas
     page = await alice.get("/ui/observations?q=wombat")
 
     assert "turn of sub-agent a1" in page.text
+
+
+async def test_who_said_it_stands_in_the_list_and_on_the_page_of_the_session(client: httpx.AsyncClient, cast: Cast, alice: Visitor):
+    await hook(client, cast, "UserPromptSubmit", prompt="Why is the wombat slow?")
+    await hook(client, cast, "Stop", last_assistant_message="It sleeps.")
+
+    found = parse((await alice.get("/ui/observations?q=wombat")).text)
+    (link,) = [a for a in found.find_all("a") if "wombat" in a.text]
+    session = parse((await alice.get(link.attributes["href"])).text)
+    listed = parse((await alice.get("/ui/sessions")).text)
+
+    said_by = cast.alice.principal.actor_id
+    assert said_by in [span.text for span in found.find_all("span")]
+    assert said_by in [fact.text for fact in session.find_all("dd")]
+    assert said_by in [cell.text for cell in listed.find_all("td")]
 
 
 async def test_the_number_of_a_turn_leads_to_its_session(app: AsgiFrame, db: Db, cast: Cast, make: Make, alice: Visitor):
@@ -136,6 +153,34 @@ async def test_a_wrong_filter_is_refused_with_a_sentence(alice: Visitor, query: 
     assert alice.title(page) == "Not valid"
 
 
+@try_rows(
+    ("query", "shown"),
+    [
+        ("", ["Deploy on Fridays"]),
+        ("view=known", ["Deploy on Fridays"]),
+        ("as_of={then}", ["Deploy on Mondays"]),
+        ("as_of={then}&view=known", []),
+        ("q=deploy&as_of={then}", ["Deploy on Mondays"]),
+        ("q=deploy&as_of={then}&view=known", []),
+        ("as_of={then}%2B00:00", ["Deploy on Mondays"]),
+        ("as_of={then}%2B00:00&view=known", []),
+    ],
+)
+async def test_a_time_of_before_shows_what_was_true_then_or_what_the_server_knew(
+    db: Db, cast: Cast, make: Make, alice: Visitor, query: str, shown: list[str]
+):
+    note = await make.observation(project=cast.alice.project, title="Deploy on Mondays", narrative="")
+    async with db.system() as conn:  # said before it was recorded
+        await conn.execute("UPDATE observations SET created_at = now() - interval '3 hours' WHERE id = %s", [note.id])
+    await alice.post(f"/ui/observations/{note.number}/edit", version="1", type="change", title="Deploy on Fridays")
+    then = f"{datetime.now(UTC) - timedelta(hours=1):%Y-%m-%dT%H:%M}"
+
+    page = await alice.get(f"/ui/observations?{query.format(then=then)}")
+
+    titles = [a.text.partition(" ")[2] for a in parse(page.text).find_all("a") if a.text.startswith(f"#{note.number} ")]
+    assert titles == shown
+
+
 async def test_a_filter_that_needs_words_says_so(cast: Cast, make: Make, alice: Visitor):
     await make.observation(project=cast.alice.project)
 
@@ -191,7 +236,7 @@ async def test_a_correction_is_kept_as_a_version_and_can_be_undone(cast: Cast, m
     assert "<del>10</del>" in corrected.text
     assert "<ins>20</ins>" in corrected.text
     assert alice.title(undone) == "The limit is 10"
-    assert "undone" in undone.text
+    assert "Undone: #1 was edited." in undone.text
 
 
 @pytest.mark.parametrize("later", ["drop", "expire"])
@@ -220,7 +265,7 @@ async def test_an_undo_takes_back_the_forgetting_that_it_stands_beside(cast: Cas
     assert 'name="expired" value="true"' in forgotten.text
     back = await alice.post("/ui/observations/1/undo", version=1, expired="true")
 
-    assert "The last change is undone" in back.text
+    assert "#1 is brought back." in back.text
 
 
 async def test_only_what_changed_is_sent(cast: Cast, make: Make, alice: Visitor):
@@ -285,7 +330,52 @@ async def test_what_is_expired_can_be_brought_back(cast: Cast, make: Make, alice
     assert "Bring it back" in gone.text
     assert 'href="/ui/observations/1"' not in listed.text
     assert back.status_code == 200
-    assert "The last change is undone" in back.text
+    assert "#1 is brought back." in back.text
+
+
+async def test_what_was_forgotten_on_its_own_page_has_one_way_back(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project)
+
+    page = await alice.post("/ui/observations/1/expire", back="/ui/observations/1")
+
+    assert "#1 is forgotten" in page.text
+    assert forms(page) == ["/ui/observations/1/undo"]
+
+
+@try_rows(
+    ("acts", "told"),
+    [
+        (["done"], ["marked done"]),
+        (["drop"], ["marked as no longer holding"]),
+        (["drop", "hold"], ["marked as holding again", "marked as no longer holding"]),
+        (["done", "reopen"], ["opened again", "marked done"]),
+        (["top"], ["made a rule"]),
+        (["edit"], ["edited"]),
+        (["expire", "undo"], ["brought back"]),
+        (["done", "undo"], ["marked done", "marked done"]),
+        (
+            ["drop", "top", "undo", "undo"],
+            ["made a rule", "made a rule", "marked as no longer holding", "marked as no longer holding"],
+        ),
+    ],
+)
+async def test_the_history_says_each_act_in_its_own_words_and_what_was_undone(
+    db: Db, cast: Cast, make: Make, alice: Visitor, acts: list[str], told: list[str]
+):
+    note = await make.observation(project=cast.alice.project, title="The limit is 10", narrative="x")
+    path = f"/ui/observations/{note.number}"
+
+    pages = [await alice.post(f"{path}/{act}", version="1" if act == "edit" else "", type="change", title="20") for act in acts]
+
+    (history,) = [
+        section
+        for section in parse((await alice.get(path)).text).find_all("section")
+        if section.attributes.get("aria-labelledby") == "history"
+    ]
+    words = "|".join(sorted(ACT_WORDS.values(), key=len, reverse=True))
+    assert re.findall(words, history.text) == told
+    if acts[-1] == "undo" and "expire" not in acts:
+        assert f"Undone: #{note.number} was {told[-1]}." in pages[-1].text
 
 
 async def test_what_is_forgotten_is_gone(cast: Cast, make: Make, alice: Visitor):

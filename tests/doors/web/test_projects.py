@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import unescape
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from tests.conftest import Cast
 from tests.doors.web.clicks import parse
 from tests.doors.web.visitor import Visitor, visit_as
 from tests.make import Make
+from tests.table import try_rows
 
 ORDERS = "/ui/projects/github.com%2Facme%2Forders"
 
@@ -44,6 +46,45 @@ async def test_projects_are_listed_and_made(owner: Visitor):
     assert f'href="{ORDERS}"' in listed.text
     assert owner.title(made) == "The queue"
     assert "It was there already." in again.text
+
+
+@try_rows(
+    ("canonical_ids", "shown"),
+    [
+        (["github.com/acme/shop"], ["shop"]),
+        (["github.com/acme/shop", "github.com/beta/shop"], ["shop (acme)", "shop (beta)"]),
+        (["github.com/acme/shop", "gitlab.com/acme/shop"], ["shop (github.com/acme)", "shop (gitlab.com/acme)"]),
+        (["/home/dev/old/shop", "/home/dev/new/shop", "shop"], ["shop (old)", "shop (new)", "shop"]),
+        (["github.com/a/shop", "github.com/b/a/shop"], ["shop (github.com/a)", "shop (b/a)"]),
+    ],
+)
+async def test_projects_of_one_short_name_are_told_apart(
+    client: httpx.AsyncClient, db: Db, cast: Cast, owner: Visitor, canonical_ids: list[str], shown: list[str]
+):
+    async with db.system() as conn:
+        await conn.execute("DELETE FROM projects WHERE name = 'shop'")
+    for canonical_id in canonical_ids:
+        await client.post("/v1/projects", json={"canonicalId": canonical_id}, headers=cast.alice.headers)
+
+    listed = parse((await owner.get("/ui/projects")).text)
+    options = parse((await owner.get("/ui/observations")).text)
+    one = await owner.get(f"/ui/projects/{quote(canonical_ids[0], safe='')}/preview")
+
+    assert [a.text for a in listed.find_all("a") if a.text.startswith("shop")] == shown[::-1]
+    assert [option.text for option in options.find_all("option") if option.text.startswith("shop")] == shown[::-1]
+    assert f">{shown[0]}</a>" in one.text
+
+
+async def test_a_project_that_was_joined_to_one_of_its_name_takes_nothing_from_that(
+    client: httpx.AsyncClient, cast: Cast, owner: Visitor
+):
+    for canonical_id in ("github.com/acme/shop", "/home/dev/shop"):
+        await client.post("/v1/projects", json={"canonicalId": canonical_id}, headers=cast.alice.headers)
+    await owner.post("/ui/projects/%2Fhome%2Fdev%2Fshop/join", into="github.com/acme/shop")
+
+    listed = parse((await owner.get("/ui/projects")).text)
+
+    assert [a.text for a in listed.find_all("a") if a.text.startswith("shop")] == ["shop"]
 
 
 async def test_many_projects_come_in_pages(client: httpx.AsyncClient, cast: Cast, owner: Visitor):
@@ -94,6 +135,28 @@ async def test_the_preview_is_what_the_api_would_tell_with_the_reason_and_cost_o
     assert f'class="number">{line["usefulness"]:.2f}</td>' in page.text
     assert f'class="number">{line["lineTokens"]}</td>' in page.text
     assert "another line has nearly the same title" in page.text
+
+
+@try_rows(("act", "reason"), [("done", "it is done"), ("drop", "it no longer holds"), ("hold", None)])
+async def test_the_preview_says_what_is_left_out_because_it_is_closed(
+    client: httpx.AsyncClient, cast: Cast, make: Make, owner: Visitor, act: str, reason: str | None
+):
+    title = f"Nobody watches the {act} exports"
+    note = await make.observation(project=cast.alice.project, title=title, type="decision")
+    await owner.post(f"/ui/observations/{note.number}/{act}")
+
+    page = parse((await owner.get(f"{ORDERS}/preview")).text)
+    answer = await client.get("/v1/context?project=github.com/acme/orders&explain=true&format=json", headers=cast.alice.headers)
+
+    left_out = {
+        a.text.partition(" ")[2]: row.text
+        for row in page.find_all("tr")
+        for a in row.find_all("a")
+        if "it is" in row.text or "it no" in row.text
+    }
+    told = {line["number"] for line in answer.json()["observations"]}
+    assert (title in left_out) == (note.number not in told) == (reason is not None)
+    assert reason is None or reason in left_out[title]
 
 
 async def test_the_preview_of_an_empty_project_is_what_its_first_session_is_told(owner: Visitor):

@@ -58,15 +58,6 @@ async def test_each_project_shows_its_sessions_with_their_newest_summary(
     assert "charge" not in orders_part
 
 
-async def test_projects_of_one_name_are_told_apart(app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast):
-    await client.post("/v1/projects", json={"canonicalId": "github.com/other/orders"}, headers=cast.alice.headers)
-    alice = await visit_as(app, db, cast.alice.team_id, "viewer")
-
-    page = await alice.get("/ui")
-
-    assert re.findall(r'<option value="[^"]+">(.*?)</option>', page.text) == ["github.com/other/orders", "github.com/acme/orders"]
-
-
 async def test_a_paused_provider_waits_for_somebody(app: AsgiFrame, db: Db, cast: Cast):
     async with db.system() as conn:
         await calls.pause_provider(conn, "anthropic", "quota_exhausted", "Used up.", 3600)

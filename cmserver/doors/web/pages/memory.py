@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -12,6 +13,7 @@ from cmserver.access import repository as access
 from cmserver.access.model import Principal, Project
 from cmserver.base import paging
 from cmserver.base.sql import Conn
+from cmserver.base.text import Text
 from cmserver.models.providers.model import KINDS
 from cmserver.observations import repository as observations
 from cmserver.observations.model import MIN_INSTRUCTION_IMPORTANCE, Observation
@@ -33,6 +35,40 @@ TYPES: tuple[str, ...] = tuple(KINDS)
 BADGES: dict[str, str] = {name: kind.badge for name, kind in KINDS.items()}
 
 
+class PastQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment to look back to, and what of it is shown: what was `true` then, or what was `known` to the server."""
+
+    as_of: Text | None = None
+    view: Literal["true", "known"] = "true"
+
+    @property
+    def true_at(self) -> str | None:
+        """The moment of which is asked what was true, as the API takes it. A time without a zone is of UTC, as all of the pages."""
+        return self._text if self.view == "true" else None
+
+    @property
+    def known_at(self) -> str | None:
+        """The moment of which is asked what the server knew."""
+        return self._text if self.view == "known" else None
+
+    @property
+    def minute(self) -> str:
+        """The moment as a field for times has it; empty for none."""
+        return f"{self._time:%Y-%m-%dT%H:%M}" if self._time else ""
+
+    @property
+    def _text(self) -> str | None:
+        return self._time.isoformat() if self._time else self.as_of
+
+    @property
+    def _time(self) -> datetime | None:
+        try:
+            moment = datetime.fromisoformat((self.as_of or "").strip())
+        except ValueError:
+            return None
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 class ObservationItem(msgspec.Struct, frozen=True, kw_only=True):
     """An observation in a list."""
 
@@ -40,6 +76,8 @@ class ObservationItem(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     type: str
     project: str
+    who: str
+    """Whose key it came by; empty where nobody knows."""
     created_at: datetime
     read_tokens: int
     state: str | None = None
@@ -59,6 +97,8 @@ class SessionItem(msgspec.Struct, frozen=True, kw_only=True):
     session: Session
     label: str
     project: str
+    who: str
+    """Whose key began it; empty where nobody knows."""
 
     @property
     def seconds(self) -> float | None:
@@ -82,6 +122,7 @@ def observation_line(principal: Principal, observation: Observation, projects: d
         title=title_of(observation),
         type=type_shown(observation.kind, observation.type, observation.origin, observation.caller_type),
         project=projects.get(observation.project_id, "shared by another project"),
+        who=principal.name_of(observation.actor_id) or "",
         created_at=observation.created_at,
         read_tokens=observation.cost,
         state=observation.state,
@@ -94,10 +135,19 @@ def observation_line(principal: Principal, observation: Observation, projects: d
 
 
 async def list_projects(conn: Conn, principal: Principal, *, archived: bool = False) -> list[Project]:
-    """The projects that the visitor may choose from, newest first."""
-    return await access.projects(
+    """The projects that the visitor may choose from, newest first, each by the name that tells it from the others."""
+    rows = await access.projects(
         conn, principal.team_id, only=principal.project_id, archived=archived, before=None, before_id=None, limit=MAX_PROJECTS
     )
+    return await named_apart(conn, rows)
+
+
+async def named_apart(conn: Conn, projects: Sequence[Project]) -> list[Project]:
+    """The projects of a team, each by the name that tells it from all others of the team."""
+    if not projects:
+        return []
+    names = await access.short_names(conn, projects[0].team_id, {project.id for project in projects})
+    return [msgspec.structs.replace(project, name=names[project.id]) for project in projects]
 
 
 async def names_of_projects(conn: Conn, principal: Principal, ids: Iterable[UUID]) -> dict[UUID, str]:
@@ -125,7 +175,15 @@ async def list_sessions(
     labels = await session_labels(conn, principal.team_id, [session.id for session in page])
     await audit_prompt_read(conn, principal, project_id, sum(label != NO_PROMPT for label in labels.values()))
     names = await names_of_projects(conn, principal, {session.project_id for session in page})
-    items = [SessionItem(session=row, label=_known_by(row, labels[row.id]), project=names.get(row.project_id, "")) for row in page]
+    items = [
+        SessionItem(
+            session=row,
+            label=_known_by(row, labels[row.id]),
+            project=names.get(row.project_id, ""),
+            who=principal.name_of(row.actor_id) or "",
+        )
+        for row in page
+    ]
     return items, next_cursor
 
 

@@ -164,7 +164,8 @@ async def post_forget(visit: Visit) -> Response:
     if is_deleted:
         back = "/ui/mine?state=dropped" if back.startswith(f"/ui/mine/{row.name}") else back
         return visit.redirect(back, f"{row.name} is deleted for ever.")
-    return visit.redirect(back, f"{row.name} is forgotten.", undo_own=row.number)
+    brings_back = back.partition("?")[0] == f"/ui/mine/{row.name}"  # that page has the button
+    return visit.redirect(back, f"{row.name} is forgotten.", undo_own=None if brings_back else row.number)
 
 
 async def post_undo(visit: Visit) -> Response:

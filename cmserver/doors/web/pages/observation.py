@@ -36,7 +36,7 @@ from cmserver.doors.web.pages.memory import (
 from cmserver.doors.web.visit import UndoOffer, Visit
 from cmserver.doors.web.word_diff import WordDiff, compare_all
 from cmserver.observations import model as observations_model
-from cmserver.observations.history.model import MergeStrategy, ObservationVersion
+from cmserver.observations.history.model import ACT_WORDS, Act, MergeStrategy, ObservationVersion
 from cmserver.observations.plain import labelled_summary
 from cmserver.observations.read import find_any_observation, find_observation, parse_number, read_observation
 from cmserver.observations.tidy import tidy_correction
@@ -61,6 +61,7 @@ class ShownVersion(msgspec.Struct, frozen=True, kw_only=True):
     """A change, and where the text before it and after it differ; without a difference where only labels changed."""
 
     version: ObservationVersion
+    act: str
     diff: WordDiff | None
     sources: list[int]
 
@@ -89,6 +90,7 @@ class ObservationView(msgspec.Struct, frozen=True, kw_only=True):
     source_count: int
     summary: list[tuple[str, str]]
     history: list[ObservationVersion]
+    acts: dict[int, Act]
     relations: list[ShownRelation]
     shown_to: list[ShownReceipt]
     sessions: dict[UUID, str]
@@ -136,10 +138,12 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
     observation, sources = await read_observation(conn, principal, name)
     related = await relate.read_related(conn, principal, str(observation.id), relationships=None, depth=1)
     history: list[ObservationVersion] = []
+    acts: dict[int, Act] = {}
     shown_to: list[ShownReceipt] = []
     people = None
     if principal.sees(observation.project_id):
-        history = (await read_history(conn, principal, str(observation.id), _VERSIONS)).versions
+        past = await read_history(conn, principal, str(observation.id), _VERSIONS)
+        history, acts = past.versions, past.acts
         readers = await read_readers(conn, principal, str(observation.id))
         shown_to, people = readers.shown, readers.people
     titles = {row.id: title_of(row) for row in related.observations}
@@ -159,6 +163,7 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
         source_count=len(sources),
         summary=labelled_summary(observation.summary),
         history=history,
+        acts=acts,
         relations=[_shown_relation(observation.id, relation, titles) for relation in related.relations],
         shown_to=shown_to,
         sessions=labels,
@@ -177,7 +182,8 @@ async def _shown_versions(visit: Visit, view: ObservationView) -> list[ShownVers
     for version in view.history:
         diff = next(diffs) if version.before is not None else None
         sources = [numbers[id_] for id_ in version.source_ids if id_ in numbers]
-        shown.append(ShownVersion(version=version, diff=None if diff is None or diff.is_same else diff, sources=sources))
+        act = ACT_WORDS[view.acts[version.version]]
+        shown.append(ShownVersion(version=version, act=act, diff=None if diff is None or diff.is_same else diff, sources=sources))
     return shown
 
 
@@ -224,12 +230,12 @@ class EditForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get_edit(visit: Visit) -> Response:
-    """Correct an observation: its texts and labels. What it was before stays in its history."""
+    """Edit an observation: its texts and labels. What it was before stays in its history."""
     async with visit.tenant() as conn:
         observation, _ = await read_observation(conn, visit.principal, visit.parameter("observation"))
     return visit.render(
         "observation_edit.html",
-        title=f"Correct #{observation.number}",
+        title=f"Edit #{observation.number}",
         observation=observation,
         has_content=_has_content(observation),
         types=TYPES,
@@ -243,7 +249,7 @@ def _has_content(observation: observations_model.Observation) -> bool:
 
 
 async def post_edit(visit: Visit) -> Response:
-    """Correct an observation."""
+    """Edit an observation."""
     form = await visit.form(EditForm)
     name = visit.parameter("observation")
     async with visit.tenant() as conn:
@@ -263,7 +269,7 @@ async def post_edit(visit: Visit) -> Response:
         return await correct(conn, visit.principal, name, correction)
 
     corrected = await visit.db.in_tenant(visit.team_id, act)
-    notice = f"Corrected: version {corrected.version}." if changes else "Nothing was changed."
+    notice = f"#{corrected.number} is edited." if changes else "Nothing was changed."
     offer = UndoOffer(corrected.number, corrected.version) if changes else None
     return visit.redirect(f"/ui/observations/{corrected.number}", notice, undo=offer)
 
@@ -318,12 +324,15 @@ Change = Callable[[Conn, Principal, str], Awaitable[observations_model.Observati
 
 
 async def _act(visit: Visit, change: Change, notice: str, *, can_undo: bool = True, expires: bool = False) -> Response:
-    """Do it, and come back to the page of the form, with a button that undoes it. `notice` goes on behind the number."""
+    """Do it, and come back to the page of the form, with a button that undoes it, where that page has none. `notice` goes on behind
+    the number.
+    """
     form = await visit.form(ActForm)
     name = visit.parameter("observation")
     changed = await visit.db.in_tenant(visit.team_id, lambda conn: change(conn, visit.principal, name))
     back = visit.way_back(form.back, f"/ui/observations/{changed.number}")
-    offer = UndoOffer(changed.number, changed.version, expires) if can_undo else None
+    brings_back = expires and back.partition("?")[0] in {f"/ui/observations/{changed.number}", f"/ui/observations/{name}"}
+    offer = UndoOffer(changed.number, changed.version, expires) if can_undo and not brings_back else None
     return visit.redirect(back, f"#{changed.number} {notice}", undo=offer)
 
 
@@ -344,9 +353,9 @@ async def post_drop(visit: Visit) -> Response:
 
 
 async def post_top(visit: Visit) -> Response:
-    """Keep an observation on top: it stands with what users laid down."""
+    """Make an observation a rule: agents are told it first."""
     top = _correcting(type="decision", importance=observations_model.INSTRUCTION_IMPORTANCE)
-    return await _act(visit, top, "stands on top, with what users laid down.")
+    return await _act(visit, top, "is a rule: agents are told it first.")
 
 
 async def post_take(visit: Visit) -> Response:
@@ -398,7 +407,8 @@ async def post_undo(visit: Visit) -> Response:
     restored = [number for number in undone.restored if number != undone.observation.number]
     shown = f" Shown again: {', '.join(f'#{number}' for number in restored)}." if restored else ""
     back = visit.way_back(form.back, f"/ui/observations/{undone.observation.number}")
-    return visit.redirect(back, f"The last change is undone.{shown}")
+    number, act = undone.observation.number, ACT_WORDS[undone.act]
+    return visit.redirect(back, f"#{number} is {act}." if undone.act == "brought_back" else f"Undone: #{number} was {act}.{shown}")
 
 
 class MergeForm(msgspec.Struct, frozen=True):

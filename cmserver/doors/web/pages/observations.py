@@ -37,7 +37,7 @@ _MAX_CHOSEN = 100
 Act = Literal["promote", "expire", "forget"]
 
 
-class ObservationsPageQuery(msgspec.Struct, frozen=True, kw_only=True):
+class ObservationsPageQuery(memory.PastQuery, frozen=True, kw_only=True):
     """The search in the address: the fields of POST /v1/search and GET /v1/observations."""
 
     q: Annotated[Text, Meta(max_length=2_000)] | None = None
@@ -53,8 +53,6 @@ class ObservationsPageQuery(msgspec.Struct, frozen=True, kw_only=True):
     agent: Text | None = None
     since: Text | None = None
     until: Text | None = None
-    as_of: Text | None = None
-    known_at: Text | None = None
     min_score: Annotated[float, Meta(ge=0, le=1)] | None = None
     meaning: Annotated[float, Meta(ge=0, le=1)] | None = None
     explain: bool = False
@@ -65,7 +63,7 @@ _OF_SEARCH = ("concept", "file", "file_prefix", "agent", "since", "until", "min_
 """Filters that need words to search for."""
 _OF_LIST = ("scope", "state")
 """Filters that a search does not have."""
-_MORE = (*_OF_SEARCH, *_OF_LIST, "session", "as_of", "known_at")
+_MORE = (*_OF_SEARCH, *_OF_LIST, "session", "as_of")
 
 
 class ShownHit(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +74,7 @@ class ShownHit(msgspec.Struct, frozen=True, kw_only=True):
     turn_kind: str = ""
     turn_session: UUID | None = None
     project: str = ""
+    who: str = ""
     hit: Hit | None = None
 
 
@@ -125,7 +124,7 @@ async def _list(visit: Visit, filters: ObservationsPageQuery) -> tuple[list[Show
     project_id = await visit.dependency(Projects).within(visit.principal, filters.project)
     async with visit.tenant() as conn:
         wanted = reshape(filters, ObservationFilter, project_id=project_id, session_id=filters.session)
-        moment = read_moment(filters.as_of, filters.known_at, ("$.as_of", "$.known_at"))
+        moment = read_moment(filters.true_at, filters.known_at, at=("$.as_of", "$.as_of"))
         page, next_cursor = await list_observations(
             conn, visit.principal, wanted, limit=_PAGE, cursor=filters.cursor, moment=moment
         )
@@ -146,7 +145,7 @@ async def _search(visit: Visit, filters: ObservationsPageQuery, words: str) -> t
         session=filters.session,
         since=filters.since,
         until=filters.until,
-        as_of=filters.as_of,
+        as_of=filters.true_at,
         known_at=filters.known_at,
         min_score=filters.min_score,
         meaning_weight=filters.meaning,
@@ -170,6 +169,7 @@ def _shown_hit(visit: Visit, hit: Hit, names: dict[UUID, str]) -> ShownHit:
         turn_kind=turn_kind(turn.agent_id),
         turn_session=turn.server_session_id,
         project=names.get(turn.project_id, ""),
+        who=visit.principal.name_of(turn.actor_id) or "",
         hit=hit,
     )
 

@@ -24,7 +24,7 @@ from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text, split_lines
 from cmserver.consolidation import review
 from cmserver.doors.web.page import Page
-from cmserver.doors.web.pages.memory import BADGES, list_projects
+from cmserver.doors.web.pages.memory import BADGES, PastQuery, list_projects, named_apart
 from cmserver.doors.web.pages.sessions import REASONS
 from cmserver.doors.web.retention_form import RetentionForm
 from cmserver.doors.web.templates import plural
@@ -40,12 +40,16 @@ from cmserver.recall.model import ContextBudget, Index, SessionStart
 from cmserver.recall.wire import ContextQuery, explained_out
 
 _PAGE = 50
+_LEFT_OUT = 20
+"""So many lines of what had no room, and of what is closed."""
 STARTS: tuple[SessionStart, ...] = ("startup", "resume", "clear", "compact", "fork")
 OMISSIONS = {
-    "budget": "no room in the budget",
+    "budget": "there is no room in the budget",
     "limit": "the limit of lines is reached",
     "shown": "the session has it already",
     "duplicate": "another line has nearly the same title",
+    "done": "it is done",
+    "dropped": "it no longer holds",
 }
 
 
@@ -75,10 +79,11 @@ async def get_projects(visit: Visit) -> Response:
             before_id=before_id,
             limit=_PAGE + 1,
         )
-    page, next_cursor = paging.page(rows, _PAGE, lambda project: (project.created_at, project.id))
+        page, next_cursor = paging.page(rows, _PAGE, lambda project: (project.created_at, project.id))
+        page = await named_apart(conn, page)
     return visit.render(
         "projects.html",
-        title="Stopped projects" if filters.archived else "Projects",
+        title="Projects that are not recorded" if filters.archived else "Projects",
         projects=[(project, project_path(project)) for project in page],
         filters=filters,
         parameters=msgspec.structs.asdict(filters),
@@ -110,13 +115,14 @@ async def post_project(visit: Visit) -> Response:
 async def get_project(visit: Visit) -> Response:
     """One project: what went on in the last 30 days, which kinds and files, its names, and the way to stop recording."""
     async with visit.tenant() as conn:
-        project = await _require(conn, visit)
+        project = await _require_named(conn, visit)
         activity = await read_activity(conn, visit.principal, str(project.id))
         overview = await read_overview(conn, visit.principal, project.id)
         suggestions, _ = await review.list_suggestions(conn, visit.principal, project_id=project.id, status="open", limit=1)
         others = [other for other in await list_projects(conn, visit.principal) if other.id != project.id]
         joined = await _joined_projects(conn, visit, project)
         target = await projects.require_project(conn, visit.principal, str(project.joined_to)) if project.joined_to else None
+        (target,) = await named_apart(conn, [target]) if target else (None,)
     return visit.render(
         "project.html",
         title=project.name,
@@ -165,6 +171,12 @@ async def _require(conn: Conn, visit: Visit) -> access_model.Project:
     return await projects.require_project(conn, visit.principal, visit.parameter("project"))
 
 
+async def _require_named(conn: Conn, visit: Visit) -> access_model.Project:
+    """The same, by the name that tells it from others."""
+    (project,) = await named_apart(conn, [await _require(conn, visit)])
+    return project
+
+
 async def _joined_projects(conn: Conn, visit: Visit, project: access_model.Project) -> list[access_model.Project]:
     """The projects that were joined to it."""
     if visit.principal.project_id is not None:
@@ -179,33 +191,33 @@ class OverviewSection(msgspec.Struct, frozen=True, kw_only=True):
     lines: list[str] = []
 
 
-class PreviewQuery(msgspec.Struct, frozen=True):
+class PreviewQuery(PastQuery, frozen=True, kw_only=True):
     """How the session starts, and files that its branch changes, with commas between them."""
 
     source: Literal["startup", "resume", "clear", "compact", "fork"] = "startup"
     files: Annotated[Text, Meta(max_length=5_000)] | None = None
-    as_of: Text | None = None
-    known_at: Text | None = None
 
 
 async def get_preview(visit: Visit) -> Response:
     """What the next session of the project would be told, word by word, with the reason and the cost of each line."""
     filters = visit.query(PreviewQuery)
     async with visit.tenant() as conn:
-        project = await _require(conn, visit)
+        project = await _require_named(conn, visit)
     query = ContextQuery(
         project=str(project.id),
         source=filters.source,
         changed_files=filters.files,
         explain=True,
-        as_of=filters.as_of or None,
-        known_at=filters.known_at or None,
+        as_of=filters.true_at,
+        known_at=filters.known_at,
     )
     context = await render_requested_context(
         visit.db, visit.dependency(Projects), visit.dependency(ContextBudget), visit.principal, query
     )
     index = explained_out(context.index or Index())
     lines = sum(line.line_tokens for line in index.lines)
+    closed = [line for line in index.left_out if line.left_out in {"done", "dropped"}]
+    without_room = [line for line in index.left_out if line.left_out not in {"done", "dropped"}]
     return visit.render(
         "project_preview.html",
         title=f"Next session of {project.name}",
@@ -213,6 +225,7 @@ async def get_preview(visit: Visit) -> Response:
         path=project_path(project),
         context=context,
         index=index,
+        left_out=[*without_room[:_LEFT_OUT], *closed[:_LEFT_OUT]],
         line_tokens=lines,
         frame_tokens=max(0, context.tokens - lines),
         filters=filters,
@@ -226,10 +239,12 @@ async def get_settings(visit: Visit) -> Response:
     """The preferences of a project: what is recorded and when, how long what is kept, what becomes of repeats."""
     async with visit.tenant() as conn:
         project = await _require(conn, visit)
+        called = await _require_named(conn, visit)
     return visit.render(
         "project_settings.html",
-        title=f"Preferences of {project.name}",
+        title=f"Preferences of {called.name}",
         project=project,
+        called=called.name,
         usual=_find_usual(project, visit.dependency(Settings)),
         path=project_path(project),
         languages=access_model.SEARCH_LANGUAGES,

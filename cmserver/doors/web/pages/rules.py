@@ -8,8 +8,7 @@ from starlette.responses import Response
 from cmserver.access.projects import Projects
 from cmserver.base.text import Text
 from cmserver.doors.web.page import Page
-from cmserver.doors.web.pages.memory import list_projects
-from cmserver.doors.web.templates import project_names
+from cmserver.doors.web.pages.memory import list_projects, names_of_projects
 from cmserver.doors.web.visit import Visit
 from cmserver.observations.answering.answer import Answer, answer_rule, list_rules
 from cmserver.observations.approval.model import WAIT_DAYS, ApprovalState
@@ -47,11 +46,12 @@ async def get_rules(visit: Visit) -> Response:
             conn, principal, project_id=project_id, state=filters.state, limit=_PAGE, cursor=filters.cursor
         )
         projects = await list_projects(conn, principal)
+        names = await names_of_projects(conn, principal, {rule.project_id for rule in rules})
     return visit.render(
         "rules.html",
         title="Rules",
         rules=rules,
-        names=project_names(projects),
+        names=names,
         projects=projects,
         filters=filters,
         parameters=msgspec.structs.asdict(filters),

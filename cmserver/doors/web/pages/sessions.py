@@ -197,6 +197,7 @@ async def get_session(visit: Visit) -> Response:
         receipts=_receipt_lines(shown[:_RECEIPTS]),
         has_more_receipts=len(shown) > _RECEIPTS,
         reasons=REASONS,
+        who=principal.name_of(session.actor_id),
         is_private=principal.home is not None,
         told=told_before(session),
         badges=memory.BADGES,

@@ -30,7 +30,7 @@ from cmserver.doors.web.pages.memory import (
 )
 from cmserver.doors.web.pages.mine import remember_for_visitor
 from cmserver.doors.web.pages.server import warn_of_backups
-from cmserver.doors.web.templates import plural, project_names
+from cmserver.doors.web.templates import plural
 from cmserver.doors.web.visit import Visit
 from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.generation.operate import repository as queue
@@ -141,7 +141,7 @@ async def get_today(visit: Visit) -> Response:
     return visit.render(
         "today.html",
         title="Today",
-        days=_by_project([_today_item(item, summaries.get(item.session.id)) for item in page], project_names(projects)),
+        days=_by_project([_today_item(item, summaries.get(item.session.id)) for item in page]),
         waiting=waiting,
         answers=answers,
         acts=acts,
@@ -194,20 +194,18 @@ def _today_item(item: SessionItem, summary: Observation | None) -> TodayItem:
         session=item.session,
         label=item.label,
         project=item.project,
+        who=item.who,
         summary=_summary_lines(text) if text else [],
         summary_number=summary.number if summary else None,
     )
 
 
-def _by_project(items: Sequence[TodayItem], names: dict[UUID, str]) -> list[ProjectDay]:
+def _by_project(items: Sequence[TodayItem]) -> list[ProjectDay]:
     """The project with the newest session first."""
     days: dict[UUID, list[TodayItem]] = {}
     for item in items:
         days.setdefault(item.session.project_id, []).append(item)
-    return [
-        ProjectDay(id=project_id, name=names.get(project_id, of_project[0].project), sessions=of_project)
-        for project_id, of_project in days.items()
-    ]
+    return [ProjectDay(id=project_id, name=of_project[0].project, sessions=of_project) for project_id, of_project in days.items()]
 
 
 async def _find_waiting(visit: Visit, project_id: UUID | None, answers: AnswersOut | None) -> list[WaitingWork]:
@@ -234,7 +232,7 @@ async def _find_waiting(visit: Visit, project_id: UUID | None, answers: AnswersO
         text = f"{plural(rules.expired, 'rule')} got no answer in time, and can still be approved"
         found.append(WaitingWork(text=text, path="/ui/review/rules?state=expired"))
     for count, noun, what, path in (
-        (len(suggestions), "suggestion", "to merge", "/ui/review"),
+        (len(suggestions), "pair", "to review", "/ui/review"),
         (broken, "pin", "broken", "/ui/pins?broken=true"),
         (failed, "job", "failed", "/ui/jobs?status=failed"),
         (held, "session", "held by a pause, a back-off or a budget", "/ui/jobs/lanes?state=held"),
