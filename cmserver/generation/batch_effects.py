@@ -96,7 +96,7 @@ async def _note_work(conn: Conn, batches: Sequence[Batch], held: set[UUID]) -> d
     programs: dict[UUID, set[str]] = {}
     for batch in sorted(batches, key=lambda batch: (batch.claim.project_id, batch.claim.lane)):
         ended = [job for call in batch.answered if call.ends_jobs for job in call.jobs if job.id in held]
-        if found := await add_turn_work(conn, ended, batch.readings):
+        if found := await add_turn_work(conn, ended, batch.readings, is_replay=batch.claim.is_replay):
             programs.setdefault(batch.claim.project_id, set()).update(found)
         for call in batch.answered:
             if call.jobs[0].source_type == "turn" and call.jobs[0].id in held:

@@ -88,6 +88,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Plain batches of one claim that have the same number are a set."""
     is_plain: bool = False
     """Whether all of them are of events, and none has a stored answer."""
+    is_replay: bool = False
+    """Whether what was done is forgotten again: nobody asks what of earlier turns is over with it."""
 
 
 class ReportedEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from cmserver.reading.edit_lines import FileLines, read_edit_lines
 from cmserver.reading.model import CommandRun, EventReading, FileEdit
 from cmserver.reading.work_tree import WorkTree, find_commit
 from cmserver.sessions.ledger.model import CheckRun, EarlierUndo, TurnTraces
-from cmserver.sessions.ledger.record import note_turn, program_of
+from cmserver.sessions.ledger.record import note_runs, note_turn, program_of
 from cmserver.sessions.turns import repository as turns
 from cmserver.tooluse.model import Purpose, is_absolute
 from cmserver.tooluse.places import ALL_BELOW, join
@@ -34,7 +34,9 @@ class TurnWork(msgspec.Struct, kw_only=True):
     traces: TurnTraces = msgspec.field(default_factory=TurnTraces)
 
 
-async def add_turn_work(conn: Conn, jobs: Sequence[ClaimedJob], readings: Mapping[UUID, EventReading]) -> set[str]:
+async def add_turn_work(
+    conn: Conn, jobs: Sequence[ClaimedJob], readings: Mapping[UUID, EventReading], *, is_replay: bool = False
+) -> set[str]:
     """Add what the jobs' events did to their turns; returns the programs of the checks that they ran.
 
     Call it once for each job, in the transaction that ends it.
@@ -42,15 +44,22 @@ async def add_turn_work(conn: Conn, jobs: Sequence[ClaimedJob], readings: Mappin
     programs: set[str] = set()
     for (team_id, session_id, prompt_number), events in _group_by_turn(jobs, readings).items():
         work = read_work(events)
-        await add_work(conn, team_id, session_id, prompt_number, work)
+        await add_work(conn, team_id, session_id, prompt_number, work, is_replay=is_replay)
         programs |= {program_of(result) for check in work.traces.checks for result in check.results}
     return programs
 
 
 async def add_work(
-    conn: Conn, team_id: UUID, session_id: UUID, prompt_number: int, work: TurnWork, *, only_traces: bool = False
+    conn: Conn,
+    team_id: UUID,
+    session_id: UUID,
+    prompt_number: int,
+    work: TurnWork,
+    *,
+    only_traces: bool = False,
+    is_replay: bool = False,
 ) -> None:
-    """Add to the turn what events of it did, or only what the ledger needs of them."""
+    """Add to the turn what events of it did, or only what the ledger needs of them; in a replay of that only how checks ended."""
     if not only_traces and (work.files or work.checks or work.commits):
         await turns.add_work(
             conn,
@@ -62,7 +71,9 @@ async def add_work(
             commits=work.commits,
             max_items=_MAX_ITEMS,
         )
-    if not work.traces.is_empty:
+    if is_replay:
+        await note_runs(conn, team_id, session_id, prompt_number, work.traces.checks)
+    elif not work.traces.is_empty:
         await note_turn(conn, team_id, session_id, prompt_number, work.traces)
 
 

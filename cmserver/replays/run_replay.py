@@ -229,6 +229,7 @@ class _Run:
             claim=self._claim,
             job_ids=job_ids,
             is_plain=batch.is_plain,
+            is_replay=True,
         )
 
 

@@ -24,6 +24,7 @@ _MOST_REPLAYS = 10
 _END_SECONDS = 90.0
 """Within which replays end when nothing is in their way: a worker looks for those of others each minute."""
 _CLEAN_SECONDS = 10.0
+_PAUSE_SECONDS = 0.2
 _OPEN = """
     SELECT count(*) FROM observation_generation_jobs j JOIN projects p ON p.id = j.project_id
      WHERE p.canonical_id = %(project)s AND j.status IN ('queued', 'processing')
@@ -126,11 +127,11 @@ class Replaying(Actor):
             for name, question in _BESIDE.items()
         }
 
-    def list_replays(self) -> list[dict[str, Any]]:
-        """Those of this storm, the newest first; none while nothing is answered."""
+    def list_replays(self) -> list[dict[str, Any]] | None:
+        """Those of this storm, the newest first; None while nothing is answered."""
         answer = self.request("GET", "/v1/replays?limit=100", None, 200)
         if answer is None or answer.status_code != 200:
-            return []
+            return None
         found: list[dict[str, Any]] = answer.json()["replays"]
         project_id = self._project_id()
         return [replay for replay in found if replay["projectId"] == project_id]
@@ -153,10 +154,10 @@ class Replaying(Actor):
     def _manage(self) -> float:
         """Begin, stop, resume and remove; what is taken over is left alone."""
         with suppress(psycopg.Error):
-            replays = self.list_replays()
+            replays = self.list_replays() or []
             open_ = [replay for replay in replays if replay["state"] in {"running", "stopped"}]
             loose = [replay for replay in replays if _is_loose(replay)]
-            if len(open_) < 2 and len(replays) < _MOST_REPLAYS:
+            if replays and len(open_) < 2 and len(replays) < _MOST_REPLAYS:
                 provider = "openai" if self.random.random() < 0.7 else "offline"
                 body = {"projectId": self.project, "provider": provider}
                 answer = self.request("POST", "/v1/replays", body, 201)
@@ -173,13 +174,15 @@ class Replaying(Actor):
         """Take one over, undo what is taken over, and look whether anything is told that is of no memory."""
         with suppress(psycopg.Error):
             replays = self.list_replays()
+            if replays is None:
+                return _PAUSE_SECONDS
             taken = [replay for replay in replays if replay["state"] == "taken_over"]
             done = [replay for replay in replays if replay["state"] == "done" and not _is_loose(replay)]
             if taken:
                 if self._act(taken[0], "undo"):
                     self.figures.undone += 1
                     self._look()
-            elif not replays or self._doubts or not done:
+            elif not done:
                 self._look()
             elif self._act(self.random.choice(done), "take-over"):
                 self.figures.taken_over += 1
@@ -223,7 +226,7 @@ class ReplayJudge:
         if not self._wait_until_ended():
             return
         self._look_at_states()
-        for replay in replaying.list_replays():
+        for replay in self._list():
             if replay["state"] == "taken_over":
                 path = f"/v1/replays/{replay['number']}/undo"
                 answer = replaying.insist("a take-over to be undone", "POST", path, None, 200, 409)
@@ -232,7 +235,7 @@ class ReplayJudge:
         self.violations += replaying.take_surprises()
         if self.violations:
             return
-        for replay in replaying.list_replays():
+        for replay in self._list():
             replaying.insist("a replay to be removed", "DELETE", f"/v1/replays/{replay['number']}", None, 200, 404)
         if left := self._ask("SELECT l.id FROM replay_lines l LEFT JOIN replays r ON r.id = l.replay_id WHERE r.id IS NULL"):
             self.violations.append(f"lines of removed replays: {len(left)}")
@@ -316,6 +319,9 @@ class ReplayJudge:
             else:
                 taken.discard(act["resource_id"])
         return False
+
+    def _list(self) -> list[dict[str, Any]]:
+        return wait_for("a list of replays", self._replaying.list_replays)
 
     def _ask(self, question: str, **values: object) -> list[dict[str, object]]:
         return rows(self._system.database, question, project=self._replaying.project, **values)

@@ -76,11 +76,25 @@ async def note_turn(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: 
         ]
         entries = [entry for found, tokens in compared for entry in _compare_edits(found, tokens)]
         await repository.write(conn, team_id, turn.project_id, "edit", scopes, entries)
-    checks: dict[str, list[CheckRun]] = {}
-    for check in traces.checks:
-        checks.setdefault(program_of(check.results[0]), []).append(check)
+    checks = _by_program(traces.checks)
     for program in sorted(checks):
-        await _note_checks(conn, team_id, turn, program, checks[program])
+        await _put_runs(conn, team_id, turn, program, checks[program])
+        await _compare_runs(conn, team_id, turn, program)
+
+
+async def note_runs(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: int, checks: Sequence[CheckRun]) -> None:
+    """Note of the turn only how its checks ended, from which failures are settled, and not what is over with it."""
+    turn = await repository.turn(conn, team_id, session_id, prompt_number) if checks else None
+    if turn is not None:
+        for program, of_program in _by_program(checks).items():
+            await _put_runs(conn, team_id, turn, program, of_program)
+
+
+def _by_program(checks: Sequence[CheckRun]) -> dict[str, list[CheckRun]]:
+    by_program: dict[str, list[CheckRun]] = {}
+    for check in checks:
+        by_program.setdefault(program_of(check.results[0]), []).append(check)
+    return by_program
 
 
 async def _note_edits(conn: Conn, team_id: UUID, turn: TracedTurn, traces: TurnTraces) -> dict[str, set[int]]:
@@ -242,12 +256,16 @@ def program_of(result: CommandResult) -> str:
     return result.command.partition(" ")[0][:_MAX_NAME]
 
 
-async def _note_checks(conn: Conn, team_id: UUID, turn: TracedTurn, program: str, checks: Sequence[CheckRun]) -> None:
-    """Store how the turn's checks by that program ended, and write anew which failures of earlier turns are over."""
+async def _put_runs(conn: Conn, team_id: UUID, turn: TracedTurn, program: str, checks: Sequence[CheckRun]) -> None:
+    """Store how the turn's checks by that program ended."""
     known = [trace for trace in await repository.of_turn(conn, team_id, turn.id, "check") if trace.name == program]
     runs = [run for trace in known for run in decode_runs(trace.results)]
     results = [msgspec.to_builtins(_without_words(run)) for run in [*runs, *checks][-_MAX_RUNS:]]
     await repository.put(conn, team_id, turn.project_id, "check", [NewTrace(turn_id=turn.id, name=program, results=results)])
+
+
+async def _compare_runs(conn: Conn, team_id: UUID, turn: TracedTurn, program: str) -> None:
+    """Write anew which failures of earlier turns by that program are over."""
     traces = await repository.of_names(conn, team_id, turn.project_id, "check", [program], _MAX_TURNS)
     turn_ids = [trace.turn_id for trace in traces]
     texts = sorted({run.text for trace in traces for run in decode_runs(trace.results)})  # other programs' entries stay
