@@ -336,6 +336,13 @@ class EventObservation(msgspec.Struct, frozen=True, kw_only=True):
     number: int
 
 
+class EditedFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """How many files a session has edited."""
+
+    session_id: UUID
+    files: int
+
+
 class ObservationSource(msgspec.Struct, frozen=True, kw_only=True):
     """A stored source link."""
 

@@ -391,6 +391,20 @@ async def merged_into(conn: Conn, team_id: UUID, observation_id: UUID) -> list[U
     ...
 
 
+# By the index of a project's sessions.
+@query("""
+    SELECT s.id AS session_id, count(DISTINCT f.name) AS files
+      FROM server_sessions s
+      JOIN observations o ON o.project_id = s.project_id AND o.server_session_id = s.id AND o.team_id = s.team_id
+     CROSS JOIN LATERAL unnest(o.files_modified) AS f(name)
+     WHERE s.id = ANY(%(session_ids)s) AND s.team_id = %(team_id)s
+     GROUP BY s.id
+    """)
+async def edited_files(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> list[model.EditedFiles]:
+    """Of sessions that edited files how many, as their observations say."""
+    ...
+
+
 @query("""
     SELECT DISTINCT t.number
       FROM observation_derivations d

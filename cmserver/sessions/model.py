@@ -88,11 +88,12 @@ class SessionPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionLabel(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person knows a session by: its title, and the beginning of its first prompt."""
+    """What a person knows a session by: its title, and the beginning of its first prompt, or else when it began."""
 
     id: UUID
     title: str | None
     first_prompt: str | None
+    started_at: datetime
 
 
 class SessionBrief(msgspec.Struct, frozen=True, kw_only=True):

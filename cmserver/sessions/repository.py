@@ -61,7 +61,7 @@ OPEN_COUNT_OF_ALL = Query(int, "SELECT count(*) FROM server_sessions WHERE ended
 LABELS = Query(
     model.SessionLabel,
     """
-    SELECT s.id, s.title, left(p.prompt, %(max_chars)s) AS first_prompt
+    SELECT s.id, s.title, left(p.prompt, %(max_chars)s) AS first_prompt, s.started_at
       FROM server_sessions s
       LEFT JOIN turns p ON p.server_session_id = s.id AND p.team_id = s.team_id AND p.prompt_number = 1
      WHERE s.id = ANY(%(ids)s) AND s.team_id = %(team_id)s

@@ -125,7 +125,9 @@ async def test_a_refusal_is_told_with_what_helps_and_without_the_key(
     assert "). What helps: " in told.out
     assert KEY not in told.out + told.err
     if status == 401:
-        assert told.out.endswith("What helps: check ANTHROPIC_API_KEY.\n")
+        assert told.out.endswith(
+            "check its key: ANTHROPIC_API_KEY, the field Key of the page Model, or --key-file of `cmserver model set`.\n"
+        )
 
 
 async def test_a_whole_chain_is_asked_and_the_worst_decides(tmp_path: Path, fake: FakeProvider):

@@ -38,6 +38,7 @@ async def test_an_invited_person_is_listed_changed_and_removed(app: AsgiFrame, c
 
     invited = await cms("users", "invite", "--role", "viewer", "--note", "Bob from support", key=alice)
     link = invited.out.strip()
+    assert invited.err == ""
     open_ones = (await cms("users", "invitations", "--json", key=alice)).read(InvitationsOut).invitations
     joined = await open_link(browser, link, name="Bob", password=PASSWORD)
     again = await open_link(signed_out(app), link, name="Eve", password=PASSWORD)
@@ -53,6 +54,14 @@ async def test_an_invited_person_is_listed_changed_and_removed(app: AsgiFrame, c
     assert "Bob is out of the team. Keys revoked: 0." in removed.out
     assert (await cms("users", "list", "--json", key=alice)).read(PeopleOut).users == []
     assert (await browser.client.get("/ui")).status_code == 401
+
+
+async def test_a_link_of_this_machine_is_warned_of_beside_it(cms: Cms, cast: Cast):
+    here = await cms("users", "invite", "--url", "http://127.0.0.1:37777", key=cast.alice.key)
+
+    assert here.out.startswith("http://127.0.0.1:37777/ui/join/")
+    assert len(here.out.splitlines()) == 1
+    assert "The link names 127.0.0.1, which other machines cannot open." in here.err
 
 
 async def test_a_withdrawn_invitation_makes_no_account(cms: Cms, cast: Cast, browser: Visitor):

@@ -305,3 +305,15 @@ async def test_the_last_failure_is_shown(client: httpx.AsyncClient, db: Db, cast
     answers = shown["answers"]
     assert (answers["lastError"]["message"], answers["lastError"]["reason"]) == ("No credit.", "quota_exhausted")
     assert (answers["usable"], answers["unusable"], answers["unanswered"]) == (1, 0, 1)
+
+
+async def test_a_missing_key_names_both_ways_to_give_it(client: httpx.AsyncClient, cast: Cast):
+    refused = await client.post("/v1/model/trial", json={"provider": "anthropic"}, headers=cast.alice.headers)
+
+    assert refused.status_code == 400
+    for way in (
+        "On the page enter it below Key",
+        "`cmserver model set` takes --key-file",
+        "set ANTHROPIC_API_KEY, or ANTHROPIC_API",
+    ):
+        assert way in refused.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import click
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
@@ -13,6 +14,7 @@ from cmserver.access.people import manage as manage_people
 from cmserver.access.people import repository as people
 from cmserver.access.people import wire as people_wire
 from cmserver.access.people.accounts import Accounts
+from cmserver.access.people.links import warn_of_link
 from cmserver.access.people.model import Member, RemovedMember
 from cmserver.access.verb import VerbCall, command, option
 from cmserver.base import lookalikes
@@ -58,6 +60,13 @@ async def get_accounts(call: VerbCall) -> people_wire.AccountsOut:
     return people_wire.AccountsOut(accounts=[reshape(user, people_wire.AccountOut) for user in users])
 
 
+def _show_link(url: str) -> str:
+    """The link; what is wrong with it beside it, on standard error."""
+    if warning := warn_of_link(url):
+        click.echo(warning, err=True)
+    return url
+
+
 _INVITATIONS = Columns(
     people_wire.InvitationOut,
     "id, role, operator, note, by=invited_by, expires",
@@ -79,7 +88,7 @@ async def get_invitations(call: VerbCall) -> people_wire.InvitationsOut:
 
 @command(
     "users invite",
-    lambda result, _: result.url,
+    lambda result, _: _show_link(result.url),
     text="Print a link that makes somebody a member of the team. It works once, within a week.",
 )
 @option("--role", "What they will be in the team.")
@@ -188,7 +197,7 @@ async def delete_user(call: VerbCall, given: str) -> people_wire.RemovedPersonOu
 
 @command(
     "users reset",
-    lambda result, _: result.url,
+    lambda result, _: _show_link(result.url),
     text=f"Print a link for a new password. It works once, within a day. {_NO_OPERATOR}",
 )
 @option("NAME", field="user")

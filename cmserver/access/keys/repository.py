@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
@@ -115,6 +116,16 @@ async def lock_by_text(conn: Conn, team_id: UUID, key_id: UUID | None, key_hash:
 
 @query("SELECT EXISTS (SELECT FROM api_keys WHERE replaced_by = %(key_id)s AND team_id = %(team_id)s)")
 async def came_of_rotation(conn: Conn, team_id: UUID, key_id: UUID) -> bool: ...
+
+
+@query("""
+    SELECT k.id FROM api_keys k
+     WHERE k.id = ANY(%(key_ids)s) AND k.team_id = %(team_id)s
+       AND (k.counts_as IS NOT NULL OR EXISTS (SELECT FROM api_keys o WHERE o.team_id = k.team_id AND o.counts_as = k.id))
+    """)
+async def rotated(conn: Conn, team_id: UUID, key_ids: Collection[UUID]) -> list[UUID]:
+    """Those of the keys that were rotated, or came of a rotation."""
+    ...
 
 
 # The one that the first start has made; those of other teams may do less. Nobody made it by a key or while signed in, and no key

@@ -128,11 +128,10 @@ def explain_error(error: Mapping[str, object] | None) -> str:
     return ": ".join(str(text) for text in (reason and _describe(str(reason)), message) if text)
 
 
-def explain_details(details: Mapping[str, object]) -> str:
+def explain_details(details: Mapping[str, object], without: str = "") -> str:
     """What an entry of a job's history says: `reason: the provider refused to answer; message: No.`"""
-    return "; ".join(
-        f"{name.replace('_', ' ')}: {_explain_detail(name, value)}" for name, value in details.items() if value is not None
-    )
+    told = {name: value for name, value in details.items() if value is not None and name != without}
+    return "; ".join(f"{name.replace('_', ' ')}: {_explain_detail(name, value)}" for name, value in told.items())
 
 
 def _explain_detail(name: str, value: object) -> str:

@@ -114,7 +114,8 @@ FAILURE_HELP: dict[FailureKind, FailureHelp] = {
     FailureKind.TRANSIENT: FailureHelp(
         predicate="gave no answer this time",
         consequence="The jobs are retried, each time after a longer pause.",
-        remedy="wait; if it persists, check the provider's status page, CMSERVER_BASE_URL and the network",
+        remedy="wait; if it persists, check the provider's status page, the address (CMSERVER_BASE_URL, or the page Model) and "
+        "the network",
     ),
     FailureKind.RATE_LIMITED: FailureHelp(
         predicate="is limiting the request rate",
@@ -134,7 +135,8 @@ FAILURE_HELP: dict[FailureKind, FailureHelp] = {
     FailureKind.SETUP_REQUIRED: FailureHelp(
         predicate="does not accept such a request",
         consequence="The provider is paused in the same way.",
-        remedy="check CMSERVER_MODEL and CMSERVER_BASE_URL, and whether the provider offers you that model",
+        remedy="check model and address (CMSERVER_MODEL, CMSERVER_BASE_URL, or the page Model), and whether that model is "
+        "offered to you",
     ),
     FailureKind.CONTEXT_TOO_LONG: FailureHelp(
         predicate="rejected the request as too long",

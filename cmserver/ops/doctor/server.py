@@ -15,6 +15,7 @@ from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
 from cmserver.models.providers import registry
 from cmserver.models.providers.embedding import registry as embedders
+from cmserver.models.providers.http_client import MissingKey
 from cmserver.ops.doctor.model import DoctorFinding, find
 
 _FREE_SHARE = 0.05
@@ -38,7 +39,8 @@ def _check_providers(settings: Settings) -> Iterator[DoctorFinding]:
     try:
         registry.chain(settings)
     except Invalid as error:
-        yield find("provider.key", str(error))
+        also = " Or keep one on the page Model, or by `cmserver model set`." if isinstance(error, MissingKey) else ""
+        yield find("provider.key", f"{error}{also}")
     try:
         configured = embedders.embedder_settings(settings)
         if configured is not None:

@@ -233,8 +233,13 @@ def _make(settings: Settings, loaded: LoadedSettings | None, given: ModelIn) -> 
                 claude_program=registry.claude_program(os.environ),
             )
         )
+    except MissingKey as error:
+        ways = f"set {error.setting}, or {error.setting}_FILE to a file with it, where the server starts"
+        raise Invalid.at(
+            "$.key", f"{known.title} needs a key. On the page enter it below Key; `cmserver model set` takes --key-file; or {ways}."
+        ) from error
     except Invalid as error:
-        raise Invalid.at("$.key" if isinstance(error, MissingKey) else "$.provider", str(error)) from error
+        raise Invalid.at("$.provider", str(error)) from error
     return provider, key
 
 

@@ -157,5 +157,7 @@ def _format_price(price: Decimal | None) -> str:
 def describe_failure(name: str, error: ProviderError) -> str:
     """The failure and its remedy as the predicate of a sentence about the provider."""
     entry = FAILURE_HELP[error.kind]
-    key = (name in PROVIDERS and PROVIDERS[name].key_setting) or _SIGN_IN.get(name, "its key")
+    setting = PROVIDERS[name].key_setting if name in PROVIDERS else None
+    ways = setting and f"its key: {setting}, the field Key of the page Model, or --key-file of `cmserver model set`"
+    key = ways or _SIGN_IN.get(name, "its key")
     return f"{entry.predicate} ({str(error).rstrip('.')}). What helps: {entry.remedy.format(key=key)}."

@@ -33,6 +33,8 @@ async def test_an_operator_sees_versions_sizes_backups_and_the_last_drill(
 
     assert re.search("<dt>Last drill</dt><dd><span[^>]*>never", before.text)
     assert "1, 6 B, 1 damaged" in page.text
+    for command in ("cmserver backup", "cmserver backups verify", "cmserver backup drill", "cmserver verify"):
+        assert re.search(rf"<li><code>{command}</code> [^<]+\.</li>", page.text), command
     assert "The drill of cmserver-1.backup failed. No room." in page.text
     assert (backups["backups"], backups["damaged"], backups["newestAtEpoch"]) == (1, 1, None)
     assert backups["lastDrill"]["passed"] is False

@@ -71,6 +71,23 @@ async def test_sessions_stand_under_their_days_and_can_be_filtered(db: Db, alice
     assert "No session fits" in others.text
 
 
+async def test_a_session_without_a_prompt_is_known_by_what_it_did(
+    client: httpx.AsyncClient, db: Db, cast: Cast, make: Make, alice: Visitor
+):
+    await send_hook(client, cast, "SessionStart", source="startup")
+    (session,) = (await client.get("/v1/sessions", headers=cast.alice.headers)).json()["sessions"]
+    for files in (["a.py", "b.py"], ["b.py", "c.py"], None):
+        await make.observation(
+            project=cast.alice.project, content=str(files), server_session_id=UUID(session["id"]), files_modified=files
+        )
+    async with db.system() as conn:
+        await conn.execute("UPDATE server_sessions SET started_at = '2026-01-02 14:02+00'")
+
+    label = "No prompt; started 2026-01-02 14:02 UTC, 3 files edited"
+    for path in ("/ui/sessions", f"/ui/sessions/{session['id']}", f"/ui/observations?session={session['id']}"):
+        assert label in (await alice.get(path)).text, path
+
+
 async def test_many_sessions_come_in_pages(client: httpx.AsyncClient, cast: Cast, alice: Visitor):
     for number in range(51):
         body = {"projectId": str(cast.alice.project.id), "externalSessionId": f"s{number}"}

@@ -32,6 +32,36 @@ async def test_an_invitation_shows_its_link_once_and_is_withdrawn(app: AsgiFrame
     assert "Bob from support" not in withdrawn.text
 
 
+async def test_a_link_of_this_machine_alone_is_warned_of(app: AsgiFrame, db: Db, cast: Cast):
+    owner = await visit_as(app, db, cast.alice.team_id, is_operator=True)
+    headers = {"Host": "127.0.0.1:37777", "Origin": "http://127.0.0.1:37777"}
+    invitation = {"token": await owner.token(), "once": str(new_id()), "role": "viewer"}
+    reset = f"/ui/server/accounts/{owner.user.name if owner.user else ''}/reset"
+
+    for path, fields in (("/ui/team/invitations", invitation), (reset, {"token": invitation["token"]})):
+        here = await owner.client.post(path, data=fields, headers=headers)
+        assert here.status_code == 201
+        assert "The link names 127.0.0.1, which other machines cannot open." in here.text
+    elsewhere = await owner.post("/ui/team/invitations", once=new_id(), role="viewer")
+    assert "other machines cannot open" not in elsewhere.text
+
+
+async def test_only_a_rotated_key_speaks_of_rotation(app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast):
+    async def make_key(name: str) -> str:
+        made = await client.post("/v1/keys", headers=cast.alice.headers, json={"name": name, "scopes": ["observations:read"]})
+        return made.json()["id"]
+
+    plain, old = await make_key("plain"), await make_key("old")
+    rotated = await client.post(f"/v1/keys/{old}/rotate", headers=cast.alice.headers)
+    owner = await visit_as(app, db, cast.alice.team_id)
+
+    page = (await owner.get("/ui/team/keys")).text
+
+    new = rotated.json()["id"]
+    assert {key for key in (plain, old, new) if f"only-{key}" in page} == {old, new}
+    assert page.count("or one that it was rotated to or from") == 2
+
+
 async def test_an_owner_says_how_long_what_is_kept_and_what_is_merged(
     app: AsgiFrame, db: Db, cast: Cast, client: httpx.AsyncClient
 ):

@@ -30,7 +30,7 @@ async def test_a_running_session_shows_with_its_project(app: AsgiFrame, db: Db, 
     page = await alice.get("/ui")
 
     assert page.status_code == 200
-    assert "Session without a prompt" in page.text
+    assert re.search(r"No prompt; started \d\d:\d\d UTC</a>", page.text)
     assert cast.alice.project.name in page.text
 
 

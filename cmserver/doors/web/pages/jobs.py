@@ -200,7 +200,7 @@ async def get_job(visit: Visit) -> Response:
         row=row,
         job=job,
         events=events,
-        explain_details=lambda details: explain_details({name: value for name, value in details.items() if name != "run"}),
+        explain_details=explain_details,
         runs=runs,
         payload=payload,
         payload_text=format_json(payload.event_payload) if payload and payload.event_id else "",

@@ -74,11 +74,13 @@ async def get_keys(visit: Visit) -> Response:
         keys_of_page, next_cursor = paging.page(rows, _PAGE, lambda key: (key.created_at, key.id))
         names = await access.short_names(conn, principal.team_id, {key.project_id for key in keys_of_page if key.project_id})
         projects = await list_projects(conn, principal)
+        rotated = await keys.rotated(conn, principal.team_id, [key.id for key in keys_of_page])
     return visit.render(
         "keys.html",
         title="Keys",
         keys=keys_of_page,
         revocable=manage_keys.find_revocable(principal, keys_of_page),
+        rotated=rotated,
         names=names,
         projects=projects,
         filters=filters,

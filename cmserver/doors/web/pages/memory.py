@@ -28,8 +28,8 @@ from cmserver.sessions.read import audit_prompt_read
 TITLE_CHARS = 160
 MAX_PROJECTS = 200
 PAGE_SESSIONS = 50
-NO_PROMPT = "Session without a prompt"
-_ID_CHARS = 40
+NO_SESSION = "A session"
+"""One that is gone, or not to be read."""
 
 TYPES: tuple[str, ...] = tuple(KINDS)
 BADGES: dict[str, str] = {name: kind.badge for name, kind in KINDS.items()}
@@ -172,13 +172,14 @@ async def list_sessions(
         limit=PAGE_SESSIONS + 1,
     )
     page, next_cursor = paging.page(rows, PAGE_SESSIONS, lambda session: (session.started_at, session.id))
-    labels = await session_labels(conn, principal.team_id, [session.id for session in page])
-    await audit_prompt_read(conn, principal, project_id, sum(label != NO_PROMPT for label in labels.values()))
+    labels = await sessions.labels(conn, principal.team_id, [session.id for session in page])
+    await audit_prompt_read(conn, principal, project_id, sum(bool(one.title or one.first_prompt) for one in labels.values()))
+    texts = await _label_texts(conn, principal.team_id, labels)
     names = await names_of_projects(conn, principal, {session.project_id for session in page})
     items = [
         SessionItem(
             session=row,
-            label=_known_by(row, labels[row.id]),
+            label=texts.get(row.id, NO_SESSION),
             project=names.get(row.project_id, ""),
             who=principal.name_of(row.actor_id) or "",
         )
@@ -187,18 +188,29 @@ async def list_sessions(
     return items, next_cursor
 
 
-def _known_by(session: Session, label: str) -> str:
-    """The label; of a session without a prompt what tells it from others: its agent's id for it, or when it began."""
-    if label != NO_PROMPT:
-        return label
-    name = one_line(session.external_session_id or f"{session.started_at.astimezone(UTC):%H:%M:%S} UTC", _ID_CHARS)
-    return f"{NO_PROMPT}: {name}"
-
-
 async def session_labels(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> dict[UUID, str]:
     """What a person knows the sessions by."""
     labels = await sessions.labels(conn, team_id, ids) if ids else {}
-    return {session_id: label_text(labels.get(session_id)) for session_id in ids}
+    return dict.fromkeys(ids, NO_SESSION) | await _label_texts(conn, team_id, labels)
+
+
+async def _label_texts(conn: Conn, team_id: UUID, labels: dict[UUID, SessionLabel]) -> dict[UUID, str]:
+    """The title, or the beginning of the first prompt; of a session with neither when it began, and how many files it edited."""
+    silent = [label.id for label in labels.values() if not (label.title or label.first_prompt)]
+    edited = {row.session_id: row.files for row in await observations.edited_files(conn, team_id, silent)} if silent else {}
+    return {
+        label.id: one_line(text, TITLE_CHARS) if text else _describe_silent(label.started_at, edited.get(label.id, 0))
+        for label in labels.values()
+        for text in [label.title or label.first_prompt]
+    }
+
+
+def _describe_silent(started_at: datetime, files: int) -> str:
+    """`No prompt; started 14:02 UTC, 3 files edited`."""
+    moment = started_at.astimezone(UTC)
+    day = "" if moment.date() == datetime.now(UTC).date() else f"{moment:%Y-%m-%d} "
+    edited = f", {files:,} file{'' if files == 1 else 's'} edited" if files else ""
+    return f"No prompt; started {day}{moment:%H:%M} UTC{edited}"
 
 
 async def names_of_work(
@@ -210,13 +222,7 @@ async def names_of_work(
     known = {session_id for session_id in session_ids if session_id}
     labels = await sessions.labels(conn, principal.team_id, known, unless_isolated=of_project is None)
     names = await access.short_names(conn, principal.team_id, set(project_ids))
-    return names, {session_id: label_text(label) for session_id, label in labels.items()}
-
-
-def label_text(label: SessionLabel | None) -> str:
-    """Its title, or the beginning of its first prompt."""
-    text = (label.title or label.first_prompt) if label else None
-    return one_line(text, TITLE_CHARS) if text else NO_PROMPT
+    return names, await _label_texts(conn, principal.team_id, labels)
 
 
 async def lines_of_numbers(conn: Conn, principal: Principal, numbers: Iterable[int]) -> dict[int, Observation]:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from cmserver.access.people import manage as manage_people
 from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
+from cmserver.access.people.links import warn_of_link
 from cmserver.base.ids import from_epoch_ms
 from cmserver.base.settings import Settings
 from cmserver.doors.web.page import Page
@@ -54,7 +55,7 @@ async def post_reset(visit: Visit) -> Response:
     name = visit.parameter("name")
     user, token = await visit.dependency(Accounts).run(lambda conn: manage_people.reset(conn, principal, name))
     link = f"{visit.server_url}/ui/reset/{token}"
-    return visit.render("reset_link.html", title="New password", status=201, user=user, link=link)
+    return visit.render("reset_link.html", title="New password", status=201, user=user, link=link, link_warning=warn_of_link(link))
 
 
 async def post_operator(visit: Visit) -> Response:

@@ -14,6 +14,7 @@ from cmserver.access.model import READERS_OF_WORDS, Role, WordsFor
 from cmserver.access.people import manage as manage_people
 from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
+from cmserver.access.people.links import warn_of_link
 from cmserver.access.people.model import Invitation
 from cmserver.base import lookalikes
 from cmserver.base.errors import NotFound
@@ -80,7 +81,13 @@ async def post_invitation(visit: Visit) -> Response:
     )
     link = f"{visit.server_url}/ui/join/{new.token}"
     return visit.render(
-        "invited.html", title="Invitation", status=201, invitation=new.invitation, link=link, readers_of_words=READERS_OF_WORDS
+        "invited.html",
+        title="Invitation",
+        status=201,
+        invitation=new.invitation,
+        link=link,
+        link_warning=warn_of_link(link),
+        readers_of_words=READERS_OF_WORDS,
     )
 
 
