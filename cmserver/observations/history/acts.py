@@ -46,11 +46,11 @@ def _tell_correction(changed: Changed) -> Act:
         return "edited"
     if changed.get("stale", (None, None))[1] is not None:
         return "stale"
-    if "state" in changed:
-        return _STATES.get(changed["state"], "edited")
     importance = changed.get("importance", (None, None))[1]
     if isinstance(importance, float) and importance > MIN_INSTRUCTION_IMPORTANCE:
         return "on_top"
+    if "state" in changed:
+        return _STATES.get(changed["state"], "edited")
     if "scope" in changed:
         return "shared" if changed["scope"][1] == "team" else "unshared"
     return "edited"

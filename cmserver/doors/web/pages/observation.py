@@ -354,7 +354,7 @@ async def post_drop(visit: Visit) -> Response:
 
 async def post_top(visit: Visit) -> Response:
     """Make an observation a rule: agents are told it first."""
-    top = _correcting(type="decision", importance=observations_model.INSTRUCTION_IMPORTANCE)
+    top = _correcting(type="decision", importance=observations_model.INSTRUCTION_IMPORTANCE, state=None)
     return await _act(visit, top, "is a rule: agents are told it first.")
 
 

@@ -206,10 +206,14 @@ class ChosenForm(msgspec.Struct, frozen=True):
 
 
 Verb = Callable[[Conn, Principal, str], Awaitable[object]]
-_VERBS: dict[Act, tuple[Verb, str]] = {
-    "promote": (promote, "Kept for good"),
-    "expire": (expire, "Forgotten"),
-    "forget": (delete, "Deleted for ever"),
+_VERBS: dict[Act, tuple[Verb, str, str]] = {
+    "promote": (promote, "Kept for good", ""),
+    "expire": (
+        expire,
+        "Forgotten",
+        " For a week the page of each can bring it back: \u2026/observations/{number}.",
+    ),
+    "forget": (delete, "Deleted for ever", ""),
 }
 
 
@@ -219,10 +223,10 @@ async def _act_on_chosen(visit: Visit, act: Act) -> Response:
     numbers = list(dict.fromkeys(form.number))
     if act == "forget":
         visit.confirm(form.confirm, f"delete {len(numbers)}")
-    verb, done = _VERBS[act]
+    verb, done, way_back = _VERBS[act]
     await visit.db.in_tenant(visit.team_id, lambda conn: _for_each(conn, visit.principal, numbers, verb))
     shown = ", ".join(f"#{number}" for number in numbers[:20]) + (", \u2026" if len(numbers) > 20 else "")
-    return visit.redirect("/ui/observations", f"{done}: {len(numbers)} ({shown}).")
+    return visit.redirect("/ui/observations", f"{done}: {len(numbers)} ({shown}).{way_back.format(number=numbers[0])}")
 
 
 async def _for_each(conn: Conn, principal: Principal, numbers: Sequence[int], verb: Verb) -> None:
