@@ -20,7 +20,7 @@ from cmserver.observations.plain import one_line
 from cmserver.ops.spending.wire import BudgetOut
 from cmserver.steward.model import Mode
 
-_ERROR_CHARS = 300
+_ERROR_CHARS = 200
 """Of an error's message on one line."""
 
 

@@ -201,6 +201,7 @@ async def get_job(visit: Visit) -> Response:
         job=job,
         events=events,
         explain_details=explain_details,
+        explain_error=explain_error,
         runs=runs,
         payload=payload,
         payload_text=format_json(payload.event_payload) if payload and payload.event_id else "",
