@@ -31,6 +31,7 @@ from tests.generation.tools import Outbox, Scripted
 from tests.personal.people import make_account, make_key
 from tests.replays.tools import Corpus, Replays
 from tests.table import try_rows
+from tests.timeouts import ENOUGH_SECONDS
 
 
 @pytest.fixture
@@ -197,11 +198,19 @@ async def test_a_take_over_takes_numbers_last(corpus: Corpus, replays: Replays, 
             await other.execute("SELECT FROM observation_counters FOR UPDATE NOWAIT")
         return await take(conn, team_id, count)
 
+    note, notes_behind = replay_rows.set_undo, list[UUID]()
+
+    async def set_undo(conn: Conn, team_id: UUID, id_: UUID, **fields: Any) -> None:
+        notes_behind.extend([id_] if left else [])
+        await note(conn, team_id, id_, **fields)
+
     with monkeypatch.context() as patched:
         patched.setattr(observations, "take_numbers", take_numbers)
+        patched.setattr(replay_rows, "set_undo", set_undo)
         taken = await replays.send("POST", "/1/take-over")
 
     assert left == [0]  # once, when all else was written
+    assert notes_behind == []  # what is new is noted together
     assert (taken["written"], taken["left"]) == (replay["new"] + replay["reworded"], 0)
 
 
@@ -361,6 +370,16 @@ async def test_it_is_stopped_resumed_and_removed(corpus: Corpus, replays: Replay
     await replays.send("DELETE", "/1")
     await replays.send("GET", "/1", status=404)
     assert await replays.rows("SELECT id FROM replay_lines") == []
+
+
+async def test_a_replay_waits_for_nobody_who_notes_what_turns_did(corpus: Corpus, replays: Replays):
+    """What of earlier turns is over is not noted in a shadow: it is most of what a batch costs, and takes the project's lock."""
+    await corpus.play(2, 2)
+    async with replays.db.own_session() as other:
+        await other.execute("SELECT pg_advisory_lock(hashtextextended('turn_traces:' || id::text, 0)) FROM projects")
+        replay = await asyncio.wait_for(replays.run(), ENOUGH_SECONDS)
+
+    assert counts(replay) == NOTHING
 
 
 async def test_another_version_does_not_go_on_with_it(corpus: Corpus, replays: Replays):
