@@ -48,6 +48,12 @@ import sys
 import psycopg
 
 ROWS = 2000
+EXPECTED = {
+    "a key that exists": ("UniqueViolation", 0, 0),
+    "a value that the server does not read": ("InvalidTextRepresentation", 0, 0),
+    "a value that psycopg cannot adapt": ("ProgrammingError", ROWS, 1),
+    "an error of the generator": ("LookupError", ROWS, 1),
+}
 where = {"host": os.environ["WORK"] + "/data", "user": "postgres", "dbname": "postgres", "autocommit": True}
 INSERT = "INSERT INTO things VALUES (%s, txid_current())"
 STAYS = "SELECT count(*), count(DISTINCT made_by) FROM things"
@@ -97,12 +103,7 @@ seen = {name: with_connection(rows) for name, rows in faults().items()}
 seen_async = {name: asyncio.run(with_async_connection(rows)) for name, rows in faults().items()}
 for name, (error, stay, transactions) in seen.items():
     print(f"{ROWS} rows and then {name}: {error}; {stay} rows stay, of {transactions} transactions")
-as_seen = seen == seen_async == {
-    "a key that exists": ("UniqueViolation", 0, 0),
-    "a value that the server does not read": ("InvalidTextRepresentation", 0, 0),
-    "a value that psycopg cannot adapt": ("ProgrammingError", ROWS, 1),
-    "an error of the generator": ("LookupError", ROWS, 1),
-}
+as_seen = seen == seen_async == EXPECTED
 sys.exit(0 if as_seen else "The behaviour has changed: see what is expected in the first lines of this script.")
 PYTHON
 stop
