@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# For one MCP session that a server has lost, Claude Code makes two at once and a third a little later, and ends none of them.
+# For one MCP session that a server has lost, Claude Code makes two at once, sometimes three, and ends none of them.
 #
 # Expected (MCP 2025-11-25, "Session Management": a client that gets 404 for its session must start a new one, by one
 # InitializeRequest without an id; one that no longer needs a session should end it by DELETE): one new session, and the call again.
 # Guessed before the run: one new session, and the call is sent again.
 # Seen (Claude Code 2.1.332): the call is sent again, and the model does not hear of it. But initialize comes twice at once, for
-# two sessions: one is never used after notifications/initialized, the other has the call. One to three calls later a third one
-# is made, which lists the tools again and has all calls from then on. No DELETE comes, not even at the end. (Codex 0.171.0
-# makes one.)
-# Why it matters: a server that was restarted gets three sessions for each that it had, each with its state until it expires; and
-# what a tool has kept in the session that came after the restart, as a chosen project, is gone some calls later.
+# two sessions: one is never used after notifications/initialized, the other has the call. In some runs a third one is made one
+# to three calls later, which lists the tools again and has all calls from then on. No DELETE comes, not even at the end. (Codex
+# 0.171.0 makes one.)
+# Why it matters: a server that was restarted gets two or three sessions for each that it had, each with its state until it
+# expires; and what a tool has kept in the session that came after the restart, as a chosen project, may be gone some calls later.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
