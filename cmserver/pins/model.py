@@ -28,10 +28,10 @@ MAX_OF_QUESTION = 20
 HOLDS: LiteralString = "CASE WHEN current_setting('cmserver.words', true) = 'own' THEN NULL ELSE p.holds END"
 """A check goes by all words of the team, so who may not read them all is not told what it said."""
 
-PIN_COLUMNS: LiteralString = f"{HOLDS} AS holds, " + """p.id, p.team_id, p.number, p.question, p.must, p.must_not, p.lines,
-    p.on_break, p.from_file, p.checked_at, p.created_at, p.updated_at,
+PIN_COLUMNS: LiteralString = f"""p.id, p.team_id, p.number, p.question, p.must, p.must_not, p.lines, p.on_break, p.from_file,
+    {HOLDS} AS holds, p.checked_at, p.created_at, p.updated_at,
     coalesce((SELECT j.joined_to FROM projects j WHERE j.id = p.project_id AND j.team_id = p.team_id),
-             p.project_id) AS project_id"""
+             p.project_id) AS project_id"""  # noqa: S608 - one of our texts
 
 
 class NewPin(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -117,6 +118,43 @@ async def test_it_is_told_to_nobody_as_of_a_time_before_the_yes(desk: Desk):
     then = await desk.act("GET", f"/v1/observations?project={ORDERS}&knownAt={at}")
 
     assert then["observations"] == []
+
+
+async def test_what_was_said_earlier_than_it_was_held_is_of_no_time_before_the_yes(desk: Desk):
+    await desk.ask()
+    await desk.add()
+    moments = await rows(
+        desk.db,
+        "UPDATE observations SET created_at = created_at - interval '1 hour'"
+        " RETURNING to_json(created_at + interval '30 minutes') #>> '{}' AS at",
+    )
+    at = moments[0]["at"]
+    (waiting,) = await desk.rules()
+    number = waiting["number"]
+
+    async def told(time: str = at) -> dict[str, bool]:
+        body = {"query": "wombat key", "projectId": ORDERS, "asOf": time}
+        query = {"project": ORDERS, "asOf": time}
+        texts = {
+            "list": str(await desk.act("GET", f"/v1/observations?{urlencode(query)}")),
+            "index": (await desk.act("GET", f"/v1/context?{urlencode(query)}"))["context"],
+            "search": str(await desk.act("POST", "/v1/search", body)),
+            "psql": str(await rows(desk.db, f"SELECT title FROM observations_as_of('{time}')")),
+        }
+        return {name: "wombat" in text.replace("'query': 'wombat key'", "") for name, text in texts.items()}
+
+    nowhere = dict.fromkeys(("list", "index", "search", "psql"), False)
+    assert await told() == nowhere
+    await desk.answer(number, "approve")
+    assert await told() == nowhere
+    ((now,), held) = (
+        [row["at"] for row in await rows(desk.db, "SELECT to_json(clock_timestamp()) #>> '{}' AS at")],
+        await rows(desk.db, "SELECT valid_from = answered_at AS is_from_the_yes FROM observations_as_of(now()), rule_approvals"),
+    )
+    assert (await told(now), held) == (dict.fromkeys(nowhere, True), [{"is_from_the_yes": True}])
+    await desk.answer(number, "undo")
+    await desk.answer(number, "reject")
+    assert (await told(), await told(now)) == (nowhere, nowhere)
 
 
 async def test_a_team_that_did_not_ask_takes_it_at_once(desk: Desk):
