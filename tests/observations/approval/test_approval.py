@@ -12,7 +12,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.graph.read_observations import read_new_observations
-from cmserver.models.providers.model import Answer, DraftObservation, Prompt
+from cmserver.models.providers.model import Answer, DraftObservation, Prompt, Rules
 from cmserver.observations.answering.answer import expire_rules
 from cmserver.retention.sweep import sweep
 from tests.conftest import Cast, Person, mint
@@ -228,6 +228,24 @@ async def test_what_a_model_words_as_laid_down_waits_and_a_user_s_own_words_do_n
     assert "The cache is cold" in titles
     assert any("floats" in title for title in titles)
     assert len(await desk.rules()) == 1
+
+
+async def test_a_prompt_that_an_agent_s_tool_reports_is_the_tool_s_word(desk: Desk, client: httpx.AsyncClient, cast: Cast, outbox: Outbox):
+    await desk.ask()
+    event = {"eventType": "user_prompt", "payload": {"prompt": f"From now on: {RULE.lower()}."}, "projectId": ORDERS}
+
+    await desk.call("observation_record_event", **event)
+    await (await outbox.hand(Rules())).work(max_events=500)
+    by_tool = await desk.rules()
+    before = await desk.shown()
+    await desk.act("POST", "/v1/events", {**event, "payload": {"prompt": "From now on, never use floats for money."}}, status=201)
+    await (await outbox.hand(Rules())).work(max_events=500)
+
+    assert [(rule["origin"], rule["state"]) for rule in by_tool] == [("rules", "pending")]
+    assert (before["index"], before["list"]) == (False, False)
+    assert len(await desk.rules()) == 1
+    titles = [row["title"] for row in (await desk.act("GET", f"/v1/observations?project={ORDERS}"))["observations"]]
+    assert any("floats" in title for title in titles)
 
 
 async def test_no_and_no_answer_tell_nobody_and_can_be_taken_back(desk: Desk):
