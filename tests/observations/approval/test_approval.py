@@ -230,7 +230,7 @@ async def test_what_a_model_words_as_laid_down_waits_and_a_user_s_own_words_do_n
     assert len(await desk.rules()) == 1
 
 
-async def test_a_prompt_that_an_agent_s_tool_reports_is_the_tool_s_word(desk: Desk, client: httpx.AsyncClient, cast: Cast, outbox: Outbox):
+async def test_a_prompt_that_an_agent_s_tool_reports_is_the_tool_s_word(desk: Desk, outbox: Outbox):
     await desk.ask()
     event = {"eventType": "user_prompt", "payload": {"prompt": f"From now on: {RULE.lower()}."}, "projectId": ORDERS}
 
