@@ -58,6 +58,11 @@ class CitedObservation(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of open observations that are done with it, or dropped: by the user's decision, or for a newer one in their place."""
     drops: bool = False
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether it may be one that counts only after a person's yes: not what rules quote of what the user sent."""
+        return self.row.origin == "model" or any(job.origin == "mcp" for job in self.jobs)
+
 
 class SettledAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What will be stored of one answer. A job that no observation cites is skipped; `reasons` says why if the answer did."""
@@ -284,8 +289,8 @@ async def store_observations(conn: Conn, team_id: UUID, cited: Mapping[UUID, Seq
             for job in observation.jobs
         ]
         await observations.insert_sources(conn, team_id, project_id, sources)
-        worded = {it.row.generation_key for _, it, _ in of_project if it.row.origin == "model" and it.row.type == "decision"}
-        rules = [row.id for row in inserted if row.generation_key in worded]
+        decided = {it.row.generation_key for _, it, _ in of_project if it.row.type == "decision" and it.may_wait}
+        rules = [row.id for row in inserted if row.generation_key in decided]
         held = {row.number for row in await approvals.hold(conn, team_id, rules)} if rules else set[int]()
         for lane, observation, _ in of_project:
             number = stored[observation.row.generation_key].number

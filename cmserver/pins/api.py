@@ -45,7 +45,7 @@ def render_result(result: PinResultOut) -> str:
 _TABLE = Columns(
     PinOut,
     "number, holds, question, must, must not, lines",
-    holds=lambda pin: "yes" if pin.holds else "no",
+    holds=lambda pin: "" if pin.holds is None else "yes" if pin.holds else "no",
     question=lambda pin: one_line(pin.question, _CHARS),
 )
 

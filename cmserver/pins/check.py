@@ -28,16 +28,27 @@ async def check_pins_of(conn: Conn, principal: Principal, project_id: UUID | Non
 
 
 async def check_pins(conn: Conn, principal: Principal, pins: Sequence[Pin], ranking: Ranking) -> list[PinResult]:
-    """What the memory answers to each pin's question now, in their order, and keep of each whether it holds."""
+    """What the memory answers to each pin's question now, in their order, by the words that may be read.
+
+    What is kept of each, whether it holds, goes by all words of the team, whoever asks.
+    """
+    checked = kept = await _ask(conn, principal, pins, ranking)
+    if words := await repository.WORDS.one(conn):
+        await repository.READ_WORDS.run(conn, words="")
+        kept = await _ask(conn, principal, pins, ranking)
+        await repository.READ_WORDS.run(conn, words=words)
+    await repository.keep_results(conn, principal.team_id, [pin.id for pin in pins], [result.holds for result in kept])
+    return checked
+
+
+async def _ask(conn: Conn, principal: Principal, pins: Sequence[Pin], ranking: Ranking) -> list[PinResult]:
     results: dict[int, PinResult] = {}
     for project_id, group in groupby(sorted(pins, key=attrgetter("project_id")), key=attrgetter("project_id")):
         of_project = list(group)
         queries = [(pin.question, pin.lines) for pin in of_project]
         found = await find_first_hits(conn, principal, project_id, queries, ranking)
         results |= {pin.number: judge_pin(pin, hits) for pin, hits in zip(of_project, found, strict=True)}
-    checked = [results[pin.number] for pin in pins]
-    await repository.keep_results(conn, principal.team_id, [pin.id for pin in pins], [result.holds for result in checked])
-    return checked
+    return [results[pin.number] for pin in pins]
 
 
 async def find_result(conn: Conn, principal: Principal, pin: Pin, ranking: Ranking) -> PinResult:

@@ -25,10 +25,13 @@ MAX_PINS = 2_000
 MAX_OF_QUESTION = 20
 """Of a project: each is compared with the others for what contradicts it."""
 
-PIN_COLUMNS: LiteralString = """p.id, p.team_id, p.number, p.question, p.must, p.must_not, p.lines, p.on_break, p.from_file,
-    p.holds, p.checked_at, p.created_at, p.updated_at,
+HOLDS: LiteralString = "CASE WHEN current_setting('cmserver.words', true) = 'own' THEN NULL ELSE p.holds END"
+"""A check goes by all words of the team, so who may not read them all is not told what it said."""
+
+PIN_COLUMNS: LiteralString = f"""p.id, p.team_id, p.number, p.question, p.must, p.must_not, p.lines, p.on_break, p.from_file,
+    {HOLDS} AS holds, p.checked_at, p.created_at, p.updated_at,
     coalesce((SELECT j.joined_to FROM projects j WHERE j.id = p.project_id AND j.team_id = p.team_id),
-             p.project_id) AS project_id"""
+             p.project_id) AS project_id"""  # noqa: S608 - one of our texts
 
 
 class NewPin(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +60,8 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     lines: int
     on_break: OnBreak
     from_file: bool
-    holds: bool
-    """What its last check said."""
+    holds: bool | None
+    """What its last check said; None for who may not read all words of the team."""
     checked_at: datetime
     created_at: datetime
     updated_at: datetime
@@ -79,7 +82,7 @@ class PinResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_lost(self) -> bool:
         """Whether it held at its last check, and does not any more."""
-        return self.pin.holds and not self.holds
+        return self.pin.holds is True and not self.holds
 
     @property
     def reason(self) -> str:

@@ -7,9 +7,8 @@ from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
-from cmserver.base.db import SET_WORDS
 from cmserver.base.sql import Conn, Query, RowCount, query
-from cmserver.pins.model import PIN_COLUMNS, OnBreak, Pin
+from cmserver.pins.model import HOLDS, PIN_COLUMNS, OnBreak, Pin
 
 OWNS = {"pins"}
 
@@ -75,7 +74,7 @@ async def of_team(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[Pi
 @query(f"""
     SELECT {PIN_COLUMNS} FROM pins p
      WHERE p.team_id = %(team_id)s AND {_OF_PROJECT}
-       AND NOT (%(only_broken)s AND p.holds)
+       AND NOT (%(only_broken)s AND coalesce({HOLDS}, false))
        AND (%(before)s::timestamptz IS NULL OR (p.created_at, p.id) < (%(before)s::timestamptz, %(before_id)s::uuid))
      ORDER BY p.created_at DESC, p.id DESC LIMIT %(limit)s
     """)
@@ -91,9 +90,9 @@ async def page(
 ) -> list[Pin]: ...
 
 
-@query(f"SELECT count(*) FROM pins p WHERE p.team_id = %(team_id)s AND {_OF_PROJECT} AND NOT p.holds")
+@query(f"SELECT count(*) FROM pins p WHERE p.team_id = %(team_id)s AND {_OF_PROJECT} AND NOT {HOLDS}")
 async def count_broken(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
-    """How many did not hold at their last check."""
+    """How many did not hold at their last check; none for who may not read all words."""
     ...
 
 
@@ -137,16 +136,14 @@ async def teams_with_pins(conn: Conn) -> list[UUID]:
 
 ENTER_TEAM = Query(
     object,
-    f"""
-    SELECT set_config('role', 'cmserver_tenant', true), set_config('cmserver.team_id', %(team)s, true),
-           set_config('cmserver.reader', 'nobody', true), {SET_WORDS}
-    """,
-)
-"""Of the owner's transaction: as a request of the team with a key that is nobody's, until `LEAVE_TEAM`."""
-LEAVE_TEAM = Query(
-    object,
     """
-    SELECT set_config('role', 'none', true), set_config('cmserver.team_id', '', true), set_config('cmserver.reader', '', true),
-           set_config('cmserver.words', '', true)
+    SELECT set_config('role', 'cmserver_tenant', true), set_config('cmserver.team_id', %(team)s, true),
+           set_config('cmserver.reader', '', true), set_config('cmserver.words', '', true)
     """,
 )
+"""Of the owner's transaction: as work of the team that reads all words, until `LEAVE_TEAM`."""
+LEAVE_TEAM = Query(object, "SELECT set_config('role', 'none', true), set_config('cmserver.team_id', '', true)")
+WORDS = Query(str, "SELECT coalesce(current_setting('cmserver.words', true), '')")
+"""`own` where the transaction does not read all words."""
+READ_WORDS = Query(str, "SELECT set_config('cmserver.words', %(words)s, true)")
+"""From now on the transaction reads all words, with '', or as `WORDS` said."""

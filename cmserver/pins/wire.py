@@ -84,7 +84,7 @@ class PinOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A pin. `number` is counted for the team. `must` and `mustNot` are words that must come in the first `lines` hits of a search
     for the `question`, or must not. `onBreak` is whether an upgrade, or a merge of the steward, that would lose the answer is
     refused or reported. `fromFile` is whether it stands in the repository's `.cmserver/pins.toml`. `holds` is what its last check
-    said.
+    said, or null for who may not read all words of the team.
     """
 
     id: UUID
@@ -96,7 +96,7 @@ class PinOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     lines: int
     on_break: OnBreak
     from_file: bool
-    holds: bool
+    holds: bool | None
 
 
 class PinsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

@@ -24,7 +24,8 @@ _APPROVALS: LiteralString = """
       JOIN observations o ON o.id = a.observation_id AND o.project_id = a.project_id AND o.team_id = a.team_id
      WHERE a.team_id = %(team_id)s"""
 
-# Of what a model worded, what would stand below "Laid down by users"; of what was written by hand each decision.
+# Of what a model worded, what would stand below "Laid down by users"; of what an agent's tool reported, and of what was written by
+# hand, each decision.
 HOLD = Query(
     Observation,
     f"""
@@ -33,8 +34,13 @@ HOLD = Query(
           FROM observations o JOIN teams t ON t.id = o.team_id
          WHERE o.team_id = %(team_id)s AND o.id = ANY(%(ids)s::uuid[])
            AND t.approves_rules AND o.type = 'decision' AND o.state IS NULL AND o.superseded_at IS NULL
-           AND CASE o.origin WHEN 'model' THEN o.importance > %(min_importance)s WHEN 'mcp' THEN true
-                             ELSE o.kind = 'manual' AND %(by_nobody)s END
+           AND (CASE o.origin WHEN 'model' THEN o.importance > %(min_importance)s WHEN 'mcp' THEN true
+                              ELSE o.kind = 'manual' AND %(by_nobody)s END
+                OR EXISTS (SELECT FROM observation_sources s
+                             JOIN agent_events e
+                               ON e.id = s.agent_event_id AND e.project_id = s.project_id AND e.team_id = s.team_id
+                            WHERE s.observation_id = o.id AND s.project_id = o.project_id AND s.team_id = o.team_id
+                              AND e.origin = 'mcp' AND e.id = coalesce(o.quote_event_id, e.id)))
            FOR NO KEY UPDATE OF o
     ), held AS (
         INSERT INTO rule_approvals (observation_id, project_id, team_id, ttl_seconds)
@@ -81,7 +87,8 @@ ANSWER = Query(
 async def hold(conn: Conn, team_id: UUID, ids: Collection[UUID], *, by_nobody: bool = False) -> list[Observation]:
     """Let those of these observations wait that are rules for which the team asks; returns them, which are not shown any more.
 
-    `by_nobody` is that no person wrote those that came by hand; what came by an agent's tool waits in any case.
+    `by_nobody` is that no person wrote those that came by hand; what came by an agent's tool, or was drawn of what it reported,
+    waits in any case. Their sources are stored.
     """
     return await HOLD.all(conn, team_id=team_id, ids=list(ids), by_nobody=by_nobody, min_importance=MIN_INSTRUCTION_IMPORTANCE)
 

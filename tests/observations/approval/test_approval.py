@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.graph.read_observations import read_new_observations
-from cmserver.models.providers.model import Answer, DraftObservation, Prompt
+from cmserver.models.providers.model import Answer, DraftObservation, Prompt, Rules
 from cmserver.observations.answering.answer import expire_rules
 from cmserver.retention.sweep import sweep
 from tests.conftest import Cast, Person, mint
@@ -119,6 +120,43 @@ async def test_it_is_told_to_nobody_as_of_a_time_before_the_yes(desk: Desk):
     assert then["observations"] == []
 
 
+async def test_what_was_said_earlier_than_it_was_held_is_of_no_time_before_the_yes(desk: Desk):
+    await desk.ask()
+    await desk.add()
+    moments = await rows(
+        desk.db,
+        "UPDATE observations SET created_at = created_at - interval '1 hour'"
+        " RETURNING to_json(created_at + interval '30 minutes') #>> '{}' AS at",
+    )
+    at = moments[0]["at"]
+    (waiting,) = await desk.rules()
+    number = waiting["number"]
+
+    async def told(time: str = at) -> dict[str, bool]:
+        body = {"query": "wombat key", "projectId": ORDERS, "asOf": time}
+        query = {"project": ORDERS, "asOf": time}
+        texts = {
+            "list": str(await desk.act("GET", f"/v1/observations?{urlencode(query)}")),
+            "index": (await desk.act("GET", f"/v1/context?{urlencode(query)}"))["context"],
+            "search": str(await desk.act("POST", "/v1/search", body)),
+            "psql": str(await rows(desk.db, f"SELECT title FROM observations_as_of('{time}')")),
+        }
+        return {name: "wombat" in text.replace("'query': 'wombat key'", "") for name, text in texts.items()}
+
+    nowhere = dict.fromkeys(("list", "index", "search", "psql"), False)
+    assert await told() == nowhere
+    await desk.answer(number, "approve")
+    assert await told() == nowhere
+    ((now,), held) = (
+        [row["at"] for row in await rows(desk.db, "SELECT to_json(clock_timestamp()) #>> '{}' AS at")],
+        await rows(desk.db, "SELECT valid_from = answered_at AS is_from_the_yes FROM observations_as_of(now()), rule_approvals"),
+    )
+    assert (await told(now), held) == (dict.fromkeys(nowhere, True), [{"is_from_the_yes": True}])
+    await desk.answer(number, "undo")
+    await desk.answer(number, "reject")
+    assert (await told(), await told(now)) == (nowhere, nowhere)
+
+
 async def test_a_team_that_did_not_ask_takes_it_at_once(desk: Desk):
     assert "Stored:" in await desk.add()
     assert await desk.rules() == []
@@ -190,6 +228,24 @@ async def test_what_a_model_words_as_laid_down_waits_and_a_user_s_own_words_do_n
     assert "The cache is cold" in titles
     assert any("floats" in title for title in titles)
     assert len(await desk.rules()) == 1
+
+
+async def test_a_prompt_that_an_agent_s_tool_reports_is_the_tool_s_word(desk: Desk, outbox: Outbox):
+    await desk.ask()
+    event = {"eventType": "user_prompt", "payload": {"prompt": f"From now on: {RULE.lower()}."}, "projectId": ORDERS}
+
+    await desk.call("observation_record_event", **event)
+    await (await outbox.hand(Rules())).work(max_events=500)
+    by_tool = await desk.rules()
+    before = await desk.shown()
+    await desk.act("POST", "/v1/events", {**event, "payload": {"prompt": "From now on, never use floats for money."}}, status=201)
+    await (await outbox.hand(Rules())).work(max_events=500)
+
+    assert [(rule["origin"], rule["state"]) for rule in by_tool] == [("rules", "pending")]
+    assert (before["index"], before["list"]) == (False, False)
+    assert len(await desk.rules()) == 1
+    titles = [row["title"] for row in (await desk.act("GET", f"/v1/observations?project={ORDERS}"))["observations"]]
+    assert any("floats" in title for title in titles)
 
 
 async def test_no_and_no_answer_tell_nobody_and_can_be_taken_back(desk: Desk):

@@ -237,6 +237,21 @@ async def test_psql_reads_observations_of_a_time_behind_row_level_security(
 
 
 @try_rows(
+    ("call", "says"),
+    [
+        ("observations_as_of('2199-01-01Z')", "in the future"),
+        ("observations_known_at('2199-01-01Z')", "in the future"),
+        ("observations_at('infinity', '2199-01-01Z')", "in the future"),
+        ("observations_as_of(NULL)", "not NULL"),
+        ("observations_known_at(NULL)", "not NULL"),
+    ],
+)
+def test_psql_refuses_the_times_that_the_commands_refuse(database: str, call: str, says: str):
+    with psycopg.connect(database) as conn, pytest.raises(psycopg.DataError, match=says):
+        conn.execute(f"SELECT FROM {call}")  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+@try_rows(
     ("text", "gone", "left"),
     [
         ("<m>\n#1 bugfix One ~3\n#2 bugfix Two ~4\n</m>", [2], "<m>\n#1 bugfix One ~3\n(erased)\n</m>"),
