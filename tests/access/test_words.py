@@ -112,6 +112,26 @@ async def test_in_their_place_stands_what_was_done(client: httpx.AsyncClient, db
     assert own == []
 
 
+async def test_what_was_told_is_not_told_again_to_who_may_no_longer_read_it(
+    client: httpx.AsyncClient, db: Db, ann: Person, ben: Person, outbox: Outbox
+):
+    await say(client, ann)
+    await (await outbox.hand(Rules())).work()
+    await start(client, ben)
+    receipts = await rows(db, "SELECT floor(extract(epoch FROM created_at) * 1000)::bigint AS at FROM context_injections ORDER BY 1")
+
+    async def told(who: Person) -> str:
+        asked = {"project": who.project.canonical_id, "knownAt": receipts[-1]["at"], "format": "text"}
+        return (await client.get("/v1/context", params=asked, headers=who.headers)).text
+
+    told_before = await told(ben)
+    await let_read(client, ann, "nobody")
+
+    assert WORD in told_before
+    assert WORD not in await told(ben)
+    assert WORD in await told(ann)
+
+
 async def test_where_every_member_reads_there_is_no_such_line(client: httpx.AsyncClient, ann: Person, ben: Person, outbox: Outbox):
     await say(client, ann)
     await (await outbox.hand(Rules())).work()

@@ -169,9 +169,9 @@ def test_servers_that_hang_are_waited_for_at_the_same_time(settings: Settings, t
         all_wait.wait(ENOUGH_SECONDS)
         return "does not answer"
 
-    async def hang_in_database(*_: object) -> list[DoctorFinding]:
+    async def hang_in_database(*_: object) -> tuple[list[DoctorFinding], None]:
         all_wait.wait(ENOUGH_SECONDS)
-        return [find("worker.none")]
+        return [find("worker.none")], None
 
     monkeypatch.setenv("CMSERVER_CLIENT_DIR", str(tmp_path))
     monkeypatch.setattr("cmserver.client.connections._check_server", hang)

@@ -91,6 +91,7 @@ OWNERS_DOOR = {
     "doors.web.pages.queue.get_workers": "as above",
     "ops.doctor.database.check_credentials": "asks whether a key is of this database, whatever its team",
     "ops.doctor.database.check_database": "looks at the database as a whole, for its operator",
+    "ops.doctor.diagnose.read_answers": "how the models do for every team, for the server's operator",
     "ops.doctor.database._is_notified": "a bare NOTIFY, which reads no table",
     "ops.provider_choice.choice.read_model": "workers and answers of the whole server, shown to its operator",
     "ops.provider_pauses.list_providers": "pauses have no team",

@@ -41,6 +41,7 @@ ALL_ROWS = {
     "cmserver.observations.repository.REINDEX": "words of a row that an undo may show again",
     "cmserver.observations.repository.count_for_reindex": "as the one above",
     "cmserver.observations.repository.close": "updates what the same statement has found live",
+    "cmserver.observations.repository.edited_files": "a number of files, which were edited whatever became of the rows",
     "cmserver.observations.repository.failures": "their ids; which are live is asked of them below",
     "cmserver.observations.repository.SET_STATES": "of rows that were read before, and their turns",
     "cmserver.observations.repository.gone": "tells what became of those that are not live",

@@ -125,6 +125,7 @@ SHOWS_ISOLATED = {
     "GET /v1/keys": "its keys are named by their owners",
     **dict.fromkeys(["GET /v1/jobs", "GET /v1/lanes"], "whoever runs the team sees what waits and fails, without a text"),
     **dict.fromkeys(["GET /v1/usage", "GET /v1/budgets"], "whoever pays sees what for"),
+    "GET /v1/info": "its budgets, as those",
     "GET /v1/pins": "whoever runs the team sees what people have it asked",
     "GET /v1/audit": "it tells who did what, without a text",
     "GET /sessions/{sessionDbId}/status": "it names a session",

@@ -83,15 +83,22 @@ async def of_session(
 
 
 # The wire has milliseconds. What is in another project by now is cut out, unless it is shared, and so is what ran in a session that
-# moved since.
+# moved since. From who does not read all words of the team the lines of rows that they do not see today are cut out, too, and what
+# stands in no row of its own.
 @unprepared_query("""
     SELECT ARRAY(SELECT n FROM unnest(c.numbers) WITH ORDINALITY AS shown (n, place)
                   WHERE n <> ALL(u.hidden) ORDER BY place) AS numbers,
-           CASE WHEN u.hidden = '{}' AND NOT u.has_moved THEN c.text ELSE cut_out(c.text, u.hidden) END AS text,
+           CASE WHEN u.hidden = '{}' AND NOT u.has_moved AND r.all_words THEN c.text ELSE cut_out(c.text, u.hidden) END AS text,
            c.tokens, c.created_at
       FROM context_injections c
+     CROSS JOIN (SELECT coalesce(current_setting('cmserver.words', true), '') <> 'own' AS all_words) r
      CROSS JOIN LATERAL (
-           SELECT ARRAY(SELECT o.number FROM observations o
+           SELECT ARRAY(SELECT n FROM unnest(c.told || c.numbers) AS n
+                         WHERE NOT r.all_words
+                           AND NOT EXISTS (SELECT FROM observations o WHERE o.team_id = c.team_id AND o.number = n)
+                           AND NOT EXISTS (SELECT FROM turns t WHERE t.team_id = c.team_id AND t.number = n)
+                         UNION ALL
+                        SELECT o.number FROM observations o
                          WHERE o.team_id = c.team_id AND o.number = ANY(c.told || c.numbers) AND o.project_id <> c.project_id
                            AND (o.scope <> 'team' OR EXISTS (SELECT FROM projects p WHERE p.id = c.project_id AND p.isolated))
                          UNION ALL
