@@ -118,7 +118,9 @@ async def test_what_was_told_is_not_told_again_to_who_may_no_longer_read_it(
     await say(client, ann)
     await (await outbox.hand(Rules())).work()
     await start(client, ben)
-    receipts = await rows(db, "SELECT floor(extract(epoch FROM created_at) * 1000)::bigint AS at FROM context_injections ORDER BY 1")
+    receipts = await rows(
+        db, "SELECT floor(extract(epoch FROM created_at) * 1000)::bigint AS at FROM context_injections ORDER BY 1"
+    )
 
     async def told(who: Person) -> str:
         asked = {"project": who.project.canonical_id, "knownAt": receipts[-1]["at"], "format": "text"}
