@@ -91,7 +91,7 @@ def connect_group() -> None:
 
 @click.group("disconnect")
 def disconnect_group() -> None:
-    """Disconnect a coding agent: remove its hooks and tools, and revoke the key that was made for them."""
+    """Disconnect a coding agent: remove its hooks and tools, and end the key that was made for them."""
 
 
 def _add_agent(agent: Agent) -> None:

@@ -93,7 +93,7 @@ def connect(
 
 
 def disconnect(settings_file: Path | None, dialog: Dialog) -> None:
-    """Restore the plugin's settings, and revoke its key."""
+    """Restore the plugin's settings, and end its key."""
     folder = ClientFolder(clients_folder(os.environ), CLAUDE_MEM)
     old = folder.connection()
     if old is None:
@@ -109,7 +109,7 @@ def disconnect(settings_file: Path | None, dialog: Dialog) -> None:
     if after is not None and after != before:
         backup = json_settings.replace_settings(file, before, after, secret=_KEY_NAME in old.written)
         dialog.report(f"Written: {file} (backup: {backup})")
-    hook_key.revoke_own_key(old, folder.key(), dialog.report)
+    hook_key.end_own_key(old, folder.key(), dialog.report)
     folder.remove(purge=True)
     dialog.report("claude-mem is disconnected.")
 

@@ -254,7 +254,7 @@ def connect(plan: ConnectPlan, report: Report) -> None:
     if plan.plugin_goes and old is not None:
         _remove_plugin(old, report)
     if old is not None and old_key != key.text:
-        hook_key.revoke_own_key(
+        hook_key.end_own_key(
             old, old_key, report, only=plan.server.key.text is not None
         )  # a user may have rotated it to the new one
 
@@ -280,7 +280,7 @@ def disconnect(agent: Agent, settings_file: Path | None, dialog: Dialog, *, purg
         if old.plugin is not None:
             dialog.report(f"Uninstall the plugin {PLUGIN_NAME}, and remove {old.plugin}")
         if old.key_is_ours:
-            dialog.report(f"Revoke the key {old.key_id} at {old.url}")
+            dialog.report(f"End the key {old.key_id} at {old.url}; what was sent with it is still worked")
     if not dialog.confirm(f"Disconnect {agent.title}?"):
         return
     for edit in edits:
@@ -309,7 +309,7 @@ def _find_connected_files(
 def _remove(folder: ClientFolder, old: Connection | None, report: Report, *, purge: bool) -> None:
     if old is not None:
         _remove_plugin(old, report)
-        hook_key.revoke_own_key(old, folder.key(), report)
+        hook_key.end_own_key(old, folder.key(), report)
     if folder.remove(purge=purge):
         report(f"Calls that could not be sent stay in {folder.path}: they are sent when you connect again. --purge deletes them.")
 
