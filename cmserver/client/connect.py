@@ -19,7 +19,15 @@ from cmserver.base.settings import Settings
 from cmserver.client import hook_key, json_settings, plugin
 from cmserver.client.agent_files import PLUGIN_NAME, AgentFile, AgentPlace, Hook
 from cmserver.client.agents import Agent
-from cmserver.client.client_folder import ClientFolder, Connection, build_config, clients_folder, home_folder
+from cmserver.client.client_folder import (
+    ClientFolder,
+    Connection,
+    build_config,
+    clients_folder,
+    home_folder,
+    list_missing,
+    remove_empty,
+)
 from cmserver.client.dialog import Dialog, Report
 from cmserver.client.server_api import is_local
 
@@ -214,6 +222,7 @@ def plan_connect(agent: Agent, request: ConnectRequest, settings: Settings, repo
         allow_writing=allow_writing,
         plugin=None if marketplace is None else str(marketplace),
         made=made,
+        folders=[*list_missing([folder.path, *(edit.path.parent for edit in edits)]), *(old.folders if old else [])],
     )
     return ConnectPlan(
         agent=agent,
@@ -291,6 +300,7 @@ def disconnect(agent: Agent, settings_file: Path | None, dialog: Dialog, *, purg
     else:
         _remove(folder, old, dialog.report, purge=purge)
         dialog.report(f"{agent.title} is disconnected.")
+    remove_empty(old.folders if old is not None else [])
 
 
 def _find_connected_files(

@@ -15,6 +15,7 @@ from cmserver.base.settings import Settings
 from cmserver.cli import connect, service_unit, state
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.client import hook_key, plugin
+from cmserver.client.agents import AGENTS
 from cmserver.client.hook_key import McpEndpoint
 from tests.cli.attaching import Noted, everything, folder, hook_keys, mode
 from tests.cli.conftest import URL, Cms, Run
@@ -240,6 +241,20 @@ async def test_claude_mem_is_pointed_here_and_put_back(run: Run, home: Path):
     assert "Nothing to change" in (await run("connect", "claude-mem", "--server", here)).out
     await run("disconnect", "claude-mem", "--yes")
     assert file.read_text() == text
+
+
+@pytest.mark.parametrize("agent", [*AGENTS, "claude-mem"])
+async def test_what_connect_has_made_goes_with_it(run: Run, home: Path, agent: str):
+    (home / ".codex").mkdir()  # a person's own, with nothing in it yet
+    before = sorted(home.rglob("*"))
+    words = ["--server", "http://localhost:37877"] if agent == "claude-mem" else []
+    connected = await run("connect", agent, "--yes", *words)
+    assert sorted(home.rglob("*")) != before
+
+    said = await run("disconnect", agent, "--yes")
+
+    assert (connected.code, said.code) == (0, 0)
+    assert sorted(home.rglob("*")) == before
 
 
 async def test_claude_mem_elsewhere_needs_a_key(run: Run, home: Path):
