@@ -26,7 +26,7 @@ from cmserver.client.client_folder import ClientFolder, clients_folder
 from cmserver.client.connect import ConnectRequest
 from cmserver.client.connections import ConnectionList, check_connections
 from cmserver.client.dialog import Dialog
-from cmserver.client.git_history import find_repository
+from cmserver.client.git_history import find_repository, has_commits
 from cmserver.client.server_api import is_local
 
 _settings_option = click.option(
@@ -91,7 +91,7 @@ def connect_group() -> None:
 
 @click.group("disconnect")
 def disconnect_group() -> None:
-    """Disconnect a coding agent: remove its hooks and tools, and revoke the key that was made for them."""
+    """Disconnect a coding agent: remove its hooks and tools, and end the key that was made for them."""
 
 
 def _add_agent(agent: Agent) -> None:
@@ -146,11 +146,11 @@ def _connect(agent: Agent, loaded: LoadedSettings, request: ConnectRequest) -> N
     for line in plan.advise():
         click.echo(line)
     repository = find_repository() if agent.records else None
-    if repository is not None:
-        click.echo(as_called(f"A first memory from the history of {repository}: cmserver import git {quote(str(repository))}"))
+    if repository is not None and has_commits(repository):
+        click.echo(as_called(f"A first memory from the history of {repository}: `cmserver import git {quote(str(repository))}`"))
     if repository is not None and (repository / PINS_FILE).is_file():
         click.echo(
-            as_called(f"{repository} says what its memory must answer, in {PINS_FILE}. To have it checked: cmserver pins load")
+            as_called(f"{repository} says what its memory must answer, in {PINS_FILE}. To have it checked: `cmserver pins load`")
         )
     if not (request.yes or request.dry_run):
         offer_to_local_server(loaded, url)

@@ -17,8 +17,9 @@ from cmserver.base.errors import Conflict
 from cmserver.base.settings import Settings
 from cmserver.client import hook_key, json_settings
 from cmserver.client.agents import CLAUDE_MEM
-from cmserver.client.client_folder import ClientFolder, Connection, clients_folder, home_folder
+from cmserver.client.client_folder import ClientFolder, Connection, clients_folder, home_folder, list_missing, remove_empty
 from cmserver.client.dialog import Dialog
+from cmserver.client.json_edit import remove_values
 from cmserver.client.json_settings import Json
 from cmserver.client.server_api import is_local
 
@@ -73,6 +74,8 @@ def connect(
         agent_key = asyncio.run(hook_key.make_key(target, CLAUDE_MEM))
         values = _build_values(address, target, agent_key, project)
         edit = set_values(file, before, values)
+    made = {str(file): [""]} if before is None else {} if old is None else old.made
+    folders = [*list_missing([folder.path, file.parent]), *(old.folders if old is not None else [])]
     if agent_key is not None and agent_key.text is not None:
         folder.install({"URL": address}, agent_key.text)
     folder.save(
@@ -82,6 +85,8 @@ def connect(
             settings=[str(file)],
             key_id=None if agent_key is None else agent_key.id,
             key_is_ours=agent_key is not None and agent_key.is_ours,
+            made=made,
+            folders=folders,
             before=edit.before if old is None else old.before,
             written=values,
         )
@@ -93,7 +98,7 @@ def connect(
 
 
 def disconnect(settings_file: Path | None, dialog: Dialog) -> None:
-    """Restore the plugin's settings, and revoke its key."""
+    """Restore the plugin's settings, and end its key."""
     folder = ClientFolder(clients_folder(os.environ), CLAUDE_MEM)
     old = folder.connection()
     if old is None:
@@ -101,16 +106,17 @@ def disconnect(settings_file: Path | None, dialog: Dialog) -> None:
         return
     file = _settings_file(settings_file) if settings_file is not None else Path(old.settings[0])
     before = json_settings.read_settings(file)
-    after = restore_values(file, before, old.written, old.before)
+    after = remove_values(file, restore_values(file, before, old.written, old.before), (), old.made.get(str(file), []))
     secrets = [key for table in (old.written, old.before) if (key := table.get(_KEY_NAME))]
     dialog.report(json_settings.render_diff(file, before, after or "", secrets=secrets))
     if not dialog.confirm("Disconnect claude-mem?"):
         return
-    if after is not None and after != before:
+    if after != before:
         backup = json_settings.replace_settings(file, before, after, secret=_KEY_NAME in old.written)
-        dialog.report(f"Written: {file} (backup: {backup})")
-    hook_key.revoke_own_key(old, folder.key(), dialog.report)
+        dialog.report(f"Removed: {file}" if after is None else f"Written: {file} (backup: {backup})")
+    hook_key.end_own_key(old, folder.key(), dialog.report)
     folder.remove(purge=True)
+    remove_empty(old.folders)
     dialog.report("claude-mem is disconnected.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -67,6 +67,8 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """The marketplace's folder, when the hooks are those of a plugin."""
     made: dict[str, list[str]] = {}
     """By settings file: what was made for our part, and goes with it when it is empty. "" is the file itself."""
+    folders: list[str] = []
+    """The folders that were made for all of it, and go with it when they are empty; the innermost first."""
     before: dict[str, str | None] = {}
     """The values in claude-mem's settings that ours replaced; None for no value."""
     written: dict[str, str] = {}
@@ -159,6 +161,19 @@ class ClientFolder:
     def _make_private(self) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.chmod(0o700)
+
+
+def list_missing(folders: Iterable[Path]) -> list[str]:
+    """Those of the folders, and of what they stand in, that do not exist yet; the innermost first."""
+    missing = {path for folder in folders for path in (folder, *folder.parents) if not path.exists()}
+    return [str(path) for path in sorted(missing, key=lambda path: (-len(path.parts), path))]
+
+
+def remove_empty(folders: Iterable[str]) -> None:
+    """Remove those of the folders that are empty, in this order."""
+    for folder in folders:
+        with suppress(OSError):
+            Path(folder).rmdir()
 
 
 def home_folder() -> Path:

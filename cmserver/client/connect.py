@@ -19,7 +19,15 @@ from cmserver.base.settings import Settings
 from cmserver.client import hook_key, json_settings, plugin
 from cmserver.client.agent_files import PLUGIN_NAME, AgentFile, AgentPlace, Hook
 from cmserver.client.agents import Agent
-from cmserver.client.client_folder import ClientFolder, Connection, build_config, clients_folder, home_folder
+from cmserver.client.client_folder import (
+    ClientFolder,
+    Connection,
+    build_config,
+    clients_folder,
+    home_folder,
+    list_missing,
+    remove_empty,
+)
 from cmserver.client.dialog import Dialog, Report
 from cmserver.client.server_api import is_local
 
@@ -214,6 +222,7 @@ def plan_connect(agent: Agent, request: ConnectRequest, settings: Settings, repo
         allow_writing=allow_writing,
         plugin=None if marketplace is None else str(marketplace),
         made=made,
+        folders=[*list_missing([folder.path, *(edit.path.parent for edit in edits)]), *(old.folders if old else [])],
     )
     return ConnectPlan(
         agent=agent,
@@ -254,7 +263,7 @@ def connect(plan: ConnectPlan, report: Report) -> None:
     if plan.plugin_goes and old is not None:
         _remove_plugin(old, report)
     if old is not None and old_key != key.text:
-        hook_key.revoke_own_key(
+        hook_key.end_own_key(
             old, old_key, report, only=plan.server.key.text is not None
         )  # a user may have rotated it to the new one
 
@@ -280,7 +289,7 @@ def disconnect(agent: Agent, settings_file: Path | None, dialog: Dialog, *, purg
         if old.plugin is not None:
             dialog.report(f"Uninstall the plugin {PLUGIN_NAME}, and remove {old.plugin}")
         if old.key_is_ours:
-            dialog.report(f"Revoke the key {old.key_id} at {old.url}")
+            dialog.report(f"End the key {old.key_id} at {old.url}; what was sent with it is still worked")
     if not dialog.confirm(f"Disconnect {agent.title}?"):
         return
     for edit in edits:
@@ -291,6 +300,7 @@ def disconnect(agent: Agent, settings_file: Path | None, dialog: Dialog, *, purg
     else:
         _remove(folder, old, dialog.report, purge=purge)
         dialog.report(f"{agent.title} is disconnected.")
+    remove_empty(old.folders if old is not None else [])
 
 
 def _find_connected_files(
@@ -309,7 +319,7 @@ def _find_connected_files(
 def _remove(folder: ClientFolder, old: Connection | None, report: Report, *, purge: bool) -> None:
     if old is not None:
         _remove_plugin(old, report)
-        hook_key.revoke_own_key(old, folder.key(), report)
+        hook_key.end_own_key(old, folder.key(), report)
     if folder.remove(purge=purge):
         report(f"Calls that could not be sent stay in {folder.path}: they are sent when you connect again. --purge deletes them.")
 

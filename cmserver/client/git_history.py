@@ -140,6 +140,14 @@ def find_repository(folder: Path | None = None) -> Path | None:
     return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
 
 
+def has_commits(folder: Path) -> bool:
+    """Whether the branch has a commit that can be read."""
+    try:
+        return count_commits(folder, 1) > 0
+    except UnreadableRepository:
+        return False
+
+
 def count_commits(folder: Path, limit: int) -> int:
     """How many commits `read_commits` looks at. Raises UnreadableRepository."""
     text = run_git(folder, "rev-list", "--count", "--no-merges", f"--max-count={limit}", "HEAD", "--")

@@ -203,10 +203,24 @@ async def revoke_key(url: str, key: str, *, only: bool = False) -> str | None:
     return None
 
 
-def revoke_own_key(connection: Connection, key: str | None, report: Report, *, only: bool = False) -> None:
-    """Revoke the key of a connection, if `cmserver connect` made it."""
+async def end_key(url: str, key: str, *, only: bool = False) -> str | None:
+    """End a key with itself, so that what was sent with it is still worked. Returns a sentence when that was not possible.
+
+    Jobs of a revoked key fail, those of a rotated one go on: it is rotated at once, and its successor, which nobody has, revoked.
+    One that somebody else has rotated is revoked with its chain, or alone with `only`.
+    """
+    try:
+        async with server_api.open_http_client(url, key) as http:
+            answer = await Api(http).post(f"/v1/keys/{parse_key_id(key)}/rotate", {"overlapSeconds": 0})
+    except CmserverError:
+        return await revoke_key(url, key, only=only)
+    return await revoke_key(url, answer.read(_NewKey).api_key, only=True)
+
+
+def end_own_key(connection: Connection, key: str | None, report: Report, *, only: bool = False) -> None:
+    """End the key of a connection, if `cmserver connect` made it."""
     if connection.key_is_ours and key is not None:
-        problem = asyncio.run(revoke_key(connection.url, key, only=only))
+        problem = asyncio.run(end_key(connection.url, key, only=only))
         if problem is not None:
             report(problem, err=True)
 

@@ -23,6 +23,11 @@ def everything(home: Path) -> dict[str, tuple[bytes, int]]:
     return {str(path): (path.read_bytes(), path.stat().st_mode) for path in sorted(home.rglob("*")) if path.is_file()}
 
 
+def paths(home: Path) -> list[Path]:
+    """All files and folders."""
+    return sorted(home.rglob("*"))
+
+
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -18,10 +19,12 @@ from cmserver.client import server_api
 from cmserver.client.agents import AGENTS
 from cmserver.client.client_folder import SOURCE, build_agent_config
 from cmserver.client.hook_key import CALLS_PER_MINUTE, SCOPES, WRITING_SCOPE
+from cmserver.generation.job_notifier import JobNotifier
 from tests.cli.attaching import FILES, OTHERS, everything, folder, hook_keys, mode
 from tests.cli.conftest import URL, Cms, Run
 from tests.conftest import Cast, mint
 from tests.doors.mcp.tools import connected
+from tests.generation.tools import Outbox, Scripted
 from tests.rows import rows
 
 
@@ -320,8 +323,47 @@ async def test_disconnect_takes_all_of_it_away_and_nothing_else(run: Run, cms: C
     assert "is disconnected" in said.out
     assert json.loads(file.read_text()) == json.loads(OTHERS)
     assert not folder(home, agent).path.exists()
-    assert [key_state(key) for key in await hook_keys(cms, cast)] == ["revoked"]
+    assert {key_state(key) for key in await hook_keys(cms, cast)} == {"expired", "revoked"}
     assert "is not connected" in (await run("disconnect", agent, "--yes")).out
+
+
+async def test_what_an_agent_has_sent_is_worked_after_it_is_disconnected(
+    run: Run, cast: Cast, home: Path, db: Db, notifier: JobNotifier
+):
+    await run("connect", "claude-code", "--yes")
+    connection, key = folder(home).connection(), folder(home).key()
+    assert connection is not None
+    assert connection.key_id is not None
+    principal = msgspec.structs.replace(cast.alice.principal, key_id=UUID(connection.key_id))
+    outbox = Outbox(db, notifier, principal, cast.alice.project)
+    await outbox.put(2)
+
+    said = await run("disconnect", "claude-code", "--yes")
+    await (await outbox.hand(Scripted())).work()
+
+    assert (said.code, said.err) == (0, "")
+    assert await outbox.statuses() == {"completed": 2}
+    assert (await run("keys", "current", key=key)).code == ExitCode.FAILURE
+    assert (await run("keys", "list", "--active")).out.count("Hooks of") == 0
+
+
+async def test_what_was_sent_with_a_key_that_its_owner_revokes_later_still_fails(
+    run: Run, cast: Cast, home: Path, db: Db, notifier: JobNotifier
+):
+    await run("connect", "claude-code", "--yes")
+    connection = folder(home).connection()
+    assert connection is not None
+    assert connection.key_id is not None
+    principal = msgspec.structs.replace(cast.alice.principal, key_id=UUID(connection.key_id))
+    outbox = Outbox(db, notifier, principal, cast.alice.project)
+    await outbox.put(2)
+    await run("disconnect", "claude-code", "--yes")
+
+    said = await run("keys", "revoke", connection.key_id, "--yes")
+    await (await outbox.hand(Scripted())).work()
+
+    assert said.code == 0
+    assert await outbox.statuses() == {"failed": 2}
 
 
 async def test_a_settings_file_that_connect_has_made_goes_and_one_that_somebody_has_written_into_stays(run: Run, home: Path):

@@ -15,10 +15,12 @@ from cmserver.base.settings import Settings
 from cmserver.cli import connect, service_unit, state
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.client import hook_key, plugin
+from cmserver.client.agents import AGENTS
 from cmserver.client.hook_key import McpEndpoint
-from tests.cli.attaching import Noted, everything, folder, hook_keys, mode
+from tests.cli.attaching import Noted, everything, folder, hook_keys, mode, paths
 from tests.cli.conftest import URL, Cms, Run
 from tests.conftest import Cast
+from tests.repositories import Repository
 from tests.table import try_rows
 
 
@@ -242,6 +244,38 @@ async def test_claude_mem_is_pointed_here_and_put_back(run: Run, home: Path):
     assert file.read_text() == text
 
 
+@pytest.mark.parametrize(("commits", "has_pins"), [(0, False), (1, False), (1, True)])
+async def test_what_to_type_next_is_typed_as_cmserver_was_called(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int, has_pins: bool
+):
+    repository = Repository(tmp_path / "shop")
+    for _ in range(commits):
+        repository.commit("Keep orders")
+    if has_pins:
+        repository.write(".cmserver/pins.toml", "")
+    monkeypatch.chdir(repository.folder)
+
+    said = await run("connect", "claude-code", "--yes", CMSERVER_COMMAND="../cmserver/bin/cmserver")
+
+    shop = repository.folder
+    assert (f"`../cmserver/bin/cmserver import git {shop}`" in said.out) == bool(commits)
+    assert ("`../cmserver/bin/cmserver pins load`" in said.out) == has_pins
+
+
+@pytest.mark.parametrize("agent", [*AGENTS, "claude-mem"])
+async def test_what_connect_has_made_goes_with_it(run: Run, home: Path, agent: str):
+    (home / ".codex").mkdir()  # a person's own, with nothing in it yet
+    before = paths(home)
+    words = ["--server", "http://localhost:37877"] if agent == "claude-mem" else []
+    connected = await run("connect", agent, "--yes", *words)
+    assert paths(home) != before
+
+    said = await run("disconnect", agent, "--yes")
+
+    assert (connected.code, said.code) == (0, 0)
+    assert paths(home) == before
+
+
 async def test_claude_mem_elsewhere_needs_a_key(run: Run, home: Path):
     assert (await run("connect", "claude-mem", "--yes")).code == ExitCode.USAGE
     assert (await run("connect", "claude-mem", "--yes", "--server-mode")).code == ExitCode.USAGE
@@ -272,4 +306,4 @@ async def test_claude_mem_in_server_mode_gets_a_key_of_its_own(run: Run, cms: Cm
     )
     await run("disconnect", "claude-mem", "--yes")
     assert json.loads(file.read_text()) == json.loads(text)
-    assert [key_state(key) for key in await hook_keys(cms, cast)] == ["revoked"]
+    assert {key_state(key) for key in await hook_keys(cms, cast)} == {"expired", "revoked"}

@@ -346,6 +346,12 @@ print_line() {
     printf '%s\n' "$1"
 }
 
+# say_commands: what the user can type. In a folder that a plugin has made of its settings, there may be no cmserver.
+say_commands() {
+    connect="cmserver connect $agent" status_command=': cmserver status'
+    [ ! -e from ] || { connect='claude plugin configure cmserver@cmserver' status_command=''; }
+}
+
 # warn_user PROBLEM: tells the user what is wrong, once in a session, and of a loss once more.
 warn_user() {
     read_variable "$session_variable"
@@ -372,13 +378,14 @@ warn_user() {
     elif [ "$session" != unknown ]; then
         true >"$note"
     fi
+    say_commands
     case $1 in
-        key) text="$url refuses the key of this agent. Events are kept until you run: cmserver connect $agent." ;;
+        key) text="$url refuses the key of this agent. Events are kept until you run: $connect." ;;
         refused)
-            text="$url refuses what the hooks of this agent send (HTTP $status): cmserver status."
-            [ "$status" != 413 ] || text="an event was too large for $url (HTTP 413), and is not kept: cmserver status."
+            text="$url refuses what the hooks of this agent send (HTTP $status)$status_command."
+            [ "$status" != 413 ] || text="an event was too large for $url (HTTP 413), and is not kept$status_command."
             ;;
-        large) text="an event was too large to wait for $url, and is not kept: cmserver status." ;;
+        large) text="an event was too large to wait for $url, and is not kept$status_command." ;;
         busy) text="$url takes no more calls of this key in this minute (HTTP 429). Events are kept, and sent later." ;;
         lost) text="$folder cannot be written, and $url does not answer: events are lost." ;;
         misread) text="$misread. Until it is mended, nothing is recorded here." ;;
@@ -386,11 +393,11 @@ warn_user() {
         slow) text="this folder takes too long to read. Events are kept, and sent later." ;;
         distrusted) text="the certificate of $url is not trusted here. Events are kept. Set SSL_CERT_FILE to its authority, also for the agent." ;;
         tools) text="the hooks need curl or python3. Events are kept until one is installed." ;;
-        unset) text="no server is configured. Run: cmserver connect $agent." ;;
-        *) text="no answer from $url. Events are kept, and sent when it answers again. See: cmserver status." ;;
+        unset) text="no server is configured. Run: $connect." ;;
+        *) text="no answer from $url. Events are kept, and sent when it answers again.${status_command:+ See$status_command.}" ;;
     esac
     case $text in
-        *[\"\\[:cntrl:]]*) text="something is wrong: cmserver status." ;; # a folder's name that JSON would not take
+        *[\"\\[:cntrl:]]*) text="something is wrong$status_command." ;; # a folder's name that JSON would not take
     esac
     print_line "{\"systemMessage\":\"cmserver: $text\"}"
 }
@@ -398,7 +405,8 @@ warn_user() {
 # add_warnings: what was refused late, and a key of a .cmserver.toml that means nothing, in what the user is told with `answer`.
 add_warnings() {
     if [ -e state/untold ] && rm -f state/untold; then
-        unknown="${unknown:+$unknown. }$url refused events that were sent late: cmserver status."
+        say_commands
+        unknown="${unknown:+$unknown. }$url refused events that were sent late$status_command."
     fi
     case $unknown in
         '' | *[\"\\[:cntrl:]]*) return 0 ;;

@@ -103,6 +103,29 @@ def test_a_wrong_key_is_told_and_the_payload_waits_for_the_right_one(agent: Agen
     assert agent.left.trouble is None
 
 
+@pytest.mark.parametrize(
+    ("by_plugin", "status", "told"),
+    [
+        (False, 401, "until you run: cmserver connect claude-code."),
+        (True, 401, "until you run: claude plugin configure cmserver@cmserver."),
+        (False, 413, "is not kept: cmserver status."),
+        (True, 413, "is not kept."),
+        (False, 503, "when it answers again. See: cmserver status."),
+        (True, 503, "when it answers again."),
+    ],
+)
+def test_who_has_only_the_plugin_is_told_of_no_command_of_cmserver(
+    agent: Agent, server: Recorder, by_plugin: bool, status: int, told: str
+):
+    server.reply = lambda _: Reply(status=status)
+    if by_plugin:
+        (agent.folder / "from").write_text("/plugin\n")
+
+    said = agent.hook("SessionStart")
+
+    assert str(said["systemMessage"]).endswith(told)
+
+
 @pytest.mark.parametrize("status", [400, 409, 413])
 def test_what_the_server_will_never_take_is_dropped_and_counted(agent: Agent, server: Recorder, status: int):
     server.reply = lambda _: Reply(status=status)
