@@ -323,9 +323,11 @@ class UndoForm(ActForm, frozen=True, kw_only=True):
 Change = Callable[[Conn, Principal, str], Awaitable[observations_model.Observation]]
 
 
-async def _act(visit: Visit, change: Change, notice: str, *, can_undo: bool = True, expires: bool = False) -> Response:
+async def _act(
+    visit: Visit, change: Change, notice: str, *, team_notice: str = "", can_undo: bool = True, expires: bool = False
+) -> Response:
     """Do it, and come back to the page of the form, with a button that undoes it, where that page has none. `notice` goes on behind
-    the number.
+    the number; `team_notice` does for what is for all projects, where that is another.
     """
     form = await visit.form(ActForm)
     name = visit.parameter("observation")
@@ -333,7 +335,8 @@ async def _act(visit: Visit, change: Change, notice: str, *, can_undo: bool = Tr
     back = visit.way_back(form.back, f"/ui/observations/{changed.number}")
     brings_back = expires and back.partition("?")[0] in {f"/ui/observations/{changed.number}", f"/ui/observations/{name}"}
     offer = UndoOffer(changed.number, changed.version, expires) if can_undo and not brings_back else None
-    return visit.redirect(back, f"#{changed.number} {notice}", undo=offer)
+    said = team_notice if team_notice and changed.scope == "team" else notice
+    return visit.redirect(back, f"#{changed.number} {said}", undo=offer)
 
 
 def _correcting(**fields: object) -> Change:
@@ -353,9 +356,10 @@ async def post_drop(visit: Visit) -> Response:
 
 
 async def post_top(visit: Visit) -> Response:
-    """Make an observation a rule: agents are told it first."""
+    """Make an observation a rule: agents of its project are told it first; one for all projects is told among what happened."""
     top = _correcting(type="decision", importance=observations_model.INSTRUCTION_IMPORTANCE, state=None)
-    return await _act(visit, top, "is a rule: agents are told it first.")
+    shared = "is a rule for all projects: agents may be told it, among what happened, but not first."
+    return await _act(visit, top, "is a rule: agents of its project are told it first.", team_notice=shared)
 
 
 async def post_take(visit: Visit) -> Response:
