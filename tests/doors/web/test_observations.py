@@ -333,6 +333,23 @@ async def test_what_is_expired_can_be_brought_back(cast: Cast, make: Make, alice
     assert "#1 is brought back." in back.text
 
 
+async def test_the_list_of_what_is_forgotten_brings_each_back(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project, title="Kept")
+    await make.observation(project=cast.alice.project, title="Thrown away")
+
+    said = await alice.post("/ui/observations/chosen/expire", number=2)
+    listed = await alice.get("/ui/observations?state=forgotten")
+    buttons = [button for button in parse(listed.text).find_all("button") if button.attributes.get("form") == "acts"]
+    back = await alice.post(buttons[0].attributes["formaction"], back="/ui/observations?state=forgotten")
+
+    assert "the list has them with the state \u201cforgotten\u201d" in said.text
+    assert ("Thrown away" in listed.text, "Kept" in listed.text) == (True, False)
+    assert [button.text for button in buttons] == ["Bring it back"]
+    assert 'name="number"' not in listed.text
+    assert "#2 is brought back." in back.text
+    assert "Thrown away" not in back.text
+
+
 async def test_what_was_forgotten_on_its_own_page_has_one_way_back(cast: Cast, make: Make, alice: Visitor):
     await make.observation(project=cast.alice.project)
 

@@ -381,7 +381,8 @@ async def post_promote(visit: Visit) -> Response:
 
 async def post_expire(visit: Visit) -> Response:
     """Forget an observation: agents are not told it any more, and it is deleted a week later."""
-    return await _act(visit, expire, "is forgotten: it is deleted for ever in a week.", expires=True)
+    notice = "is forgotten: it is deleted for ever in a week. Until then the list has it with the state \u201cforgotten\u201d."
+    return await _act(visit, expire, notice, expires=True)
 
 
 async def post_reopen(visit: Visit) -> Response:

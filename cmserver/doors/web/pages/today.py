@@ -51,7 +51,10 @@ from cmserver.steward import repository as steward
 _HOURS = 24
 _KEPT = {
     ("rule", "project"): "Agents of the project are told this rule first.",
-    ("rule", "team"): "In all projects agents may be told this rule, among what happened; first is only what their own project laid down.",
+    (
+        "rule",
+        "team",
+    ): "In all projects agents may be told this rule, among what happened; first is only what their own project laid down.",
 }
 _KEPT_NOTE = "Agents are told this note where it fits."
 _MAX_COUNTED = 100
@@ -284,7 +287,11 @@ async def post_note(visit: Visit) -> Response:
         size_bytes=len(form.text),
     )
     number = result.observation.number
-    notice = f"Kept as #{number}. {_KEPT.get((form.kind, form.scope), _KEPT_NOTE)}" if result.action == "created" else f"#{number} says that already."
+    notice = (
+        f"Kept as #{number}. {_KEPT.get((form.kind, form.scope), _KEPT_NOTE)}"
+        if result.action == "created"
+        else f"#{number} says that already."
+    )
     return visit.redirect(f"/ui/observations/{number}", notice)
 
 
