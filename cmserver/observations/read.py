@@ -66,7 +66,7 @@ async def list_observations(
 ) -> tuple[list[Observation], str | None]:
     """A page of the observations of the project, or of the team without one, newest first; and the cursor of the next page.
 
-    With a `moment` they are read as at another time, and so is all else in the transaction. Invalid together with what is forgotten.
+    With a `moment` they are read as at another time, and so is all else in the transaction; Invalid for what is forgotten.
     """
     before, before_id = paging.place(cursor)
     if wanted.session_id is not None and wanted.project_id is None:

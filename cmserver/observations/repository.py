@@ -20,7 +20,8 @@ _LIVE_C: LiteralString = model.LIVE_O.replace("o.", "c.")
 # What its person took from the team, and a rule without a yes, is listed nowhere.
 _FORGOTTEN_O: LiteralString = """
     (o.superseded_at IS NULL AND o.expires_at <= now() AND o.taken_at IS NULL
-     AND NOT EXISTS (SELECT FROM rule_approvals a WHERE a.observation_id = o.id AND a.team_id = o.team_id AND a.state <> 'approved'))
+     AND NOT EXISTS (SELECT FROM rule_approvals a
+                      WHERE a.observation_id = o.id AND a.team_id = o.team_id AND a.state <> 'approved'))
     """
 
 _O_COLUMNS: LiteralString = "o." + model.OBSERVATION_COLUMNS.replace(", ", ", o.")

@@ -503,3 +503,14 @@ async def test_the_owner_sees_who_read_it_and_a_member_is_told_where_it_stands(
     assert "<td>bob</td>" in for_owner.text
     assert "<td>bob</td>" not in for_member.text
     assert "owners of the team can read" in for_member.text
+
+
+async def test_a_title_shows_code_and_hostile_text_stays_text(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project, title="Set `max_retries=<b>3</b>` \u202e`x")
+
+    listed = await alice.get("/ui/observations")
+    whole = await alice.get("/ui/observations/1")
+
+    shown = "Set <code>max_retries=&lt;b&gt;3&lt;/b&gt;</code> \u27e8U+202E\u27e9`x"
+    assert f">#1 {shown}</a>" in listed.text
+    assert f"<h1>{shown}</h1>" in whole.text

@@ -67,7 +67,7 @@ async def test_keeping_both_relates_them_and_is_undone(alice: Visitor, pair: UUI
     undone = await alice.post(f"/ui/review/{pair}/undo")
 
     assert "are related to each other" in kept.text
-    assert "RELATED_TO</code>" in related.text
+    assert "is related to" in related.text
     assert "retries three times" in related.text
     assert "wait for a decision again" in undone.text
     assert "It is related to nothing." in (await alice.get("/ui/observations/2")).text

@@ -76,6 +76,12 @@ class ShownRelation(msgspec.Struct, frozen=True, kw_only=True):
     """None where the other is not shown any more."""
     is_systems: bool
 
+    @property
+    def words(self) -> str:
+        """The relationship as people say it: `depends on`."""
+        words = self.relation.relationship.replace("_", " ").lower()
+        return f"is {words}" if words in {"related to", "derived from"} else words
+
 
 class ObservationView(msgspec.Struct, frozen=True, kw_only=True):
     """All that the page shows."""
