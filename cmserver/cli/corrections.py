@@ -40,7 +40,7 @@ from cmserver.sessions.turns.wire import OneTurnOut
 @project_options
 @click.option("--type", "type_", type=click.Choice(get_args(ObservationType)), help="Only of this type.")
 @click.option(
-    "--state", type=click.Choice(get_args(ListedState)), help="Only what is open, done, dropped, or forgotten and not purged yet."
+    "--state", type=click.Choice(get_args(ListedState)), help="Only what is open, done, dropped, or expired and not purged yet."
 )
 @as_of_option
 @known_at_option
@@ -59,7 +59,7 @@ async def list_observations(
 ) -> None:
     """List what is remembered, newest first. `--state open` lists what is still to be done, `--type decision` what was decided.
 
-    `--state forgotten` lists what has expired or was forgotten, until it is purged: `cmserver undo NUMBER` brings it back.
+    `--state expired` lists what is shown no longer, until it is purged: `cmserver undo NUMBER` brings it back.
     """
     query = {"type": type_, "state": state, "asOf": as_of, "knownAt": known_at}
     answer = await in_chosen_project(

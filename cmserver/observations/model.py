@@ -18,8 +18,8 @@ Scope = Literal["project", "team"]
 WrittenScope = Literal["project", "team", "user"]
 """Whose an observation shall be; that of a user is no row of the team's, but a personal observation."""
 ObservationState = Literal["open", "done", "dropped"]
-ListedState = Literal["open", "done", "dropped", "forgotten"]
-"""What a list can be narrowed to. What is forgotten has expired, and is not purged yet."""
+ListedState = Literal["open", "done", "dropped", "expired"]
+"""What a list can be narrowed to; what is expired is not shown elsewhere, until it is purged."""
 INSTRUCTION_IMPORTANCE = 0.9
 """The importance of what a user laid down for good."""
 MIN_INSTRUCTION_IMPORTANCE = 0.85

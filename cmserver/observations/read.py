@@ -66,7 +66,7 @@ async def list_observations(
 ) -> tuple[list[Observation], str | None]:
     """A page of the observations of the project, or of the team without one, newest first; and the cursor of the next page.
 
-    With a `moment` they are read as at another time, and so is all else in the transaction; Invalid for what is forgotten.
+    With a `moment` they are read as at another time, and so is all else in the transaction; Invalid for what is expired.
     """
     before, before_id = paging.place(cursor)
     if wanted.session_id is not None and wanted.project_id is None:
@@ -76,8 +76,8 @@ async def list_observations(
         # The index has the session behind its project.
         wanted = msgspec.structs.replace(wanted, project_id=session.project_id)
     if moment is not None:
-        if wanted.state == "forgotten":
-            raise Invalid.at("$.state", "What is forgotten is listed as it is now: leave out the other time.")
+        if wanted.state == "expired":
+            raise Invalid.at("$.state", "What has expired is listed as it is now: leave out the other time.")
         await travel(conn, principal.team_id, [wanted.project_id] if wanted.project_id else None, moment)
     rows = await repository.newest(conn, principal.team_id, wanted, limit=limit + 1, before=before, before_id=before_id)
     page, next_cursor = paging.page(rows, limit, lambda observation: (observation.created_at, observation.id))

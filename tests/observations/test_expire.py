@@ -35,7 +35,7 @@ async def test_what_has_expired_cannot_be_expired_again(client: httpx.AsyncClien
     assert (first.status_code, second.status_code) == (200, 410)
 
 
-async def test_what_is_forgotten_is_listed_to_those_who_see_its_project_until_it_is_purged(
+async def test_what_has_expired_is_listed_to_those_who_see_its_project_until_it_is_purged(
     client: httpx.AsyncClient, db: Db, cast: Cast, make: Make
 ):
     alice, charlie = cast.alice, cast.charlie
@@ -47,16 +47,14 @@ async def test_what_is_forgotten_is_listed_to_those_who_see_its_project_until_it
         await conn.execute("UPDATE observations SET taken_at = now() WHERE number = 3")
 
     async def listed(headers: dict[str, str], **query: str) -> list[int]:
-        answer = await client.get("/v1/observations", params={"state": "forgotten", **query}, headers=headers)
+        answer = await client.get("/v1/observations", params={"state": "expired", **query}, headers=headers)
         assert answer.status_code == 200, answer.text
         return [row["number"] for row in answer.json()["observations"]]
 
     before = await listed(alice.headers)
     of_project = await listed(alice.headers, project=str(alice.project.id))
     of_stranger = await listed(charlie.headers)
-    past = await client.get(
-        "/v1/observations", params={"state": "forgotten", "asOf": "2026-01-01T00:00:00Z"}, headers=alice.headers
-    )
+    past = await client.get("/v1/observations", params={"state": "expired", "asOf": "2026-01-01T00:00:00Z"}, headers=alice.headers)
     await client.post("/v1/observations/1/undo", headers=alice.headers)
     async with db.system() as conn:
         served = await (
