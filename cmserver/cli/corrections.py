@@ -29,7 +29,7 @@ from cmserver.cli.observations import (
     path_of,
     render_turn,
 )
-from cmserver.observations.model import ObservationState, ObservationType
+from cmserver.observations.model import ListedState, ObservationState, ObservationType
 from cmserver.observations.plain import one_line
 from cmserver.observations.wire import ObservationOut, ObservationsOut, OneObservationOut, type_shown
 from cmserver.recall.search.wire import TITLE_CHARS
@@ -39,7 +39,9 @@ from cmserver.sessions.turns.wire import OneTurnOut
 @click.command("list")
 @project_options
 @click.option("--type", "type_", type=click.Choice(get_args(ObservationType)), help="Only of this type.")
-@click.option("--state", type=click.Choice(get_args(ObservationState)), help="Only what is open, done or dropped.")
+@click.option(
+    "--state", type=click.Choice(get_args(ListedState)), help="Only what is open, done, dropped, or expired and not purged yet."
+)
 @as_of_option
 @known_at_option
 @limit_option
@@ -48,14 +50,17 @@ async def list_observations(
     client: ApiClient,
     project: str | None,
     type_: ObservationType | None,
-    state: ObservationState | None,
+    state: ListedState | None,
     limit: int,
     as_of: str | None,
     known_at: str | None,
     *,
     all_projects: bool,
 ) -> None:
-    """List what is remembered, newest first. `--state open` lists what is still to be done, `--type decision` what was decided."""
+    """List what is remembered, newest first. `--state open` lists what is still to be done, `--type decision` what was decided.
+
+    `--state expired` lists what is shown no longer, until it is purged: `cmserver undo NUMBER` brings it back.
+    """
     query = {"type": type_, "state": state, "asOf": as_of, "knownAt": known_at}
     answer = await in_chosen_project(
         client,

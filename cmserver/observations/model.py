@@ -18,6 +18,8 @@ Scope = Literal["project", "team"]
 WrittenScope = Literal["project", "team", "user"]
 """Whose an observation shall be; that of a user is no row of the team's, but a personal observation."""
 ObservationState = Literal["open", "done", "dropped"]
+ListedState = Literal["open", "done", "dropped", "expired"]
+"""What a list can be narrowed to; what is expired is not shown elsewhere, until it is purged."""
 INSTRUCTION_IMPORTANCE = 0.9
 """The importance of what a user laid down for good."""
 MIN_INSTRUCTION_IMPORTANCE = 0.85
@@ -111,7 +113,7 @@ class ObservationFields(ObservationTexts, frozen=True, kw_only=True):
 class ObservationFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which observations a list has; None is any. Without a project it has what a list of the team shows.
 
-    `platform` is part of the name of the agent whose session it was.
+    `state` is a ListedState. `platform` is part of the name of the agent whose session it was.
     """
 
     project_id: UUID | None = None

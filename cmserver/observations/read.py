@@ -14,7 +14,7 @@ from cmserver.access import audit
 from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.base import paging
-from cmserver.base.errors import Gone, NotFound
+from cmserver.base.errors import Gone, Invalid, NotFound
 from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.observations import repository
@@ -66,7 +66,7 @@ async def list_observations(
 ) -> tuple[list[Observation], str | None]:
     """A page of the observations of the project, or of the team without one, newest first; and the cursor of the next page.
 
-    With a `moment` they are read as at another time, and so is all else in the transaction.
+    With a `moment` they are read as at another time, and so is all else in the transaction; Invalid for what is expired.
     """
     before, before_id = paging.place(cursor)
     if wanted.session_id is not None and wanted.project_id is None:
@@ -76,6 +76,8 @@ async def list_observations(
         # The index has the session behind its project.
         wanted = msgspec.structs.replace(wanted, project_id=session.project_id)
     if moment is not None:
+        if wanted.state == "expired":
+            raise Invalid.at("$.state", "What has expired is listed as it is now: leave out the other time.")
         await travel(conn, principal.team_id, [wanted.project_id] if wanted.project_id else None, moment)
     rows = await repository.newest(conn, principal.team_id, wanted, limit=limit + 1, before=before, before_id=before_id)
     page, next_cursor = paging.page(rows, limit, lambda observation: (observation.created_at, observation.id))

@@ -17,6 +17,13 @@ OWNS = {"observations", "observation_sources", "observation_counters"}
 
 _LIVE_C: LiteralString = model.LIVE_O.replace("o.", "c.")
 
+# What its person took from the team, and a rule without a yes, is listed nowhere.
+_EXPIRED_O: LiteralString = """
+    (o.superseded_at IS NULL AND o.expires_at <= now() AND o.taken_at IS NULL
+     AND NOT EXISTS (SELECT FROM rule_approvals a
+                      WHERE a.observation_id = o.id AND a.team_id = o.team_id AND a.state <> 'approved'))
+    """
+
 _O_COLUMNS: LiteralString = "o." + model.OBSERVATION_COLUMNS.replace(", ", ", o.")
 
 # Its row lock is held until the transaction ends: take numbers last.
@@ -88,7 +95,7 @@ NEWEST = Query(
     f"""
     SELECT {model.OBSERVATION_COLUMNS}
       FROM observations o
-     WHERE team_id = %(team_id)s AND {model.LIVE_O}
+     WHERE team_id = %(team_id)s AND CASE WHEN %(state)s::text = 'expired' THEN {_EXPIRED_O} ELSE {model.LIVE_O} END
        AND created_at > '-infinity' -- all are: the index by type says it, see rule 3 of migration 0001
        AND {IN_REACH}
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
@@ -97,7 +104,7 @@ NEWEST = Query(
        AND (NOT %(without_history)s::boolean OR origin <> 'git')
        AND (%(type)s::text IS NULL OR type = %(type)s::text)
        AND (%(scope)s::text IS NULL OR scope = %(scope)s::text)
-       AND (%(state)s::text IS NULL OR state = %(state)s::text)
+       AND (%(state)s::text IS NULL OR %(state)s::text = 'expired' OR state = %(state)s::text)
        AND (%(platform)s::text IS NULL
             OR strpos(coalesce((SELECT lower(s.platform_source) FROM server_sessions s
                                  WHERE s.id = o.server_session_id AND s.team_id = o.team_id), 'claude'), %(platform)s::text) > 0)

@@ -37,7 +37,8 @@ IN_METADATA = ("title", "subtitle", "facts", "narrative", "concepts", "files_rea
 class ObservationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Without `project`, a key of the whole team sees all its projects. `session` is our id of a session.
 
-    `kind` is which to list; `type` is which to list; `scope` is which to list; `state` is which to list, of things to be done.
+    `kind` is which to list; `type` is which to list; `scope` is which to list; `state` is which to list, of things to be done,
+    or `expired` for what is shown no longer and not purged yet.
     `asOf` is a time, in ISO 8601 with a zone or in milliseconds since 1970, of which what held then is listed; `knownAt` is such a
     time, of which what was known then is.
     """
@@ -47,7 +48,7 @@ class ObservationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     kind: model.Kind | None = None
     type: model.ObservationType | None = None
     scope: model.Scope | None = None
-    state: model.ObservationState | None = None
+    state: model.ListedState | None = None
     as_of: str | None = msgspec.field(default=None, name="asOf")
     known_at: str | None = msgspec.field(default=None, name="knownAt")
     limit: Limit = 50

@@ -179,6 +179,18 @@ async def test_remembering_in_a_project_that_does_not_exist_makes_it(
     assert tmp_path.name in here.err
 
 
+async def test_what_has_expired_is_listed_and_brought_back(cms: Cms, cast: Cast, pool: Observation):
+    await cms("expire", "1", key=cast.alice.key)
+
+    left = await cms("list", key=cast.alice.key)
+    expired = await cms("list", "--state", "expired", "--json", key=cast.alice.key)
+    await cms("undo", "1", key=cast.alice.key)
+    again = await cms("list", "--state", "expired", key=cast.alice.key)
+
+    assert left.out == again.out == "There are no such observations.\n"
+    assert [row["number"] for row in msgspec.json.decode(expired.out)["observations"]] == [pool.number]
+
+
 async def test_what_is_listed_can_be_edited_closed_and_undone(cms: Cms, cast: Cast, make: Make, db: Db, pool: Observation):
     await make.observation(project=cast.alice.project, title="Still to do: the index")
     key = cast.alice.key

@@ -12,6 +12,7 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.metrics import metrics
 from cmserver.base.settings import Settings
+from cmserver.doors.web.templates import plural
 from cmserver.ingest.model import EventSubmission
 from cmserver.models.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Rules, Skip
 from cmserver.ops.doctor.database import check_database
@@ -31,10 +32,6 @@ COMMIT = {
     "tool_response": {"stdout": "[main 1a2b3c4] Try five times\n 1 file changed", "stderr": ""},
 }
 EVENTS: list[tuple[str, dict[str, Any]]] = [("tool_use", EDIT), ("tool_use_failure", FAILURE), ("tool_use", COMMIT)]
-
-
-def counts(answers: dict[str, Any]) -> dict[str, int]:
-    return {name: answers[name] for name in ("usable", "unusable", "unanswered")}
 
 
 async def put_work(outbox: Outbox, session: str) -> None:
@@ -158,7 +155,7 @@ async def test_an_answer_with_nothing_to_tell_is_usable_where_rules_find_nothing
 
     assert await outbox.value("SELECT outcome_reason FROM observation_generation_jobs") == "nothing worth recording"
     info = (await client.get("/v1/info", headers=cast.alice.headers)).json()
-    assert counts(info["answers"]) == {"usable": 1, "unusable": 0, "unanswered": 0}
+    assert info["answers"].items() >= {"usable": 1, "unusable": 0, "unanswered": 0}.items()
 
 
 async def test_the_doctor_and_today_say_that_answers_could_not_be_used(
@@ -173,7 +170,8 @@ async def test_the_doctor_and_today_say_that_answers_could_not_be_used(
     assert [finding.message for finding in findings if finding.code == "provider.answers"] == [
         "1 of 1 answers of models in 24 hours could not be used."
     ]
-    assert "1 of 1 answer of models in 24 hours could not be used" in page.text
+    assert "0 usable answers, 1 unusable" in page.text
+    assert "could not be used" not in page.text
 
 
 async def test_calls_that_bring_no_answer_are_told_where_people_look(
@@ -189,11 +187,11 @@ async def test_calls_that_bring_no_answer_are_told_where_people_look(
     answers = (await client.get("/v1/info", headers=cast.alice.headers)).json()["answers"]
 
     calls = int(answers["unanswered"])
-    assert counts(answers) == {"usable": 0, "unusable": 0, "unanswered": calls}
+    assert answers.items() >= {"usable": 0, "unusable": 0, "unanswered": calls}.items()
     assert calls > 0
     told = f"{calls} of {calls} calls of models in 24 hours brought no answer"
     assert findings["provider.silent"] == f"{told}. The last: scripted did not answer within 5 seconds."
-    assert "of models in 24 hours brought no answer" in (await alice.get("/ui")).text
+    assert f"0 unusable, {plural(calls, 'call')} without an answer" in (await alice.get("/ui")).text
     assert "calls without an answer" in (await alice.get("/ui/model")).text
 
 
@@ -208,7 +206,7 @@ async def test_a_reason_for_each_event_is_an_answer(outbox: Outbox, client: http
         "a try that was given up"
     }
     info = (await client.get("/v1/info", headers=cast.alice.headers)).json()
-    assert counts(info["answers"]) == {"usable": 1, "unusable": 0, "unanswered": 0}
+    assert info["answers"].items() >= {"usable": 1, "unusable": 0, "unanswered": 0}.items()
 
 
 async def test_what_rules_made_of_a_failed_job_goes_when_a_model_words_it_later(outbox: Outbox):

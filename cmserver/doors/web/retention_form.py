@@ -9,6 +9,9 @@ from msgspec import Meta
 
 from cmserver.access.model import Days, MergeStrategy, RetentionPolicy, Share
 from cmserver.base.structs import reshape
+from cmserver.memories.model import DEFAULT_TTL_SECONDS, PERMANENT_IMPORTANCE
+from cmserver.observations.lifetime.repository import EXTEND_FACTOR, PROMOTE_ACCESSES
+from cmserver.retention.model import RetentionDefaults
 
 
 class RetentionForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,3 +36,26 @@ class RetentionForm(msgspec.Struct, frozen=True, kw_only=True):
     def policy(self) -> RetentionPolicy:
         """What was typed."""
         return reshape(self, RetentionPolicy)
+
+
+def usual_values(policy: RetentionPolicy) -> dict[str, str]:
+    """For each field of the form that may be empty what holds then: what the policy says of it, else what the server does."""
+    defaults = RetentionDefaults()
+    server: dict[str, float | str] = {
+        "observations_days": defaults.observations_days,
+        "min_importance": defaults.min_importance,
+        "promote_accesses": PROMOTE_ACCESSES,
+        "events_days": defaults.events_days,
+        "job_log_days": defaults.job_log_days,
+        "receipts_days": defaults.receipts_days,
+        "audit_days": defaults.audit_days,
+        "default_ttl_seconds": DEFAULT_TTL_SECONDS,
+        "extend_factor": EXTEND_FACTOR,
+        "promote_importance": PERMANENT_IMPORTANCE,
+        "cleanup_seconds": "at each sweep",
+        "suggest_above": "as the embedder was measured",
+        "auto_merge_above": "only what is equal",
+    }
+    said = {name: getattr(policy, name) for name in server}
+    shown = {name: value if said[name] is None else said[name] for name, value in server.items()}
+    return {name: value if isinstance(value, str) else f"{value:.12g}" for name, value in shown.items()}

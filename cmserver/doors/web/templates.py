@@ -19,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from cmserver.access.model import Project
+from cmserver.base.errors import CmserverError, Issue
 from cmserver.base.ids import from_epoch_ms
 from cmserver.base.lookalikes import CONTROL, INVISIBLE
 from cmserver.generation.operate.words import in_words
@@ -150,6 +151,25 @@ def marked(text: str) -> Markup:
     return Markup("").join([*pieces, escape(show_hidden(text[done:]))])
 
 
+def for_form(error: CmserverError) -> str:
+    """The refusal of a form; wrong fields are called as people call them, and not by their paths."""
+    text = str(error)
+    for issue in cast("list[Issue]", getattr(error, "issues", [])):
+        name = issue.path.removeprefix("$.").replace("_", " ")
+        text = text.replace(f" at {issue.path}", f" ({name})").replace(f"{issue.path}:", f"{name}:")
+    return text
+
+
+_CODE = re.compile(r"`([^`\n]+)`")
+
+
+def titled(text: str) -> Markup:
+    """A title as HTML, in which what stands in backticks is code; also inside of a link."""
+    code = Markup("<code>{}</code>")
+    pieces = enumerate(map(show_hidden, _CODE.split(text)))
+    return Markup("").join(code.format(piece) if place % 2 else escape(piece) for place, piece in pieces)
+
+
 def axis_top(values: Sequence[float]) -> float:
     """Where the axis of a chart of these values ends: a round number whose half is one, too."""
     most = max(values, default=0)
@@ -258,6 +278,8 @@ def _environment() -> Environment:
         named_option=named_option,
         in_words=in_words,
         marked=marked,
+        titled=titled,
+        for_form=for_form,
         as_stored=as_stored,
         shell=shlex.quote,
         axis_label=axis_label,

@@ -13,9 +13,9 @@ from cmserver.observations.model import LIVE_O, OBSERVATION_COLUMNS, Observation
 
 OWNS: set[str] = set()  # what the room's first repository says
 
-_USUAL_PROMOTE_ACCESSES = 5
-_USUAL_EXTEND_FACTOR = 0.5
-"""As many reads, and such a part of the lifetime, as Contextify's server takes."""
+PROMOTE_ACCESSES = 5
+EXTEND_FACTOR = 0.5
+"""Where no policy says it: as many reads, and such a part of the lifetime, as Contextify's server takes."""
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +63,8 @@ async def extend(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> list[Acces
         conn,
         team_id=team_id,
         ids=list(ids),
-        promote_accesses=_USUAL_PROMOTE_ACCESSES,
-        extend_factor=_USUAL_EXTEND_FACTOR,
+        promote_accesses=PROMOTE_ACCESSES,
+        extend_factor=EXTEND_FACTOR,
     )
 
 

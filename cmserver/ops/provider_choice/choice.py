@@ -184,10 +184,7 @@ def _load(settings: Settings, start: ServerStart) -> tuple[LoadedSettings | None
         return None, str(error)
     file = settings.data_dir / CONFIG_NAME
     if start.reload is None:
-        return loaded, (
-            "Here a model can be tried, not kept: the API and the workers of this server are started apart, and each reads its own "
-            "settings when it starts."
-        )
+        return loaded, "The API and the workers of this server are started apart, and each reads its own settings when it starts."
     if loaded.config_file != file:
         return loaded, f"The settings are read from {loaded.config_file}, which `--config` or CMSERVER_CONFIG names."
     elsewhere = [loaded.sources[name] for name in _CHOICE if loaded.sources[name] not in {"default", str(file)}]

@@ -41,7 +41,7 @@ async def told(client: httpx.AsyncClient, cast: Cast) -> str:
     [
         ("done", "#1 is done.", {"state": "done"}),
         ("drop", "#1 no longer holds.", {"state": "dropped"}),
-        ("top", "#1 is a rule: agents are told it first.", {"type": "decision", "importance": 0.9, "state": None}),
+        ("top", "#1 is a rule: agents of its project are told it first.", {"type": "decision", "importance": 0.9, "state": None}),
         ("expire", "#1 is forgotten", None),
     ],
 )
@@ -113,6 +113,21 @@ async def test_a_rule_is_told_first_and_a_note_is_none(client: httpx.AsyncClient
     assert re.search(r"Laid down by users[^#]*#1 decision Always squash", index)
     assert "#2 decision" not in index
     assert (note["type"], note["scope"]) == ("discovery", "team")
+
+
+async def test_of_a_rule_for_all_projects_nobody_says_that_it_is_told_first(
+    client: httpx.AsyncClient, cast: Cast, make: Make, alice: Visitor
+):
+    await make.observation(project=cast.alice.project, title="Branches are short", scope="team")
+
+    made = await alice.post("/ui/observations/1/top", back="/ui/observations")
+    kept = await alice.post("/ui/notes", project=cast.alice.project.id, text="Always squash", kind="rule", scope="team")
+    index = await told(client, cast)
+
+    assert "#1 is a rule for all projects: agents may be told it, among what happened, but not first." in made.text
+    assert "Kept as #2. In all projects agents may be told this rule, among what happened" in kept.text
+    assert "Laid down by users" not in index
+    assert "#1 decision Branches are short" in index
 
 
 async def test_what_a_person_reads_on_a_page_is_no_reading_of_an_agent(

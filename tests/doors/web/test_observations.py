@@ -333,6 +333,23 @@ async def test_what_is_expired_can_be_brought_back(cast: Cast, make: Make, alice
     assert "#1 is brought back." in back.text
 
 
+async def test_the_list_of_what_is_forgotten_brings_each_back(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project, title="Kept")
+    await make.observation(project=cast.alice.project, title="Thrown away")
+
+    said = await alice.post("/ui/observations/chosen/expire", number=2)
+    listed = await alice.get("/ui/observations?state=expired")
+    buttons = [button for button in parse(listed.text).find_all("button") if button.attributes.get("form") == "acts"]
+    back = await alice.post(buttons[0].attributes["formaction"], back="/ui/observations?state=expired")
+
+    assert "the list has them with the state \u201cforgotten\u201d" in said.text
+    assert ("Thrown away" in listed.text, "Kept" in listed.text) == (True, False)
+    assert [button.text for button in buttons] == ["Bring it back"]
+    assert 'name="number"' not in listed.text
+    assert "#2 is brought back." in back.text
+    assert "Thrown away" not in back.text
+
+
 async def test_what_was_forgotten_on_its_own_page_has_one_way_back(cast: Cast, make: Make, alice: Visitor):
     await make.observation(project=cast.alice.project)
 
@@ -418,7 +435,7 @@ async def test_two_are_related_and_separated(cast: Cast, make: Make, alice: Visi
     separated = await alice.post(path)
 
     assert "The effect" in related.text
-    assert "<code>CAUSES</code>" in related.text
+    assert "causes <a href=" in related.text
     assert "It is related to nothing." in separated.text
 
 
@@ -486,3 +503,14 @@ async def test_the_owner_sees_who_read_it_and_a_member_is_told_where_it_stands(
     assert "<td>bob</td>" in for_owner.text
     assert "<td>bob</td>" not in for_member.text
     assert "owners of the team can read" in for_member.text
+
+
+async def test_a_title_shows_code_and_hostile_text_stays_text(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project, title="Set `max_retries=<b>3</b>` `x")
+
+    listed = await alice.get("/ui/observations")
+    whole = await alice.get("/ui/observations/1")
+
+    shown = "Set <code>max_retries=&lt;b&gt;3&lt;/b&gt;</code> `x"
+    assert f">#1 {shown}</a>" in listed.text
+    assert f"<h1>{shown}</h1>" in whole.text

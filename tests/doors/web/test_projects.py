@@ -211,6 +211,21 @@ async def test_a_wrong_preference_changes_nothing_and_keeps_what_was_typed(clien
     assert project["name"] == "orders"
 
 
+async def test_what_is_left_empty_says_what_holds_then(cast: Cast, owner: Visitor):
+    await owner.post("/ui/team/retention", observations_days=400)
+
+    fields = {
+        field.attributes["id"]: (field.attributes.get("value"), field.attributes.get("placeholder"))
+        for field in parse((await owner.get(f"{ORDERS}/settings")).text).find_all("input")
+        if "id" in field.attributes
+    }
+
+    assert fields["observations_days"] == ("", "400")
+    assert fields["receipts_days"] == ("", "90")
+    assert fields["default_ttl_seconds"] == ("", "86400")
+    assert "observations for 400 days" in (await owner.get(ORDERS)).text
+
+
 async def test_retention_is_saved_and_emptied(client: httpx.AsyncClient, cast: Cast, owner: Visitor):
     path = f"/v1/projects/{cast.alice.project.id}"
 

@@ -257,6 +257,7 @@ async def test_a_short_password_is_refused_beside_its_field(db: Db, cast: Cast, 
 
     assert page.status_code == 400
     assert '<span class="problem" id="password-problem">At least 10 characters are needed</span>' in page.text
+    assert "<p>At least 10 characters are needed (password).</p>" in page.text
     assert "short" not in page.text
 
 

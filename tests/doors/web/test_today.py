@@ -77,7 +77,7 @@ async def test_a_note_is_stored_as_laid_down_and_the_page_says_its_number(
     index = (await client.get("/v1/context", params={"project": str(cast.alice.project.id)}, headers=cast.alice.headers)).text
 
     assert page.status_code == 200
-    assert "Kept as #1. Agents are told this rule first." in page.text
+    assert "Kept as #1. Agents of the project are told this rule first." in page.text
     assert "Laid down by users, the newest first\\n#1 decision The orders queue is called orders-v2" in index
 
 

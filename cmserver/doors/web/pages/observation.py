@@ -76,6 +76,12 @@ class ShownRelation(msgspec.Struct, frozen=True, kw_only=True):
     """None where the other is not shown any more."""
     is_systems: bool
 
+    @property
+    def words(self) -> str:
+        """The relationship as people say it: `depends on`."""
+        words = self.relation.relationship.replace("_", " ").lower()
+        return f"is {words}" if words in {"related to", "derived from"} else words
+
 
 class ObservationView(msgspec.Struct, frozen=True, kw_only=True):
     """All that the page shows."""
@@ -323,9 +329,11 @@ class UndoForm(ActForm, frozen=True, kw_only=True):
 Change = Callable[[Conn, Principal, str], Awaitable[observations_model.Observation]]
 
 
-async def _act(visit: Visit, change: Change, notice: str, *, can_undo: bool = True, expires: bool = False) -> Response:
+async def _act(
+    visit: Visit, change: Change, notice: str, *, team_notice: str = "", can_undo: bool = True, expires: bool = False
+) -> Response:
     """Do it, and come back to the page of the form, with a button that undoes it, where that page has none. `notice` goes on behind
-    the number.
+    the number; `team_notice` does for what is for all projects, where that is another.
     """
     form = await visit.form(ActForm)
     name = visit.parameter("observation")
@@ -333,7 +341,8 @@ async def _act(visit: Visit, change: Change, notice: str, *, can_undo: bool = Tr
     back = visit.way_back(form.back, f"/ui/observations/{changed.number}")
     brings_back = expires and back.partition("?")[0] in {f"/ui/observations/{changed.number}", f"/ui/observations/{name}"}
     offer = UndoOffer(changed.number, changed.version, expires) if can_undo and not brings_back else None
-    return visit.redirect(back, f"#{changed.number} {notice}", undo=offer)
+    said = team_notice if team_notice and changed.scope == "team" else notice
+    return visit.redirect(back, f"#{changed.number} {said}", undo=offer)
 
 
 def _correcting(**fields: object) -> Change:
@@ -353,9 +362,10 @@ async def post_drop(visit: Visit) -> Response:
 
 
 async def post_top(visit: Visit) -> Response:
-    """Make an observation a rule: agents are told it first."""
+    """Make an observation a rule: agents of its project are told it first; one for all projects is told among what happened."""
     top = _correcting(type="decision", importance=observations_model.INSTRUCTION_IMPORTANCE, state=None)
-    return await _act(visit, top, "is a rule: agents are told it first.")
+    shared = "is a rule for all projects: agents may be told it, among what happened, but not first."
+    return await _act(visit, top, "is a rule: agents of its project are told it first.", team_notice=shared)
 
 
 async def post_take(visit: Visit) -> Response:
@@ -377,7 +387,8 @@ async def post_promote(visit: Visit) -> Response:
 
 async def post_expire(visit: Visit) -> Response:
     """Forget an observation: agents are not told it any more, and it is deleted a week later."""
-    return await _act(visit, expire, "is forgotten: it is deleted for ever in a week.", expires=True)
+    notice = "is forgotten: it is deleted for ever in a week. Until then the list has it with the state \u201cforgotten\u201d."
+    return await _act(visit, expire, notice, expires=True)
 
 
 async def post_reopen(visit: Visit) -> Response:

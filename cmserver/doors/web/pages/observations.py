@@ -21,7 +21,7 @@ from cmserver.doors.web.pages import memory
 from cmserver.doors.web.pages.memory import TYPES as TYPE_OPTIONS
 from cmserver.doors.web.pages.mine import shown_own
 from cmserver.doors.web.visit import Visit
-from cmserver.observations.model import TYPES, Observation, ObservationFilter, ObservationState, Scope
+from cmserver.observations.model import TYPES, ListedState, Observation, ObservationFilter, Scope
 from cmserver.observations.past.model import read_moment
 from cmserver.observations.plain import one_line, turn_kind
 from cmserver.observations.read import list_observations, read_batch
@@ -45,7 +45,7 @@ class ObservationsPageQuery(memory.PastQuery, frozen=True, kw_only=True):
     kind: SearchedKind | None = None
     type: Text | None = None
     scope: Scope | None = None
-    state: ObservationState | None = None
+    state: ListedState | None = None
     session: UUID | None = None
     concept: Text | None = None
     file: Text | None = None
@@ -211,7 +211,7 @@ _VERBS: dict[Act, tuple[Verb, str, str]] = {
     "expire": (
         expire,
         "Forgotten",
-        " For a week the page of each can bring it back: \u2026/observations/{number}.",
+        " For a week the list has them with the state \u201cforgotten\u201d, and can bring each back.",
     ),
     "forget": (delete, "Deleted for ever", ""),
 }
@@ -226,7 +226,7 @@ async def _act_on_chosen(visit: Visit, act: Act) -> Response:
     verb, done, way_back = _VERBS[act]
     await visit.db.in_tenant(visit.team_id, lambda conn: _for_each(conn, visit.principal, numbers, verb))
     shown = ", ".join(f"#{number}" for number in numbers[:20]) + (", \u2026" if len(numbers) > 20 else "")
-    return visit.redirect("/ui/observations", f"{done}: {len(numbers)} ({shown}).{way_back.format(number=numbers[0])}")
+    return visit.redirect("/ui/observations", f"{done}: {len(numbers)} ({shown}).{way_back}")
 
 
 async def _for_each(conn: Conn, principal: Principal, numbers: Sequence[int], verb: Verb) -> None:

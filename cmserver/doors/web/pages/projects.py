@@ -26,7 +26,7 @@ from cmserver.consolidation import review
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import BADGES, PastQuery, list_projects, named_apart
 from cmserver.doors.web.pages.sessions import REASONS
-from cmserver.doors.web.retention_form import RetentionForm
+from cmserver.doors.web.retention_form import RetentionForm, usual_values
 from cmserver.doors.web.templates import plural
 from cmserver.doors.web.visit import Visit
 from cmserver.graph.overviews.make import make_overview, read_overview
@@ -38,6 +38,7 @@ from cmserver.ops.joining.join import join_projects, separate_projects
 from cmserver.recall.context import render_requested_context
 from cmserver.recall.model import ContextBudget, Index, SessionStart
 from cmserver.recall.wire import ContextQuery, explained_out
+from cmserver.retention.model import RetentionDefaults
 
 _PAGE = 50
 _LEFT_OUT = 20
@@ -116,6 +117,7 @@ async def get_project(visit: Visit) -> Response:
     """One project: what went on in the last 30 days, which kinds and files, its names, and the way to stop recording."""
     async with visit.tenant() as conn:
         project = await _require_named(conn, visit)
+        retention = await access.retention_of(conn, visit.team_id, project.id)
         activity = await read_activity(conn, visit.principal, str(project.id))
         overview = await read_overview(conn, visit.principal, project.id)
         suggestions, _ = await review.list_suggestions(conn, visit.principal, project_id=project.id, status="open", limit=1)
@@ -131,6 +133,7 @@ async def get_project(visit: Visit) -> Response:
         overview=_overview_sections(overview) if overview else [],
         overview_made_at=overview.made_at if overview else None,
         activity=activity,
+        kept_days=retention.observations_days or RetentionDefaults().observations_days,
         usual=_find_usual(project, visit.dependency(Settings)),
         bars=[(day.day, day.observations, plural(day.observations, "observation")) for day in activity.days],
         newest=NEWEST,
@@ -240,12 +243,14 @@ async def get_settings(visit: Visit) -> Response:
     async with visit.tenant() as conn:
         project = await _require(conn, visit)
         called = await _require_named(conn, visit)
+        retention = await access.retention_of(conn, visit.team_id, project.id)
     return visit.render(
         "project_settings.html",
         title=f"Preferences of {called.name}",
         project=project,
         called=called.name,
         usual=_find_usual(project, visit.dependency(Settings)),
+        usual_retention=usual_values(retention),
         path=project_path(project),
         languages=access_model.SEARCH_LANGUAGES,
     )

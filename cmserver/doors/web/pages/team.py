@@ -21,7 +21,7 @@ from cmserver.base.errors import NotFound
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.text import Text
 from cmserver.doors.web.page import Page
-from cmserver.doors.web.retention_form import RetentionForm
+from cmserver.doors.web.retention_form import RetentionForm, usual_values
 from cmserver.doors.web.visit import Visit
 from cmserver.redaction.redact import redact
 
@@ -61,6 +61,7 @@ async def get_team(visit: Visit) -> Response:
         "team.html",
         title="Team",
         team=team,
+        usual_retention=usual_values(team.retention),
         members=members,
         invitations=invitations,
         usage=usage,

@@ -44,12 +44,18 @@ from cmserver.observations.wire import ObservationIn
 from cmserver.ops.deployment import read_backups
 from cmserver.ops.model_health import read_model_health
 from cmserver.ops.provider_pauses import list_providers
-from cmserver.ops.wire import AnswersOut
 from cmserver.pins import repository as pins
 from cmserver.steward import repository as steward
 
 _HOURS = 24
-_KEPT = {"rule": "Agents are told this rule first.", "note": "Agents are told this note where it fits."}
+_KEPT = {
+    ("rule", "project"): "Agents of the project are told this rule first.",
+    (
+        "rule",
+        "team",
+    ): "In all projects agents may be told this rule, among what happened; first is only what their own project laid down.",
+}
+_KEPT_NOTE = "Agents are told this note where it fits."
 _MAX_COUNTED = 100
 _MAX_ACTS = 50
 _MAX_CHANGES = 12
@@ -137,7 +143,7 @@ async def get_today(visit: Visit) -> Response:
     if principal.may("jobs:read"):
         async with visit.tenant() as conn:
             answers = await read_model_health(conn, visit.dependency(Settings), principal, project_id)
-    waiting = await _find_waiting(visit, project_id, answers)
+    waiting = await _find_waiting(visit, project_id)
     return visit.render(
         "today.html",
         title="Today",
@@ -208,7 +214,7 @@ def _by_project(items: Sequence[TodayItem]) -> list[ProjectDay]:
     return [ProjectDay(id=project_id, name=of_project[0].project, sessions=of_project) for project_id, of_project in days.items()]
 
 
-async def _find_waiting(visit: Visit, project_id: UUID | None, answers: AnswersOut | None) -> list[WaitingWork]:
+async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWork]:
     """What somebody should look at, in the project or the whole team."""
     principal, found = visit.principal, list[WaitingWork]()
     sees_jobs = principal.may("jobs:read")
@@ -244,13 +250,6 @@ async def _find_waiting(visit: Visit, project_id: UUID | None, answers: AnswersO
         providers = await list_providers(visit.db, principal, visit.dependency(Settings))
         paused = [provider.name for provider in providers if provider.pause]
         found += [WaitingWork(text=f"The provider {name} is paused", path="/ui/jobs/providers") for name in paused]
-    if answers and answers.unusable:
-        total = answers.usable + answers.unusable
-        text = f"{answers.unusable} of {plural(total, 'answer')} of models in 24 hours could not be used"
-        found.append(WaitingWork(text=text, path="/ui/jobs/providers"))
-    if answers and answers.is_silent:
-        text = f"{answers.unanswered} of {plural(answers.calls, 'call')} of models in 24 hours brought no answer"
-        found.append(WaitingWork(text=text, path="/ui/jobs/providers"))
     if visit.is_operator:
         warning = warn_of_backups(await asyncio.to_thread(read_backups, visit.dependency(Settings).backup_folder))
         found += [WaitingWork(text=warning.removesuffix("."), path="/ui/server")] if warning else []
@@ -280,7 +279,11 @@ async def post_note(visit: Visit) -> Response:
         size_bytes=len(form.text),
     )
     number = result.observation.number
-    notice = f"Kept as #{number}. {_KEPT[form.kind]}" if result.action == "created" else f"#{number} says that already."
+    notice = (
+        f"Kept as #{number}. {_KEPT.get((form.kind, form.scope), _KEPT_NOTE)}"
+        if result.action == "created"
+        else f"#{number} says that already."
+    )
     return visit.redirect(f"/ui/observations/{number}", notice)
 
 
