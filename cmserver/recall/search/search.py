@@ -274,7 +274,7 @@ class _Search(msgspec.Struct):
         """
         hits: list[Hit] = []
         summary_ids: dict[UUID, UUID] = {}
-        words_by_id: dict[UUID, frozenset[str]] = {}
+        shown_words: list[tuple[UUID, bool, frozenset[str]]] = []
         alike: dict[UUID, list[int]] = {}
         taken, limit = 0, self.request.limit
         while len(hits) < limit and taken < len(ordered):
@@ -286,15 +286,16 @@ class _Search(msgspec.Struct):
                 taken += 1
                 text = texts.get(candidate.id)
                 if isinstance(text, Observation):
-                    words = text_words(text)
-                    same = next((id_ for id_, other in words_by_id.items() if is_same_text(words, other)), None)
+                    words, holds = text_words(text), text.state != "dropped"
+                    # What no longer holds is never folded into what does, nor the other way round.
+                    same = next((id_ for id_, held, other in shown_words if held == holds and is_same_text(words, other)), None)
                     if text.kind == "summary" and text.server_session_id:
                         first_id = summary_ids.setdefault(text.server_session_id, candidate.id)
                         same = same or (first_id if first_id != candidate.id else None)
                     if same is not None:
                         alike.setdefault(same, []).append(text.number)
                         continue
-                    words_by_id[candidate.id] = words
+                    shown_words.append((candidate.id, holds, words))
                 if text is not None:
                     match_type, parts = candidate.match_type, candidate.parts
                     hits.append(Hit(id=candidate.id, source=text, score=candidate.score, match_type=match_type, parts=parts))
