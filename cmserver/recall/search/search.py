@@ -17,7 +17,7 @@ from cmserver.embeddings.model import QueryVector
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
 from cmserver.recall.search import lexical, repository
-from cmserver.recall.search.confidence import estimate_confidence, find_coefficients, share_of_words
+from cmserver.recall.search.confidence import LEAST_DOCUMENTS, estimate_confidence, find_coefficients, share_of_words
 from cmserver.recall.search.model import (
     OBSERVATION_KINDS,
     Baseline,
@@ -251,9 +251,10 @@ class _Search(msgspec.Struct):
         return {word: idf if count else 0.0 for word, idf, count in by_word}
 
     def confidence(self) -> float | None:
-        """How likely the query is about the scope; None without an embedder that is calibrated."""
+        """How likely the query is about the scope; None without an embedder that is calibrated, or where there is little."""
         coefficients = find_coefficients(self.vector) if self.vector else None
-        if coefficients is None:
+        observation_count = 0 if self.statistics.are_turns else self.statistics.documents
+        if coefficients is None or observation_count + self.statistics.turn_count < LEAST_DOCUMENTS:
             return None
         words = share_of_words(self.best_bm25, self.statistics.idfs)
         return estimate_confidence(coefficients, words=words, cosine=self.best_cosine, word_count=len(self.lexemes))
