@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Literal
 from uuid import UUID
@@ -75,6 +76,17 @@ def find_thresholds(provider: str, model: str, policy: RetentionPolicy) -> Thres
         return measured
     suggest = policy.suggest_above
     return msgspec.structs.replace(measured, suggest=suggest, near=max(suggest, measured.near), words=suggest, short_words=suggest)
+
+
+def change_other_files(left: Iterable[str] | None, right: Iterable[str] | None) -> bool:
+    """Whether two lists of changed files, both known, have no file in common: what they say alike is of different places.
+
+    A path may be written from a folder further in: `mail/client.py` is `src/mail/client.py`.
+    """
+    of_left, of_right = [f"/{path}" for path in left or ()], [f"/{path}" for path in right or ()]
+    if not of_left or not of_right:
+        return False
+    return not any(path.endswith(other) or other.endswith(path) for path in of_left for other in of_right)
 
 
 def lexical_similarity(left: TextMarks, right: TextMarks) -> float:

@@ -23,7 +23,7 @@ from cmserver.consolidation.comparison import repository as comparison
 from cmserver.consolidation.difference import differs_in_form
 from cmserver.consolidation.marks import compared_text, read_marks
 from cmserver.consolidation.model import Suggestion
-from cmserver.consolidation.similarity import TextComparison, compare_texts, find_thresholds
+from cmserver.consolidation.similarity import TextComparison, change_other_files, compare_texts, find_thresholds
 from cmserver.embeddings import repository as embeddings
 from cmserver.embeddings.model import ObservationText, QueryVector, document_text
 from cmserver.embeddings.query_embedder import QueryEmbedder
@@ -255,6 +255,8 @@ async def find_matches(
     hashes = await comparison.hashes(conn, team_id, found)
     matches: list[_Match] = []
     for row in await observations.by_ids(conn, team_id, list(found)):
+        if change_other_files(new.files_modified, row.files_modified):
+            continue
         is_equal = hashes.get(row.id) == text_hash
         compared = compare_texts(marks, read_marks(compared_text(row)), cosines.get(row.id), thresholds, is_equal=is_equal)
         matches.append(_Match(observation=row, comparison=compared))

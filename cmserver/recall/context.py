@@ -115,7 +115,7 @@ async def _take_handed(
 
 async def _list_yours(conn: Conn, principal: Principal, request: ContextRequest, budget: ContextBudget) -> list[str]:
     """The lines of what is the person's alone, rules first; of a session that goes on what is new to it."""
-    if principal.user_id is None or request.at is not None or request.without_yours:
+    if principal.user_id is None or request.at is not None or request.without_yours or request.told_to is not None:
         return []
     rows = await personal.newest(conn, principal.team_id, principal.user_id, state="holds", limit=_PERSONAL)
     if request.reason == "resume" and request.session_id is not None:
@@ -150,11 +150,12 @@ async def render_requested_context(
     at: str = "$.project",
     project_count: int = 1,
     without_yours: bool = False,
+    told_to: str | None = None,
 ) -> Context:
     """The index that a request of the API or an MCP tool asks for. Raises Invalid or NotFound.
 
     `reader` is how the agent reads more, see ContextRequest; `at` is the path of the field that names the project. One of several
-    projects has its share of the tokens, and `without_yours` leaves out what is the person's alone.
+    projects has its share of the tokens, and `without_yours` leaves out what is the person's alone. `told_to` is who is told.
     """
     moment = read_moment(query.as_of, query.known_at)
     session = None
@@ -177,6 +178,7 @@ async def render_requested_context(
         changed_files=[path for path in (query.changed_files or "").split(",") if path][:MAX_CHANGED_FILES],
         is_preview=query.explain or session is None or moment is not None,
         without_yours=without_yours,
+        told_to=told_to,
         reader=reader,
         at=moment.earliest if moment else None,
     )
@@ -220,10 +222,11 @@ async def _open(
     return overview.opening, overview.numbers
 
 
-def _name_others(principal: Principal, rows: Iterable[T]) -> list[T]:
-    """The rows, of which what is another one's has their name, and the caller's own has none."""
+def _name_others(principal: Principal, request: ContextRequest, rows: Iterable[T]) -> list[T]:
+    """The rows, of which what is another one's has their name, and the reader's own has none."""
+    own = request.told_to or principal.actor_id
     return [
-        msgspec.structs.replace(row, actor_id=None) if getattr(row, "actor_id", None) == principal.actor_id else row
+        msgspec.structs.replace(row, actor_id=None) if getattr(row, "actor_id", None) == own else row
         for row in principal.named(rows)
     ]
 
@@ -260,7 +263,7 @@ async def _gather(
         shown_numbers |= await receipts.shown_numbers(conn, team_id, session_id)
         since = await receipts.last_index_at(conn, team_id, session_id) if reason == "resume" else None
     rows = list({row.number: row for row in [*newest, *shared, *summaries, *touching, *own]}.values())
-    rows = _name_others(principal, rows)
+    rows = _name_others(principal, request, rows)
     if budget.summaries == 0:
         rows = [row for row in rows if row.kind != "summary"]
     if reason == "resume":  # its own work stands in its transcript
@@ -268,7 +271,7 @@ async def _gather(
         turns = [turn for turn in turns if turn.server_session_id != session_id and (since is None or turn.created_at > since)]
     elif reason != "compact" and session_id is not None:
         turns = [turn for turn in turns if turn.server_session_id != session_id or turn.ended_at is not None]
-    turns = _name_others(principal, turns)
+    turns = _name_others(principal, request, turns)
     summary = _latest_summary(rows, newest, project_id, request, budget)
     of_rows = {row.turn_number for row in rows if row.turn_number is not None and section_of(row) is not None}
     pointing = [turn.number for place, turn in enumerate(turns) if place < _POINTING or turn.number in of_rows]

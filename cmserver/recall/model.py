@@ -66,6 +66,8 @@ class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_preview: bool = False
     without_yours: bool = False
     """For all but one of several projects that are told of at once: what is the person's alone stands there once."""
+    told_to: str | None = None
+    """Whose key the agent has, where that is not the caller's: nothing is told that is the caller's alone."""
     clone_id: UUID | None = None
     """The clone in which the session works: what became of its files is marked, while `head` is what it told of last."""
     head: str = ""

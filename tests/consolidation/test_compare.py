@@ -95,6 +95,19 @@ async def test_what_differs_in_a_fact_is_never_merged(client: AsyncClient, make:
     assert await ask(db, "SELECT count(*) FROM observation_versions") == [(0,)]
 
 
+@pytest.mark.parametrize("narrative", [TEXT, TEXT.replace("three", "five")])
+async def test_what_changed_other_files_is_neither_the_same_nor_contradicts(
+    make: Make, vectors: Vectors, cast: Cast, db: Db, narrative: str
+):
+    await write(make, vectors, cast, (1.0, 0.0), files_modified=["src/mail/client.py"])
+    await write(make, vectors, cast, (1.0, 0.0), files_modified=["src/pay/client.py"], narrative=narrative)
+    await write(make, vectors, cast, (0.9, 0.1), files_modified=["src/pay/client.py", "src/pay/tries.py"])
+
+    await compare_new(db)
+
+    assert [(left, right) for left, right, _, _ in await pairs(db)] == [(2, 3)]
+
+
 async def test_only_what_may_say_the_same_is_compared(make: Make, vectors: Vectors, cast: Cast, db: Db):
     other = await bound_to(db, cast.alice, "elsewhere")
     await write(make, vectors, cast, (1.0, 0.0))
@@ -205,7 +218,7 @@ async def test_a_pair_that_is_too_long_together_is_suggested_and_stops_nothing(
 ):
     await set_mode(client, cast, "merge")
     for part in ("a", "b"):
-        files = [f"src/{part}{place}.py" for place in range(40)]
+        files = ["src/both.py", *(f"src/{part}{place}.py" for place in range(40))]
         await write(make, vectors, cast, (1.0, 0.0), files_modified=files)
 
     assert await compare_new(db) == 2

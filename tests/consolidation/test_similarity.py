@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from cmserver.consolidation.marks import read_marks
-from cmserver.consolidation.similarity import THRESHOLDS, USUAL, Decision, SuggestionReason, compare_texts, lexical_similarity
+from cmserver.consolidation.similarity import (
+    THRESHOLDS,
+    USUAL,
+    Decision,
+    SuggestionReason,
+    change_other_files,
+    compare_texts,
+    lexical_similarity,
+)
 from cmserver.models.providers.embedding.registry import DEFAULT_MODELS
 from tests.evaluation.labels.load import HALVES, Half, read_labels
 from tests.table import try_rows
@@ -83,6 +91,23 @@ def test_of_what_is_suggested_of_rules_most_is_about_one_thing(half: Half):
     about_one = [pair for pair in suggested if pair["about"] == "same"]
     assert len(about_one) >= 6
     assert 2 * len(about_one) >= len(suggested), suggested
+
+
+@try_rows(
+    ("left", "right", "are_others"),
+    [
+        (["src/mail/client.py"], ["src/pay/client.py"], True),
+        (["src/mail/client.py"], ["src/pay/client.py", "src/mail/client.py"], False),
+        (["/home/me/demo/src/mail/client.py"], ["mail/client.py"], False),
+        (["src/email/client.py"], ["mail/client.py"], True),
+        (["src/mail/client.py"], [], False),
+        (None, ["src/mail/client.py"], False),
+    ],
+)
+def test_two_lists_of_changed_files_are_others_where_both_are_known_and_share_none(
+    left: list[str] | None, right: list[str] | None, are_others: bool
+):
+    assert change_other_files(left, right) is change_other_files(right, left) is are_others
 
 
 def test_two_rules_about_two_things_are_never_said_to_contradict_each_other():

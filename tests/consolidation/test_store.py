@@ -117,6 +117,16 @@ async def test_another_fact_in_nearly_the_same_words_is_never_merged_but_suggest
     assert [pair["id"] for pair in listed] == [pair["id"] for pair in other["suggestions"]]
 
 
+async def test_another_fact_about_another_file_is_not_suggested(client: AsyncClient, cast: Cast):
+    await store(client, cast.alice, title="Refunds retry", narrative=LONG, filesModified=["src/refunds.py"])
+
+    other = await store(
+        client, cast.alice, title="Refunds retry", narrative=LONG.replace("three", "five"), filesModified=["src/invoices.py"]
+    )
+
+    assert (other["action"], other["suggestions"]) == ("created", [])
+
+
 @pytest.mark.parametrize("fields", [{"type": "decision"}, {"projectId": "elsewhere"}], ids=lambda fields: next(iter(fields)))
 async def test_what_is_of_another_kind_or_project_is_no_duplicate(client: AsyncClient, cast: Cast, db: Db, fields: dict[str, str]):
     await bound_to(db, cast.alice, "elsewhere")

@@ -12,7 +12,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.settings import Settings
 from cmserver.graph.overviews import repository
-from cmserver.graph.overviews.compose import OPENING_CHARS, OPENING_LINES, OverviewSource, compose_overview
+from cmserver.graph.overviews.compose import OPENING_CHARS, OPENING_LINES, OverviewSource, add_summaries, compose_overview
 from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.model import DueOverview, Instruction, NamedFile
 from cmserver.graph.overviews.writer import OverviewWriter
@@ -20,6 +20,7 @@ from cmserver.graph.read_observations import read_new_observations
 from tests.conftest import Cast, Person
 from tests.graph.test_api import Api
 from tests.make import Make
+from tests.table import try_rows
 
 FIRST_AT = datetime(2026, 3, 2, tzinfo=UTC)
 
@@ -119,9 +120,52 @@ async def test_a_page_is_made_by_itself_and_again_after_ten_summaries(client: ht
     assert f"Fix the pool: It is fair now (#{first_number})" in first["body"]
     assert "src/db" in first["body"]
     assert (first["madeBy"], first["summaryCount"], first["newSummaries"]) == ("rules", 1, 0)
-    assert (same["body"], same["newSummaries"]) == (first["body"], 9)
+    assert (same["madeAtEpoch"], same["newSummaries"]) == (first["madeAtEpoch"], 9)
     assert "Fix the last" in second["body"]
     assert (second["summaryCount"], second["newSummaries"]) == (11, 0)
+
+
+async def test_the_present_work_is_that_of_the_newest_summaries_though_the_page_is_older(
+    client: httpx.AsyncClient, db: Db, cast: Cast, make: Make
+):
+    api = Api(client, cast.alice)
+    path = f"/projects/{cast.alice.project.canonical_id}/overview"
+    await summarise(make, cast.alice, "Use Redis Streams")
+    await work(db)
+    made = (await api("GET", path))["overview"]
+    before = made["body"].split("## Present work\n\n")[1].splitlines()
+    titles = ["Drop Redis again", "Use Kafka", *(f"Tune it {place}" for place in range(5))]
+    numbers = [await summarise(make, cast.alice, title) for title in titles[:2]]
+
+    two = (await api("GET", path))["overview"]
+    numbers += [await summarise(make, cast.alice, title) for title in titles[2:]]
+    await api("DELETE", f"/observations/{numbers[-1]}")
+    last = (await api("GET", path))["overview"]
+
+    lines = two["body"].split("## Present work\n\n")[1].splitlines()
+    assert [line.split(": ")[1] for line in lines] == ["Use Kafka", "Drop Redis again", "Use Redis Streams"]
+    assert lines[2:] == before
+    assert two["numbers"] == [*made["numbers"], *numbers[:2]]
+    assert two["madeAtEpoch"] == made["madeAtEpoch"]
+    shown = [line.split(": ")[1] for line in last["body"].split("## Present work\n\n")[1].splitlines()]
+    assert shown == ["Tune it 3", "Tune it 2", "Tune it 1", "Tune it 0", "Use Kafka", "Use Redis Streams"]
+
+
+@try_rows(
+    ("page", "expected"),
+    [
+        ("# x\n\n## Present work\n\n- old\n\n## Open ends", ["# x", "## Present work", "- new", "- old", "## Open ends"]),
+        ("# x\n\n## Parts\n\n- src", ["# x", "## Parts", "- src", "## Present work", "- new"]),
+        ("Plain words.", ["Plain words.", "## Present work", "- new"]),
+    ],
+)
+async def test_a_page_of_any_form_gets_what_came_since(cast: Cast, make: Make, page: str, expected: list[str]):
+    made = await make.observation(project=cast.alice.project, kind="summary", title="new", summary={"request": "new"})
+
+    lines = [line for line in add_summaries(page, [made]).splitlines() if line]
+
+    assert [line if line in expected else "- new" for line in lines] == expected
+    assert f"new (#{made.number})" in add_summaries(page, [made])
 
 
 async def test_of_two_workers_with_the_same_list_one_makes_the_page(

@@ -88,19 +88,25 @@ def test_the_examples_answer_what_the_page_says(run: Run, page: str):
 
     compared, answer_text = 0, ""
     last: Callable[[], str] | None = None
+    searches: list[tuple[Callable[[], str], Block]] = []
+    is_search = False
     for block in blocks((ROOT / page).read_text(encoding="utf-8")):
         if block.language == "sh":
             for words in commands(block.text):
                 last = ask(program, words)
+                is_search = any(word.endswith("/v1/search") for word in words)
                 if last is not None:
                     answer_text = last()
         elif last is not None:
             again, shown = last, block
             if not fits(shown, answer_text):
                 wait_for(f"the answer of {page}:\n{shown.text}", lambda again=again, shown=shown: fits(shown, again()))
+            searches += [(again, shown)] if is_search else []
             compared += 1
             last = None
 
+    for again, shown in searches:  # whoever reads slowly searches when all is made of the session that will be made of it
+        assert fits(shown, again())
     assert compared == COMPARED[page]
 
 

@@ -21,7 +21,7 @@ from cmserver.consolidation.comparison import repository
 from cmserver.consolidation.comparison.model import NearPair, NewRow
 from cmserver.consolidation.marks import TextMarks, compared_text, read_marks
 from cmserver.consolidation.model import NewSuggestion
-from cmserver.consolidation.similarity import TextComparison, Thresholds, compare_texts, find_thresholds
+from cmserver.consolidation.similarity import TextComparison, Thresholds, change_other_files, compare_texts, find_thresholds
 from cmserver.embeddings import repository as embeddings
 from cmserver.embeddings.model import EmbeddingModel
 from cmserver.observations import repository as observations
@@ -146,6 +146,8 @@ def _judge_all(
     judgements: list[Judgement] = []
     for pair in pairs:
         if pair.newer not in marks or pair.older not in marks:
+            continue
+        if change_other_files(rows[pair.newer].files_modified, rows[pair.older].files_modified):
             continue
         is_equal = hashes.get(pair.newer, b"") == hashes.get(pair.older)
         comparison = compare_texts(marks[pair.newer], marks[pair.older], pair.cosine, thresholds, is_equal=is_equal)

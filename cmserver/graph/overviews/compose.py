@@ -20,6 +20,7 @@ _PARTS = 8
 LATEST = 5
 """At most this many summaries or turns stand on the page."""
 _FILES_OF_PART = 3
+_PRESENT_WORK = "Present work"
 
 
 class OverviewSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +59,7 @@ def compose_overview(source: OverviewSource) -> ComposedOverview:
     sections = [
         ("What it is", _describe(source)),
         ("Parts", [_render_part(part) for part in parts]),
-        ("Present work", [*map(_render_summary, summaries), *map(_render_turn, turns)]),
+        (_PRESENT_WORK, [*map(_render_summary, summaries), *map(_render_turn, turns)]),
         ("Open ends", [f"{one_line(_title(row), _LINE_CHARS)} (#{row.number})" for row in source.open_ends]),
     ]
     body = [f"# {one_line(source.name, 100)}"]
@@ -69,6 +70,20 @@ def compose_overview(source: OverviewSource) -> ComposedOverview:
     return ComposedOverview(
         body="\n".join(body), opening=_open(source.technologies, parts), numbers=sorted({row.number for row in cited})
     )
+
+
+def add_summaries(body: str, summaries: Sequence[Observation]) -> str:
+    """The page with what came since it was made, the newest first, at the head of the present work."""
+    if not summaries:
+        return body
+    lines, heading = [f"- {_render_summary(row)}" for row in summaries], f"## {_PRESENT_WORK}"
+    page = body.splitlines()
+    if heading not in page:
+        return "\n".join([*page, "", heading, "", *lines])
+    start = page.index(heading) + 1
+    while start < len(page) and not page[start].strip():
+        start += 1
+    return "\n".join([*page[:start], *lines, *page[start:]])
 
 
 def _describe(source: OverviewSource) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from msgspec import structs
+
 from cmserver.access import audit
 from cmserver.access import repository as access
 from cmserver.access.model import Principal, Project
@@ -13,7 +15,7 @@ from cmserver.base.errors import Conflict
 from cmserver.base.logs import get_logger
 from cmserver.base.sql import Conn
 from cmserver.graph.overviews import repository
-from cmserver.graph.overviews.compose import OverviewSource, compose_overview
+from cmserver.graph.overviews.compose import LATEST, OverviewSource, add_summaries, compose_overview
 from cmserver.graph.overviews.model import Overview
 from cmserver.graph.overviews.writer import OverviewDraft, OverviewWriter, list_texts
 from cmserver.observations import repository as observations
@@ -43,13 +45,27 @@ async def make_overview(db: Db, writer: OverviewWriter, principal: Principal, na
 
 
 async def read_overview(conn: Conn, principal: Principal, project_id: UUID) -> Overview | None:
-    """The page of the project; None when there is none yet."""
+    """The page of the project, with the summaries that came since, unless people wrote it; None when there is none yet."""
     overview = await repository.of_project(conn, principal.team_id, project_id)
     if overview is not None:
+        overview = await _add_newest(conn, overview, principal.team_id)
         await audit.record(
             conn, principal, "overview.served", "project", project_id, project_id=project_id, numbers=overview.numbers
         )
     return overview
+
+
+async def _add_newest(conn: Conn, overview: Overview, team_id: UUID) -> Overview:
+    if overview.made_by == "people":
+        return overview
+    wanted = ObservationFilter(project_id=overview.project_id, kind="summary")
+    newest = await observations.newest(conn, team_id, wanted, limit=LATEST)
+    since = [row for row in newest if row.created_at > overview.made_at and row.number not in overview.numbers]
+    return structs.replace(
+        overview,
+        body=add_summaries(overview.body, since),
+        numbers=sorted({*overview.numbers, *(row.number for row in since)}),
+    )
 
 
 async def find_overview(conn: Conn, principal: Principal, overview_id: UUID) -> Overview | None:

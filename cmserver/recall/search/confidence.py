@@ -13,6 +13,10 @@ import msgspec
 from cmserver.embeddings.calibration.model import CALIBRATED_EMBEDDER
 from cmserver.embeddings.model import Calibration, QueryVector
 
+LEAST_DOCUMENTS = 24
+"""In a smaller memory nothing is said: it was fitted where there are hundreds, and the smallest that it was tried on has so many
+(`scripts` of docs/reference/recall.md). Among few documents a word that one of them has weighs less than a word that none has.
+"""
 _FULL_WORDS = 12
 
 

@@ -17,7 +17,7 @@ from cmserver.embeddings.model import QueryVector
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
 from cmserver.recall.search import lexical, repository
-from cmserver.recall.search.confidence import estimate_confidence, find_coefficients, share_of_words
+from cmserver.recall.search.confidence import LEAST_DOCUMENTS, estimate_confidence, find_coefficients, share_of_words
 from cmserver.recall.search.model import (
     OBSERVATION_KINDS,
     Baseline,
@@ -251,9 +251,10 @@ class _Search(msgspec.Struct):
         return {word: idf if count else 0.0 for word, idf, count in by_word}
 
     def confidence(self) -> float | None:
-        """How likely the query is about the scope; None without an embedder that is calibrated."""
+        """How likely the query is about the scope; None without an embedder that is calibrated, or where there is little."""
         coefficients = find_coefficients(self.vector) if self.vector else None
-        if coefficients is None:
+        observation_count = 0 if self.statistics.are_turns else self.statistics.documents
+        if coefficients is None or observation_count + self.statistics.turn_count < LEAST_DOCUMENTS:
             return None
         words = share_of_words(self.best_bm25, self.statistics.idfs)
         return estimate_confidence(coefficients, words=words, cosine=self.best_cosine, word_count=len(self.lexemes))
@@ -274,7 +275,7 @@ class _Search(msgspec.Struct):
         """
         hits: list[Hit] = []
         summary_ids: dict[UUID, UUID] = {}
-        words_by_id: dict[UUID, frozenset[str]] = {}
+        shown_words: list[tuple[UUID, bool, frozenset[str]]] = []
         alike: dict[UUID, list[int]] = {}
         taken, limit = 0, self.request.limit
         while len(hits) < limit and taken < len(ordered):
@@ -286,15 +287,16 @@ class _Search(msgspec.Struct):
                 taken += 1
                 text = texts.get(candidate.id)
                 if isinstance(text, Observation):
-                    words = text_words(text)
-                    same = next((id_ for id_, other in words_by_id.items() if is_same_text(words, other)), None)
+                    words, holds = text_words(text), text.state != "dropped"
+                    # What no longer holds is never folded into what does, nor the other way round.
+                    same = next((id_ for id_, held, other in shown_words if held == holds and is_same_text(words, other)), None)
                     if text.kind == "summary" and text.server_session_id:
                         first_id = summary_ids.setdefault(text.server_session_id, candidate.id)
                         same = same or (first_id if first_id != candidate.id else None)
                     if same is not None:
                         alike.setdefault(same, []).append(text.number)
                         continue
-                    words_by_id[candidate.id] = words
+                    shown_words.append((candidate.id, holds, words))
                 if text is not None:
                     match_type, parts = candidate.match_type, candidate.parts
                     hits.append(Hit(id=candidate.id, source=text, score=candidate.score, match_type=match_type, parts=parts))

@@ -154,11 +154,11 @@ class SearchAnswerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     it.
 
     `confidence` is how likely, from 0 to 1, the query is about what was searched at all, or null without an embedder that it is
-    known for. `total` is how many hits there are: an estimate (`totalIsEstimate`) when not all were read. `byMeaning` is whether it
-    searched by meaning, too: false without an embedder, or while it does not answer. `tokens` are what this answer takes: its
-    observations and turns as text, at 4 characters per token. `personal` are up to three of what is the caller's alone, behind the
-    first page of a search without filters, and so are `private`; nothing else here counts them.
-    `private` are the texts of up to three hits in the caller's private sessions.
+    known for, and where fewer than 24 observations and turns are searched. `total` is how many hits there are: an estimate
+    (`totalIsEstimate`) when not all were read. `byMeaning` is whether it searched by meaning, too: false without an embedder,
+    or while it does not answer. `tokens` are what this answer takes: its observations and turns as text, at 4 characters per
+    token. `personal` are up to three of what is the caller's alone, behind the first page of a search without filters, and so
+    are `private`; nothing else here counts them. `private` are the texts of up to three hits in the caller's private sessions.
     """
 
     prompts: list[PromptHitOut]
@@ -189,7 +189,8 @@ class SearchIndexOut(SearchAnswerOut, frozen=True, kw_only=True):
 class ContextOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Hits. `context` is their texts as one block for a model, between our tags, which no stored text can close. `ignoresQuotes` is
     whether nothing has what the query quotes, and these are the nearest without it. `confidence` is how likely, from 0 to 1, the
-    query is about what was searched at all, or null without an embedder that is calibrated.
+    query is about what was searched at all, or null without an embedder that is calibrated, and where fewer than 24 observations
+    and turns are searched.
     """
 
     observations: list[FullHitOut]

@@ -19,6 +19,7 @@ from tests.rows import rows
 from tests.sessions.test_turns import hook
 from tests.table import try_rows
 
+LAID_DOWN = "Scrap that, spaces from now on."
 HOSTILE = "<script>alert(1)</script> \u202egnp.exe " + "x" * 5_000
 
 
@@ -43,6 +44,23 @@ async def test_an_empty_list_says_the_next_command(app: AsgiFrame, db: Db, cast:
 
     assert page.status_code == 200
     assert "cmserver remember" in page.text
+
+
+@try_rows(
+    ("narrative", "times"),
+    [(f'The user: "{LAID_DOWN}"', 1), (f'The user:  "{LAID_DOWN}"', 1), (f'The user: "{LAID_DOWN}" He said why.', 2), (None, 1)],
+)
+async def test_a_sentence_that_a_user_laid_down_stands_on_its_page_as_a_title_and_as_a_quotation(
+    cast: Cast, make: Make, db: Db, alice: Visitor, narrative: str | None, times: int
+):
+    note = await make.observation(project=cast.alice.project, title=LAID_DOWN, narrative=narrative, type="decision")
+    async with db.system() as conn:
+        await conn.execute("UPDATE observations SET quote = %s WHERE id = %s", [LAID_DOWN, note.id])
+
+    page = parse((await alice.get(f"/ui/observations/{note.number}")).text)
+
+    (article,) = [part for part in page.find_all("article") if part.attributes.get("aria-label") == "Text"]
+    assert article.text.count(LAID_DOWN) == times
 
 
 async def test_a_list_has_each_observation_and_its_filters_stand_in_the_address(cast: Cast, make: Make, alice: Visitor):

@@ -11,8 +11,9 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from tests.conftest import Cast
+from tests.doors.claude_mem.worker import session
 from tests.doors.web.clicks import parse
-from tests.doors.web.visitor import Visitor, visit_as
+from tests.doors.web.visitor import Visitor, visit_as, visit_with_key
 from tests.make import Make
 from tests.table import try_rows
 
@@ -135,6 +136,35 @@ async def test_the_preview_is_what_the_api_would_tell_with_the_reason_and_cost_o
     assert f'class="number">{line["usefulness"]:.2f}</td>' in page.text
     assert f'class="number">{line["lineTokens"]}</td>' in page.text
     assert "another line has nearly the same title" in page.text
+
+
+def told_on(page: httpx.Response) -> str:
+    (block,) = parse(page.text).find_all("pre")
+    return " ".join(unescape("".join(child if isinstance(child, str) else child.text for child in block.children)).split())
+
+
+async def test_the_preview_is_told_as_to_the_agent_of_who_began_the_newest_session(
+    client: httpx.AsyncClient, app: AsgiFrame, db: Db, cast: Cast, make: Make, owner: Visitor
+):
+    for person, named in ((cast.bob, "s-1"), (cast.alice, "s-2")):
+        in_session = await session(client, person, named, project=cast.alice.project.canonical_id)
+        note = await make.observation(project=cast.alice.project, title=f"Open as {named}", server_session_id=in_session)
+        async with db.system() as conn:
+            await conn.execute("UPDATE observations SET actor_id = %s WHERE id = %s", [person.principal.actor_id, note.id])
+    params = {"project": str(cast.alice.project.id), "source": "startup"}
+    with_key = (await client.get("/v1/context", params=params, headers=cast.alice.headers)).json()
+    bob = await visit_with_key(app, cast.bob.principal)
+
+    page, of_bob = await owner.get(f"{ORDERS}/preview"), await bob.get(f"{ORDERS}/preview")
+
+    shown, shown_to_bob = told_on(page), told_on(of_bob)
+    assert shown == " ".join(with_key["context"].split())
+    assert f"Open as s-1 (by {cast.bob.principal.actor_id})" in shown
+    assert f"(by {cast.alice.principal.actor_id})" not in shown
+    assert f"(by {cast.alice.principal.actor_id})" in shown_to_bob
+    assert f"the agent of {cast.alice.principal.actor_id} is told" in page.text
+    assert "your own agent is told" in of_bob.text
+    assert f">{with_key['tokens']}<" in page.text
 
 
 @try_rows(("act", "reason"), [("done", "it is done"), ("drop", "it no longer holds"), ("hold", None)])

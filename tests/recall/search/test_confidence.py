@@ -5,9 +5,12 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.embeddings.model import Calibration, QueryVector
+from cmserver.observations.model import Observation
 from cmserver.recall.search.confidence import (
+    LEAST_DOCUMENTS,
     LOCAL,
     LOCAL_CALIBRATION,
     estimate_confidence,
@@ -15,6 +18,7 @@ from cmserver.recall.search.confidence import (
     share_of_words,
 )
 from cmserver.recall.search.searcher import Searcher
+from cmserver.sessions.turns.model import SessionTurn
 from tests.conftest import Cast
 from tests.doors.mcp.tools import call
 from tests.make import Make
@@ -67,7 +71,7 @@ def test_a_calibration_gives_another_model_s_cosines_the_weight_of_the_local_one
 async def test_an_answer_says_its_confidence_and_without_an_embedder_that_it_knows_none(
     client: httpx.AsyncClient, app: AsgiFrame, cast: Cast, make: Make, vectors: Vectors
 ):
-    for n in range(20):
+    for n in range(LEAST_DOCUMENTS):
         vectors.give(await make.observation(project=cast.alice.project, title=f"The wombat {n} is fed"), [1, n / 20])
 
     by_words = await post_search(client, cast.alice, "wombat")
@@ -84,7 +88,7 @@ async def test_an_answer_says_its_confidence_and_without_an_embedder_that_it_kno
 async def test_every_answer_to_a_query_says_the_confidence_of_the_search(
     client: httpx.AsyncClient, app: AsgiFrame, cast: Cast, make: Make, vectors: Vectors
 ):
-    for n in range(20):
+    for n in range(LEAST_DOCUMENTS):
         vectors.give(await make.observation(project=cast.alice.project, title=f"The wombat {n} is fed"), [1, n / 20])
     app.dependencies.get(Searcher).embedder = FakeEmbedder(vectors.near(1, 0))
     query = {"query": "is the wombat fed", "projectId": cast.alice.project.canonical_id}
@@ -109,7 +113,7 @@ async def test_every_answer_to_a_query_says_the_confidence_of_the_search(
 async def test_where_only_turns_are_searched_they_say_the_confidence(
     client: httpx.AsyncClient, app: AsgiFrame, cast: Cast, make: Make, vectors: Vectors
 ):
-    for n in range(20):
+    for n in range(LEAST_DOCUMENTS):
         vectors.give(await make.turn(project=cast.alice.project, prompt=f"Is wombat {n} fed?", reply="It is fed."), [1, n / 20])
     about: dict[str, float] = {}
     for name, vector in {"near": vectors.near(1, 0), "far": vectors.near(0, -1)}.items():
@@ -125,6 +129,41 @@ async def test_where_only_turns_are_searched_they_say_the_confidence(
 
     assert about["near None"] == about["near ['turn']"] > 0.5 > about["far None"] == about["far ['turn']"]
     assert beside["all"] == beside["turns"] > 0.5 > LOW > beside["observations"]
+
+
+@pytest.mark.parametrize(("observations", "turns"), [(LEAST_DOCUMENTS, 0), (0, LEAST_DOCUMENTS), (LEAST_DOCUMENTS - 1, 1)])
+async def test_in_a_small_memory_nothing_is_said(
+    client: httpx.AsyncClient,
+    app: AsgiFrame,
+    cast: Cast,
+    make: Make,
+    vectors: Vectors,
+    observations: int,
+    turns: int,
+):
+    project = cast.alice.project
+    rows: list[Observation | SessionTurn] = [
+        *[await make.observation(project=project, title=f"The wombat {n} is fed") for n in range(observations)],
+        *[await make.turn(project=project, prompt=f"Is wombat {n} fed?", reply="It is fed.") for n in range(turns)],
+    ]
+    for row in rows:
+        vectors.give(row, [0, 1])
+    app.dependencies.get(Searcher).embedder = FakeEmbedder(vectors.near(1, 0))
+    query = {"query": "quokka", "projectId": project.canonical_id}
+
+    enough = await post_search(client, cast.alice, "quokka wombat")
+    if observations:
+        await client.delete(f"/v1/observations/{rows[0].number}", headers=cast.alice.headers)
+    else:
+        async with app.dependencies.get(Db).system() as conn:
+            await conn.execute("DELETE FROM turns WHERE id = %s", [rows[0].id])
+    few = await post_search(client, cast.alice, "quokka wombat")
+    context = (await client.post("/v1/context", json=query, headers=cast.alice.headers)).json()
+
+    assert 0 < enough["confidence"] < LOW
+    assert (few["confidence"], context["confidence"]) == (None, None)
+    assert few["observations"] or few["prompts"]
+    assert "likely" not in (await call(client, cast.alice, "observation_search", **query))[0]
 
 
 async def test_where_none_is_known_no_answer_says_one(client: httpx.AsyncClient, cast: Cast, make: Make):

@@ -30,6 +30,7 @@ from tests.house.house import queries_of
 from tests.make import Make
 from tests.recall.search.test_filters import FakeEmbedder
 from tests.recall.search.tools import MEANT, PLAIN, Vectors, hit_of, numbers, post_search, run_search, search_numbers
+from tests.table import try_rows
 
 STATISTICS = ScopeStatistics(
     documents=100,
@@ -242,6 +243,25 @@ async def test_of_a_session_s_summaries_the_best_is_listed_and_names_the_others(
     hits = (await post_search(client, cast.alice, "wombat 0x"))["observations"]
 
     assert [(hit["number"], hit["alike"]) for hit in hits] == [(1, [2]), (3, [])]
+
+
+@try_rows(
+    ("dropped", "expected"),
+    [([], [(1, [2, 3, 4])]), ([1], [(1, []), (2, [3, 4])]), ([2, 4], [(1, [3]), (2, [4])]), ([1, 2, 3, 4], [(1, [2, 3, 4])])],
+)
+async def test_what_no_longer_holds_and_what_does_never_stand_for_each_other(
+    client: httpx.AsyncClient, cast: Cast, make: Make, dropped: list[int], expected: list[tuple[int, list[int]]]
+):
+    word = "wombat" + "".join(map(str, dropped))
+    rows = [await make.observation(project=cast.alice.project, title=f"{word} 0x") for _ in range(4)]
+    for place in dropped:
+        await client.patch(f"/v1/observations/{rows[place - 1].number}", json={"state": "dropped"}, headers=cast.alice.headers)
+
+    hits = (await post_search(client, cast.alice, f"{word} 0x"))["observations"]
+
+    places = {row.number: place for place, row in enumerate(rows, 1)}
+    listed = [[places[number] for number in (hit["number"], *hit["alike"])] for hit in hits if hit["number"] in places]
+    assert sorted(map(sorted, listed)) == [[first, *others] for first, others in expected]
 
 
 @pytest.mark.parametrize("spread", [Spread(), Spread(mean=3.0), Spread(mean=3.0, deviation=1e-12)])

@@ -101,6 +101,8 @@ class ObservationView(msgspec.Struct, frozen=True, kw_only=True):
     shown_to: list[ShownReceipt]
     sessions: dict[UUID, str]
     people: list[ReaderCount] | None
+    narrative: str | None
+    """None where it only repeats the quotation."""
     content: str | None
     """Only where it is not composed of the other texts."""
 
@@ -174,8 +176,15 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
         shown_to=shown_to,
         sessions=labels,
         people=people,
+        narrative=None if _repeats_quote(observation) else observation.narrative,
         content=None if is_composed or observation.summary else observation.content,
     )
+
+
+def _repeats_quote(observation: observations_model.Observation) -> bool:
+    """Whether the narrative only says whose words they are, which stand below it as a quotation."""
+    words = " ".join((observation.narrative or "").split())
+    return observation.quote is not None and words == f'The user: "{" ".join(observation.quote.split())}"'
 
 
 async def _shown_versions(visit: Visit, view: ObservationView) -> list[ShownVersion]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 from urllib.parse import quote
+from uuid import UUID
 
 import msgspec
 from msgspec import Meta, structs
@@ -39,10 +40,12 @@ from cmserver.recall.context import render_requested_context
 from cmserver.recall.model import ContextBudget, Index, SessionStart
 from cmserver.recall.wire import ContextQuery, explained_out
 from cmserver.retention.model import RetentionDefaults
+from cmserver.sessions import repository as sessions
 
 _PAGE = 50
 _LEFT_OUT = 20
 """So many lines of what had no room, and of what is closed."""
+_NEWEST_SESSIONS = 50
 STARTS: tuple[SessionStart, ...] = ("startup", "resume", "clear", "compact", "fork")
 OMISSIONS = {
     "budget": "there is no room in the budget",
@@ -206,6 +209,7 @@ async def get_preview(visit: Visit) -> Response:
     filters = visit.query(PreviewQuery)
     async with visit.tenant() as conn:
         project = await _require_named(conn, visit)
+        told_to = await _whose_agent(conn, visit.principal, project.id)
     query = ContextQuery(
         project=str(project.id),
         source=filters.source,
@@ -215,7 +219,7 @@ async def get_preview(visit: Visit) -> Response:
         known_at=filters.known_at,
     )
     context = await render_requested_context(
-        visit.db, visit.dependency(Projects), visit.dependency(ContextBudget), visit.principal, query
+        visit.db, visit.dependency(Projects), visit.dependency(ContextBudget), visit.principal, query, told_to=told_to
     )
     index = explained_out(context.index or Index())
     lines = sum(line.line_tokens for line in index.lines)
@@ -227,6 +231,7 @@ async def get_preview(visit: Visit) -> Response:
         project=project,
         path=project_path(project),
         context=context,
+        told_to=told_to,
         index=index,
         left_out=[*without_room[:_LEFT_OUT], *closed[:_LEFT_OUT]],
         line_tokens=lines,
@@ -236,6 +241,22 @@ async def get_preview(visit: Visit) -> Response:
         omissions=OMISSIONS,
         badges=BADGES,
     )
+
+
+async def _whose_agent(conn: Conn, principal: access_model.Principal, project_id: UUID) -> str | None:
+    """Who began the newest session of the project; None where the visitor has one among the newest, or nobody has any."""
+    newest = await sessions.newest(
+        conn,
+        principal.team_id,
+        project_id=project_id,
+        active=None,
+        platform_source=None,
+        before=None,
+        before_id=None,
+        limit=_NEWEST_SESSIONS,
+    )
+    actors = [name for session in newest if (name := principal.name_of(session.actor_id))]
+    return None if principal.actor_id in actors else next(iter(actors), None)
 
 
 async def get_settings(visit: Visit) -> Response:
