@@ -160,6 +160,8 @@ class ReplayLine(msgspec.Struct, frozen=True, kw_only=True):
     after: dict[str, Any] | None
     new_row: dict[str, Any] | None = None
     undo: dict[str, Any] | None = None
+    is_shown: bool = True
+    """Whether its row is still there to be told of."""
 
 
 class ReplayScope(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,14 +30,15 @@ READS_ALL = Query(bool, "SELECT coalesce(current_setting('cmserver.words', true)
 """Whether the transaction reads the words of all people of the team."""
 
 # A line whose row is shown no more tells of what people have taken away; but one that was lost by a take-over is its own doing.
-_SHOWN: LiteralString = """(l.observation_id IS NULL OR EXISTS (
+_IS_SHOWN: LiteralString = """(l.observation_id IS NULL OR EXISTS (
             SELECT FROM observations o
              WHERE o.id = l.observation_id AND o.team_id = l.team_id AND o.superseded_at IS NULL AND o.taken_at IS NULL
-               AND (o.expires_at IS NULL OR o.expires_at > now() OR (l.difference = 'lost' AND l.undo IS NOT NULL))))
-       AND NOT EXISTS (SELECT FROM projects p JOIN replays w ON w.id = l.replay_id AND w.team_id = l.team_id
+               AND (o.expires_at IS NULL OR o.expires_at > now() OR (l.difference = 'lost' AND l.undo IS NOT NULL))))"""
+_IS_OPEN: LiteralString = """NOT EXISTS (SELECT FROM projects p JOIN replays w ON w.id = l.replay_id AND w.team_id = l.team_id
                         WHERE p.id = l.project_id AND p.team_id = l.team_id AND p.isolated
                           AND w.project_id IS DISTINCT FROM p.id)"""
 """Nor is what is isolated told to who did not name it."""
+_SHOWN: LiteralString = f"{_IS_SHOWN} AND {_IS_OPEN}"
 _COUNTS: LiteralString = f"""
       CROSS JOIN LATERAL (
             SELECT count(*) FILTER (WHERE l.difference = 'lost') AS lost, count(*) FILTER (WHERE l.difference = 'new') AS new,
@@ -303,8 +304,8 @@ async def lines(conn: Conn, team_id: UUID, replay_id: UUID, *, difference: str |
 
 
 @query(f"""
-    SELECT {_LINE}, l.new_row, l.undo FROM replay_lines l
-     WHERE l.team_id = %(team_id)s AND l.replay_id = %(replay_id)s AND l.place > %(after)s AND ({_SHOWN} OR l.undo IS NOT NULL)
+    SELECT {_LINE}, l.new_row, l.undo, {_IS_SHOWN} AS is_shown FROM replay_lines l
+     WHERE l.team_id = %(team_id)s AND l.replay_id = %(replay_id)s AND l.place > %(after)s AND ({_IS_OPEN} OR l.undo IS NOT NULL)
      ORDER BY l.place LIMIT %(limit)s
     """)
 async def whole_lines(conn: Conn, team_id: UUID, replay_id: UUID, *, after: int, limit: int) -> list[ReplayLine]:

@@ -54,19 +54,19 @@ class _Undo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 async def take_over(conn: Conn, principal: Principal, id_: str) -> TakeOverResult:
     """Write the lines into the memory: what is new is stored, what is reworded is corrected, what is lost expires.
 
-    Rows that were changed since they were compared are left alone. Conflict unless the replay is done.
+    Rows that were changed or have ended since they were compared are left alone. Conflict unless the replay is done.
     """
     replay = await _begin(conn, principal, id_, "done", "taken_over")
     written = left = 0
     async for line in _lines(conn, replay):
         if line.difference == "new":
             continue
-        if await _TAKE[line.what == "turn", line.difference](conn, principal, line):
+        if line.is_shown and await _TAKE[line.what == "turn", line.difference](conn, principal, line):
             written += 1
         else:
             left += 1
     async for page in _pages(conn, replay):  # last of all: whoever takes numbers, as each prompt does, waits from here
-        new = [line for line in page if line.difference == "new"]
+        new = [line for line in page if line.difference == "new" and line.is_shown]
         added = await _add(conn, principal, new)
         written, left = written + added, left + len(new) - added
     details = {"number": replay.number, "written": written, "left": left}

@@ -250,7 +250,7 @@ async def test_what_people_changed_is_no_difference_and_is_not_written_over(
 ):
     await corpus.play(3, 4)
     numbers = [row["number"] for row in await replays.rows("SELECT number FROM observations WHERE kind = 'observation' ORDER BY 1")]
-    edited, deleted, expired, merged, into, later = numbers[:6]
+    edited, deleted, expired, merged, into, later, over = numbers[:7]
     act = replays.act
     await act("PATCH", f"observations/{edited}", {"title": "As Alice says"})
     await act("DELETE", f"observations/{deleted}")
@@ -265,8 +265,10 @@ async def test_what_people_changed_is_no_difference_and_is_not_written_over(
     plant(monkeypatch, lambda draft: msgspec.structs.replace(draft, title=f"New: {draft.title}"))
     await replays.run()
     await act("PATCH", f"observations/{later}", {"title": "As Alice says later"})
+    lines = await replays.lines(2)
+    await act("POST", f"observations/{over}/expire", {})
     taken = await replays.send("POST", "/2/take-over")
-    assert taken["left"] == 1
+    assert (taken["left"], taken["written"]) == (2, len(lines) - 2)
     (row,) = await replays.rows(f"SELECT title FROM observations WHERE number = {later}")
     assert row == {"title": "As Alice says later"}
 

@@ -46,11 +46,14 @@ class ObservationNumber(msgspec.Struct, frozen=True, kw_only=True):
 L = TypeVar("L", bound=model.DataLine)
 _PAGE_ROWS = 1_000
 
-_OF_TEAM: LiteralString = """
+_IN_TEAM: LiteralString = """
      WHERE r.team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR r.project_id = ANY(%(project_ids)s::uuid[]))
-       AND (%(after)s::uuid IS NULL OR r.id > %(after)s::uuid)
-     ORDER BY r.id LIMIT %(limit)s
-"""
+       AND (%(after)s::uuid IS NULL OR r.id > %(after)s::uuid)"""
+_PAGE: LiteralString = " ORDER BY r.id LIMIT %(limit)s"
+_OF_TEAM: LiteralString = f"{_IN_TEAM}{_PAGE}"
+_UNANSWERED: LiteralString = """(
+       SELECT a.observation_id FROM rule_approvals a WHERE a.team_id = %(team_id)s AND a.state <> 'approved')"""
+"""Rules to which nobody has said yes: where they are imported nobody would be asked."""
 
 PROJECTS = Query(
     model.ProjectLine,
@@ -104,12 +107,16 @@ _OBSERVATION_COLUMNS: LiteralString = (
     " stale, content, discovery_tokens, read_tokens, metadata, agent, caller_type, ttl_seconds, expires_at, version, superseded_by,"
     " superseded_at, merged_from, access_count, last_accessed_at, created_at, updated_at"
 )
-OBSERVATIONS = Query(model.ObservationLine, f"SELECT {_OBSERVATION_COLUMNS} FROM observations r {_OF_TEAM}", prepare=False)
+OBSERVATIONS = Query(
+    model.ObservationLine,
+    f"SELECT {_OBSERVATION_COLUMNS} FROM observations r {_IN_TEAM} AND r.id NOT IN {_UNANSWERED} {_PAGE}",
+    prepare=False,
+)
 SOURCES = Query(
     model.SourceLine,
     f"""
     SELECT r.id, r.project_id, r.observation_id, r.source_type, r.source_id, r.metadata, r.created_at
-      FROM observation_sources r {_OF_TEAM}
+      FROM observation_sources r {_IN_TEAM} AND r.observation_id NOT IN {_UNANSWERED} {_PAGE}
     """,
     prepare=False,
 )
@@ -119,18 +126,19 @@ VERSIONS = Query(
     SELECT r.id, r.project_id, r.observation_id, r.version, r.action, r.before, r.source_ids, r.strategy, r.similarity,
            r.measured_by,
            r.performed_by, r.created_at, r.undone_at, r.sources_purged_at
-      FROM observation_versions r {_OF_TEAM}
+      FROM observation_versions r {_IN_TEAM} AND r.observation_id NOT IN {_UNANSWERED} {_PAGE}
     """,
     prepare=False,
 )
 RELATIONSHIPS = Query(
     model.RelationshipLine,
-    """
+    f"""
     SELECT r.id, r.from_id, r.from_project_id, r.to_id, r.to_project_id, r.relationship, r.strength, r.context, r.created_at
       FROM observation_relationships r
      WHERE r.team_id = %(team_id)s
        AND (%(project_ids)s::uuid[] IS NULL
             OR (r.from_project_id = ANY(%(project_ids)s::uuid[]) AND r.to_project_id = ANY(%(project_ids)s::uuid[])))
+       AND r.from_id NOT IN {_UNANSWERED} AND r.to_id NOT IN {_UNANSWERED}
        AND (%(after)s::uuid IS NULL OR r.id > %(after)s::uuid)
      ORDER BY r.id LIMIT %(limit)s
     """,
@@ -158,7 +166,8 @@ ENTITY_RELATIONS = Query(
     f"""
     SELECT r.id, r.project_id, r.from_id, r.to_id, r.label, r.created_at,
            ARRAY(SELECT v.observation_id FROM entity_relation_evidence v
-                  WHERE v.relation_id = r.id AND v.team_id = r.team_id ORDER BY v.observation_id) AS source_ids
+                  WHERE v.relation_id = r.id AND v.team_id = r.team_id AND v.observation_id NOT IN {_UNANSWERED}
+                  ORDER BY v.observation_id) AS source_ids
       FROM entity_relations r {_OF_TEAM}
     """,
     prepare=False,

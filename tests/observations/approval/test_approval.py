@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,6 +20,7 @@ from tests.conftest import Cast, Person, mint
 from tests.doors.mcp.tools import called, connected
 from tests.generation.test_turns import Agent
 from tests.generation.tools import Outbox, Scripted, completion
+from tests.ops.transfers import export
 from tests.personal.people import make_account, make_key
 from tests.rows import rows
 from tests.table import try_rows
@@ -385,6 +387,34 @@ async def test_a_private_session_asks_nobody_and_what_is_given_back_waits(
     assert "wombat" in str(inside), "her own agent wrote it, and only she is told it"
     assert [rule["title"] for rule in back] == ["Pay with a wombat key"]
     assert set((await desk.shown()).values()) == {False}
+
+
+async def test_an_export_has_nothing_that_nobody_said_yes_to(desk: Desk, database: str, tmp_path: Path):
+    await desk.ask()
+    await desk.add()
+    await desk.add("Always name a queue after its animal")
+    (rule,) = [rule for rule in await desk.rules() if rule["title"] == RULE]
+    number = rule["number"]
+    await rows(
+        desk.db,
+        """
+        INSERT INTO observation_versions (id, team_id, project_id, observation_id, version, action, before, performed_by)
+        SELECT id, team_id, project_id, id, 1, 'corrected', '{}', 'ann' FROM observations
+        """,
+    )
+    names = ("observation", "version")
+
+    async def exported() -> list[int]:
+        lines = (await export(database, desk.ann.team_id, tmp_path / "memory.jsonl")).read_text().splitlines()
+        return [sum(f'"record":"{name}"' in line for line in lines) for name in names]
+
+    waiting = await exported()
+    await desk.answer(number, "reject")
+    rejected = await exported()
+    await desk.answer(number, "undo")
+    await desk.answer(number, "approve")
+
+    assert (waiting, rejected, await exported()) == ([0, 0], [0, 0], [1, 1])
 
 
 async def test_what_waits_is_told_in_the_status(desk: Desk):
