@@ -28,7 +28,7 @@ from cmserver.cli.first_key import FirstKey, echo_first_key, shows_key
 from cmserver.cli.output import as_called, render_json
 from cmserver.cli.state import ServerState
 from cmserver.client.client_folder import clients_folder
-from cmserver.client.connections import render_unsent_calls
+from cmserver.client.connections import check_connections, render_unsent_calls
 from cmserver.embedded.files import make_data_dir
 from cmserver.embeddings.wire import EmbeddingsOut
 from cmserver.ops.spending.wire import BudgetOut
@@ -80,6 +80,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The budgets that are spent, as far as the key may know."""
     hooks: list[str] = []
     """A line for each agent of this user with calls that wait or were lost."""
+    agents: list[str] = []
+    """A line for each agent of this user that sends to another server, with how that is."""
 
 
 _host_option = click.option("--host", help="Instead of CMSERVER_HOST.")
@@ -118,11 +120,13 @@ def restart(config_file: Path | None, host: str | None, port: str | None) -> Non
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(config_file: Path | None, as_json: bool) -> None:
     """Show whether the server runs, and its queue. Exits with 1 when it does not run or is not ready."""
-    found = msgspec.structs.replace(_read_status(_settings(config_file)), hooks=_unsent_calls())
+    found = _read_status(_settings(config_file))
+    found = msgspec.structs.replace(found, hooks=_unsent_calls(), agents=_agents_elsewhere(found.url))
     if as_json:
         click.echo(render_json(msgspec.json.encode(found)))
     else:
-        click.echo("\n".join([*_render(found), *(f"hooks     {line}" for line in found.hooks)]))
+        agents = [*(f"agent     {line}" for line in found.agents), *(f"hooks     {line}" for line in found.hooks)]
+        click.echo("\n".join([*_render(found), *agents]))
     if not found.ready:
         sys.exit(ExitCode.FAILURE)
 
@@ -158,7 +162,7 @@ def _start(settings: Settings, arguments: list[str]) -> None:
             sys.exit(code if code > 0 else ExitCode.FAILURE)
         server = state.running(settings.data_dir)
         if server is not None and server.pid == child.pid and _find_problem(server.url) is None:
-            _report_start(settings, server, old_credentials, log_file)
+            report_start(settings, server, old_credentials, log_file)
             return
         time.sleep(_POLL_SECONDS)
     click.echo(
@@ -189,7 +193,8 @@ def _spawn(log_file: Path, arguments: list[str]) -> tuple[subprocess.Popen[bytes
         os.close(output)
 
 
-def _report_start(settings: Settings, server: ServerState, old_credentials: Credentials | None, log_file: Path) -> None:
+def report_start(settings: Settings, server: ServerState, old_credentials: Credentials | None, log_file: Path) -> None:
+    """Say where the server is, and where its first key is if this start made it; `old_credentials` are those of before."""
     click.echo(f"cmserver is ready at {server.url} (process {server.pid})")
     click.echo(f"Data: {settings.data_dir}; log: {log_file}")
     stored = credentials.read(settings.data_dir)
@@ -310,6 +315,15 @@ def _unsent_calls() -> list[str]:
         return [str(error)]  # it is no problem of the server's
 
 
+def _agents_elsewhere(url: str | None) -> list[str]:
+    """The agents that send to another server than this one."""
+    try:
+        agents = check_connections(clients_folder(os.environ))
+    except CmserverError:
+        return []  # the line of the hooks says why
+    return [f"{agent.agent} sends to {sanitize_line(agent.url)} ({agent.server})" for agent in agents if agent.url != url]
+
+
 def _message(response: httpx.Response) -> str:
     try:
         return msgspec.json.decode(response.content, type=dict[str, str]).get("message", f"status {response.status_code}")
@@ -319,7 +333,7 @@ def _message(response: httpx.Response) -> str:
 
 def _render(found: Status) -> list[str]:
     if not found.running:
-        return ["cmserver is not running."]
+        return ["cmserver is not running on this machine."]
     place = "background" if found.background else "foreground"
     lines = [
         f"cmserver {'is ready' if found.ready else 'runs, but is not ready'} at {found.url}",
@@ -390,7 +404,7 @@ def _provider_lines(provider: ProviderOut) -> list[str]:
     return [
         f"provider  {first}{f' ({sanitize_line(model)})' if model else ''}{', then ' if others else ''}{', '.join(others)}",
         *(
-            f"          {pause.provider} is paused until {_local_time(pause.until_epoch)} ({pause.reason}): {pause.message}"
+            f"          {pause.provider} is paused until {_local_time(pause.until_epoch)}: {pause.message}"
             for pause in provider.pauses
         ),
     ]

@@ -36,11 +36,11 @@ class PauseOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 def pause_out(pause: Pause, principal: Principal) -> PauseOut:
     """Return the pause as the principal may see it."""
-    message = pause.message if principal.may("*") else f"{pause.provider} {_describe_failure(pause.reason)}."
+    message = pause.message if principal.may("*") else f"{pause.provider} {describe_failure(pause.reason)}."
     return reshape(pause, PauseOut, message=message, until_epoch=epoch_ms(pause.until_at))
 
 
-def _describe_failure(reason: str) -> str:
+def describe_failure(reason: str) -> str:
     """Return the predicate of a known reason, else "is paused": an operator may have written any text with psql."""
     return next((entry.predicate for kind, entry in FAILURE_HELP.items() if kind.value == reason), "is paused")
 
@@ -156,7 +156,7 @@ class LastErrorOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     @property
     def sentence(self) -> str:
         """Whose error it is, and what it says, on one line."""
-        said = sanitize_line(one_line(self.message, _ERROR_CHARS)) or _describe_failure(self.reason)
+        said = sanitize_line(one_line(self.message, _ERROR_CHARS)) or describe_failure(self.reason)
         return f"{self.provider} ({sanitize_line(self.model)}): {said.removesuffix('.')}"
 
     @property

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx
 import msgspec
@@ -17,9 +18,11 @@ from click.testing import CliRunner, Result
 from cmserver.base import credentials
 from cmserver.base.credentials import Credentials
 from cmserver.base.errors import CmserverError
-from cmserver.cli import service, state
+from cmserver.base.settings import Settings
+from cmserver.cli import first_key, service, state
 from cmserver.cli.main import cli
 from cmserver.cli.state import ServerState
+from cmserver.client.client_folder import ClientFolder, Connection
 from tests.timeouts import ENOUGH_SECONDS
 
 NOBODY_LISTENS = "http://127.0.0.1:1"
@@ -130,13 +133,48 @@ def test_start_does_nothing_when_the_server_runs(tmp_path: Path):
     assert started.output == f"cmserver runs already in the background at {NOBODY_LISTENS} (process {found.pid}).\n"
 
 
+def test_a_first_start_on_a_terminal_prints_the_link_of_the_first_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    link = "http://127.0.0.1:1/ui/join/token"
+
+    def post(_url: str, **_options: object) -> httpx.Response:
+        times = {"expiresAtEpoch": 2, "expired": False, "createdAtEpoch": 1}
+        invitation = {"id": str(UUID(int=1)), "role": "owner", "makesOperator": True, "note": "", "invitedBy": "x", **times}
+        return httpx.Response(201, json={"invitation": invitation, "path": "/ui/join/token", "url": link})
+
+    found = of_this_process(tmp_path)
+    credentials.write(tmp_path, Credentials(url=NOBODY_LISTENS, key="cms_mine", team="default"))
+    monkeypatch.setattr(service.httpx, "post", post)
+    for shown in (True, False):
+        for module in (service, first_key):
+            monkeypatch.setattr(module, "shows_key", lambda shown=shown: shown)
+        service.report_start(Settings(data_dir=tmp_path), found, None, tmp_path / "log")
+
+        assert (f"open {link} within" in capsys.readouterr().out) == shown
+
+
 def test_without_a_server_status_says_so_and_exits_with_1(tmp_path: Path):
     shown = cmserver(tmp_path, "status")
     told = cmserver(tmp_path, "status", "--json")
 
-    assert (shown.exit_code, shown.output) == (1, "cmserver is not running.\n")
+    assert (shown.exit_code, shown.output) == (1, "cmserver is not running on this machine.\n")
     assert told.exit_code == 1
     assert json.loads(told.output)["running"] is False
+
+
+def test_status_says_to_which_other_server_agents_send_and_whether_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    there = ClientFolder(tmp_path / "clients", "claude-code")
+    there.install({"URL": "https://memory.example"}, "cms_theirs")
+    there.save(Connection(agent="claude-code", url="https://memory.example", settings=[]))
+    answering(monkeypatch, {"/v1/info": httpx.Response(200, json={})})
+
+    shown = cmserver(tmp_path, "status")
+    answering(monkeypatch, {"/v1/info": httpx.Response(403)})
+    refused = cmserver(tmp_path, "status")
+
+    assert "agent     claude-code sends to https://memory.example (answers)\n" in shown.output
+    assert "(refuses the key)" in refused.output
 
 
 def test_a_server_that_does_not_answer_is_running_but_not_ready(tmp_path: Path):
@@ -205,7 +243,8 @@ def test_status_asks_with_the_key_of_this_machine_and_shows_a_paused_provider(tm
     assert "8 came back from workers that were lost" in shown.output
     assert "The oldest waits for too long." in shown.output
     assert "anthropic is paused until" in shown.output
-    assert "(quota_exhausted): No credit." in shown.output
+    assert ": No credit.\n" in shown.output
+    assert "quota_exhausted" not in shown.output
 
 
 def test_status_shows_the_chain_and_the_budgets_of_which_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

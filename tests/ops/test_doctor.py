@@ -219,6 +219,8 @@ async def test_a_paused_provider_is_found_with_the_command_that_resumes_it(healt
     (finding,) = await check_database(db, settings)
 
     assert (finding.code, finding.command) == ("provider.paused", "cmserver providers resume anthropic")
+    assert finding.message.startswith("anthropic is paused: it ")
+    assert "_" not in finding.message, "a code is no word"
     assert "Charlie" not in finding.message, "the provider's own words may quote a request"
 
 

@@ -175,6 +175,19 @@ def test_without_rule_and_description_it_is_its_heading_or_name(tmp_path: Path, 
     assert note[1].title == title
 
 
+def test_a_note_of_another_type_is_told_by_what_it_says_and_keeps_its_name(tmp_path: Path):
+    memory = tmp_path / "projects" / "-gone-orders" / "memory"
+    memory.mkdir(parents=True)
+    write(memory.parent, SESSION, ENTRIES)
+    said = "Deploy only from CI, never from a laptop"
+    (memory / "deploys.md").write_text(f"---\nname: deploys\ndescription: {said}\ntype: project\n---\nThe keys are there.\n")
+
+    (note,) = [line for line in ClaudeCodeSource(tmp_path).lines() if isinstance(line, tuple) and line[0].endswith("deploys.md")]
+
+    assert isinstance(note[1], ObservationLine)
+    assert (note[1].title, note[1].subtitle, note[1].type) == (said, "deploys", "discovery")
+
+
 async def test_a_later_run_takes_only_what_is_new(cast: Cast, db: Db, claude: Path, database: str):
     await take(db, cast, claude)
     again = await take(db, cast, claude)

@@ -42,6 +42,7 @@ from cmserver.ops.doctor.model import (
     SpentBudget,
     find,
 )
+from cmserver.ops.wire import describe_failure
 
 _CLOCK_SECONDS = 60
 _TRANSACTION_SECONDS = 600
@@ -92,7 +93,7 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
     findings += _check_embedder(facts, models, settings)
     findings += _check_upkeep(facts, transactions, tables)
     findings += [
-        find("provider.paused", f"The provider {pause.provider} is paused ({pause.reason}).", name=pause.provider)
+        find("provider.paused", f"{pause.provider} is paused: it {describe_failure(pause.reason)}.", name=pause.provider)
         for pause in pauses
     ]
     if answers.is_poor:

@@ -350,15 +350,16 @@ def _note_line(file: Path, text: str, changed_at: datetime, project_id: UUID) ->
     heading = _HEADING.search(body)
     name = _text_field(fields, "name") or (heading[1] if heading else None) or file.stem.replace("_", " ").replace("-", " ")
     description = _text_field(fields, "description")
-    subtitle, narrative = tidy_text(description), tidy_text(body)
+    narrative = tidy_text(body)
     metadata = fields.get("metadata")
     type_ = _text_field(fields, "type") or (
         _text_field(cast("dict[object, object]", metadata), "type") if isinstance(metadata, dict) else None
     )
     is_instruction = type_ == "feedback"
-    # The line of an instruction is all that sessions are told of it: its name would say nothing.
-    rule = (_find_rule(body) or description or (heading[1] if heading else None)) if is_instruction else None
-    title = tidy_line(rule or name)
+    # The title is all that sessions are told of a note at first: its name would say nothing.
+    rule = _find_rule(body) if is_instruction else None
+    title = tidy_line(rule or description or (heading[1] if is_instruction and heading else None) or name)
+    subtitle = tidy_text(name if description and not rule else description)
     return ObservationLine(
         id=derive_id(_NAME, f"note {file.parent} {file.name} {hashlib.sha256(text.encode()).hexdigest()}", _YEAR_1970),
         project_id=project_id,
