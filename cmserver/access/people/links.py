@@ -18,5 +18,6 @@ def warn_of_link(url: str) -> str | None:
         return None
     return (
         f"The link names {host}, which other machines cannot open. Let the server listen for them (CMSERVER_HOST=0.0.0.0, or a "
-        "proxy before it), and make the link under the address that they use: open this page by it, or pass it to the command as --url."
+        "proxy before it), and make the link under the address that they use: open this page by it, or pass it to the command as "
+        "--url."
     )
