@@ -77,8 +77,7 @@ NAMES_OF = Query(
     """,
 )
 
-# The canonical id where another project of the team has the same name.
-# One that was joined to another is that other one.
+# The projects, and the others of the team that have a name of theirs; one that was joined to another is that other one.
 NAMESAKES = Query(
     Namesake,
     """

@@ -57,6 +57,9 @@ set_config('cmserver.words', CASE WHEN coalesce(current_setting('cmserver.reader
                  FROM teams t WHERE t.id::text = current_setting('cmserver.team_id', true)) THEN 'own' ELSE '' END, true)"""
 """Of a statement that has set the team and the reader: `own` where the team does not let the reader read all words."""
 
+READS_ALL_WORDS: LiteralString = "(coalesce(current_setting('cmserver.words', true), '') <> 'own')"
+"""Whether the transaction reads the words of all people of the team."""
+
 # Also checks that row-level security binds this transaction, since a pooler may use a connection of another role, and sets the
 # time limit, since poolers keep no settings of connections, and which words may be read; in one statement, to save round trips.
 _SET_TEAM = Query(

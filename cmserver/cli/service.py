@@ -29,6 +29,7 @@ from cmserver.cli.output import as_called, render_json
 from cmserver.cli.state import ServerState
 from cmserver.client.client_folder import clients_folder
 from cmserver.client.connections import check_connections, render_unsent_calls
+from cmserver.client.server_api import normalize_address
 from cmserver.embedded.files import make_data_dir
 from cmserver.embeddings.wire import EmbeddingsOut
 from cmserver.ops.spending.wire import BudgetOut
@@ -321,7 +322,9 @@ def _agents_elsewhere(url: str | None) -> list[str]:
         agents = check_connections(clients_folder(os.environ))
     except CmserverError:
         return []  # the line of the hooks says why
-    return [f"{agent.agent} sends to {sanitize_line(agent.url)} ({agent.server})" for agent in agents if agent.url != url]
+    here = url and normalize_address(url)
+    elsewhere = [agent for agent in agents if normalize_address(agent.url) != here]
+    return [f"{agent.agent} sends to {sanitize_line(agent.url)} ({agent.server})" for agent in elsewhere]
 
 
 def _message(response: httpx.Response) -> str:

@@ -212,9 +212,10 @@ async def end_key(url: str, key: str, *, only: bool = False) -> str | None:
     try:
         async with server_api.open_http_client(url, key) as http:
             answer = await Api(http).post(f"/v1/keys/{parse_key_id(key)}/rotate", {"overlapSeconds": 0})
+            successor = answer.read(_NewKey).api_key
     except CmserverError:
         return await revoke_key(url, key, only=only)
-    return await revoke_key(url, answer.read(_NewKey).api_key, only=True)
+    return await revoke_key(url, successor, only=True)
 
 
 def end_own_key(connection: Connection, key: str | None, report: Report, *, only: bool = False) -> None:

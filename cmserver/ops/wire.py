@@ -15,7 +15,7 @@ from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.structs import reshape
 from cmserver.embeddings.wire import EmbeddingsOut
 from cmserver.models.calls.model import AnswerCounts, Pause
-from cmserver.models.providers.failures import FAILURE_HELP
+from cmserver.models.providers.failures import find_help
 from cmserver.observations.plain import one_line
 from cmserver.ops.spending.wire import BudgetOut
 from cmserver.steward.model import Mode
@@ -42,7 +42,8 @@ def pause_out(pause: Pause, principal: Principal) -> PauseOut:
 
 def describe_failure(reason: str) -> str:
     """Return the predicate of a known reason, else "is paused": an operator may have written any text with psql."""
-    return next((entry.predicate for kind, entry in FAILURE_HELP.items() if kind.value == reason), "is paused")
+    entry = find_help(reason)
+    return entry.predicate if entry else "is paused"
 
 
 class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from cmserver.base.db import READS_ALL_WORDS
 from cmserver.base.text import Text
 
 OnBreak = Literal["report", "refuse"]
@@ -25,7 +26,7 @@ MAX_PINS = 2_000
 MAX_OF_QUESTION = 20
 """Of a project: each is compared with the others for what contradicts it."""
 
-HOLDS: LiteralString = "CASE WHEN current_setting('cmserver.words', true) = 'own' THEN NULL ELSE p.holds END"
+HOLDS: LiteralString = f"CASE WHEN {READS_ALL_WORDS} THEN p.holds END"
 """A check goes by all words of the team, so who may not read them all is not told what it said."""
 
 PIN_COLUMNS: LiteralString = f"""p.id, p.team_id, p.number, p.question, p.must, p.must_not, p.lines, p.on_break, p.from_file,

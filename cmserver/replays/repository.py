@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
+from cmserver.base.db import READS_ALL_WORDS
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 from cmserver.replays.model import (
     REPLAY_COLUMNS,
@@ -26,7 +27,7 @@ LOCK_TEAM = Query(object, "SELECT pg_advisory_xact_lock(hashtextextended('replay
 TRY_LOCK = Query(bool, "SELECT pg_try_advisory_lock(hashtextextended('replay ' || %(replay_id)s::text, 0))")
 """Of the session that runs it: gone when that ends, however it does."""
 
-READS_ALL = Query(bool, "SELECT coalesce(current_setting('cmserver.words', true), '') <> 'own'")
+READS_ALL = Query(bool, f"SELECT {READS_ALL_WORDS}")
 """Whether the transaction reads the words of all people of the team."""
 
 # A line whose row is shown no more tells of what people have taken away; but one that was lost by a take-over is its own doing.

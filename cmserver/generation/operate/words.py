@@ -11,7 +11,7 @@ import msgspec
 
 from cmserver.generation.operate.model import LaneWait, WaitingJob
 from cmserver.models.calls.budget import BUDGET
-from cmserver.models.providers.failures import FAILURE_HELP
+from cmserver.models.providers.failures import find_help
 
 _CODES: dict[str, str] = {
     "keep": "left to a person",
@@ -145,7 +145,7 @@ def _explain_detail(name: str, value: object) -> str:
 def explain_help(error: Mapping[str, object] | None) -> str:
     """What one can do about a job that failed."""
     reason = str((error or {}).get("reason"))
-    entry = next((entry for kind, entry in FAILURE_HELP.items() if kind.value == reason), None)
+    entry = find_help(reason)
     if entry is None:
         return _FAILURES.get(reason, ("", "Retry it."))[1]
     remedy = entry.remedy.format(key="the key of the provider")
@@ -153,8 +153,8 @@ def explain_help(error: Mapping[str, object] | None) -> str:
 
 
 def _describe(reason: str) -> str:
-    predicate = next((entry.predicate for kind, entry in FAILURE_HELP.items() if kind.value == reason), None)
-    return f"the provider {predicate}" if predicate else _FAILURES.get(reason, (in_words(reason), ""))[0]
+    entry = find_help(reason)
+    return f"the provider {entry.predicate}" if entry else _FAILURES.get(reason, (in_words(reason), ""))[0]
 
 
 def explain_hold(held_for: str | None, held_reason: str | None) -> str:
@@ -163,9 +163,8 @@ def explain_hold(held_for: str | None, held_reason: str | None) -> str:
     if held_for == BUDGET:
         return reason.removesuffix(".")
     if held_for:
-        kind = reason.removeprefix("paused: ")
-        why = next((f", as it {entry.predicate}" for known, entry in FAILURE_HELP.items() if known.value == kind), "")
-        return f"the provider {held_for} is paused{why}"
+        entry = find_help(reason.removeprefix("paused: "))
+        return f"the provider {held_for} is paused{f', as it {entry.predicate}' if entry else ''}"
     return _describe(reason.removeprefix("back-off: ")) if reason else "the last try failed"
 
 

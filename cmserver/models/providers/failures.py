@@ -156,6 +156,12 @@ FAILURE_HELP: dict[FailureKind, FailureHelp] = {
     ),
 }
 
+
+def find_help(reason: str) -> FailureHelp | None:
+    """The help of a kind of failure by its name; None for any other text."""
+    return next((entry for kind, entry in FAILURE_HELP.items() if kind.value == reason), None)
+
+
 _NAMED: tuple[tuple[str, int], ...] = (
     (_TOO_LONG, 400),
     (_QUOTA, 402),

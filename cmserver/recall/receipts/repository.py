@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.base.db import READS_ALL_WORDS
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn, Jsonb, Query, RowCount, query, unprepared_query
 from cmserver.recall.model import KeptText, NewReceipt, Receipt, ShownReceipt, ToldMark
@@ -85,13 +86,13 @@ async def of_session(
 # The wire has milliseconds. What is in another project by now is cut out, unless it is shared, and so is what ran in a session that
 # moved since. From who does not read all words of the team the lines of rows that they do not see today are cut out, too, and what
 # stands in no row of its own.
-@unprepared_query("""
+@unprepared_query(f"""
     SELECT ARRAY(SELECT n FROM unnest(c.numbers) WITH ORDINALITY AS shown (n, place)
                   WHERE n <> ALL(u.hidden) ORDER BY place) AS numbers,
-           CASE WHEN u.hidden = '{}' AND NOT u.has_moved AND r.all_words THEN c.text ELSE cut_out(c.text, u.hidden) END AS text,
+           CASE WHEN u.hidden = '{{}}' AND NOT u.has_moved AND r.all_words THEN c.text ELSE cut_out(c.text, u.hidden) END AS text,
            c.tokens, c.created_at
       FROM context_injections c
-     CROSS JOIN (SELECT coalesce(current_setting('cmserver.words', true), '') <> 'own' AS all_words) r
+     CROSS JOIN (SELECT {READS_ALL_WORDS} AS all_words) r
      CROSS JOIN LATERAL (
            SELECT ARRAY(SELECT n FROM unnest(c.told || c.numbers) AS n
                          WHERE NOT r.all_words

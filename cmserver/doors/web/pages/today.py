@@ -48,12 +48,9 @@ from cmserver.pins import repository as pins
 from cmserver.steward import repository as steward
 
 _HOURS = 24
-_KEPT = {
-    ("rule", "project"): "Agents of the project are told this rule first.",
-    (
-        "rule",
-        "team",
-    ): "In all projects agents may be told this rule, among what happened; first is only what their own project laid down.",
+_KEPT_RULE = {
+    "project": "Agents of the project are told this rule first.",
+    "team": "In all projects agents may be told this rule, among what happened; first is only what their own project laid down.",
 }
 _KEPT_NOTE = "Agents are told this note where it fits."
 _MAX_COUNTED = 100
@@ -279,11 +276,8 @@ async def post_note(visit: Visit) -> Response:
         size_bytes=len(form.text),
     )
     number = result.observation.number
-    notice = (
-        f"Kept as #{number}. {_KEPT.get((form.kind, form.scope), _KEPT_NOTE)}"
-        if result.action == "created"
-        else f"#{number} says that already."
-    )
+    kept = _KEPT_RULE[form.scope] if form.kind == "rule" else _KEPT_NOTE
+    notice = f"Kept as #{number}. {kept}" if result.action == "created" else f"#{number} says that already."
     return visit.redirect(f"/ui/observations/{number}", notice)
 
 
