@@ -360,9 +360,13 @@ class Db:
 
     @asynccontextmanager
     async def own_session(self) -> AsyncGenerator[Conn]:
-        """A connection of the owner in autocommit for the caller alone, outside of the pools: closed with all its settings."""
+        """A connection of the owner in autocommit for the caller alone, outside of the pools: closed with all its settings.
+
+        It breaks when a statement is not answered in the time of the owner's transactions.
+        """
         try:
-            async with await AsyncConnection.connect(with_time_limits(self.session_url), autocommit=True) as conn:
+            async with await TimedConnection.connect(with_time_limits(self.session_url), autocommit=True) as conn:
+                conn.answer_seconds = self._answer_seconds
                 yield conn
         except errors.OperationalError as error:
             raise self._exhaustion.recognize(error) or Unavailable(_AWAY) from error

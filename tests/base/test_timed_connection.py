@@ -104,6 +104,18 @@ async def test_what_may_take_hours_has_no_limit(proxy: Proxy, proxied_url: str):
             await db.in_system(sleep)
 
 
+async def test_a_session_of_its_own_breaks_when_the_database_falls_silent(proxy: Proxy, proxied_url: str):
+    async def ask_in_silence(db: Db) -> None:
+        async with db.own_session() as conn:
+            await ask(conn)
+            proxy.silence()
+            await asyncio.wait_for(ask(conn), ENOUGH_SECONDS)
+
+    async with Db(proxied_url, size=1, answer_seconds=0.5) as db:
+        with pytest.raises(Unavailable):
+            await ask_in_silence(db)
+
+
 def test_connecting_and_the_silence_of_the_host_are_limited_unless_the_url_says_otherwise():
     limits = conninfo_to_dict(with_time_limits("postgresql://db/x"))
     own = conninfo_to_dict(with_time_limits("postgresql://db/x?connect_timeout=3&tcp_user_timeout=0"))
