@@ -10,7 +10,7 @@ import math
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal, LiteralString, Protocol, Self, TypeAlias, TypeVar
@@ -20,6 +20,7 @@ import msgspec
 import psycopg
 from psycopg import AsyncConnection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
@@ -126,6 +127,16 @@ _ANSWERS_OF_STATEMENTS = (
 )
 """Operational errors of a database that is there: callers deal with them."""
 _BACKEND_PID = Query(int, "SELECT pg_backend_pid()")
+_SILENT_SESSION_SECONDS, _ASK_SECONDS = 20, 5.0
+"""A session of its own is ended by the database after so long a silence, and asked so often that it is not silent."""
+_END_WHEN_SILENT = Query(
+    object,
+    """
+    SELECT set_config('idle_session_timeout', %(seconds)s::text || 's', false),
+           set_config('idle_in_transaction_session_timeout', %(seconds)s::text || 's', false)
+    """,
+)
+_ASK = Query(int, "SELECT 1")
 _SHARING_ROUNDS = 3
 _SHARING_TIMEOUT_SECONDS = 5.0
 
@@ -362,12 +373,15 @@ class Db:
     async def own_session(self) -> AsyncGenerator[Conn]:
         """A connection of the owner in autocommit for the caller alone, outside of the pools: closed with all its settings.
 
-        It breaks when a statement is not answered in the time of the owner's transactions.
+        It breaks when a statement is not answered in the time of the owner's transactions, and the database ends it, with its locks
+        and temporary tables, when it has heard nothing of this process for some seconds: the network may never tell it.
         """
         try:
             async with await TimedConnection.connect(with_time_limits(self.session_url), autocommit=True) as conn:
                 conn.answer_seconds = self._answer_seconds
-                yield conn
+                await _END_WHEN_SILENT.run(conn, seconds=_SILENT_SESSION_SECONDS)
+                async with _asking(conn):
+                    yield conn
         except errors.OperationalError as error:
             raise self._exhaustion.recognize(error) or Unavailable(_AWAY) from error
 
@@ -499,6 +513,26 @@ async def _is_shared(url: str) -> bool:
 
 async def _connect(url: str) -> AsyncConnection[TupleRow]:
     return await AsyncConnection.connect(url, autocommit=True, prepare_threshold=None)
+
+
+@asynccontextmanager
+async def _asking(conn: AsyncConnection[TupleRow]) -> AsyncGenerator[None]:
+    """Keep a session of its own from being silent while nothing is asked in it."""
+
+    async def ask() -> None:
+        with suppress(errors.OperationalError):  # whoever uses it next is told
+            while True:
+                await asyncio.sleep(_ASK_SECONDS)
+                if conn.info.transaction_status == TransactionStatus.IDLE:
+                    with suppress(errors.InFailedSqlTransaction):  # one that has begun meanwhile
+                        await _ASK.run(conn)
+
+    asking = asyncio.create_task(ask())
+    try:
+        yield
+    finally:
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
 
 
 async def _repeat_on_conflict(connect: Callable[[], AbstractAsyncContextManager[Conn]], act: Callable[[Conn], Awaitable[T]]) -> T:

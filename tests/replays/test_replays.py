@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
+from cmserver.base import db as db_module
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.settings import Settings
@@ -31,7 +32,7 @@ from tests.generation.tools import Outbox, Scripted
 from tests.personal.people import make_account, make_key
 from tests.replays.tools import Corpus, Replays
 from tests.table import try_rows
-from tests.timeouts import ENOUGH_SECONDS
+from tests.timeouts import ENOUGH_SECONDS, Deadline
 
 
 @pytest.fixture
@@ -382,6 +383,42 @@ async def test_a_replay_waits_for_nobody_who_notes_what_turns_did(corpus: Corpus
         replay = await asyncio.wait_for(replays.run(), ENOUGH_SECONDS)
 
     assert counts(replay) == NOTHING
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+async def test_a_worker_that_is_heard_of_no_more_lets_another_one_go_on(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch, corpus: Corpus, is_heard: bool
+):
+    """The network may keep the silent worker's session open at the database, with its lock."""
+    await corpus.play(1, 1)
+    replay = await replays.begin()
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def run(*_: object) -> None:
+        begun.set()
+        await goes_on.wait()
+
+    monkeypatch.setattr(run_replay, "_run", run)
+    monkeypatch.setattr(db_module, "_SILENT_SESSION_SECONDS", 1)
+    monkeypatch.setattr(db_module, "_ASK_SECONDS", 0.1 if is_heard else ENOUGH_SECONDS)
+    running = asyncio.create_task(run_replay.run_replays(replays.db, replays.settings))
+    await asyncio.wait_for(begun.wait(), ENOUGH_SECONDS)
+
+    async def is_free() -> bool:
+        async with replays.db.own_session() as other:
+            return await replay_rows.TRY_LOCK.one(other, replay_id=UUID(str(replay["id"])))
+
+    if is_heard:
+        await asyncio.sleep(2)
+        assert not await is_free()
+    else:
+        deadline = Deadline(ENOUGH_SECONDS)
+        while not await is_free():
+            assert not deadline.is_over
+            await asyncio.sleep(0.1)
+    goes_on.set()
+    with suppress(Unavailable):  # its session is gone
+        await running
 
 
 async def test_another_version_does_not_go_on_with_it(corpus: Corpus, replays: Replays):
