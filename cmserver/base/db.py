@@ -123,9 +123,12 @@ _ANSWERS_OF_STATEMENTS = (
     errors.DeadlockDetected,
     errors.SerializationFailure,
     errors.ProgramLimitExceeded,
+    errors.StatementTooComplex,
     errors.LockNotAvailable,
 )
-"""Operational errors of a database that is there: callers deal with them."""
+"""Operational errors of a database that is there: callers deal with them. A statement is too complex by a fault of ours, such as a
+policy that asks itself, since all that comes from outside is bounded.
+"""
 _BACKEND_PID = Query(int, "SELECT pg_backend_pid()")
 _SILENT_SESSION_SECONDS, _ASK_SECONDS = 20, 5.0
 """A session of its own is ended by the database after so long a silence, and asked so often that it is not silent."""
@@ -383,6 +386,8 @@ class Db:
                 async with _asking(conn):
                     yield conn
         except errors.OperationalError as error:
+            if isinstance(error, _ANSWERS_OF_STATEMENTS):
+                raise
             raise self._exhaustion.recognize(error) or Unavailable(_AWAY) from error
 
     async def require_room(self) -> None:

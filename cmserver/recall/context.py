@@ -13,8 +13,9 @@ import msgspec
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
-from cmserver.base.errors import NotFound
+from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.sql import Conn
+from cmserver.base.text import LINE_MOST
 from cmserver.git.clones.marks import NO_MARKS
 from cmserver.git.clones.read_marks import read_branch_marks, read_marks
 from cmserver.graph.overviews import repository as overviews
@@ -175,7 +176,7 @@ async def render_requested_context(
         reason=query.source or "asked",
         session_id=session.id if session else None,
         platform=session.platform_source if session else None,
-        changed_files=[path for path in (query.changed_files or "").split(",") if path][:MAX_CHANGED_FILES],
+        changed_files=_split_files(query.changed_files or ""),
         is_preview=query.explain or session is None or moment is not None,
         without_yours=without_yours,
         told_to=told_to,
@@ -194,6 +195,13 @@ async def render_requested_context(
             context = msgspec.structs.replace(context, index=index)
             await audit_read(conn, principal, project.id, VIA if moment else "context", index.omitted)
     return context
+
+
+def _split_files(text: str) -> list[str]:
+    paths = [path for path in text.split(",") if path][:MAX_CHANGED_FILES]
+    if any(len(path) > LINE_MOST for path in paths):
+        raise Invalid.at("$.changedFiles", f"A path of changedFiles has more than {LINE_MOST:,} characters.")
+    return paths
 
 
 async def _add_closed(conn: Conn, project: Project, index: Index) -> Index:

@@ -125,6 +125,15 @@ async def test_a_database_that_cannot_be_reached_is_unavailable(tmp_path: Path):
                 pass
 
 
+async def test_a_statement_that_no_stack_can_hold_is_an_error_of_ours_and_not_a_database_that_is_away(db: Db, teams: None):
+    deep = Query(object, "SELECT (repeat('[', 20000) || repeat(']', 20000))::jsonb")
+
+    for transaction in (db.tenant(BLUE), db.system(), db.own_session()):
+        with pytest.raises(psycopg.errors.StatementTooComplex):
+            async with transaction as conn:
+                await deep.one(conn)
+
+
 async def test_a_connection_that_breaks_in_the_middle_is_unavailable_and_the_next_one_works(db: Db, database: str):
     async def break_it(conn: Conn) -> None:
         with psycopg.connect(database, autocommit=True) as other:

@@ -335,6 +335,26 @@ async def test_an_explanation_says_what_was_left_out_and_the_audit_log_that_it_w
         assert await cursor.fetchall() == [("[3]",), ("[2, 1]",)]
 
 
+async def test_a_changed_file_with_a_longer_name_than_any_file_has_is_left_out_by_hooks_and_refused_by_the_api(
+    client: AsyncClient, cast: Cast, make: Make
+):
+    await make.observation(project=cast.alice.project, title="thing", files_modified=["src/a.py"])
+    longest = "src/" + "漢" * 20_500  # more than the stack of the database holds
+    start = {"session_id": "s1", "hook_event_name": "SessionStart", "source": "startup"}
+    headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
+    encoded = {name.encode(): value.encode() for name, value in headers.items()}
+    files = f"{longest}\tsrc/a.py".encode()
+
+    hooked = await client.post("/v1/hooks/claude-code", json=start, headers={**encoded, b"X-Cmserver-Changed-Files": files})
+    params = {"project": "orders", "changedFiles": f"src/a.py,{'a' * 4_097}"}
+    asked = await client.get("/v1/context", params=params, headers=cast.alice.headers)
+
+    assert hooked.status_code == 200
+    assert "thing" in hooked.text
+    assert asked.status_code == 400
+    assert [issue["path"] for issue in asked.json()["issues"]] == ["$.changedFiles"]
+
+
 async def test_context_stays_in_the_project_of_the_key(client: AsyncClient, cast: Cast, make: Make, db: Db):
     await make.observation(project=cast.alice.project)
     headers = (await bound_to(db, cast.alice, "billing", scopes=["observations:read"])).headers

@@ -25,6 +25,7 @@ from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
+from cmserver.base.text import LINE_MOST
 from cmserver.doors.hooks import payload as hook_payload
 from cmserver.doors.hooks.model import HookCall, HookEvent, HookHeaders, HookReply
 from cmserver.doors.hooks.tool_ends import build_tool_end
@@ -351,7 +352,7 @@ class HookTaker:
         folders = [*delivery.names[1:], headers.name_before]
         request = msgspec.structs.replace(
             _new_request(delivery, reason, session_id),
-            changed_files=headers.changed_files[:MAX_CHANGED_FILES],
+            changed_files=[path for path in headers.changed_files if len(path) <= LINE_MOST][:MAX_CHANGED_FILES],
             folders=[name for name in dict.fromkeys(folders) if name],
         )
         beside = await self._build_beside(principal, project, request)
