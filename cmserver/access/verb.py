@@ -99,6 +99,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     confirm: Callable[[Typed], str] | None
     quiet: tuple[str, Callable[[Any], str]] | None
+    warns: Callable[[Any], str | None] | None
     sets: Typed
 
 
@@ -234,16 +235,19 @@ def command(
     text: str = "",
     confirm: Callable[[Typed], str] | None = None,
     quiet: tuple[str, Callable[[Any], str]] | None = None,
+    warns: Callable[[Any], str | None] | None = None,
     sets: Typed | None = None,
 ) -> Callable[[Verb], Verb]:
     """Make a command of the verb, with the options below. `text` is its help, without it the first paragraph of the docstring.
 
     `confirm` is what is asked before, without --yes; `quiet` is the help of --quiet and what is printed then;
-    `sets` are fields that the command's name says.
+    `warns` is what is wrong with the answer, told beside it on standard error; `sets` are fields that the command's name says.
     """
 
     def add(verb: Verb) -> Verb:
-        given = Command(name=name, shows=shows, options=verb.options, text=text, confirm=confirm, quiet=quiet, sets=sets or {})
+        given = Command(
+            name=name, shows=shows, options=verb.options, text=text, confirm=confirm, quiet=quiet, warns=warns, sets=sets or {}
+        )
         verb.commands.append(given)
         verb.options = []
         return verb

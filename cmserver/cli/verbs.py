@@ -154,13 +154,19 @@ def _make_command(verb: Verb, command: Command) -> click.Command:
         if command.quiet is not None and typed["quiet"]:
             click.echo(command.quiet[1](answer.read(_out(verb))))
         else:
-            client.show(answer, _out(verb), lambda out: command.shows(out, typed))
+            client.show(answer, _out(verb), lambda out: _show(command, out, typed))
 
     act.__doc__ = command.text or (inspect.getdoc(verb.endpoint) or "").partition("\n\n")[0]
     made = (team_command if names_team else api_command)(act)
     for decorate in reversed([*_click_options(options, command, fields, hints, is_list=is_list)]):
         made = decorate(made)
     return click.command()(made)
+
+
+def _show(command: Command, out: object, typed: dict[str, Any]) -> str:
+    if command.warns is not None and (warning := command.warns(out)):
+        click.echo(warning, err=True)
+    return command.shows(out, typed)
 
 
 def _arguments(verb: Verb, command: Command) -> Iterator[Option]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import click
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
@@ -60,13 +59,6 @@ async def get_accounts(call: VerbCall) -> people_wire.AccountsOut:
     return people_wire.AccountsOut(accounts=[reshape(user, people_wire.AccountOut) for user in users])
 
 
-def _show_link(url: str) -> str:
-    """The link; what is wrong with it beside it, on standard error."""
-    if warning := warn_of_link(url):
-        click.echo(warning, err=True)
-    return url
-
-
 _INVITATIONS = Columns(
     people_wire.InvitationOut,
     "id, role, operator, note, by=invited_by, expires",
@@ -88,7 +80,8 @@ async def get_invitations(call: VerbCall) -> people_wire.InvitationsOut:
 
 @command(
     "users invite",
-    lambda result, _: _show_link(result.url),
+    lambda result, _: result.url,
+    warns=lambda result: warn_of_link(result.url),
     text="Print a link that makes somebody a member of the team. It works once, within a week.",
 )
 @option("--role", "What they will be in the team.")
@@ -197,7 +190,8 @@ async def delete_user(call: VerbCall, given: str) -> people_wire.RemovedPersonOu
 
 @command(
     "users reset",
-    lambda result, _: _show_link(result.url),
+    lambda result, _: result.url,
+    warns=lambda result: warn_of_link(result.url),
     text=f"Print a link for a new password. It works once, within a day. {_NO_OPERATOR}",
 )
 @option("NAME", field="user")
