@@ -11,6 +11,7 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +37,10 @@ _LEFT_PATHS = re.compile(
     re.MULTILINE,
 )
 """The program and the data folder in a unit or property list; none where its path has signs that are written otherwise there."""
+_LEFT_DATA = re.compile(
+    r'^Environment="CMSERVER_DATA_DIR=([^"%$\\]+)"|<key>CMSERVER_DATA_DIR</key>\s*<string>([^<&]+)</string>', re.MULTILINE
+)
+_LEFT_USER = re.compile(rf"^User={SYSTEM_USER}$|<key>UserName</key>\s*<string>{SYSTEM_USER}</string>", re.MULTILINE)
 _WATCHDOG_SECONDS = 60
 _STOP_SECONDS_BEYOND_DRAIN = 30
 _GLOB = re.compile(r"[\\*?\[]")
@@ -199,6 +204,9 @@ def _remove(manager: _Manager) -> list[str]:
             step()
         except CmserverError as error:
             refusals.append(str(error))
+    with suppress(OSError):  # one that is not empty, and those around it
+        for folder in manager.made_folders:
+            folder.rmdir()
     return refusals
 
 
@@ -233,19 +241,29 @@ def logs(config_file: Path | None, *, is_system: bool, follow: bool, lines: int)
 @service_group.command()
 @_system_option
 def remove(*, is_system: bool) -> None:
-    """Stop the service and remove its file; the data folder stays."""
+    """Stop the service and remove its file, with the folders that were made for it; the data folder stays."""
     manager = _find_installed(is_system=is_system)
+    kept = name_what_stays(manager.path.read_text(encoding="utf-8", errors="replace"))
     refusals = _remove(manager)
     stopped = "Removed" if refusals else "Stopped the service and removed"
-    click.echo(f"{stopped} {manager.path}. What is remembered stays in the data folder.")
+    click.echo(f"{stopped} {manager.path}. {kept}")
     for refusal in refusals:
         click.echo(refusal, err=True)
+
+
+def name_what_stays(text: str) -> str:
+    """What removing the service with that unit or property list leaves: its data folder, and the user that was made for it."""
+    folder = next(("".join(groups) for groups in _LEFT_DATA.findall(text)), "the data folder")
+    user = f", and the user {SYSTEM_USER} who owns it" if _LEFT_USER.search(text) else ""
+    return f"What is remembered stays in {folder}{user}."
 
 
 class _Manager(ABC):
     """A service manager: where it looks for the service's file, and its commands."""
 
     path: Path
+    made_folders: list[Path]
+    """Those that were made for the file if they were missing, the innermost first: they go with it when they are empty."""
     status_command: list[str]
     hint: str | None = None
 
@@ -288,6 +306,7 @@ class _Systemd(_Manager):
         self._scope = [] if is_system else ["--user"]
         config_home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         self.path = (Path("/etc/systemd/system") if is_system else config_home / "systemd" / "user") / SYSTEMD_NAME
+        self.made_folders = [] if is_system else [*self.path.parents][:3]
         self.status_command = ["systemctl", *self._scope, "status", "--no-pager", SYSTEMD_NAME]
         if not is_system:
             self.hint = "It runs while you are logged in; `loginctl enable-linger` lets it run always."
@@ -327,6 +346,7 @@ class _Launchd(_Manager):
         self._domain = "system" if is_system else f"gui/{os.getuid()}"
         folder = Path("/Library/LaunchDaemons") if is_system else Path.home() / "Library" / "LaunchAgents"
         self.path = folder / f"{LAUNCHD_LABEL}.plist"
+        self.made_folders = [] if is_system else [folder]
         self.status_command = ["launchctl", "print", f"{self._domain}/{LAUNCHD_LABEL}"]
 
     def render(self, unit: ServiceUnit) -> bytes:

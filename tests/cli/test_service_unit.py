@@ -16,7 +16,13 @@ from click.testing import CliRunner, Result
 from cmserver.base.errors import CmserverError, NotFound
 from cmserver.cli import service_unit
 from cmserver.cli.main import cli
-from cmserver.cli.service_unit import ServiceUnit, find_left_behind, render_launchd_plist, render_systemd_unit
+from cmserver.cli.service_unit import (
+    ServiceUnit,
+    find_left_behind,
+    name_what_stays,
+    render_launchd_plist,
+    render_systemd_unit,
+)
 
 UNIT = ServiceUnit(
     command=["/opt/cm server/bin/python", "-m", "cmserver", "run"],
@@ -34,6 +40,15 @@ def test_a_service_of_the_machine_may_write_where_backups_are(tmp_path: Path):
 
     assert 'ReadWritePaths="/var/lib/cmserver" "-/mnt/disk two/cmserver"\n' in render_systemd_unit(unit)
     assert 'ReadWritePaths="/var/lib/cmserver"\n' in render_systemd_unit(UNIT)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [render_systemd_unit(UNIT), render_launchd_plist(UNIT).decode()],
+    ids=["systemd", "launchd"],
+)
+def test_removing_a_service_names_what_stays(file: str):
+    assert name_what_stays(file) == "What is remembered stays in /var/lib/cmserver, and the user cmserver who owns it."
 
 
 @pytest.fixture
@@ -72,7 +87,8 @@ def test_a_user_s_service_is_installed_started_shown_and_removed(tmp_path: Path,
     assert cmserver(tmp_path, "logs", "--user", "-n", "5").exit_code == 0
     removed = cmserver(tmp_path, "service", "remove", "--user")
     assert removed.exit_code == 0, removed.output
-    assert not file.exists()
+    assert not (tmp_path / "config").exists()
+    assert f"What is remembered stays in {tmp_path}/data." in removed.output
     assert calls.read_text().splitlines() == [
         "systemctl --user daemon-reload",
         "systemctl --user enable cmserver.service",
@@ -130,8 +146,9 @@ def test_a_failing_service_manager_fails_the_command_and_nothing_is_left(tmp_pat
 
     assert isinstance(result.exception, CmserverError)
     assert str(result.exception).startswith("`systemctl --user daemon-reload` failed (exit code 1). Nothing was installed. ")
-    assert not file.exists()
+    assert not (tmp_path / "config").exists()
 
+    file.parent.mkdir(parents=True)
     file.write_text("[Unit]\n")
     again = cmserver(tmp_path, "service", "install", "--user")
     assert "is as it was before" in str(again.exception)
