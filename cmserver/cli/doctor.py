@@ -40,7 +40,7 @@ from cmserver.ops.doctor.machine import check_agents, check_port
 from cmserver.ops.doctor.model import DoctorFinding, find
 from cmserver.ops.doctor.server import check_server
 from cmserver.ops.doctor.wire import DiagnosisOut, diagnosis_out
-from cmserver.ops.provider_choice.trial import PROMPT, describe_failure, try_provider, try_rules
+from cmserver.ops.provider_choice.trial import PROMPT, explain_failure, try_provider, try_rules
 from cmserver.ops.wire import AnswersOut
 
 _DATABASE_SECONDS = 8.0
@@ -211,4 +211,4 @@ def describe_embedder_failure(name: str, error: ProviderError) -> str:
     """What is wrong with an embedder, for its operator, with what to do."""
     if error.kind in _EMBEDDER_REMEDIES:
         return f"{FAILURE_HELP[error.kind].predicate} ({str(error).rstrip('.')}). What helps: {_EMBEDDER_REMEDIES[error.kind]}."
-    return describe_failure(name, error)
+    return explain_failure(name, error)

@@ -206,7 +206,7 @@ async def test_a_provider_that_never_answers_is_given_up(tmp_path: Path, monkeyp
 
 @try_rows("kind", FailureKind)
 def test_every_kind_of_failure_has_a_sentence_that_ends(kind: FailureKind):
-    told = doctor.describe_failure("ollama", ProviderError(kind, "It said so."))
+    told = doctor.explain_failure("ollama", ProviderError(kind, "It said so."))
 
     assert kind in FAILURE_HELP
     assert "(It said so). What helps: " in told

@@ -101,12 +101,12 @@ async def try_provider(provider: Provider, timeout_seconds: float, api_key: str 
             said = f"{said}; {_count_observations(count)}"
         except ProviderError as error:
             failure = find_error_in_prose(provider.name, completion.text) or error
-            said = f"{said}; but it {describe_failure(provider.name, failure)}"
+            said = f"{said}; but it {explain_failure(provider.name, failure)}"
     except TimeoutError:
         help_text = "raise CMSERVER_PROVIDER_TIMEOUT_SECONDS for a slow model, or look at CMSERVER_BASE_URL and the network"
         said = f"did not answer within {timeout_seconds:g} s. What helps: {help_text}."
     except ProviderError as error:
-        completion, said = error.completion, describe_failure(provider.name, error)
+        completion, said = error.completion, explain_failure(provider.name, error)
     cost = completion and compute_cost(provider.name, completion)
     return ProviderTrialOut(
         provider=provider.name,
@@ -154,7 +154,7 @@ def _format_price(price: Decimal | None) -> str:
     return "free" if price == 0 else f"about ${max(price, Decimal('0.0001')):.4f}"
 
 
-def describe_failure(name: str, error: ProviderError) -> str:
+def explain_failure(name: str, error: ProviderError) -> str:
     """The failure and its remedy as the predicate of a sentence about the provider."""
     entry = FAILURE_HELP[error.kind]
     setting = PROVIDERS[name].key_setting if name in PROVIDERS else None
