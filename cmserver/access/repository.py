@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
+import msgspec
 from psycopg import errors
 
 from cmserver.access.model import (
@@ -364,6 +365,12 @@ async def short_names(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) 
     """What a person calls the projects, by project id, archived projects included: the shortest that tells them apart."""
     rows = await NAMESAKES.all(conn, team_id=team_id, ids=list(project_ids))
     return {row.id: tell_apart(row, rows) for row in rows if row.id in project_ids}
+
+
+async def told_apart(conn: Conn, project: Project) -> Project:
+    """The project by the shortest name that tells it from the others of its team: for a text, not for a look-up."""
+    names = await short_names(conn, project.team_id, [project.id])
+    return msgspec.structs.replace(project, name=names.get(project.id, project.name))
 
 
 async def isolated(conn: Conn, team_id: UUID) -> set[UUID]:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.access import repository as access
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
@@ -72,7 +73,8 @@ async def build_context(
     conn: Conn, principal: Principal, project: Project, request: ContextRequest, budget: ContextBudget
 ) -> Context:
     """The index for the request, and its receipt. The text is empty when there is nothing to show."""
-    handed = await _take_handed(conn, principal, project, request, budget)
+    named = await access.told_apart(conn, project)
+    handed = await _take_handed(conn, principal, named, request, budget)
     source = await _gather(conn, principal, project.id, request, budget, handed.covered)
     running = await describe_running_turns(conn, principal.team_id, project.id, request.session_id, own=request.reason == "compact")
     others = (
@@ -82,10 +84,10 @@ async def build_context(
     handed_chars = sum(map(len, handed.lines))
     yours = await _list_yours(conn, principal, request, budget)
     if source is None:
-        return _add_yours(await _build_empty(conn, principal, project, request, budget, running), yours)
+        return _add_yours(await _build_empty(conn, principal, project, named.name, request, budget, running), yours)
     opening, cited = await _open(conn, principal.team_id, project.id, request, budget)
     frame = IndexFrame(
-        project_name=project.name,
+        project_name=named.name,
         reason=request.reason,
         reader=request.reader,
         now=request.at or datetime.now(UTC),
@@ -323,7 +325,13 @@ def _latest_summary(
 
 
 async def _build_empty(
-    conn: Conn, principal: Principal, project: Project, request: ContextRequest, budget: ContextBudget, running: Sequence[str]
+    conn: Conn,
+    principal: Principal,
+    project: Project,
+    title: str,
+    request: ContextRequest,
+    budget: ContextBudget,
+    running: Sequence[str],
 ) -> Context:
     """Two helpful lines, once for a project's sessions; each time for a preview, or while there is memory near it."""
     near: list[NearProject] = []
@@ -333,7 +341,7 @@ async def _build_empty(
         )
     was_shown = not request.is_preview and not near and await receipts.has_any(conn, principal.team_id, project.id)
     is_silent = was_shown or request.reason == "resume"
-    text = insert_lines("" if is_silent else render_empty_index(project.name, project.canonical_id, near), running)
+    text = insert_lines("" if is_silent else render_empty_index(title, project.canonical_id, near), running)
     index = Index(budget_tokens=budget.tokens)
     context = Context(text=text, tokens=estimate_tokens(text), index=index, knows_nothing=True)
     if text:

@@ -335,6 +335,28 @@ async def test_an_explanation_says_what_was_left_out_and_the_audit_log_that_it_w
         assert await cursor.fetchall() == [("[3]",), ("[2, 1]",)]
 
 
+async def test_texts_tell_a_project_from_others_of_its_short_name_only_where_there_are_some(
+    client: AsyncClient, started: Any, cast: Cast, make: Make
+):
+    async def ask(path: str, project: str) -> str:
+        answer = await client.get(path, params={"project": project}, headers=cast.alice.headers)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["context"]
+
+    async def first_words(project: str) -> list[str]:
+        index = await ask("/v1/context", project)
+        handoff = (await client.post("/v1/handoff", json={"projectId": project}, headers=cast.alice.headers)).json()["context"]
+        return re.findall(r"^(?:Memory|Hand-off) of [^,:]+", f"{index}\n{handoff}", re.MULTILINE)
+
+    await make.observation(project=cast.alice.project, title="thing", type="decision")
+    alone = await first_words("github.com/acme/orders")
+    await started(cast.alice, "s-2", "github.com/globex/orders")
+
+    assert alone == ["Memory of orders", "Hand-off of orders"]
+    assert await first_words("github.com/acme/orders") == ["Memory of orders (acme)", "Hand-off of orders (acme)"]
+    assert "Memory of orders (globex): nothing" in await ask("/v1/context", "github.com/globex/orders")
+
+
 async def test_a_changed_file_with_a_longer_name_than_any_file_has_is_left_out_by_hooks_and_refused_by_the_api(
     client: AsyncClient, cast: Cast, make: Make
 ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from cmserver.access import audit
+from cmserver.access import repository as access
 from cmserver.access.model import Principal, Project
 from cmserver.base.errors import Forbidden, Invalid
 from cmserver.base.sql import Conn
@@ -28,6 +29,7 @@ async def read_handoff(conn: Conn, principal: Principal, project: Project, branc
     """The page as text, ready for a model, and what it has. Forbidden in a private place: what is private is handed to nobody."""
     if principal.home is not None:
         raise Forbidden("What is private is handed over to nobody. Leave out that it is about private sessions.")
+    project = await access.told_apart(conn, project)
     page = await build_page(conn, principal, project, branch)
     if not page.lines:
         return f"{_nothing_of(project, branch)}\n", page
