@@ -164,8 +164,7 @@ def test_a_budget_in_words(caps: dict[str, Any], text: str):
             "ollama,offline",
             (0, 1),
             "",
-            "ollama words the memory, and where it fails offline. It does not work now: no answer could be used since the last "
-            "error.",
+            "ollama words the memory, and where it fails offline. It does not work now: no answer could be used since the last error.",  # noqa: E501
         ),
     ],
 )
