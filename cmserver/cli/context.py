@@ -106,4 +106,10 @@ def _explanation(index: IndexOut) -> str:
 
 def _row(line: ScoredLineOut) -> tuple[Cell, ...]:
     parts = (f"{line.parts[name]:.2f}" if name in line.parts else None for name in _PARTS)
-    return line.number, f"{line.usefulness:.2f}", *parts, line.left_out and _REASONS[line.left_out], line.type, line.title
+    return line.number, f"{line.usefulness:.2f}", *parts, _why(line), line.type, line.title
+
+
+def _why(line: ScoredLineOut) -> str | None:
+    """Why it has no line: `said already, #12`."""
+    reason = line.left_out and _REASONS[line.left_out]
+    return f"{reason}, #{line.like}" if line.like else reason

@@ -90,9 +90,14 @@ async def history(client: ApiClient, observation_id: str, limit: int | None) -> 
 
 def _render_history(result: consolidation_wire.HistoryOut) -> str:
     state = f"It was merged into #{result.superseded_by}." if result.superseded_by else f"It is version {result.version}."
+    rows = [(version.created_at_epoch, _version_cells(version)) for version in result.versions]
+    rows += [
+        (row.created_at_epoch, ["", format_time(row.created_at_epoch), "forgotten", row.performed_by, ""])
+        for row in result.forgotten
+    ]
     table = render_table(
         ["VERSION", "WHEN", "WHAT", "BY", "BEFORE"],
-        [_version_cells(version) for version in result.versions],
+        [cells for _, cells in sorted(rows, key=lambda row: row[0], reverse=True)],
         empty="It was never changed.",
         shrink=["BEFORE"],
     )

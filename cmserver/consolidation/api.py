@@ -26,6 +26,7 @@ from cmserver.consolidation.history import read_history
 from cmserver.consolidation.store import StoreResult, store_observations
 from cmserver.consolidation.wire import (
     DeletedRelationOut,
+    ForgettingOut,
     HistoryOut,
     HistoryQuery,
     MergeIn,
@@ -143,6 +144,7 @@ async def get_history(call: VerbCall, given: HistoryQuery) -> HistoryOut:
         version=history.observation.version,
         superseded_by=history.superseded_by,
         versions=[version_out(version, history.acts[version.version]) for version in history.versions],
+        forgotten=[reshape(row, ForgettingOut) for row in history.forgotten],
     )
 
 

@@ -238,6 +238,19 @@ async def _decide(
     plan.near = [match for match in matches if match.comparison.decision != "none" and match is not plan.merge_into]
 
 
+async def find_alike(conn: Conn, principal: Principal, observation: Observation) -> list[int]:
+    """The numbers of those that say nearly the same by their words, with nothing in them that differs, and hold; nearest first."""
+    if observation.kind == "summary":
+        return []
+    new = reshape(observation, ManualObservation, at="$")
+    text_hash = await comparison.hash_of(conn, new)
+    matches = await find_matches(conn, principal.team_id, new, None, text_hash)
+    alike = [match for match in matches if match.comparison.decision != "none" and match.comparison.difference is None]
+    rows = [match.observation for match in alike if match.observation.id != observation.id]
+    held = await _find_held(conn, principal, rows)
+    return [row.number for row in rows if row.state not in {"done", "dropped"} and row.stale is None and row.id not in held]
+
+
 async def find_matches(
     conn: Conn, team_id: UUID, new: ManualObservation, vector: QueryVector | None, text_hash: bytes
 ) -> list[_Match]:

@@ -62,13 +62,23 @@ class ObservationVersionOut(msgspec.Struct, rename="camel", frozen=True, kw_only
     undone_at_epoch: int | None
 
 
+class ForgettingOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Somebody forgot the observation. It is no version: nothing of what it says changed."""
+
+    performed_by: str
+    created_at_epoch: int
+
+
 class HistoryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An observation's changes, the last first. `supersededBy` is the number of the one that it was merged into, or null."""
+    """An observation's changes, the last first. `supersededBy` is the number of the one that it was merged into, or null;
+    `forgotten` is who forgot it and when, the last first.
+    """
 
     number: int
     version: int
     superseded_by: int | None
     versions: list[ObservationVersionOut]
+    forgotten: list[ForgettingOut] = []
 
 
 class MergeIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -36,3 +36,19 @@ async def read_model_health(
         budgets=[budget_out(status, principal) for status in statuses] if principal else [],
         last_error=health.last_error and reshape(health.last_error, LastErrorOut),
     )
+
+
+def describe_wording(settings: Settings, answers: AnswersOut | None) -> str:
+    """Who words the memory, and whether that works: one sentence, the same wherever it is said."""
+    first, *others = chain_models(settings)
+    if first.name == Rules().name:
+        return "Rules word the memory, without a model."
+    who = f"{first.name} ({first.model})" if first.model else first.name
+    rest = f", and where it fails {', then '.join(other.name for other in others)}" if others else ""
+    if answers is None or not answers.calls:
+        return f"{who} words the memory{rest}. No model was asked in 24 hours."
+    error = answers.last_error
+    if error is not None and error.answered_by is None:
+        return f"{who} words the memory{rest}. It does not work now: no answer could be used since the last error."
+    by = f", of {error.answered_by}," if error and error.answered_by != first.name else ""
+    return f"{who} words the memory{rest}. It works: the last answer{by} could be used."

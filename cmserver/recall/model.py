@@ -182,6 +182,8 @@ class IndexLine(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     is_full: bool = False
     omission: OmissionReason | None = None
+    like: int | None = None
+    """The number of the line that says the same, where that is the reason."""
 
     @property
     def number(self) -> int:

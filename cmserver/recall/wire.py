@@ -143,12 +143,14 @@ class LineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class ScoredLineOut(LineOut, rename="camel", frozen=True, kw_only=True):
     """A line of the index, or what has none. `leftOut` is why it has no line, or null for one that has: there was no room in the
     budget, the limit of lines was reached, the session was shown it, another line says the same, it is done, or it no longer holds.
+    `like` is the number of that other line, or null.
     """
 
     usefulness: float
     parts: dict[str, float]
     line_tokens: int
     left_out: OmissionReason | None
+    like: int | None = None
 
 
 class ExplanationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -226,7 +228,12 @@ def _scored_line_out(line: IndexLine) -> ScoredLineOut:
     scored = line.scored
     fields = msgspec.structs.asdict(line_out(line))
     return ScoredLineOut(
-        **fields, usefulness=scored.score, parts=dict(scored.parts), line_tokens=line.tokens, left_out=line.omission
+        **fields,
+        usefulness=scored.score,
+        parts=dict(scored.parts),
+        line_tokens=line.tokens,
+        left_out=line.omission,
+        like=line.like,
     )
 
 

@@ -11,9 +11,9 @@ from cmserver.access.model import Project
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.settings import Settings
-from cmserver.ops.model_health import read_model_health
+from cmserver.ops.model_health import describe_wording, read_model_health
 from cmserver.ops.spending.wire import BudgetOut
-from cmserver.ops.wire import LastErrorOut
+from cmserver.ops.wire import AnswersOut, LastErrorOut
 from tests.conftest import Cast
 from tests.doors.web.visitor import visit_as
 from tests.make import Make
@@ -99,6 +99,7 @@ async def test_status_doctor_and_pages_say_the_same(app: AsgiFrame, client: http
     await make_calls(make, cast.alice.project, {"input_tokens": 70, "output_tokens": 5, "cost_usd": "0.25"}, NO_CREDIT)
     await client.put("/v1/budgets", json={"period": "day", "maxUsd": "5"}, headers=cast.alice.headers)
     operator = await visit_as(app, db, cast.alice.team_id, is_operator=True)
+    wording = "Rules word the memory, without a model."
     sentence = "anthropic (claude-haiku-5-5): anthropic answered 402: No credit; no answer since"
 
     info = (await client.get("/v1/info", headers=cast.alice.headers)).json()["answers"]
@@ -110,6 +111,8 @@ async def test_status_doctor_and_pages_say_the_same(app: AsgiFrame, client: http
         text = (await operator.get(path)).text
         assert sentence in text, path
         assert "$0.25" in text, path
+        assert wording in text, path
+    assert '<a href="/ui/model">Models</a> in 24 hours, of your team:' in (await operator.get("/ui")).text
     assert "budget of the team by day: $0.25 of $5.00" in (await operator.get("/ui")).text
 
 
@@ -138,7 +141,7 @@ def test_a_hostile_message_stays_on_one_line():
         ({"max_tokens": 1000, "spent_tokens": 20}, "budget of the team by day: 20 of 1,000 tokens"),
         (
             {"max_usd": "5.00", "spent_usd": "0.25", "max_tokens": 1000, "spent_tokens": 20, "project": "shop"},
-            "budget of shop by day: $0.25 of $5.00 and 20 of 1,000 tokens",
+            "budget of the project shop by day: $0.25 of $5.00 and 20 of 1,000 tokens",
         ),
         ({"max_usd": "5.00"}, "budget of the team by day: nearly spent"),
     ],
@@ -147,3 +150,30 @@ def test_a_budget_in_words(caps: dict[str, Any], text: str):
     fields = ("project_id", "project", "max_tokens", "max_usd", "spent_tokens", "spent_usd", "share")
     given: dict[str, Any] = {**dict.fromkeys(fields), "period": "day", "state": "warned", "resets_at_epoch": 0, **caps}
     assert BudgetOut(**given).describe() == text
+
+
+@try_rows(
+    "provider, counts, answered_by, said",
+    [
+        ("offline", None, None, "Rules word the memory, without a model."),
+        ("ollama", None, None, "ollama words the memory. No model was asked in 24 hours."),
+        ("ollama", (1, 0), None, "ollama words the memory. It works: the last answer could be used."),
+        ("ollama", (1, 1), "ollama", "ollama words the memory. It works: the last answer could be used."),
+        ("ollama", (1, 1), "groq", "ollama words the memory. It works: the last answer, of groq, could be used."),
+        (
+            "ollama,offline",
+            (0, 1),
+            "",
+            "ollama words the memory, and where it fails offline. It does not work now: no answer could be used since the last error.",  # noqa: E501
+        ),
+    ],
+)
+def test_one_sentence_says_who_words_the_memory(
+    settings: Settings, provider: str, counts: tuple[int, int] | None, answered_by: str | None, said: str
+):
+    fields: dict[str, Any] = {"provider": "ollama", "model": "m", "reason": "transient", "message": "No.", "at_epoch": 1}
+    error = None if answered_by is None else LastErrorOut(**fields, answered_by=answered_by or None)
+    today: dict[str, Any] = {"tokens_today": 0, "cost_usd_today": "0", "unpriced_calls_today": 0, "budgets": []}
+    answers = counts and AnswersOut(usable=counts[0], unusable=0, unanswered=counts[1], last_error=error, **today)
+
+    assert describe_wording(structs.replace(settings, provider=provider, model="m"), answers or None).replace(" (m)", "") == said

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Annotated, TypeVar, cast, get_origin
 from urllib.parse import parse_qsl, urlencode
@@ -62,6 +62,11 @@ class Notice(msgspec.Struct, frozen=True):
     undo: UndoOffer | None = None
     undo_own: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """The number of what is the visitor's alone whose last change can be undone."""
+    undo_new: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """The number of what was just made, which is undone by forgetting it; of the visitor's own with `is_own`."""
+    is_own: bool = False
+    alike: Annotated[list[int], msgspec.Meta(max_length=10)] = []
+    """The numbers of those that say nearly the same as what was ended, and still hold."""
 
 
 class Visit:
@@ -231,16 +236,26 @@ class Visit:
         return self._secured(response)
 
     def redirect(
-        self, path: str, notice: str = "", *, undo: UndoOffer | None = None, undo_own: int | None = None, **query: object
+        self,
+        path: str,
+        notice: str = "",
+        *,
+        undo: UndoOffer | None = None,
+        undo_own: int | None = None,
+        undo_new: int | None = None,
+        is_own: bool = False,
+        alike: Sequence[int] = (),
+        **query: object,
     ) -> Response:
-        """Go to another page after a form (303). `notice` is shown there once, with a button that undoes the change `undo`, or the
-        last one of the visitor's own of the number `undo_own`.
+        """Go to another page after a form (303). `notice` is shown there once, with a button that undoes the change `undo`, the
+        last one of the visitor's own of the number `undo_own`, or the making of `undo_new` (of the visitor's own with `is_own`).
         """
         parameters = {name: str(value) for name, value in query.items() if value not in (None, "")}
         target = f"{wire.base_path(self.request)}{path}"
         response = RedirectResponse(f"{target}?{urlencode(parameters)}" if parameters else target, 303)
         if notice:
-            text = base64.urlsafe_b64encode(msgspec.json.encode(Notice(notice[:_MAX_NOTICE_CHARS], undo, undo_own))).decode()
+            shown = Notice(notice[:_MAX_NOTICE_CHARS], undo, undo_own, undo_new, is_own, list(alike))
+            text = base64.urlsafe_b64encode(msgspec.json.encode(shown)).decode()
             place = security.cookie_path(self.request)
             response.set_cookie(_NOTICE_COOKIE, text, max_age=_NOTICE_SECONDS, path=place, httponly=True, samesite="lax")
         return self._secured(response)

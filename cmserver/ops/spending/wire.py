@@ -42,7 +42,8 @@ class BudgetOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
         if self.max_tokens and self.spent_tokens is not None:
             spent.append(f"{self.spent_tokens:,} of {self.max_tokens:,} tokens")
         state = {"open": "open", "warned": "nearly spent", "exhausted": "spent"}[self.state]
-        return f"budget of {self.project or 'the team'} by {self.period}: {' and '.join(spent) or state}"
+        whose = f"the project {self.project}" if self.project else "the team"
+        return f"budget of {whose} by {self.period}: {' and '.join(spent) or state}"
 
 
 def budget_out(budget: BudgetStatus, principal: Principal) -> BudgetOut:

@@ -337,7 +337,7 @@ class IndexSelection:
         self._selected_numbers: set[int] = set()
         self._days: set[date] = set()
         self._files: set[tuple[date, str]] = set()
-        self._titles: list[frozenset[str]] = []
+        self._titles: list[tuple[int, frozenset[str]]] = []
         self._omitted: dict[int, model.IndexLine] = {}
 
     def add(
@@ -356,7 +356,8 @@ class IndexSelection:
             if number in self._selected_numbers:
                 continue
             if reason := self._add_line(scored, render, reserved=reserved, is_full=is_full):
-                self._omitted[number] = model.IndexLine(scored=scored, omission=reason)
+                like = self._find_like(scored.row) if reason == "duplicate" else None
+                self._omitted[number] = model.IndexLine(scored=scored, omission=reason, like=like)
             else:
                 self._selected_numbers.add(number)
                 self._omitted.pop(number, None)
@@ -392,8 +393,7 @@ class IndexSelection:
             return "shown"
         if self._lines_left[kind] <= 0:
             return "limit"
-        title = frozenset(_WORD.findall(scored.row.title[:640].lower()))
-        if scored.row.kind != "turn" and any(is_similar(title, other, _SIMILARITY) for other in self._titles):
+        if scored.row.kind != "turn" and self._find_like(scored.row) is not None:
             return "duplicate"
         text, day, file = render(scored), layout.day_of(scored.row), scored.file
         cost = len(text) + 1
@@ -406,9 +406,18 @@ class IndexSelection:
         self._days.add(day)
         if file is not None:
             self._files.add((day, file))
-        self._titles.append(title)
+        self._titles.append((scored.row.number, _title_words(scored.row)))
         self.lines.append(model.IndexLine(scored=scored, text=text, is_full=is_full))
         return None
+
+    def _find_like(self, row: model.IndexRow) -> int | None:
+        """The number of the first line that has nearly the same title."""
+        title = _title_words(row)
+        return next((number for number, other in self._titles if is_similar(title, other, _SIMILARITY)), None)
+
+
+def _title_words(row: model.IndexRow) -> frozenset[str]:
+    return frozenset(_WORD.findall(row.title[:640].lower()))
 
 
 def is_similar(words: frozenset[str], other: frozenset[str], share: float) -> bool:

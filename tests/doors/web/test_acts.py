@@ -188,3 +188,48 @@ async def test_a_search_begins_on_every_page(cast: Cast, make: Make, alice: Visi
     page = await alice.get(f"{form.attributes['action']}?q=wombat")
 
     assert "The wombat sleeps" in page.text
+
+
+async def test_what_no_longer_holds_names_what_says_nearly_the_same_and_does(cast: Cast, make: Make, alice: Visitor):
+    said = "Each call of the payment provider is repeated three times before the order fails"
+    await make.observation(project=cast.alice.project, title=said, type="decision")
+    alone = await alice.post("/ui/observations/1/drop", back="/ui/observations")
+    await alice.post("/ui/observations/1/hold")
+    await make.observation(project=cast.alice.project, title=f"{said}, as agreed", type="decision")
+
+    notice = await alice.post("/ui/observations/1/drop", back="/ui/observations")
+    page = await alice.get("/ui/observations/1")
+    both = await alice.post("/ui/observations/2/drop", back="/ui/observations")
+
+    named = '<a href="/ui/observations/2">#2</a> says nearly the same and still holds.'
+    assert "nearly the same" not in alone.text
+    assert named in notice.text
+    assert named in page.text
+    assert "nearly the same" not in both.text
+
+
+async def test_the_history_has_who_forgot_it_and_who_brought_it_back(
+    client: httpx.AsyncClient, cast: Cast, make: Make, alice: Visitor
+):
+    await make.observation(project=cast.alice.project, title="Forgotten once")
+    await alice.post("/ui/observations/1/expire")
+    page = await alice.post("/ui/observations/1/undo")
+    history = (await client.get("/v1/observations/1/history", headers=cast.alice.headers)).json()
+
+    forgotten, brought_back = page.text.index("<strong>Forgotten</strong>"), page.text.index("brought back by")
+    assert brought_back < forgotten
+    assert [row["performedBy"] for row in history["forgotten"]] == [history["versions"][0]["performedBy"]]
+
+
+async def test_what_was_remembered_is_taken_back_from_its_notice(client: httpx.AsyncClient, cast: Cast, alice: Visitor):
+    page = await alice.post("/ui/notes", project=cast.alice.project.id, text="Ask before a force push", kind="note")
+    own = await alice.post("/ui/notes", text="My editor is vi", scope="user")
+    refused = await alice.post("/ui/notes", text="Nowhere", scope="team")
+    for shown, path in ((page, "/ui/observations/1/expire"), (own, "/ui/mine/m1/forget")):
+        notices = [div for div in parse(shown.text).find_all("div") if div.attributes.get("class") == "notice row"]
+        assert [form.attributes["action"] for div in notices for form in div.find_all("form")] == [path]
+        await alice.post(path)
+
+    assert "Choose the project." in refused.text
+    assert (await client.get("/v1/observations/1", headers=cast.alice.headers)).status_code == 410
+    assert "says that already" not in (await alice.get("/ui")).text

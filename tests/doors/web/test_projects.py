@@ -121,7 +121,7 @@ async def test_any_of_its_names_leads_there(owner: Visitor, name: str):
 async def test_the_preview_is_what_the_api_would_tell_with_the_reason_and_cost_of_each_line(
     client: httpx.AsyncClient, cast: Cast, make: Make, owner: Visitor
 ):
-    await make.observation(project=cast.alice.project, title="Retries three times <b>", type="decision")
+    shown = await make.observation(project=cast.alice.project, title="Retries three times <b>", type="decision")
     await make.observation(project=cast.alice.project, title="Retries three times <b>")
     params = {"project": str(cast.alice.project.id), "source": "startup", "explain": "true"}
 
@@ -129,13 +129,15 @@ async def test_the_preview_is_what_the_api_would_tell_with_the_reason_and_cost_o
     told = (await client.get("/v1/context", params=params, headers=cast.alice.headers)).json()
 
     (block,) = parse(page.text).find_all("pre")
-    shown = "".join(child if isinstance(child, str) else child.text for child in block.children)
-    assert " ".join(told["context"].split()) == " ".join(unescape(shown).split())
+    text = "".join(child if isinstance(child, str) else child.text for child in block.children)
+    assert " ".join(told["context"].split()) == " ".join(unescape(text).split())
     (line,) = told["explained"]["lines"]
     assert 0 < line["lineTokens"] < told["tokens"]
     assert f'class="number">{line["usefulness"]:.2f}</td>' in page.text
     assert f'class="number">{line["lineTokens"]}</td>' in page.text
-    assert "another line has nearly the same title" in page.text
+    link = f'<a href="/ui/observations/{shown.number}">#{shown.number} Retries three times &lt;b&gt;</a>'
+    assert f"{link} has nearly the same title" in page.text
+    assert told["explained"]["leftOut"][0]["like"] == shown.number
 
 
 def told_on(page: httpx.Response) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import re
+import socket
 from datetime import UTC, datetime
 
 import httpx
@@ -20,6 +22,12 @@ async def test_an_operator_sees_versions_sizes_backups_and_the_last_drill(
 ):
     operator = await visit_as(app, db, cast.alice.team_id, "viewer", is_operator=True)
     before = await operator.get("/ui/server")
+    async with db.system() as conn:
+        for month in ("2026-01-01", "2026-03-01"):
+            await conn.execute(
+                "INSERT INTO usage_counters (team_id, kind, month, amount, api_key_id) VALUES (%s, 'requests', %s, 7, %s)",
+                [cast.alice.team_id, month, cast.alice.team_id],
+            )
     settings.backup_folder.mkdir(parents=True)
     (settings.backup_folder / "damaged.backup").write_bytes(b"no zip")
     now = datetime.now(UTC)
@@ -33,6 +41,11 @@ async def test_an_operator_sees_versions_sizes_backups_and_the_last_drill(
 
     assert re.search("<dt>Last drill</dt><dd><span[^>]*>never", before.text)
     assert "1, 6 B, 1 damaged" in page.text
+    assert '<p class="warning" role="status">There is no backup of this server.</p>' in page.text
+    assert f"as the account <strong>{getpass.getuser()}</strong>:" in page.text
+    assert f"its name is <strong>{socket.gethostname()}</strong>" in page.text
+    assert "<title>2026-02: 0</title>" in page.text
+    assert "<title>2026-03: 7</title>" in page.text
     for command in ("cmserver backup", "cmserver backups verify", "cmserver backup drill", "cmserver verify"):
         assert re.search(rf"<li><code>{command}</code> [^<]+\.</li>", page.text), command
     assert "The drill of cmserver-1.backup failed. No room." in page.text

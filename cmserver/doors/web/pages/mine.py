@@ -112,7 +112,8 @@ async def post_mine(visit: Visit) -> Response:
     """Remember something for you alone."""
     form = await visit.form(PersonalForm)
     own, is_new = await remember_for_visitor(visit, form.text, form.kind)
-    return visit.redirect("/ui/mine", f"Stored as {own.name}." if is_new else f"{own.name} says that already.")
+    notice = f"Stored as {own.name}." if is_new else f"{own.name} says that already."
+    return visit.redirect("/ui/mine", notice, undo_new=own.number if is_new else None, is_own=True)
 
 
 async def remember_for_visitor(visit: Visit, text: str, kind: Literal["rule", "note"]) -> tuple[PersonalObservation, bool]:

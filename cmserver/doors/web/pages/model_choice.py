@@ -11,7 +11,7 @@ from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.visit import Visit
-from cmserver.ops.model_health import read_model_health
+from cmserver.ops.model_health import describe_wording, read_model_health
 from cmserver.ops.provider_choice.choice import TRIAL_SECONDS, choose_model, read_model, render_settings, try_model
 from cmserver.ops.provider_choice.trial import ProviderTrialOut
 from cmserver.ops.provider_choice.wire import ModelIn
@@ -60,6 +60,7 @@ async def _render(
         was_kept=was_kept,
         variables=render_settings(choice) if choice and trial and trial.usable else "",
         own=own,
+        wording=describe_wording(visit.dependency(Settings), model.answers or None),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Annotated, cast
 from uuid import UUID
 
@@ -19,9 +20,10 @@ from cmserver.base.structs import reshape
 from cmserver.base.text import Text, split_commas, split_lines
 from cmserver.consolidation import relate
 from cmserver.consolidation.combine import merge_observations, undo
-from cmserver.consolidation.history import read_history
+from cmserver.consolidation.history import Forgetting, read_history
 from cmserver.consolidation.marks import compared_text
 from cmserver.consolidation.model import SYSTEM_RELATIONSHIPS, ExpectedState, Merge, Relation, Relationship
+from cmserver.consolidation.store import find_alike
 from cmserver.consolidation.wording import MergeWriter
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages.memory import (
@@ -97,6 +99,9 @@ class ObservationView(msgspec.Struct, frozen=True, kw_only=True):
     summary: list[tuple[str, str]]
     history: list[ObservationVersion]
     acts: dict[int, Act]
+    forgotten: list[Forgetting]
+    alike: list[int]
+    """Where it no longer holds, the numbers of those that say nearly the same and do."""
     relations: list[ShownRelation]
     shown_to: list[ShownReceipt]
     sessions: dict[UUID, str]
@@ -129,12 +134,17 @@ async def get_observation(visit: Visit) -> Response:
         "observation.html",
         title=f"#{view.observation.number} {view.title[:60]}",
         view=view,
-        versions=await _shown_versions(visit, view),
+        versions=(versions := await _shown_versions(visit, view)),
+        past=sorted([*versions, *view.forgotten], key=_time_of, reverse=True),
         observation=view.observation,
         badges=BADGES,
         strategies=_STRATEGIES,
         may_change=_may_change(visit, view.observation),
     )
+
+
+def _time_of(past: ShownVersion | Forgetting) -> datetime:
+    return past.created_at if isinstance(past, Forgetting) else past.version.created_at
 
 
 def _may_change(visit: Visit, observation: observations_model.Observation) -> bool:
@@ -147,11 +157,12 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
     related = await relate.read_related(conn, principal, str(observation.id), relationships=None, depth=1)
     history: list[ObservationVersion] = []
     acts: dict[int, Act] = {}
+    forgotten: list[Forgetting] = []
     shown_to: list[ShownReceipt] = []
     people = None
     if principal.sees(observation.project_id):
         past = await read_history(conn, principal, str(observation.id), _VERSIONS)
-        history, acts = past.versions, past.acts
+        history, acts, forgotten = past.versions, past.acts, past.forgotten
         readers = await read_readers(conn, principal, str(observation.id))
         shown_to, people = readers.shown, readers.people
     titles = {row.id: title_of(row) for row in related.observations}
@@ -172,6 +183,8 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
         summary=labelled_summary(observation.summary),
         history=history,
         acts=acts,
+        forgotten=forgotten,
+        alike=await find_alike(conn, principal, observation) if observation.state == "dropped" else [],
         relations=[_shown_relation(observation.id, relation, titles) for relation in related.relations],
         shown_to=shown_to,
         sessions=labels,
@@ -339,10 +352,18 @@ Change = Callable[[Conn, Principal, str], Awaitable[observations_model.Observati
 
 
 async def _act(
-    visit: Visit, change: Change, notice: str, *, team_notice: str = "", can_undo: bool = True, expires: bool = False
+    visit: Visit,
+    change: Change,
+    notice: str,
+    *,
+    team_notice: str = "",
+    can_undo: bool = True,
+    expires: bool = False,
+    drops: bool = False,
 ) -> Response:
     """Do it, and come back to the page of the form, with a button that undoes it, where that page has none. `notice` goes on behind
-    the number; `team_notice` does for what is for all projects, where that is another.
+    the number; `team_notice` does for what is for all projects, where that is another. What `drops` it is told of others that say
+    the same.
     """
     form = await visit.form(ActForm)
     name = visit.parameter("observation")
@@ -351,7 +372,11 @@ async def _act(
     brings_back = expires and back.partition("?")[0] in {f"/ui/observations/{changed.number}", f"/ui/observations/{name}"}
     offer = UndoOffer(changed.number, changed.version, expires) if can_undo and not brings_back else None
     said = team_notice if team_notice and changed.scope == "team" else notice
-    return visit.redirect(back, f"#{changed.number} {said}", undo=offer)
+    alike: list[int] = []
+    if drops:
+        async with visit.tenant() as conn:
+            alike = await find_alike(conn, visit.principal, changed)
+    return visit.redirect(back, f"#{changed.number} {said}", undo=offer, alike=alike)
 
 
 def _correcting(**fields: object) -> Change:
@@ -367,7 +392,7 @@ async def post_done(visit: Visit) -> Response:
 
 async def post_drop(visit: Visit) -> Response:
     """Say that an observation no longer holds: agents are told it no more, and a search still finds it, marked."""
-    return await _act(visit, _correcting(state="dropped"), "no longer holds.")
+    return await _act(visit, _correcting(state="dropped"), "no longer holds.", drops=True)
 
 
 async def post_top(visit: Visit) -> Response:

@@ -239,6 +239,7 @@ async def get_preview(visit: Visit) -> Response:
         filters=filters,
         starts=[(start, REASONS[start]) for start in STARTS],
         omissions=OMISSIONS,
+        titles={line.number: line.title for line in index.lines},
         badges=BADGES,
     )
 

@@ -15,7 +15,7 @@ from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import LaneState
 from cmserver.generation.operate.words import explain_lane
-from cmserver.ops.model_health import read_model_health
+from cmserver.ops.model_health import describe_wording, read_model_health
 from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
 
 _MAX_LANES = 100
@@ -60,7 +60,8 @@ async def get_providers(visit: Visit) -> Response:
     providers = await list_providers(visit.db, visit.principal, visit.dependency(Settings))
     async with visit.tenant() as conn:
         answers = await read_model_health(conn, visit.dependency(Settings), visit.principal)
-    return visit.render("providers.html", title="Providers", providers=providers, answers=answers)
+    wording = describe_wording(visit.dependency(Settings), answers)
+    return visit.render("providers.html", title="Providers", providers=providers, answers=answers, wording=wording)
 
 
 async def post_resume(visit: Visit) -> Response:

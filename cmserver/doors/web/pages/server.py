@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import os
+import pwd
+import socket
+from datetime import UTC, date, datetime, timedelta
 
 import msgspec
 from starlette.responses import Response
@@ -36,7 +39,30 @@ async def get_server(visit: Visit) -> Response:
         deployment=deployment,
         accounts=accounts,
         backup_warning=warn_of_backups(deployment.backups),
+        host=socket.gethostname(),
+        account=_find_account(),
+        event_bars=_month_bars([(row.month, row.events) for row in deployment.months]),
+        request_bars=_month_bars([(row.month, row.requests) for row in deployment.months]),
     )
+
+
+def _find_account() -> str:
+    """The name of the account that runs this process, or its number where it has none, as in some containers."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _month_bars(months: list[tuple[date, int]]) -> list[tuple[str, int, str]]:
+    """Bars of a chart, the oldest month first; a month without any stands with 0."""
+    counts = dict(months)
+    month, newest, bars = min(counts, default=date.max), max(counts, default=date.min), list[tuple[str, int, str]]()
+    while month <= newest:
+        count = counts.get(month, 0)
+        bars.append((f"{month:%Y-%m}", count, f"{count:,}"))
+        month = (month + timedelta(days=31)).replace(day=1)
+    return bars
 
 
 def warn_of_backups(backups: BackupFolder) -> str:

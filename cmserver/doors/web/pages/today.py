@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
+from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.consolidation import repository as consolidation
@@ -36,13 +37,14 @@ from cmserver.embeddings.query_embedder import QueryEmbedder
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import JobFilter
 from cmserver.models.calls import repository as calls
+from cmserver.models.calls.model import BudgetStatus
 from cmserver.observations.approval import repository as approvals
 from cmserver.observations.model import INSTRUCTION_IMPORTANCE, Observation, ObservationFilter, WrittenScope
 from cmserver.observations.plain import one_line
 from cmserver.observations.read import list_closed, list_observations, list_summaries
 from cmserver.observations.wire import ObservationIn
 from cmserver.ops.deployment import read_backups
-from cmserver.ops.model_health import read_model_health
+from cmserver.ops.model_health import describe_wording, read_model_health
 from cmserver.ops.provider_pauses import list_providers
 from cmserver.pins import repository as pins
 from cmserver.steward import repository as steward
@@ -77,8 +79,8 @@ class TodayFilters(msgspec.Struct, frozen=True):
 class NoteForm(msgspec.Struct, frozen=True):
     """Something to remember."""
 
-    project: str
     text: Annotated[str, Meta(min_length=1, max_length=20_000)]
+    project: str | None = None
     kind: Literal["rule", "note"] = "rule"
     scope: WrittenScope = "project"
 
@@ -136,10 +138,11 @@ async def get_today(visit: Visit) -> Response:
         summaries = await list_summaries(conn, principal, [item.session for item in page])
         acts = await steward.automatic_acts(conn, principal.team_id, project_id, _MAX_ACTS)
         changes = await _read_changes(conn, principal, project_id, since) if filters.cursor is None else []
-    answers = None
+    answers, wording = None, ""
     if principal.may("jobs:read"):
         async with visit.tenant() as conn:
             answers = await read_model_health(conn, visit.dependency(Settings), principal, project_id)
+        wording = describe_wording(visit.dependency(Settings), answers)
     waiting = await _find_waiting(visit, project_id)
     return visit.render(
         "today.html",
@@ -147,6 +150,7 @@ async def get_today(visit: Visit) -> Response:
         days=_by_project([_today_item(item, summaries.get(item.session.id)) for item in page]),
         waiting=waiting,
         answers=answers,
+        wording=wording,
         acts=acts,
         changes=changes,
         badges=BADGES,
@@ -250,12 +254,14 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
     if visit.is_operator:
         warning = warn_of_backups(await asyncio.to_thread(read_backups, visit.dependency(Settings).backup_folder))
         found += [WaitingWork(text=warning.removesuffix("."), path="/ui/server")] if warning else []
-    found += [
-        WaitingWork(text=f"The budget of the {budget.period} is {budget.state}", path="/ui/costs/budgets")
-        for budget in budgets
-        if budget.state != "open"
-    ]
+    found += [WaitingWork(text=_budget_sentence(budget), path="/ui/costs/budgets") for budget in budgets if budget.state != "open"]
     return found
+
+
+def _budget_sentence(budget: BudgetStatus) -> str:
+    """Whose budget it is, and how far it is spent."""
+    whose = f"the project {budget.project}" if budget.project else "the team"
+    return f"The {budget.period}'s budget of {whose} is {'spent' if budget.state == 'exhausted' else 'nearly spent'}"
 
 
 async def post_note(visit: Visit) -> Response:
@@ -264,7 +270,10 @@ async def post_note(visit: Visit) -> Response:
     if form.scope == "user":
         own, is_new = await remember_for_visitor(visit, form.text, form.kind)
         notice = f"Stored as {own.name}, for you alone." if is_new else f"{own.name} says that already."
-        return visit.redirect("/ui", notice, project=form.project)
+        new = own.number if is_new else None
+        return visit.redirect("/ui", notice, undo_new=new, is_own=True, project=form.project)
+    if form.project is None:
+        raise Invalid.at("$.project", "Choose the project.")
     note = ObservationIn(project_id=form.project, content=form.text, scope=form.scope, type="discovery")
     rule = msgspec.structs.replace(note, type="decision", importance=INSTRUCTION_IMPORTANCE)
     (result,) = await store_observations(
@@ -277,8 +286,11 @@ async def post_note(visit: Visit) -> Response:
     )
     number = result.observation.number
     kept = _KEPT_RULE[form.scope] if form.kind == "rule" else _KEPT_NOTE
-    notice = f"Kept as #{number}. {kept}" if result.action == "created" else f"#{number} says that already."
-    return visit.redirect(f"/ui/observations/{number}", notice)
+    if result.action == "held":
+        return visit.redirect("/ui/review/rules", f"#{number} waits for a person's yes. Until then it is told to nobody.")
+    is_new = result.action == "created"
+    notice = f"Kept as #{number}. {kept}" if is_new else f"#{number} says that already."
+    return visit.redirect(f"/ui/observations/{number}", notice, undo_new=number if is_new else None)
 
 
 routes = [
