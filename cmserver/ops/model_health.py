@@ -46,7 +46,7 @@ def describe_wording(settings: Settings, answers: AnswersOut | None) -> str:
     who = f"{first.name} ({first.model})" if first.model else first.name
     rest = f", and where it fails {', then '.join(other.name for other in others)}" if others else ""
     if answers is None or not answers.calls:
-        return f"{who} words the memory{rest}. No model was asked in 24 hours."
+        return f"{who} words the memory{rest}."
     error = answers.last_error
     if error is not None and error.answered_by is None:
         return f"{who} words the memory{rest}. It does not work now: no answer could be used since the last error."
