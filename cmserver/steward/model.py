@@ -178,6 +178,14 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None = None
 
 
+_RUN_DID = {
+    "auto_merge": "took in another that says the same",
+    "derive": "was derived from several that say it",
+    "recheck": "was marked as stale",
+}
+"""What a run did to the observations that it wrote, by its job type."""
+
+
 class AutomaticAct(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened by itself: what, by which evidence, and whether undoing it is still possible.
 
@@ -211,7 +219,7 @@ class AutomaticAct(msgspec.Struct, frozen=True, kw_only=True):
             case "done" | "dropped":
                 return "shows it"
             case "steward":
-                return "was written" if self.by_numbers else "a threshold was moved"
+                return _RUN_DID.get(self.title, "was written") if self.by_numbers else "a threshold was moved"
 
 
 class Effect(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):

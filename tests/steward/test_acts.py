@@ -75,7 +75,9 @@ async def test_what_people_do_is_none_and_after_a_week_nothing_is_listed(client:
     assert await list_acts(client, cast) == []
 
 
-async def test_a_run_of_the_steward_is_one_act_and_only_its_team_sees_it(keeper: Keeper, client: httpx.AsyncClient, cast: Cast):
+async def test_a_run_of_the_steward_is_one_act_and_only_its_team_sees_it(
+    app: AsgiFrame, keeper: Keeper, client: httpx.AsyncClient, cast: Cast
+):
     planted = await plant_pair(keeper)
     await keeper.switch("write")
     (run,) = await keeper.work("auto_merge")
@@ -85,3 +87,6 @@ async def test_a_run_of_the_steward_is_one_act_and_only_its_team_sees_it(keeper:
 
     assert [(act["kind"], act["runId"], act["byNumbers"]) for act in acts] == [("steward", str(run.id), [planted.notes[0].number])]
     assert others == []
+    assert [act["why"] for act in acts] == ["took in another that says the same"]
+    owner = await visit_as(app, keeper.db, cast.alice.team_id)
+    assert f'<a href="/ui/steward/runs/{run.id}">Undo…</a>' in (await owner.get("/ui")).text

@@ -253,7 +253,7 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
         found += [WaitingWork(text=f"The provider {name} is paused", path="/ui/jobs/providers") for name in paused]
     if visit.is_operator:
         warning = warn_of_backups(await asyncio.to_thread(read_backups, visit.dependency(Settings).backup_folder))
-        found += [WaitingWork(text=warning.removesuffix("."), path="/ui/server")] if warning else []
+        found += [WaitingWork(text=warning.removesuffix("."), path="/ui/server#backups")] if warning else []
     found += [WaitingWork(text=_budget_sentence(budget), path="/ui/costs/budgets") for budget in budgets if budget.state != "open"]
     return found
 
