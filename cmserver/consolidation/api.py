@@ -26,7 +26,7 @@ from cmserver.consolidation.history import read_history
 from cmserver.consolidation.store import StoreResult, store_observations
 from cmserver.consolidation.wire import (
     DeletedRelationOut,
-    ForgettingOut,
+    ForgottenActOut,
     HistoryOut,
     HistoryQuery,
     MergeIn,
@@ -144,7 +144,7 @@ async def get_history(call: VerbCall, given: HistoryQuery) -> HistoryOut:
         version=history.observation.version,
         superseded_by=history.superseded_by,
         versions=[version_out(version, history.acts[version.version]) for version in history.versions],
-        forgotten=[reshape(row, ForgettingOut) for row in history.forgotten],
+        forgotten=[reshape(row, ForgottenActOut) for row in history.forgotten],
     )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from cmserver.access.audit import repository as audit
+from cmserver.access.audit import repository as audit_log
 from cmserver.access.audit.model import AuditFilter
 from cmserver.access.model import Principal
 from cmserver.base.errors import NotFound
@@ -20,7 +20,7 @@ from cmserver.observations.model import Observation
 from cmserver.observations.read import NO_SUCH, audit_read, find_any_observation
 
 
-class Forgetting(msgspec.Struct, frozen=True, kw_only=True):
+class ForgottenAct(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody ended the time of an observation. It is no version, as nothing of what it says changed."""
 
     performed_by: str
@@ -34,7 +34,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     versions: list[ObservationVersion]
     acts: dict[int, Act]
     """What was done, by version."""
-    forgotten: list[Forgetting]
+    forgotten: list[ForgottenAct]
     """The last first, as far as the audit log goes back."""
     superseded_by: int | None
 
@@ -49,13 +49,13 @@ async def read_history(conn: Conn, principal: Principal, name: str, limit: int) 
     await audit_read(conn, principal, observation.project_id, "history", [observation])
     versions = [msgspec.structs.replace(version, performed_by=principal.name_of(version.performed_by)) for version in versions]
     ends = AuditFilter(action="observation.expired", resource_id=str(observation.id))
-    forgotten = await audit.newest(conn, principal.team_id, ends, before=None, limit=limit)
+    forgotten = await audit_log.newest(conn, principal.team_id, ends, before=None, limit=limit)
     return History(
         observation=observation,
         versions=versions,
         acts=await _find_acts(conn, observation, versions),
         forgotten=[
-            Forgetting(performed_by=principal.name_of(entry.actor_id) or "somebody", created_at=entry.created_at)
+            ForgottenAct(performed_by=principal.name_of(entry.actor_id) or "somebody", created_at=entry.created_at)
             for entry in forgotten
         ],
         superseded_by=next((row.superseded_by for row in gone), None),

@@ -62,7 +62,7 @@ class ObservationVersionOut(msgspec.Struct, rename="camel", frozen=True, kw_only
     undone_at_epoch: int | None
 
 
-class ForgettingOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class ForgottenActOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Somebody forgot the observation. It is no version: nothing of what it says changed."""
 
     performed_by: str
@@ -78,7 +78,7 @@ class HistoryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     version: int
     superseded_by: int | None
     versions: list[ObservationVersionOut]
-    forgotten: list[ForgettingOut] = []
+    forgotten: list[ForgottenActOut] = []
 
 
 class MergeIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

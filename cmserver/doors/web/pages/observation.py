@@ -20,7 +20,7 @@ from cmserver.base.structs import reshape
 from cmserver.base.text import Text, split_commas, split_lines
 from cmserver.consolidation import relate
 from cmserver.consolidation.combine import merge_observations, undo
-from cmserver.consolidation.history import Forgetting, read_history
+from cmserver.consolidation.history import ForgottenAct, read_history
 from cmserver.consolidation.marks import compared_text
 from cmserver.consolidation.model import SYSTEM_RELATIONSHIPS, ExpectedState, Merge, Relation, Relationship
 from cmserver.consolidation.store import find_alike
@@ -99,7 +99,7 @@ class ObservationView(msgspec.Struct, frozen=True, kw_only=True):
     summary: list[tuple[str, str]]
     history: list[ObservationVersion]
     acts: dict[int, Act]
-    forgotten: list[Forgetting]
+    forgotten: list[ForgottenAct]
     alike: list[int]
     """Where it no longer holds, the numbers of those that say nearly the same and do."""
     relations: list[ShownRelation]
@@ -143,8 +143,8 @@ async def get_observation(visit: Visit) -> Response:
     )
 
 
-def _time_of(past: ShownVersion | Forgetting) -> datetime:
-    return past.created_at if isinstance(past, Forgetting) else past.version.created_at
+def _time_of(past: ShownVersion | ForgottenAct) -> datetime:
+    return past.created_at if isinstance(past, ForgottenAct) else past.version.created_at
 
 
 def _may_change(visit: Visit, observation: observations_model.Observation) -> bool:
@@ -157,7 +157,7 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
     related = await relate.read_related(conn, principal, str(observation.id), relationships=None, depth=1)
     history: list[ObservationVersion] = []
     acts: dict[int, Act] = {}
-    forgotten: list[Forgetting] = []
+    forgotten: list[ForgottenAct] = []
     shown_to: list[ShownReceipt] = []
     people = None
     if principal.sees(observation.project_id):
