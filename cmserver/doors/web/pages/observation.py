@@ -392,7 +392,7 @@ async def post_done(visit: Visit) -> Response:
 
 async def post_drop(visit: Visit) -> Response:
     """Say that an observation no longer holds: agents are told it no more, and a search still finds it, marked."""
-    return await _act(visit, _correcting(state="dropped"), "no longer holds.", drops=True)
+    return await _act(visit, _correcting(state="dropped"), "no longer holds: sessions are told it no more.", drops=True)
 
 
 async def post_top(visit: Visit) -> Response:
