@@ -110,7 +110,7 @@ async def get_observations(visit: Visit) -> Response:
         session=session,
         filters=filters,
         has_filters=any(getattr(filters, name) for name in ("q", "project", "kind", "type", *_MORE)),
-        has_more=any(getattr(filters, name) for name in _MORE),
+        has_more=any(getattr(filters, name) for name in _MORE if name != "state"),
         ignored=[name.replace("_", " ") for name in ignored],
         words=words,
         types=TYPE_OPTIONS,
