@@ -19,6 +19,9 @@ from cmserver.observations.history.model import Act, ObservationVersion, Snapsho
 from cmserver.observations.model import Observation
 from cmserver.observations.read import NO_SUCH, audit_read, find_any_observation
 
+_ENDS = 1_000
+"""So many of the newest are looked at; what was forgotten more than a week ago is deleted."""
+
 
 class ForgottenAct(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody ended the time of an observation. It is no version, as nothing of what it says changed."""
@@ -60,6 +63,18 @@ async def read_history(conn: Conn, principal: Principal, name: str, limit: int) 
         ],
         superseded_by=next((row.superseded_by for row in gone), None),
     )
+
+
+async def find_forgotten(conn: Conn, principal: Principal, expired: Sequence[Observation]) -> dict[int, ForgottenAct]:
+    """Who forgot each of these, by number; the others of what has expired ended by themselves."""
+    ends = AuditFilter(action="observation.expired", resource_type="observation")
+    entries = await audit_log.newest(conn, principal.team_id, ends, before=None, limit=_ENDS)
+    newest = {entry.resource_id: entry for entry in reversed(entries)}
+    return {
+        row.number: ForgottenAct(performed_by=principal.name_of(entry.actor_id) or "somebody", created_at=entry.created_at)
+        for row in expired
+        if (entry := newest.get(str(row.id))) is not None and row.expires_at is not None and row.expires_at <= entry.created_at
+    }
 
 
 async def _find_acts(conn: Conn, observation: Observation, versions: Sequence[ObservationVersion]) -> dict[int, Act]:

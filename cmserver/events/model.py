@@ -40,6 +40,14 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     """When the payload was emptied."""
 
 
+class EventKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What an event is, without its content. `tool` is None where it is no call of one, or its payload is emptied."""
+
+    id: UUID
+    event_type: str
+    tool: str | None
+
+
 class KeyedTime(msgspec.Struct, frozen=True, kw_only=True):
     """When the event with that key happened."""
 

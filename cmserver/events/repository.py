@@ -12,6 +12,7 @@ import msgspec
 from cmserver.base.sql import Conn, Query, RowCount, query, unprepared_query
 from cmserver.events.model import (
     EVENT_COLUMNS,
+    EventKind,
     KeyedTime,
     RecordedToolUse,
     StoredEvent,
@@ -104,6 +105,13 @@ ENDS_A_TURN = Query(
 
 @query(f"SELECT {EVENT_COLUMNS} FROM agent_events WHERE id = %(event_id)s AND team_id = %(team_id)s")
 async def by_id(conn: Conn, team_id: UUID, event_id: UUID) -> StoredEvent | None: ...
+
+
+@query("""
+    SELECT id, event_type, coalesce(payload ->> 'tool_name', payload ->> 'toolName') AS tool FROM agent_events
+     WHERE id = ANY(%(event_ids)s) AND team_id = %(team_id)s
+    """)
+async def kinds(conn: Conn, team_id: UUID, event_ids: Sequence[UUID]) -> list[EventKind]: ...
 
 
 @query(f"""

@@ -41,7 +41,7 @@ async def build_file_context(
     """
     matches = await find_file_matches(conn, project.id, request.session_id, path)
     ids = [match.mention.id for match in matches]
-    rows = {row.id: row for row in await observations.by_ids(conn, principal.team_id, ids)}
+    rows = {row.id: row for row in await observations.by_ids(conn, principal.team_id, ids) if row.state != "dropped"}
     return await render_inline_context(
         conn,
         principal,

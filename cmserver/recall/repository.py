@@ -95,7 +95,7 @@ OF_TURNS = _newest_of(
 # themselves. The words of a path would find less, but `src` is in every other row, and to intersect them takes longer. Through the
 # view, because @@ cannot use its index under a policy.
 TOUCHING = _newest_of(
-    """project_id = %(project_id)s AND origin <> 'git'
+    f"""project_id = %(project_id)s AND origin <> 'git' AND {_IS_NEWS}
        AND content_search @@ (
                SELECT string_agg('(' || words::text || ')', ' | ')::tsquery
                  FROM (SELECT search_all(p.search_language, n.name) AS words

@@ -129,6 +129,16 @@ async def test_a_session_is_not_told_what_it_has_found_out_itself(db: Db, cast: 
     assert numbers(await file_context(db, cast.alice, f"{HERE}Makefile", other)) == [1]
 
 
+async def test_what_no_longer_holds_is_not_told(db: Db, cast: Cast, make: Make):
+    await make.observation(project=cast.alice.project, files_modified=["Makefile"])
+    await make.observation(project=cast.alice.project, files_modified=["Makefile"])
+    async with db.tenant(cast.alice.team_id) as conn:
+        await conn.execute("UPDATE observations SET state = 'dropped', closed_at = now() WHERE number = 1")
+        await conn.execute("UPDATE observations SET state = 'done', closed_at = now() WHERE number = 2")
+
+    assert numbers(await file_context(db, cast.alice, f"{HERE}Makefile")) == [2]
+
+
 async def test_a_file_whose_name_has_no_spaces_in_any_script_is_known(db: Db, cast: Cast, make: Make):
     names = ["报表导出.py", "帳票/出力.ts", "รายงาน.go", "보고서내보내기.rs", "src/登录.py", "表.md"]
     for name in names:

@@ -48,7 +48,7 @@ GROUPS = {
 
 TABS = [
     NavigationItem("List", "/ui/observations", "observations:read"),
-    NavigationItem("Why a line", "/ui/observations/why", "observations:read"),
+    NavigationItem("Why this code", "/ui/observations/why", "observations:read"),
     NavigationItem("Pairs", "/ui/review", "observations:read"),
     NavigationItem("Rules", "/ui/review/rules", "observations:read"),
     NavigationItem("Questions", "/ui/pins", "observations:read"),

@@ -47,7 +47,7 @@ PAGES = [
     PageCase(
         name="why",
         path="/ui/observations/why?project={project}&file=src%2Forders.py&text=while+order.attempt+%3C+3%3A",
-        heading="Why a line is as it is",
+        heading="Why a line of code is as it is",
         empty_path="/ui/observations/why",
     ),
     PageCase(name="observation", path="/ui/observations/{observation}"),

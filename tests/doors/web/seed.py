@@ -24,6 +24,7 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
+from cmserver.models.providers.model import DraftSummary
 from cmserver.observations.wire import ObservationIn
 from cmserver.personal.keep import write_personal
 from cmserver.sessions import repository as sessions
@@ -224,7 +225,7 @@ async def _add_history(ask: Any, db: Db, person: Person, texts: list[str], numbe
     made: Any = {"project": project, "from_event": UUID(things["event"]), "server_session_id": UUID(things["told"])}
     await make.observation(title="Fixed the double charge", type="bugfix", files_modified=["src/payments/charge.py"], **made)
     summary = {"request": texts[0], "learned": texts[1], "next_steps": texts[2]}
-    await make.observation(title=None, kind="summary", content=texts[0], summary=summary, **made)
+    await make.observation(title=None, kind="summary", content=DraftSummary(**summary).text, summary=summary, **made)
     await _session(ask, "told", texts[1])
 
 

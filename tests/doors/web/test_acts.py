@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import httpx
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.observations.accesses.jobs import count_accesses
+from cmserver.observations.model import Scope
 from tests.conftest import Cast
 from tests.doors.web.clicks import Clicker, parse
 from tests.doors.web.visitor import Visitor, visit_as
@@ -40,7 +42,7 @@ async def told(client: httpx.AsyncClient, cast: Cast) -> str:
     ("act", "said", "after"),
     [
         ("done", "#1 is done.", {"state": "done"}),
-        ("drop", "#1 no longer holds.", {"state": "dropped"}),
+        ("drop", "#1 no longer holds: sessions are told it no more.", {"state": "dropped"}),
         ("top", "#1 is a rule: agents of its project are told it first.", {"type": "decision", "importance": 0.9, "state": None}),
         ("expire", "#1 is forgotten", None),
     ],
@@ -188,6 +190,26 @@ async def test_a_search_begins_on_every_page(cast: Cast, make: Make, alice: Visi
     page = await alice.get(f"{form.attributes['action']}?q=wombat")
 
     assert "The wombat sleeps" in page.text
+
+
+@pytest.mark.parametrize(("scope", "kind"), [("project", "note"), ("project", "rule"), ("team", "note"), ("team", "rule")])
+async def test_of_what_no_longer_holds_no_session_is_told(
+    client: httpx.AsyncClient, cast: Cast, make: Make, alice: Visitor, scope: Scope, kind: str
+):
+    label, importance = ("decision", 0.9) if kind == "rule" else ("discovery", 0.5)
+    files = ["src/export.py"]
+    made: Any = {"project": cast.alice.project, "scope": scope, "type": label, "importance": importance, "files_modified": files}
+    await make.observation(title="The export keeps each column", **made)
+    await make.observation(project=cast.alice.project, title="Chose Postgres")
+    query = {"project": str(cast.alice.project.id), "changedFiles": files[0]}
+
+    before = await client.get("/v1/context", params=query, headers=cast.alice.headers)
+    notice = await alice.post("/ui/observations/1/drop", back="/ui/observations")
+    after = await client.get("/v1/context", params=query, headers=cast.alice.headers)
+
+    assert "The export keeps each column" in before.text
+    assert "#1 no longer holds: sessions are told it no more." in notice.text
+    assert "The export keeps each column" not in after.text
 
 
 async def test_what_no_longer_holds_names_what_says_nearly_the_same_and_does(cast: Cast, make: Make, alice: Visitor):

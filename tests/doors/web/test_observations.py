@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import httpx
 import pytest
@@ -12,7 +13,7 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.observations.history.model import ACT_WORDS
 from tests.conftest import Cast
-from tests.doors.web.clicks import parse
+from tests.doors.web.clicks import Element, parse
 from tests.doors.web.visitor import Visitor, visit_as
 from tests.make import Make
 from tests.rows import rows
@@ -31,6 +32,11 @@ async def alice(app: AsgiFrame, db: Db, cast: Cast) -> Visitor:
 @pytest.fixture
 async def viewer(app: AsgiFrame, db: Db, cast: Cast) -> Visitor:
     return await visit_as(app, db, cast.alice.team_id, "viewer")
+
+
+def links_of_section(page: httpx.Response, name: str) -> list[Element]:
+    (section,) = [part for part in parse(page.text).find_all("section") if part.attributes.get("aria-labelledby") == name]
+    return section.find_all("a")
 
 
 def forms(page: httpx.Response) -> list[str]:
@@ -233,8 +239,55 @@ async def test_one_shows_its_text_its_project_and_where_it_came_from(
 
     page = await alice.get("/ui/observations/1")
 
-    for shown in ("The client gave up too early.", "3 tries", f"/ui/projects/{cast.alice.project.id}", f"/ui/events/{event_id}"):
+    for shown in ("The client gave up too early.", "3 tries", f"/ui/projects/{cast.alice.project.id}"):
         assert shown in page.text
+    assert [(link.text, link.attributes["href"]) for link in links_of_section(page, "sources")] == [
+        ("the call of Edit", f"/ui/events/{event_id}")
+    ]
+
+
+async def test_where_it_came_from_names_the_session_first_and_each_event_by_what_it_is(
+    client: httpx.AsyncClient, cast: Cast, make: Make, alice: Visitor
+):
+    await hook(client, cast, "UserPromptSubmit", prompt="Why is the wombat slow?")
+    await hook(client, cast, "Stop", last_assistant_message="It sleeps.")
+    sent = (await client.get("/v1/events", headers=cast.alice.headers)).json()["events"]
+    session = UUID(sent[0]["serverSessionId"])
+    for event in sent:
+        await make.observation(project=cast.alice.project, from_event=UUID(event["id"]), server_session_id=session)
+
+    named = [[link.text for link in links_of_section(await alice.get(f"/ui/observations/{n}"), "sources")] for n in (2, 3)]
+
+    assert [first for first, _ in named] == ["Why is the wombat slow?"] * 2
+    assert {event for _, event in named} == {"the prompt", "the reply"}
+
+
+@pytest.mark.parametrize(("by", "said"), [("hand", "#1 was forgotten by"), ("time", "#1 has expired.")])
+async def test_what_is_not_shown_any_more_says_why(cast: Cast, make: Make, db: Db, alice: Visitor, by: str, said: str):
+    await make.observation(project=cast.alice.project, title="The limit is 10")
+    notice = await alice.post("/ui/observations/1/expire", back="/ui/observations")
+    if by == "time":
+        await alice.post("/ui/observations/1/undo")
+        async with db.system() as conn:
+            await conn.execute("UPDATE observations SET expires_at = now(), ttl_seconds = 60")
+
+    gone = await alice.get("/ui/observations/1")
+    (row,) = parse((await alice.get("/ui/observations?state=expired")).text).find_all("td")
+
+    assert "Until then it stands in Observations under State \u201cforgotten\u201d." in notice.text
+    assert said in gone.text
+    assert ("forgotten" in row.text, "ended" in row.text) == (by == "hand", by == "time")
+
+
+async def test_the_last_change_is_undone_beside_its_version(cast: Cast, make: Make, alice: Visitor):
+    await make.observation(project=cast.alice.project, title="The limit is 10")
+    await alice.post("/ui/observations/1/done")
+    page = await alice.post("/ui/observations/1/drop")
+
+    cards = [div for div in parse(page.text).find_all("div") if div.attributes.get("class") == "card"]
+    undo = [[form.attributes["action"] for form in card.find_all("form")] for card in cards]
+
+    assert undo == [["/ui/observations/1/undo"], []]
 
 
 async def test_a_correction_is_kept_as_a_version_and_can_be_undone(cast: Cast, make: Make, alice: Visitor):
@@ -360,7 +413,7 @@ async def test_the_list_of_what_is_forgotten_brings_each_back(cast: Cast, make: 
     buttons = [button for button in parse(listed.text).find_all("button") if button.attributes.get("form") == "acts"]
     back = await alice.post(buttons[0].attributes["formaction"], back="/ui/observations?state=expired")
 
-    assert "the list has them with the state \u201cforgotten\u201d" in said.text
+    assert "For a week they stand in Observations under State \u201cforgotten\u201d" in said.text
     assert ("Thrown away" in listed.text, "Kept" in listed.text) == (True, False)
     assert [button.text for button in buttons] == ["Bring it back"]
     assert 'name="number"' not in listed.text

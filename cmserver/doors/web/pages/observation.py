@@ -20,7 +20,7 @@ from cmserver.base.structs import reshape
 from cmserver.base.text import Text, split_commas, split_lines
 from cmserver.consolidation import relate
 from cmserver.consolidation.combine import merge_observations, undo
-from cmserver.consolidation.history import ForgottenAct, read_history
+from cmserver.consolidation.history import ForgottenAct, find_forgotten, read_history
 from cmserver.consolidation.marks import compared_text
 from cmserver.consolidation.model import SYSTEM_RELATIONSHIPS, ExpectedState, Merge, Relation, Relationship
 from cmserver.consolidation.store import find_alike
@@ -37,21 +37,25 @@ from cmserver.doors.web.pages.memory import (
 )
 from cmserver.doors.web.visit import UndoOffer, Visit
 from cmserver.doors.web.word_diff import WordDiff, compare_all
+from cmserver.events import repository as events
+from cmserver.events.model import EventKind
 from cmserver.observations import model as observations_model
 from cmserver.observations.history.model import ACT_WORDS, Act, MergeStrategy, ObservationVersion
-from cmserver.observations.plain import labelled_summary
+from cmserver.observations.plain import labelled_summary, one_line
 from cmserver.observations.read import find_any_observation, find_observation, parse_number, read_observation
 from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.wire import CorrectionIn, Importance, Title, Words, type_shown
 from cmserver.observations.write import correct, delete, expire, promote
 from cmserver.personal.keep import take_from_team
 from cmserver.personal.model import parse_personal_name
+from cmserver.reading.model import PROMPT_TYPES, REPLY_TYPE
 from cmserver.recall.model import ShownReceipt
 from cmserver.recall.readers import read_readers
 from cmserver.sessions.turns.read import find_turns
 
 _VERSIONS = 20
 _SOURCES = 30
+_TOOL_CHARS = 80
 _STRATEGIES = [
     ("smart_merge", "Each fact and sentence once"),
     ("append", "The whole texts, one after the other"),
@@ -95,6 +99,8 @@ class ObservationView(msgspec.Struct, frozen=True, kw_only=True):
     project: str | None
     session: str | None
     sources: list[observations_model.ObservationSource]
+    events: dict[UUID, str]
+    """What each event is that it was made of: `the call of Edit`."""
     source_count: int
     summary: list[tuple[str, str]]
     history: list[ObservationVersion]
@@ -171,6 +177,7 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
     names = await names_of_projects(conn, principal, [observation.project_id])
     composed = observations_model.compose(observation.title, observation.subtitle, observation.narrative, observation.facts)
     is_composed = observation.content in (composed, observation.narrative)
+    event_ids = [source.source_id for source in sources[:_SOURCES] if source.source_type == "agent_event"]
     return ObservationView(
         observation=observation,
         line=observation_line(principal, observation, names),
@@ -179,6 +186,7 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
         project=names.get(observation.project_id),
         session=labels.get(observation.server_session_id) if observation.server_session_id else None,
         sources=sources[:_SOURCES],
+        events={event.id: _kind_of(event) for event in await events.kinds(conn, principal.team_id, event_ids)},
         source_count=len(sources),
         summary=labelled_summary(observation.summary),
         history=history,
@@ -192,6 +200,14 @@ async def _read(conn: Conn, visit: Visit, name: str) -> ObservationView:
         narrative=None if _repeats_quote(observation) else observation.narrative,
         content=None if is_composed or observation.summary else observation.content,
     )
+
+
+def _kind_of(event: EventKind) -> str:
+    if event.event_type in PROMPT_TYPES:
+        return "the prompt"
+    if event.tool:
+        return f"the call of {one_line(event.tool, _TOOL_CHARS)}"
+    return "the reply" if event.event_type == REPLY_TYPE else f"the event {event.event_type.replace('_', ' ')}"
 
 
 def _repeats_quote(observation: observations_model.Observation) -> bool:
@@ -230,13 +246,16 @@ async def _render_gone(visit: Visit, name: str, error: Gone) -> Response:
     """An observation that was merged or has expired: where it went, and how to bring it back. Its text stays hidden."""
     async with visit.tenant() as conn:
         observation = await find_any_observation(conn, visit.principal, name)
+        is_known = error.superseded_by is None and visit.principal.sees(observation.project_id)
+        forgotten = await find_forgotten(conn, visit.principal, [observation]) if is_known else {}
     return visit.render(
         "observation_gone.html",
         title=f"#{observation.number}",
         status=410,
         observation=observation,
-        reason=str(error),
+        reason=f"#{observation.number} has expired." if is_known else str(error),
         superseded_by=error.superseded_by,
+        forgetting=forgotten.get(observation.number),
         may_change=_may_change(visit, observation),
     )
 
@@ -392,7 +411,7 @@ async def post_done(visit: Visit) -> Response:
 
 async def post_drop(visit: Visit) -> Response:
     """Say that an observation no longer holds: agents are told it no more, and a search still finds it, marked."""
-    return await _act(visit, _correcting(state="dropped"), "no longer holds.", drops=True)
+    return await _act(visit, _correcting(state="dropped"), "no longer holds: sessions are told it no more.", drops=True)
 
 
 async def post_top(visit: Visit) -> Response:
@@ -421,8 +440,8 @@ async def post_promote(visit: Visit) -> Response:
 
 async def post_expire(visit: Visit) -> Response:
     """Forget an observation: agents are not told it any more, and it is deleted a week later."""
-    notice = "is forgotten: it is deleted for ever in a week. Until then the list has it with the state \u201cforgotten\u201d."
-    return await _act(visit, expire, notice, expires=True)
+    until = "Until then it stands in Observations under State \u201cforgotten\u201d."
+    return await _act(visit, expire, f"is forgotten: it is deleted for ever in a week. {until}", expires=True)
 
 
 async def post_reopen(visit: Visit) -> Response:

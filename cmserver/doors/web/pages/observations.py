@@ -16,6 +16,7 @@ from cmserver.base.errors import Invalid
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.base.text import Text
+from cmserver.consolidation.history import find_forgotten
 from cmserver.doors.web.page import Page
 from cmserver.doors.web.pages import memory
 from cmserver.doors.web.pages.memory import TYPES as TYPE_OPTIONS
@@ -75,6 +76,7 @@ class ShownHit(msgspec.Struct, frozen=True, kw_only=True):
     turn_session: UUID | None = None
     project: str = ""
     who: str = ""
+    is_forgotten: bool = False
     hit: Hit | None = None
 
 
@@ -108,7 +110,7 @@ async def get_observations(visit: Visit) -> Response:
         session=session,
         filters=filters,
         has_filters=any(getattr(filters, name) for name in ("q", "project", "kind", "type", *_MORE)),
-        has_more=any(getattr(filters, name) for name in _MORE),
+        has_more=any(getattr(filters, name) for name in _MORE if name != "state"),
         ignored=[name.replace("_", " ") for name in ignored],
         words=words,
         types=TYPE_OPTIONS,
@@ -129,7 +131,11 @@ async def _list(visit: Visit, filters: ObservationsPageQuery) -> tuple[list[Show
             conn, visit.principal, wanted, limit=_PAGE, cursor=filters.cursor, moment=moment
         )
         names = await memory.names_of_projects(conn, visit.principal, {row.project_id for row in page})
-    return [ShownHit(line=memory.observation_line(visit.principal, row, names)) for row in page], next_cursor
+        forgotten = await find_forgotten(conn, visit.principal, page) if filters.state == "expired" else {}
+    shown = [
+        ShownHit(line=memory.observation_line(visit.principal, row, names), is_forgotten=row.number in forgotten) for row in page
+    ]
+    return shown, next_cursor
 
 
 async def _search(visit: Visit, filters: ObservationsPageQuery, words: str) -> tuple[list[ShownHit], SearchResult]:
@@ -211,7 +217,7 @@ _VERBS: dict[Act, tuple[Verb, str, str]] = {
     "expire": (
         expire,
         "Forgotten",
-        " For a week the list has them with the state \u201cforgotten\u201d, and can bring each back.",
+        " For a week they stand in Observations under State \u201cforgotten\u201d, where each can be brought back.",
     ),
     "forget": (delete, "Deleted for ever", ""),
 }

@@ -41,7 +41,7 @@ async def get_why(visit: Visit) -> Response:
             why = await find_why(conn, visit.principal, project.id, question)
     async with visit.tenant() as conn:
         projects = await memory.list_projects(conn, visit.principal)
-    return visit.render("why.html", title="Why a line is as it is", asked=asked, why=why, later=LATER, projects=projects)
+    return visit.render("why.html", title="Why a line of code is as it is", asked=asked, why=why, later=LATER, projects=projects)
 
 
 routes = [Page("GET", "/ui/observations/why", get_why, scope="observations:read")]
