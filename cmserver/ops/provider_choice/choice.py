@@ -66,7 +66,7 @@ async def read_model(db: Db, settings: Settings, start: ServerStart) -> ModelOut
         providers=[
             ProviderChoiceOut(
                 name="offline",
-                title="Rules, without a model",
+                title="The server's own rules, without a model",
                 model=None,
                 example="",
                 sent_to="",
