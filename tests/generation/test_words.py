@@ -86,7 +86,7 @@ def test_why_a_job_waits(fields: dict[str, Any], words: str):
         (
             {"reason": "refused", "message": "No."},
             "the provider refused to answer: No.",
-            "Use another model or provider, then retry the job (`cmserver jobs retry JOB`).",
+            "Use another model or provider, then retry the job.",
         ),
         ({"reason": "key_revoked"}, "its key may no longer ask for it", "Retry it: it then runs with your key."),
         (

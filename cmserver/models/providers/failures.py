@@ -148,7 +148,7 @@ FAILURE_HELP: dict[FailureKind, FailureHelp] = {
         predicate="refused to answer",
         consequence="A batch is retried in two halves. A single job that is refused fails; what rules make of its event is "
         "kept, and the answer with its call (`cmserver jobs show JOB --answer`).",
-        remedy="use another model or provider, then retry the job (`cmserver jobs retry JOB`)",
+        remedy="use another model or provider, then retry the job",
     ),
     FailureKind.UNUSABLE_ANSWER: FailureHelp(
         predicate="gave an answer that cannot be used",

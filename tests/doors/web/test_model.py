@@ -31,7 +31,7 @@ async def test_who_has_no_usual_model_says_so(app: AsgiFrame, db: Db, cast: Cast
     empty = await operator.post("/ui/model", provider="ollama", act="try")
 
     assert "where the table below names one" in shown.text
-    assert "None, and one must be given: one that" in shown.text
+    assert "none, and one must be given: one that" in shown.text
     assert "Ollama needs a model: one that `ollama list` shows" in empty.text
 
 

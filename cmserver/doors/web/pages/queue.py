@@ -15,6 +15,7 @@ from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import LaneState
 from cmserver.generation.operate.words import explain_lane
+from cmserver.models.providers.registry import chain_models
 from cmserver.ops.model_health import describe_wording, read_model_health
 from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
 
@@ -61,7 +62,8 @@ async def get_providers(visit: Visit) -> Response:
     async with visit.tenant() as conn:
         answers = await read_model_health(conn, visit.dependency(Settings), visit.principal)
     wording = describe_wording(visit.dependency(Settings), answers)
-    return visit.render("providers.html", title="Providers", providers=providers, answers=answers, wording=wording)
+    in_use = {model.name for model in chain_models(visit.dependency(Settings))}
+    return visit.render("providers.html", title="Providers", providers=providers, in_use=in_use, answers=answers, wording=wording)
 
 
 async def post_resume(visit: Visit) -> Response:
