@@ -220,3 +220,8 @@ async def test_workers_are_for_operators(app: AsgiFrame, db: Db, outbox: Outbox,
 
     assert refused.status_code == 403
     assert "alive" in seen.text
+    await outbox.rows("UPDATE generation_workers SET lease_seconds = 3600")
+    await outbox.rows("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '28 minutes'")
+    silent = (await operator.get("/ui/jobs/workers")).text
+    assert re.search(r">silent</span> for 28 min; its lease ends <time[^>]*>in 32 minutes<", silent)
+    assert "alive" not in silent

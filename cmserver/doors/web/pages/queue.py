@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import msgspec
 from starlette.responses import Response
 
@@ -20,6 +22,8 @@ from cmserver.ops.model_health import describe_wording, read_model_health
 from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
 
 _MAX_LANES = 100
+_MISSED_HEARTBEATS = 4
+"""After so many a worker is called silent, although its lease may hold for long."""
 
 
 class LaneFilters(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +83,16 @@ async def get_workers(visit: Visit) -> Response:
     """The workers of the server, and whether their leases hold."""
     async with visit.db.system() as conn:
         workers = await leases.WORKERS.all(conn)
-    return visit.render("workers.html", title="Workers", workers=workers)
+    now, overdue = datetime.now(UTC), timedelta(seconds=_MISSED_HEARTBEATS * visit.dependency(Settings).heartbeat_seconds)
+    silent = {
+        worker.worker_id: (
+            (now - worker.last_heartbeat).total_seconds(),
+            worker.last_heartbeat + timedelta(seconds=worker.lease_seconds),
+        )
+        for worker in workers
+        if worker.alive and worker.last_heartbeat and now - worker.last_heartbeat > overdue
+    }
+    return visit.render("workers.html", title="Workers", workers=workers, silent=silent)
 
 
 routes = [
