@@ -160,13 +160,6 @@ class LastErrorOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
         said = sanitize_line(one_line(self.message, _ERROR_CHARS)) or describe_failure(self.reason)
         return f"{self.provider} ({sanitize_line(self.model)}): {said.removesuffix('.')}"
 
-    @property
-    def since(self) -> str:
-        """Whether it is over, as the end of the sentence."""
-        if self.answered_by is None:
-            return "no answer since"
-        return "answered since" if self.answered_by == self.provider else f"{self.answered_by} has answered since"
-
 
 class AnswersOut(AnswerCounts, rename="camel", frozen=True, kw_only=True):
     """How the models do. `usable` is how many of their answers in the last 24 hours could be used; `unusable` is how many were
@@ -175,7 +168,8 @@ class AnswersOut(AnswerCounts, rename="camel", frozen=True, kw_only=True):
 
     `tokensToday` are all tokens of today (UTC); `costUsdToday` is what they cost, as decimal text; `unpricedCallsToday` is how many
     calls of today have no known price; `budgets` are those that count these calls, none for the whole server; `lastError` is the
-    last error of the 24 hours, or null.
+    last error of the 24 hours, or null; `notInUse` are the providers of these calls that are asked no more, as the settings name
+    others now.
     """
 
     tokens_today: int
@@ -183,16 +177,43 @@ class AnswersOut(AnswerCounts, rename="camel", frozen=True, kw_only=True):
     unpriced_calls_today: int
     budgets: list[BudgetOut]
     last_error: LastErrorOut | None
+    not_in_use: list[str]
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether somebody should look at it: not where the last error is of a provider that is asked no more."""
+        error = self.last_error
+        if error is not None and error.provider in self.not_in_use:
+            return False
+        return self.is_poor or self.is_silent or (error is not None and error.answered_by is None)
+
+    @property
+    def since(self) -> str:
+        """Whether the last error is over, as the end of the sentence about it."""
+        error = self.last_error
+        if error is None:
+            return ""
+        if error.provider in self.not_in_use:
+            return f"{error.provider} is not in use now"
+        if error.answered_by is None:
+            return "no answer since"
+        return "answered since" if error.answered_by == error.provider else f"{error.answered_by} has answered since"
+
+    @property
+    def former(self) -> str:
+        """Of whom the counts are, too: `also of ollama, not in use now`; empty where all are in use."""
+        return f"also of {' and '.join(map(sanitize_line, self.not_in_use))}, not in use now" if self.not_in_use else ""
 
     def describe(self) -> str:
         """The counts, for a line of a command's output."""
         none = f", {self.unanswered} calls without an answer" if self.unanswered else ""
-        return f"{self.usable} usable, {self.unusable} unusable{none}"
+        former = f" ({self.former})" if self.former else ""
+        return f"{self.usable} usable, {self.unusable} unusable{none}{former}"
 
     def describe_error(self) -> str | None:
         """When the last error was, whose, and whether it is over."""
         error = self.last_error
-        return error and f"{format_time(error.at_epoch)}, {error.sentence}; {error.since}"
+        return error and f"{format_time(error.at_epoch)}, {error.sentence}; {self.since}"
 
     def describe_cost(self) -> str:
         """What today cost, and what is spent of each budget."""

@@ -23,7 +23,7 @@ from tests.table import try_rows
     ],
 )
 def test_a_link_that_only_this_machine_can_open(host: str, is_here: bool):
-    warning = warn_of_link(f"http://{host}/ui/join/abc")
+    warning = warn_of_link(f"http://{host}/ui/join/abc", "cmserver users invite")
 
     assert (warning is not None) is is_here
-    assert warning is None or "CMSERVER_HOST=0.0.0.0" in warning
+    assert warning is None or ("CMSERVER_HOST=0.0.0.0" in warning and "`cmserver users invite --url ADDRESS`" in warning)

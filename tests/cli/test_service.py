@@ -273,13 +273,15 @@ def test_status_shows_the_chain_and_the_budgets_of_which_nothing_is_left(tmp_pat
         "unpricedCallsToday": 1,
         "budgets": [others | budget for budget in budgets],
         "lastError": {**error, "answeredBy": "anthropic"},
+        "notInUse": ["ollama"],
     }
     answering(monkeypatch, {"/readyz": httpx.Response(200), "/v1/info": httpx.Response(200, json=info)})
 
     shown = cmserver(tmp_path, "status").output
     told = json.loads(cmserver(tmp_path, "status", "--json").output)
 
-    assert "answers   12 usable, 1 unusable, 2 calls without an answer in 24 hours\n          last error 1970-01-01T" in shown
+    assert "answers   12 usable, 1 unusable, 2 calls without an answer (also of ollama, not in use now) in 24 hours\n" in shown
+    assert "          last error 1970-01-01T" in shown
     assert ", anthropic (tiny): No credit; answered since\n" in shown
     assert "today     $0.12, 1,234 tokens, 1 call of unknown price; budget of the team by month: 1 of 1 tokens; " in shown
     assert "provider  anthropic, then openai, offline\n" in shown

@@ -86,7 +86,7 @@ def test_why_a_job_waits(fields: dict[str, Any], words: str):
         (
             {"reason": "refused", "message": "No."},
             "the provider refused to answer: No.",
-            "Use another model or provider, then retry the job (`cmserver jobs retry JOB`).",
+            "Use another model or provider, then retry the job.",
         ),
         ({"reason": "key_revoked"}, "its key may no longer ask for it", "Retry it: it then runs with your key."),
         (
@@ -98,6 +98,21 @@ def test_why_a_job_waits(fields: dict[str, Any], words: str):
             {"reason": "worker lost", "worker": "host:1"},
             "its worker was lost",
             "Retry it; when it fails so again,",
+        ),
+        *(
+            (
+                {"reason": "transient", "message": f"Ollama cannot be reached: {why}"},
+                f"the provider gave no answer this time: Ollama cannot be reached: {why}",
+                helps,
+            )
+            for why, helps in (
+                ("nothing listens at http://127.0.0.1:11434/v1.", "Start the program that should listen there"),
+                ("http://192.168.1.7:11434/v1: no connection", "Start the program that should listen there"),
+                ("http://[::1]:11434/v1: no connection", "Start the program that should listen there"),
+                ("http://localhost/v1: no connection", "Start the program that should listen there"),
+                ("https://api.openai.com/v1: no connection", "Wait; if it persists"),
+                ("no connection in time.", "Wait; if it persists"),
+            )
         ),
         ({"reason": "new_code"}, "new code", "Retry it."),
         (None, "", "Retry it."),

@@ -312,8 +312,7 @@ async def test_a_missing_key_names_both_ways_to_give_it(client: httpx.AsyncClien
 
     assert refused.status_code == 400
     for way in (
-        "On the page enter it below Key",
-        "`cmserver model set` takes --key-file",
+        "anthropic needs a key: enter it below Key (commands take --key-file)",
         "set ANTHROPIC_API_KEY, or ANTHROPIC_API",
     ):
         assert way in refused.text

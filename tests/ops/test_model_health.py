@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
@@ -80,7 +81,7 @@ async def test_answers_error_and_cost_of_a_project(
     assert health is not None
     assert (health.usable, health.unusable, health.unanswered) == counts
     told = health.last_error
-    assert (told and (told.sentence.removeprefix("anthropic (claude-haiku-5-5): "), told.since)) == error
+    assert (told and (told.sentence.removeprefix("anthropic (claude-haiku-5-5): "), health.since)) == error
     assert (health.tokens_today, health.cost_usd_today) == (tokens, cost)
 
 
@@ -99,8 +100,8 @@ async def test_status_doctor_and_pages_say_the_same(app: AsgiFrame, client: http
     await make_calls(make, cast.alice.project, {"input_tokens": 70, "output_tokens": 5, "cost_usd": "0.25"}, NO_CREDIT)
     await client.put("/v1/budgets", json={"period": "day", "maxUsd": "5"}, headers=cast.alice.headers)
     operator = await visit_as(app, db, cast.alice.team_id, is_operator=True)
-    wording = "Rules word the memory, without a model."
-    sentence = "anthropic (claude-haiku-5-5): anthropic answered 402: No credit; no answer since"
+    wording = "own rules word the memory, without a model."
+    sentence = "anthropic (claude-haiku-5-5): anthropic answered 402: No credit; anthropic is not in use now"
 
     info = (await client.get("/v1/info", headers=cast.alice.headers)).json()["answers"]
     doctor = (await client.get("/v1/doctor", headers=cast.alice.headers)).json()["answers"]
@@ -112,7 +113,12 @@ async def test_status_doctor_and_pages_say_the_same(app: AsgiFrame, client: http
         assert sentence in text, path
         assert "$0.25" in text, path
         assert wording in text, path
-    assert '<a href="/ui/model">Models</a> in 24 hours, of your team:' in (await operator.get("/ui")).text
+        assert "also of anthropic, not in use now" in text, path
+        assert not re.search('class="warning"[^>]*>\\s*<p>(Last error|The server)', text), path
+    assert (
+        '<a href="/ui/model">Models</a> in 24 hours, of your team, also of anthropic, not in use now:'
+        in (await operator.get("/ui")).text
+    )
     assert "budget of the team by day: $0.25 of $5.00" in (await operator.get("/ui")).text
 
 
@@ -155,11 +161,20 @@ def test_a_budget_in_words(caps: dict[str, Any], text: str):
 @try_rows(
     "provider, counts, answered_by, said",
     [
-        ("offline", None, None, "Rules word the memory, without a model."),
+        ("offline", None, None, "The server's own rules word the memory, without a model."),
         ("ollama", None, None, "ollama words the memory."),
         ("ollama", (1, 0), None, "ollama words the memory. It works: the last answer could be used."),
         ("ollama", (1, 1), "ollama", "ollama words the memory. It works: the last answer could be used."),
-        ("ollama", (1, 1), "groq", "ollama words the memory. It works: the last answer, of groq, could be used."),
+        (
+            "ollama,openai",
+            (1, 1),
+            "openai",
+            "ollama words the memory, and where it fails openai. It works: the last answer, of openai, could be used.",
+        ),
+        ("openai", (1, 0), None, "openai words the memory."),
+        ("openai", (1, 1), "", "openai words the memory."),
+        ("openai", (1, 1), "ollama", "openai words the memory."),
+        ("openai", (1, 1), "openai", "openai words the memory. It works: the last answer could be used."),
         (
             "ollama,offline",
             (0, 1),
@@ -174,6 +189,9 @@ def test_one_sentence_says_who_words_the_memory(
     fields: dict[str, Any] = {"provider": "ollama", "model": "m", "reason": "transient", "message": "No.", "at_epoch": 1}
     error = None if answered_by is None else LastErrorOut(**fields, answered_by=answered_by or None)
     today: dict[str, Any] = {"tokens_today": 0, "cost_usd_today": "0", "unpriced_calls_today": 0, "budgets": []}
-    answers = counts and AnswersOut(usable=counts[0], unusable=0, unanswered=counts[1], last_error=error, **today)
+    not_in_use = [name for name in ["ollama"] if name not in provider]
+    answers = counts and AnswersOut(
+        usable=counts[0], unusable=0, unanswered=counts[1], last_error=error, not_in_use=not_in_use, **today
+    )
 
     assert describe_wording(structs.replace(settings, provider=provider, model="m"), answers or None).replace(" (m)", "") == said

@@ -258,7 +258,9 @@ async def test_a_member_makes_and_ends_a_key_of_a_machine_under_their_name(clien
     assert (status, await mine(client, key)) == (201, 403)
     assert "made for somebody else" in bound.text
     assert 'name="actor"' not in page.text
-    assert "is revoked" in ended.text
+    assert '<p><a href="/ui/team/keys">Keys</a></p>' in page.text
+    assert "That cannot be taken back: a new key is made instead." in page.text
+    assert "is revoked. That cannot be taken back: make a new key instead." in ended.text
 
 
 async def test_a_key_for_others_is_nobodys_over_the_api_too(client: AsyncClient, db: Db, cast: Cast):

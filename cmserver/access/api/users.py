@@ -81,7 +81,7 @@ async def get_invitations(call: VerbCall) -> people_wire.InvitationsOut:
 @command(
     "users invite",
     lambda result, _: result.url,
-    warns=lambda result: warn_of_link(result.url),
+    warns=lambda result: warn_of_link(result.url, "cmserver users invite"),
     text="Print a link that makes somebody a member of the team. It works once, within a week.",
 )
 @option("--role", "What they will be in the team.")
@@ -191,7 +191,7 @@ async def delete_user(call: VerbCall, given: str) -> people_wire.RemovedPersonOu
 @command(
     "users reset",
     lambda result, _: result.url,
-    warns=lambda result: warn_of_link(result.url),
+    warns=lambda result: warn_of_link(result.url, "cmserver users reset NAME"),
     text=f"Print a link for a new password. It works once, within a day. {_NO_OPERATOR}",
 )
 @option("NAME", field="user")

@@ -6,8 +6,11 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 
-def warn_of_link(url: str) -> str | None:
-    """What is wrong with a link that only this machine can open, and what to do; None for any other."""
+def warn_of_link(url: str, command: str) -> str | None:
+    """What is wrong with a link that only this machine can open, and what to do; None for any other.
+
+    `command` is the one that makes such a link.
+    """
     host = urlsplit(url).hostname or ""
     try:
         address = ip_address(host)
@@ -18,6 +21,6 @@ def warn_of_link(url: str) -> str | None:
         return None
     return (
         f"The link names {host}, which other machines cannot open. Let the server listen for them (CMSERVER_HOST=0.0.0.0, or a "
-        "proxy before it), and make the link under the address that they use: open this page by it, or pass it to the command as "
-        "--url."
+        "proxy before it). Then make a new link by the name or address by which they reach it: open these pages by it and make the "
+        f"link there, or run `{command} --url ADDRESS`."
     )

@@ -145,7 +145,7 @@ def _explain_detail(name: str, value: object) -> str:
 def explain_help(error: Mapping[str, object] | None) -> str:
     """What one can do about a job that failed."""
     reason = str((error or {}).get("reason"))
-    entry = find_help(reason)
+    entry = find_help(reason, str((error or {}).get("message", "")))
     if entry is None:
         return _FAILURES.get(reason, ("", "Retry it."))[1]
     remedy = entry.remedy.format(key="the key of the provider")

@@ -83,6 +83,8 @@ class ModelHealth(AnswerCounts, frozen=True, kw_only=True):
     unpriced_calls_today: int
     """Calls with tokens of unknown price, which are not in `cost_usd_today`."""
     last_error: LastError | None
+    providers: list[str]
+    """Whose the calls of the last 24 hours are, sorted."""
 
 
 WARN_SHARE = 0.8

@@ -191,7 +191,8 @@ async def stored_answers(conn: Conn, run_ids: Sequence[UUID]) -> list[StoredAnsw
       FROM (SELECT count(*) FILTER (WHERE is_usable) AS usable,
                    count(*) FILTER (WHERE status = 'unusable'
                                        OR (status = 'failed' AND error_class IN ('refused', 'unusable_answer'))) AS unusable,
-                   count(*) FILTER (WHERE status = 'failed' AND error_class NOT IN ('refused', 'unusable_answer')) AS unanswered
+                   count(*) FILTER (WHERE status = 'failed' AND error_class NOT IN ('refused', 'unusable_answer')) AS unanswered,
+                   coalesce(array_agg(DISTINCT provider), '{}') AS providers
               FROM recent) a
      CROSS JOIN (
            SELECT coalesce(sum(input_tokens + output_tokens + cache_read_tokens + cache_write_tokens), 0)::bigint AS tokens_today,

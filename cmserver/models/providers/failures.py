@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
 
 import msgspec
 
@@ -147,7 +148,7 @@ FAILURE_HELP: dict[FailureKind, FailureHelp] = {
         predicate="refused to answer",
         consequence="A batch is retried in two halves. A single job that is refused fails; what rules make of its event is "
         "kept, and the answer with its call (`cmserver jobs show JOB --answer`).",
-        remedy="use another model or provider, then retry the job (`cmserver jobs retry JOB`)",
+        remedy="use another model or provider, then retry the job",
     ),
     FailureKind.UNUSABLE_ANSWER: FailureHelp(
         predicate="gave an answer that cannot be used",
@@ -157,9 +158,31 @@ FAILURE_HELP: dict[FailureKind, FailureHelp] = {
 }
 
 
-def find_help(reason: str) -> FailureHelp | None:
-    """The help of a kind of failure by its name; None for any other text."""
-    return next((entry for kind, entry in FAILURE_HELP.items() if kind.value == reason), None)
+def find_help(reason: str, message: str = "") -> FailureHelp | None:
+    """The help of a kind of failure by its name; None for any other text.
+
+    By the failure's message it is another one where an address of this machine or this network cannot be reached.
+    """
+    entry = next((entry for kind, entry in FAILURE_HELP.items() if kind.value == reason), None)
+    if entry is not None and reason == FailureKind.TRANSIENT.value and _is_of_own_address(message):
+        return msgspec.structs.replace(entry, remedy=_OWN_REMEDY)
+    return entry
+
+
+_OWN_REMEDY = (
+    "start the program that should listen there, or set the address to where it runs (CMSERVER_BASE_URL, or the page Model)"
+)
+
+
+def _is_of_own_address(message: str) -> bool:
+    found = re.search(r" cannot be reached: .*?\bhttps?://(?:\[([^\]\s]+)\]|([^\s/:]+))", message)
+    host = found and (found[1] or found[2])
+    if not host or host == "localhost":
+        return host is not None
+    try:
+        return ip_address(host).is_private
+    except ValueError:
+        return False
 
 
 _NAMED: tuple[tuple[str, int], ...] = (

@@ -66,7 +66,7 @@ async def read_model(db: Db, settings: Settings, start: ServerStart) -> ModelOut
         providers=[
             ProviderChoiceOut(
                 name="offline",
-                title="Rules, without a model",
+                title="The server's own rules, without a model",
                 model=None,
                 example="",
                 sent_to="",
@@ -216,7 +216,7 @@ def _make(settings: Settings, loaded: LoadedSettings | None, given: ModelIn) -> 
             raise Invalid.at("$.model", "Rules have no model: leave this empty.")
         return Rules(), None
     if given.model is None and (known.model is None or (known.module == "openai" and given.base_url is not None)):
-        raise Invalid.at("$.model", f"{known.title} needs a model: {known.example}.")
+        raise Invalid.at("$.model", f"{known.title or known.name} needs a model: {known.example}.")
     key = _find_key(loaded.settings if loaded else settings, loaded, given, known)
     try:
         provider = registry.load(
@@ -231,9 +231,10 @@ def _make(settings: Settings, loaded: LoadedSettings | None, given: ModelIn) -> 
             )
         )
     except MissingKey as error:
-        ways = f"set {error.setting}, or {error.setting}_FILE to a file with it, where the server starts"
         raise Invalid.at(
-            "$.key", f"{known.title} needs a key. On the page enter it below Key; `cmserver model set` takes --key-file; or {ways}."
+            "$.key",
+            f"{known.title or known.name} needs a key: enter it below Key (commands take --key-file), or set {error.setting}, or "
+            f"{error.setting}_FILE to a file with it, where the server starts.",
         ) from error
     except Invalid as error:
         raise Invalid.at("$.provider", str(error)) from error

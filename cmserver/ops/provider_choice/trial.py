@@ -12,7 +12,7 @@ from cmserver.answers.parse import parse
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.money import usd
 from cmserver.generation.record import NOTHING_FOUND
-from cmserver.models.providers.failures import FAILURE_HELP, find_error_in_prose, mask_key
+from cmserver.models.providers.failures import FAILURE_HELP, find_error_in_prose, find_help, mask_key
 from cmserver.models.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError, Rules, event_tag
 from cmserver.models.providers.prices import compute_cost
 from cmserver.models.providers.table import PROVIDERS
@@ -156,7 +156,7 @@ def _format_price(price: Decimal | None) -> str:
 
 def explain_failure(name: str, error: ProviderError) -> str:
     """The failure and its remedy as the predicate of a sentence about the provider."""
-    entry = FAILURE_HELP[error.kind]
+    entry = find_help(error.kind.value, str(error)) or FAILURE_HELP[error.kind]
     setting = PROVIDERS[name].key_setting if name in PROVIDERS else None
     ways = setting and f"its key: {setting}, the field Key of the page Model, or --key-file of `cmserver model set`"
     key = ways or _SIGN_IN.get(name, "its key")

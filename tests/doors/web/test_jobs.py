@@ -74,7 +74,9 @@ async def test_a_job_shows_its_log_and_the_provider_calls_with_answer_and_error(
         assert "What happened to the job" in text
         assert "<script>alert" not in text
     assert "kept words of the model" in seen.text
-    assert "Prompts are not kept" in seen.text
+    assert "What a model was asked is not kept." in seen.text
+    assert "Such a failure is not tried again by itself" in seen.text
+    assert "cmserver jobs retry" not in seen.text
     assert "kept words of the model" not in less.text
     assert "Owners of the team see the answer" in less.text
 
@@ -89,6 +91,7 @@ async def test_one_job_is_retried_and_cancelled(app: AsgiFrame, db: Db, outbox: 
 
     assert (retried.status_code, cancelled.status_code) == (200, 200)
     assert "The job is queued again." in retried.text
+    assert "<dd>1 of 4: a retry by a person allows three more</dd>" in retried.text
     assert "Cancel the job" in retried.text
     assert "The job is cancelled." in cancelled.text
     assert await outbox.value("SELECT status FROM observation_generation_jobs WHERE id = %s", job_id) == "cancelled"
@@ -200,6 +203,8 @@ async def test_a_paused_provider_is_resumed_by_an_operator_only(app: AsgiFrame, 
     unknown = await operator.post("/ui/jobs/providers/nobody/resume")
 
     assert "An operator of the server can end the pause." in seen.text
+    assert re.search(r"in use</span>.*Paused .* and is asked again <time[^>]*>in 10 minutes", seen.text, re.DOTALL)
+    assert re.search(r"<strong>anthropic</strong>[^<]*<span[^>]*>paused</span> <span[^>]*>not in use now", seen.text)
     assert "wwww" not in seen.text, "the provider's own words may quote any team's request"
     assert refused.status_code == 403
     assert "anthropic is asked again." in resumed.text
@@ -215,3 +220,8 @@ async def test_workers_are_for_operators(app: AsgiFrame, db: Db, outbox: Outbox,
 
     assert refused.status_code == 403
     assert "alive" in seen.text
+    await outbox.rows("UPDATE generation_workers SET lease_seconds = 3600")
+    await outbox.rows("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '28 minutes'")
+    silent = (await operator.get("/ui/jobs/workers")).text
+    assert re.search(r">silent</span> for 28 min; its lease ends <time[^>]*>in 32 minutes<", silent)
+    assert "alive" not in silent

@@ -24,6 +24,17 @@ async def test_only_an_operator_opens_it(app: AsgiFrame, db: Db, cast: Cast):
     assert "Only try" in (await operator.get("/ui/model")).text
 
 
+async def test_who_has_no_usual_model_says_so(app: AsgiFrame, db: Db, cast: Cast):
+    operator = await visit_as(app, db, cast.alice.team_id, is_operator=True)
+
+    shown = await operator.get("/ui/model")
+    empty = await operator.post("/ui/model", provider="ollama", act="try")
+
+    assert "where the table below names one" in shown.text
+    assert "none, and one must be given: one that" in shown.text
+    assert "Ollama needs a model: one that `ollama list` shows" in empty.text
+
+
 async def test_a_model_is_tried_and_kept_only_where_that_was_asked_for(app: AsgiFrame, db: Db, cast: Cast, settings: Settings):
     operator = await visit_as(app, db, cast.alice.team_id, is_operator=True)
     file = settings.data_dir / "config.toml"
@@ -45,6 +56,7 @@ async def test_what_is_not_usable_is_not_kept_but_for_a_word(app: AsgiFrame, db:
     refused = await operator.post("/ui/model", **fields)
     assert "Not usable." in refused.text
     assert "Nothing was kept." in refused.text
+    assert "What helps: start the program that should listen there" in refused.text
     assert 'value="tiny"' in refused.text
     assert not file.exists()
     kept = await operator.post("/ui/model", **fields, untried="true")

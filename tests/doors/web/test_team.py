@@ -42,8 +42,11 @@ async def test_a_link_of_this_machine_alone_is_warned_of(app: AsgiFrame, db: Db,
         here = await owner.client.post(path, data=fields, headers=headers)
         assert here.status_code == 201
         assert "The link names 127.0.0.1, which other machines cannot open." in here.text
+        assert re.search(r"<code>cmserver users (invite|reset NAME) --url ADDRESS</code>", here.text)
+        assert "send it" not in here.text
     elsewhere = await owner.post("/ui/team/invitations", once=new_id(), role="viewer")
     assert "other machines cannot open" not in elsewhere.text
+    assert "copy it, and send it" in elsewhere.text
 
 
 async def test_only_a_rotated_key_speaks_of_rotation(app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast):

@@ -130,7 +130,10 @@ async def post_revoke(visit: Visit) -> Response:
     revoked = await visit.db.in_tenant(principal.team_id, lambda conn: manage_keys.revoke(conn, principal, key_id, only=form.only))
     announce.drop_cached_here(visit.dependency(NotificationListener), principal.team_id)
     rest = f", and {len(revoked.others)} of its rotations" if revoked.others else ""
-    return visit.redirect("/ui/team/keys", f"The key {revoked.key.name or revoked.key.id} is revoked{rest}.")
+    return visit.redirect(
+        "/ui/team/keys",
+        f"The key {revoked.key.name or revoked.key.id} is revoked{rest}. That cannot be taken back: make a new key instead.",
+    )
 
 
 routes = [

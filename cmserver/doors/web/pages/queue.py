@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import msgspec
 from starlette.responses import Response
 
@@ -15,10 +17,13 @@ from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import LaneState
 from cmserver.generation.operate.words import explain_lane
+from cmserver.models.providers.registry import chain_models
 from cmserver.ops.model_health import describe_wording, read_model_health
 from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
 
 _MAX_LANES = 100
+_MISSED_HEARTBEATS = 4
+"""After so many a worker is called silent, although its lease may hold for long."""
 
 
 class LaneFilters(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +66,8 @@ async def get_providers(visit: Visit) -> Response:
     async with visit.tenant() as conn:
         answers = await read_model_health(conn, visit.dependency(Settings), visit.principal)
     wording = describe_wording(visit.dependency(Settings), answers)
-    return visit.render("providers.html", title="Providers", providers=providers, answers=answers, wording=wording)
+    in_use = {model.name for model in chain_models(visit.dependency(Settings))}
+    return visit.render("providers.html", title="Providers", providers=providers, in_use=in_use, answers=answers, wording=wording)
 
 
 async def post_resume(visit: Visit) -> Response:
@@ -77,7 +83,16 @@ async def get_workers(visit: Visit) -> Response:
     """The workers of the server, and whether their leases hold."""
     async with visit.db.system() as conn:
         workers = await leases.WORKERS.all(conn)
-    return visit.render("workers.html", title="Workers", workers=workers)
+    now, overdue = datetime.now(UTC), timedelta(seconds=_MISSED_HEARTBEATS * visit.dependency(Settings).heartbeat_seconds)
+    silent = {
+        worker.worker_id: (
+            (now - worker.last_heartbeat).total_seconds(),
+            worker.last_heartbeat + timedelta(seconds=worker.lease_seconds),
+        )
+        for worker in workers
+        if worker.alive and worker.last_heartbeat and now - worker.last_heartbeat > overdue
+    }
+    return visit.render("workers.html", title="Workers", workers=workers, silent=silent)
 
 
 routes = [

@@ -81,7 +81,14 @@ async def post_reset(visit: Visit) -> Response:
     name = visit.parameter("name")
     user, token = await visit.dependency(Accounts).run(lambda conn: manage_people.reset(conn, principal, name))
     link = f"{visit.server_url}/ui/reset/{token}"
-    return visit.render("reset_link.html", title="New password", status=201, user=user, link=link, link_warning=warn_of_link(link))
+    return visit.render(
+        "reset_link.html",
+        title="New password",
+        status=201,
+        user=user,
+        link=link,
+        link_warning=warn_of_link(link, "cmserver users reset NAME"),
+    )
 
 
 async def post_operator(visit: Visit) -> Response:

@@ -87,7 +87,7 @@ async def post_invitation(visit: Visit) -> Response:
         status=201,
         invitation=new.invitation,
         link=link,
-        link_warning=warn_of_link(link),
+        link_warning=warn_of_link(link, "cmserver users invite"),
         readers_of_words=READERS_OF_WORDS,
     )
 
