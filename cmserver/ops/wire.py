@@ -202,7 +202,7 @@ class AnswersOut(AnswerCounts, rename="camel", frozen=True, kw_only=True):
     @property
     def former(self) -> str:
         """Of whom the counts are, too: `also of ollama, not in use now`; empty where all are in use."""
-        return f"also of {' and '.join(map(sanitize_line, self.not_in_use))}, not in use now" if self.not_in_use else ""
+        return f"also of {', '.join(map(sanitize_line, self.not_in_use))}, not in use now" if self.not_in_use else ""
 
     def describe(self) -> str:
         """The counts, for a line of a command's output."""
