@@ -13,6 +13,7 @@ from cmserver.base.columns import format_time
 from cmserver.base.ids import epoch_ms
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.structs import reshape
+from cmserver.base.text import join_names
 from cmserver.embeddings.wire import EmbeddingsOut
 from cmserver.models.calls.model import AnswerCounts, Pause
 from cmserver.models.providers.failures import find_help
@@ -202,7 +203,7 @@ class AnswersOut(AnswerCounts, rename="camel", frozen=True, kw_only=True):
     @property
     def former(self) -> str:
         """Of whom the counts are, too: `also of ollama, not in use now`; empty where all are in use."""
-        return f"also of {', '.join(map(sanitize_line, self.not_in_use))}, not in use now" if self.not_in_use else ""
+        return f"also of {join_names([*map(sanitize_line, self.not_in_use)], 4)}, not in use now" if self.not_in_use else ""
 
     def describe(self) -> str:
         """The counts, for a line of a command's output."""
